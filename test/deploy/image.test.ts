@@ -23,7 +23,7 @@ beforeAll(async () => {
     join(settings, "larkline.config.ts"),
     'import { defineConfig } from "@larkline/process/config";\nexport default defineConfig({});\n',
   );
-}, 240_000);
+});
 afterAll(async () => {
   const ended = children.map(async (child) => {
     if (child.exitCode === null && child.signalCode === null) {

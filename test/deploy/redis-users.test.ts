@@ -37,7 +37,7 @@ beforeAll(async () => {
       ARCHIVE_URL: postgres.url,
     },
   });
-}, 90_000);
+}, 240_000);
 afterAll(async () => {
   for (const client of clients) client.disconnect();
   if (python !== undefined && python.exitCode === null && python.kill("SIGKILL")) await once(python, "exit");
@@ -109,7 +109,7 @@ const administration = [
 describe("a Redis with a user for each app", () => {
   it(
     "refuses the apps nothing that they need: calls, an approval, a command, a stop, hand-offs",
-    { timeout: 90_000 },
+    { timeout: 240_000 },
     async () => {
       const ann = system.person("Ann");
       expect(
@@ -136,7 +136,7 @@ describe("a Redis with a user for each app", () => {
 
   it(
     "refuses nothing to a runner in another language, which works its queue by plain commands",
-    { timeout: 60_000 },
+    { timeout: 240_000 },
     async () => {
       const runner = "python";
       const child = spawn("python3", ["-u", fixture("python_tools.py")], {
@@ -360,7 +360,7 @@ describe("a Redis with a user for each app", () => {
 
   it(
     "lets people of operations take a person's data away, and find nothing after that",
-    { timeout: 60_000 },
+    { timeout: 240_000 },
     async () => {
       await refusals(); // those of the tests before
       const cara = system.person("Cara");

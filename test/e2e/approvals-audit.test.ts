@@ -51,7 +51,7 @@ beforeAll(async () => {
   ({ output } = exported);
   const whole = output.split("\n").filter((line) => line !== "");
   records = whole.map((line) => JSON.parse(line) as AuditRecord); // one record a line, by contract
-}, 120_000);
+});
 afterAll(async () => await system.close());
 
 describe("the audit log after a batch of plain calls and calls that people decided about", () => {

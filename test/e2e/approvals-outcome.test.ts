@@ -60,7 +60,7 @@ beforeAll(async () => {
   });
   lead = namedPerson(system, leadId, "Lena");
   broken = await breakCalls();
-}, 120_000);
+});
 afterAll(async () => await system.close());
 
 describe("a `once` call whose runner was killed in the middle of it", () => {

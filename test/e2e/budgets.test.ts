@@ -28,7 +28,7 @@ beforeAll(async () => {
     script: ({ messages }) => ({ text: `[${messages.at(-1)?.text ?? ""}]`, firstDelayMs: 400, usage }),
     config: { budgets: { contact: "Bo", limits } },
   });
-}, 90_000);
+});
 afterAll(async () => {
   await system.close();
   await users.remove();

@@ -19,7 +19,7 @@ describe("a group in which somebody's turn waits for people", () => {
 
   it(
     "answers the others meanwhile, and everybody in the order of their own messages",
-    { timeout: 60_000 },
+    { timeout: 240_000 },
     async () => {
       const { people } = groupOf(system, ["Ann", "Bob"]);
       const [ann, bob] = people as [Writer, Writer]; // as many as names

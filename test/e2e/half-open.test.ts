@@ -69,7 +69,7 @@ describe.each([
       redisUrl: place.url,
       simulator: { retryDelaysMs: Array.from({ length: 40 }, () => 200) },
     });
-  }, 90_000);
+  }, 240_000);
   afterAll(async () => {
     await system?.close();
     await place?.stop();
@@ -77,7 +77,7 @@ describe.each([
 
   it.each<Swallowed>(["both", "toClient", "toServer"])(
     "the first message is answered within 16 s, once (%s)",
-    { timeout: 60_000 },
+    { timeout: 240_000 },
     async (what) => {
       const person = system.person(`Ann ${what}`);
       expect(await system.ask(person, "before")).toBe("[before]");
@@ -92,7 +92,7 @@ describe.each([
 
   it(
     "/ready of those that wait for jobs is red within 10 s, although everything else is answered",
-    { timeout: 60_000 },
+    { timeout: 240_000 },
     async () => {
       for (const line of place.lines) line.swallow("both", { which: waitsForJobs, andNew: true });
       const startedMs = performance.now();

@@ -20,7 +20,7 @@ beforeAll(async () => {
       ],
     },
   });
-}, 180_000);
+});
 afterAll(async () => {
   await system.close();
   await users.remove();

@@ -29,4 +29,4 @@ it("a worker says which tools of its agents no runner offers, and which were mea
   await vi.waitFor(() => expect(worker.output()).toContain("did you mean"), { timeout: 60_000, interval: 100 });
   expect(worker.output()).toContain("agents.default.tools: no runner offers 'note_prue', did you mean 'note_pure'?");
   expect(worker.output()).not.toContain("no runner offers 'note_once'");
-}, 120_000);
+});

@@ -36,7 +36,7 @@ beforeAll(async () => {
       CANARY_INTERVAL_MS: "1000",
     },
   });
-}, 120_000);
+});
 
 afterAll(async () => {
   await operators?.kill();

@@ -152,7 +152,7 @@ describe("a model that obeys a page", () => {
       expect(await answerTo(system, written)).toContain("I stop.");
     }
     expect(await gotOut()).toEqual([]);
-  }, 120_000);
+  });
 
   it("follows a redirect to another host nowhere", async () => {
     const person = system.person("Red");

@@ -41,7 +41,7 @@ describe.each([
       port: await freePort(),
       env: { REDIS_URL: users.urlFor(nodes.url, "console", ""), FEISHU_APP_ID: system.appId },
     });
-  }, 120_000);
+  }, 240_000);
   afterAll(async () => {
     await operators?.kill();
     await system?.close();
@@ -55,7 +55,7 @@ describe.each([
 
   it(
     "answers with tools, asks before a tool runs, obeys a stop, and keeps the platform's limits",
-    { timeout: 120_000 },
+    { timeout: 240_000 },
     async () => {
       expect(await nodes.masters()).toHaveLength(masters);
       const ann = system.person("Ann");
@@ -92,7 +92,7 @@ describe.each([
 
   it(
     "goes on when a worker and a runner are killed and a worker is replaced, and repeats no `once` call",
-    { timeout: 120_000 },
+    { timeout: 240_000 },
     async () => {
       const people = Array.from({ length: 6 }, (_, at) => system.person(`writer ${at}`));
       const texts = people.map((_, at) => {

@@ -130,4 +130,4 @@ it("EE-49: so it does when the worker is killed in the middle of the stream, als
     system.workers.push(await system.start("agent-worker"));
   });
   expect(drawnAnew(screen)).toBe(final);
-}, 90_000);
+});

@@ -9,7 +9,7 @@ let system: System;
 const stopped: AppProcess[] = [];
 beforeAll(async () => {
   system = await startSystem({ workers: 2, runners: 2, ingresses: 2 });
-}, 120_000);
+});
 afterAll(async () => await system.close());
 
 /** For an answer, while processes start and stop on a machine that is busy with other tests. */
@@ -75,7 +75,7 @@ it("replacing every process under load loses, repeats and reorders nothing, and 
   expect(once.repeated).toBe(0);
   for (const worker of [...stopped, ...system.workers]) expect(worker.output()).not.toMatch(/"what":"(?:crash|wake)"/);
   for (const worker of system.workers) expect(await metricOf(worker, "larkline_healed_total", 'what="crash"')).toBe(0);
-}, 240_000);
+});
 
 it("a turn in the middle of its model call is handed over at once, and its message is asked again", async () => {
   const text = "in the middle";
@@ -99,7 +99,7 @@ it("a turn in the middle of its model call is handed over at once, and its messa
   expect(system.model.aborted).toBe(before + 1);
   expect(await metricOf(successor, "larkline_turn_runs_total", 'outcome="answered"')).toBe(1);
   expect(await metricOf(successor, "larkline_healed_total")).toBe(0);
-}, 120_000);
+});
 
 it("a reply that is being sent while its worker stops is sent by another worker, once", async () => {
   system.model.setScript(obedientModel);
@@ -116,4 +116,4 @@ it("a reply that is being sent while its worker stops is sent by another worker,
   expect(answersTo(system, written).map(({ text }) => text)).toEqual(["[sending pause 400]"]);
   expect(requests()).toBe(1);
   expect(await metricOf(successor, "larkline_healed_total", 'what="outbox"')).toBeGreaterThan(0);
-}, 120_000);
+});

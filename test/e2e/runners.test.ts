@@ -209,7 +209,7 @@ describe("a call for a runner that was killed a moment before and still counts a
     expect(answer.text).toBe("[early] ok:released ok:released");
     expect((await system.recorded()).filter((line) => line === "once early")).toHaveLength(1);
     expect(await successor.stop()).toBe(0);
-  }, 60_000);
+  });
 
   it("is handed to the living runner that has taken over its tool", async () => {
     const patient = { HOLD_TIMEOUT_MS: "20000" };
@@ -224,7 +224,7 @@ describe("a call for a runner that was killed a moment before and still counts a
     expect(answer.text).toBe("[taken] ok:released");
     expect((await system.recorded()).filter((line) => line === "once taken")).toHaveLength(1);
     expect(await standby.stop()).toBe(0);
-  }, 120_000);
+  });
 });
 
 describe("a runner that stands still for longer than its locks live", () => {

@@ -35,7 +35,7 @@ beforeAll(async () => {
   });
   system.feishu.setWebhookUrl(support.appId, `${system.ingresses[0]?.url ?? ""}/feishu/support/events`);
   system.feishu.setTransport(support.appId, "webhook");
-}, 120_000);
+});
 
 afterAll(async () => {
   await system.close();

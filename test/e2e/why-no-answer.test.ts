@@ -28,7 +28,7 @@ beforeAll(async () => {
     port: await freePort(),
     env: { REDIS_URL: users.urlAs(system.redis.port, "console") },
   });
-}, 120_000);
+});
 
 afterAll(async () => {
   await operators?.kill();
@@ -128,7 +128,7 @@ it("shows where a worker died, that there is none, and that another one took the
   const healed = await untilWhy(written.messageId, /^Answered after/);
   expect(healed.happened).toContain("Taken up after a crash");
   expect(healed.page).toContain("has not ended");
-}, 120_000);
+});
 
 it("EE-51: says why a vendor refused, and when a model that is overloaded is asked again; people read neither", async () => {
   const key = "sk-ant-api03-0123456789abcdef";
@@ -160,7 +160,7 @@ it("EE-51: says why a vendor refused, and when a model that is overloaded is ask
   const answered = await waitForAnswer(system.feishu, later.messageId, { timeoutMs: 90_000 });
   expect(answered.text).not.toContain("says the vendor");
   expect((await untilWhy(later.messageId, /^Answered after/)).page).not.toContain("The last call");
-}, 180_000);
+});
 
 it("needs no right at Redis that its processes do not have", async () => {
   const client = new Redis(users.urlAs(system.redis.port, observer));

@@ -7,7 +7,7 @@ import { attackWithStolenUsers } from "./stolen-users.ts";
 
 it(
   "the Redis users of a runner, the console and ingress forge nothing that a worker believes",
-  { timeout: 60_000 },
+  { timeout: 240_000 },
   async () => {
     const stolen = await attackWithStolenUsers();
     expect(stolen.map(({ user }) => user)).toEqual(["runner-recording", "console", "ingress"]);
@@ -20,7 +20,7 @@ it(
 
 it(
   "a runner that overwrites the result of another one after it was signed is noticed",
-  { timeout: 60_000 },
+  { timeout: 240_000 },
   async () => {
     const users = await writeRedisUsers(["recording", "other"]);
     const redis = await startRedis({ users });

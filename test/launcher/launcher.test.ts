@@ -210,7 +210,7 @@ describe.runIf(process.platform === "linux")("npm start", () => {
     },
   );
 
-  it("starts a killed service again, and says which one cannot live", { timeout: 90_000 }, async () => {
+  it("starts a killed service again, and says which one cannot live", async () => {
     const run = await launch();
     await until(() => expect(run.output()).toContain("Larkline is running."));
     const first = serviceOf(run, "agent-worker");

@@ -12,7 +12,6 @@ afterAll(async () => await rm(folder, { recursive: true, force: true }));
 // Where the history is shallow, the recorded formats of stored-formats.test.ts are what is proved.
 it.skipIf(previous === undefined)(
   "processes of this version that take over from killed ones of the previous version lose, repeat and reorder nothing, nor do they complain",
-  { timeout: 240_000 },
   async () => {
     if (previous === undefined) throw new Error("unreachable: the test is skipped");
     const report = await runTwoVersions({ previous, chats: 4, eachMs: 4_000, patienceMs: 60_000 });

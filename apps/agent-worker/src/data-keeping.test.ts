@@ -32,7 +32,7 @@ let rounds: number[];
 
 beforeAll(async () => {
   postgres = await startPostgres();
-}, 90_000);
+});
 afterAll(async () => {
   await postgres.close();
 });
@@ -192,7 +192,7 @@ describe("looking after stored data", () => {
               () => "done",
               () => "away",
             ),
-        { timeout: 20_000 },
+        { timeout: 60_000 },
       )
       .toBe("done");
     await roundOf(back).expireSessions();

@@ -31,7 +31,7 @@ it("a worker that has ended in an orderly way has not died; one that only beats 
   await expect.poll(async () => await hasDied(one, "killed")).toBe(true);
 });
 
-it("no worker counts as dead because a full Redis takes no beats", { timeout: 60_000 }, async () => {
+it("no worker counts as dead because a full Redis takes no beats", async () => {
   const server = await startRedis();
   onTestFinished(async () => await server.stop());
   const redis = connectRedis(server.url);

@@ -99,7 +99,6 @@ it.each([
   ["is read-only", "its calls, for which it keeps its slot,", { trouble: readOnly, method: "save", isHeld: true }],
 ] as const)(
   "a Redis that %s again and again when a turn stores %s ends in no message that is given up",
-  { timeout: 60_000 },
   async (_how, _what, kind) => {
     const { world, redis } = await ownWorld();
     if ("isHeld" in kind) holding(world, "late");

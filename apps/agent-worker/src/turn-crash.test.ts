@@ -238,4 +238,4 @@ it("EE-49: a crash anywhere leaves a client that obeys restarts with exactly the
       expect(await heldByClients(world)).toEqual([{ held: "all is well", final: "all is well" }]);
     },
   });
-}, 30_000);
+});

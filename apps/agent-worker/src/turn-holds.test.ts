@@ -65,7 +65,7 @@ async function textsOf(world: World): Promise<string[]> {
   return (await outboxOf(world)).map(({ text }) => text);
 }
 
-describe("a turn that may keep its slot", { timeout: 30_000 }, () => {
+describe("a turn that may keep its slot", () => {
   it("goes on under the same claim when its calls are answered at once, step after step", async () => {
     const world = holding(newWorld(), "at once");
     const claims: number[] = [];

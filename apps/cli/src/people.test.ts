@@ -40,7 +40,7 @@ let written = 0;
 
 beforeAll(async () => {
   postgres = await startPostgres();
-}, 90_000);
+});
 afterAll(async () => {
   await postgres.close();
 });
@@ -253,7 +253,7 @@ describe("the data of one person", () => {
       if (died) await stores.close();
     }
     expect(steps).toBeGreaterThan(10);
-  }, 90_000);
+  });
 
   it("is deleted when its runs are stopped, not before", async () => {
     await talk(direct, "ou_ann");
@@ -414,7 +414,7 @@ describe("the data of one person", () => {
     }
     await Promise.all([turns.close(), tools.close(), catalog.close()]);
     await closeRedis(connection);
-  }, 60_000);
+  });
 
   it("is in sessions of the HTTP API only if they are named: all of them have the same writer", async () => {
     for (const session of ["api.one", "api.two"]) {

@@ -38,7 +38,7 @@ async function exitCodeOf(child: ChildProcess): Promise<number | null> {
 
 it(
   "without a password it says that only this machine is served, and ends at SIGTERM",
-  { timeout: 60_000 },
+  { timeout: 240_000 },
   async () => {
     const port = await freePort();
     const env = { REDIS_URL: inject("redisUrl"), REDIS_NAMESPACE: `test-${randomUUID()}`, PORT: String(port) };

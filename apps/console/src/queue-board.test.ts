@@ -155,7 +155,7 @@ it("shows what has finished by its ids, and where a failed job failed, without a
   for (const shown of [completed, finished, failed, wakeUps, ours]) {
     for (const text of [secretText, "sk-0123", "signed", "ou_ann"]) expect(shown).not.toContain(text);
   }
-}, 180_000);
+});
 
 it("an operator retries a failed wake-up with a click, a viewer is not offered to, and no call is run again", async () => {
   await work();
@@ -181,7 +181,7 @@ it("an operator retries a failed wake-up with a click, a viewer is not offered t
     await viewing.goto(`${running.url}/jobs/turns/${woken}`);
     expect(await viewing.locator("dl").first().innerText()).toMatch(/State\s+waiting/);
   }, 10_000);
-}, 180_000);
+});
 
 it("only what the console offers is an action", () => {
   expect(actionOf("PUT", `/queues/api/queues/tools-ops/${jobId}/retry`)).toBe("retry");

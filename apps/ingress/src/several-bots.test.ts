@@ -188,7 +188,7 @@ describe("several bots of one process", () => {
           longConnection: true,
           "longConnection.support": true,
         }),
-      { timeout: 20_000 },
+      { timeout: 60_000 },
     );
     for (const app of [first, second]) {
       platform.setTransport(app.appId, "websocket");
@@ -313,7 +313,7 @@ describe("people of another tenant than those that a bot is for", () => {
         await press(bob);
         expect(await waitingFor(bob, chats.get(bob) ?? "")).toBeGreaterThan(1);
       },
-      { timeout: 10_000 },
+      { timeout: 60_000 },
     );
   });
 

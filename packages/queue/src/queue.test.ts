@@ -93,7 +93,6 @@ describe.each(both)("wake-ups, by %s scripts", (scripts) => {
 
   it.each(["requeue", "postpone"] as const)(
     "that are put back (%s) while Redis takes no writes come again when it does",
-    { timeout: 60_000 },
     async (result) => {
       const server = await startRedis();
       onTestFinished(async () => await server.stop());

@@ -27,7 +27,7 @@ beforeAll(async () => {
   await cp(join(pruned, "json"), image, { recursive: true });
   await run("pnpm", ["install", "--prod", "--frozen-lockfile", "--prefer-offline"], { cwd: image, env });
   await cp(join(pruned, "full"), image, { recursive: true, force: true });
-}, 180_000);
+});
 afterAll(async () => await rm(folder, { recursive: true, force: true }));
 beforeEach(() => {
   bed = createTestBed(inject("redisUrl"));

@@ -27,7 +27,7 @@ const url = (): string => cluster?.url ?? "";
 
 beforeAll(async () => {
   cluster = await startRedisCluster();
-}, 60_000);
+});
 afterAll(async () => await cluster?.stop());
 
 describeSessionStore("Cluster", async (demands) => await makeStore(url(), demands), 30);

@@ -286,6 +286,6 @@ export function describeCrashPoints(name: string, makeHarness: MakeSessionStore)
           await expect(runWith(point), `dies at ${call}, ${JSON.stringify(point)}`).resolves.toContain("commit");
         }
       }
-    }, 90_000);
+    });
   });
 }

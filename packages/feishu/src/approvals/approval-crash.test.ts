@@ -136,4 +136,4 @@ it("a process that dies at any step while nobody can be asked leaves no turn wai
     async (world) => expect(world.allSent()).toEqual([]),
   );
   expect(died).toBeGreaterThanOrEqual(7);
-}, 60_000);
+});

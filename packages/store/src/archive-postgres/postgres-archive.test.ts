@@ -10,7 +10,7 @@ let postgres: TestPostgres;
 
 beforeAll(async () => {
   postgres = await startPostgres();
-}, 90_000);
+});
 afterAll(async () => {
   await postgres.close();
 });
