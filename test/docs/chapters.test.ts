@@ -1,0 +1,69 @@
+import { existsSync, globSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { expect, it } from "vitest";
+import { root, textOf } from "./document.ts";
+
+/** Short files with one importer that a reader looks for by name, or that cannot stand in their importer's file. */
+const reasons: Record<string, string> = {
+  "apps/cli/src/bots-check.ts": "one file for each check of doctor",
+  "apps/cli/src/chat/approval-question.ts": "what chat asks about an approval",
+  "apps/cli/src/chat/approval-watch.ts": "how chat waits for an approval",
+  "apps/cli/src/clock-check.ts": "one file for each check of doctor",
+  "apps/cli/src/permission-list.ts": "the permissions that the app needs, which docs and setup name",
+  "apps/cli/src/person-export.ts": "one file for each command",
+  "apps/cli/src/private-redis.ts": "one file for each command",
+  "apps/cli/src/runner-removal.ts": "one file for each command",
+  "apps/cli/src/scan-code.ts": "draws a QR code",
+  "apps/cli/src/usage.ts": "the texts of help",
+  "apps/console/src/overview.ts": "one file for each page",
+  "apps/console/src/rules.ts": "one file for each page",
+  "packages/runner/src/index.ts": "the door of the package",
+  "apps/ingress/src/webhook.ts": "the addresses that Feishu calls: where a message comes in",
+  "apps/tool-runner/src/sandbox-host/config.ts": "every process has its settings in config.ts",
+  "apps/tool-runner/src/sandbox-host/host-report.ts": "all that a sandbox host logs and counts",
+  "packages/attachments/src/han-radical.ts": "a table of characters",
+  "packages/attachments/src/open-document-text.ts": "one file for each format of documents",
+  "packages/attachments/src/sheet-number.ts": "the rules of dates in spreadsheets",
+  "packages/attachments/src/slide-text.ts": "one file for each format of documents",
+  "packages/attachments/src/watchdog.ts": "the program of a thread",
+  "packages/example-tools/src/page-text.ts": "text of a web page, which authors of tools copy",
+  "packages/sandbox/src/limits-prefix.ts": "the limits inside of a sandbox, which reviewers look for",
+  "packages/sandbox/src/line-splitter.ts": "bounds what a contained process may write",
+  "packages/store/src/archive-postgres/migrations.ts": "steps that are never changed once released",
+  "packages/store/src/blob-files/blob-file.ts": "a stored format",
+};
+const shortLines = 80;
+
+const isTest = (path: string): boolean => /\.(?:test|suite|fixture)\.tsx?$/.test(path);
+
+function sources(): string[] {
+  return globSync("{apps,packages}/*/src/**/*.{ts,tsx}", { cwd: root }).filter((path) => !isTest(path));
+}
+
+/** Who imports each file by its path. */
+function importers(paths: readonly string[]): Map<string, Set<string>> {
+  const all = new Map<string, Set<string>>();
+  for (const path of paths) {
+    for (const [, target = ""] of textOf(path).matchAll(/(?:from|import)\s*\(?\s*"(\.[^"]+)"/g)) {
+      const imported = join(dirname(path), target);
+      all.set(imported, (all.get(imported) ?? new Set()).add(path));
+    }
+  }
+  return all;
+}
+
+/** What only the door of a package imports has its importers outside; what has tests of its own is a subject. */
+function isSlip(path: string, by: ReadonlySet<string>): boolean {
+  const [only = ""] = by;
+  if (by.size !== 1 || only.endsWith("/index.ts")) return false;
+  if (existsSync(join(root, path.replace(/\.tsx?$/, ".test.ts")))) return false;
+  return textOf(path).trimEnd().split("\n").length < shortLines;
+}
+
+it("a short file with one importer has a reason to be a file of its own", () => {
+  const paths = sources();
+  const by = importers(paths);
+  expect(paths.length).toBeGreaterThan(300);
+  const slips = paths.filter((path) => isSlip(path, by.get(path) ?? new Set()));
+  expect(slips.filter((path) => !(path in reasons))).toEqual([]);
+});
