@@ -112,7 +112,7 @@ class Redis:
             if database not in ("", "0"):
                 self.command("SELECT", database)
         except RedisError:
-            self.close()  # the next command would run as nobody, or in another database
+            self.close()  # the next command would run without a user, or in another database
             raise
 
     def _reply(self) -> Any:
@@ -335,14 +335,14 @@ class Runner:
                 job_id = self.guarded(self.take, redis)
                 if job_id is not None:
                     self.guarded(lambda connection: self.finish(connection, job_id), redis)
-            except Exception:  # no job may end the thread: nobody would notice
+            except Exception:  # no job may end the thread: that would go unnoticed
                 traceback.print_exc()
 
     def take(self, redis: Redis) -> str | None:
         queue = self.names.queue
         job_id = redis.command("LMOVE", f"{queue}:wait", f"{queue}:active", "RIGHT", "LEFT")
         if job_id is None:
-            # Calls for which nobody waits, after all others.
+            # Calls of background runs, after all others.
             job_id = redis.command("EVAL", TAKE_BACKGROUND, 2, f"{queue}:prioritized", f"{queue}:active")
         if job_id is None:
             job_id = redis.command(

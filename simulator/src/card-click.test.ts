@@ -79,7 +79,7 @@ test("a button is found by its text, and a given value wins", async () => {
   ]);
 });
 
-test("a form is submitted with what stands in it", async () => {
+test("a form is submitted with its values", async () => {
   const told = await scene();
   const form = {
     tag: "form",
@@ -411,7 +411,7 @@ test("the client sends no form that lacks something, holds too much, or has fiel
   expect(callbacks(told)[0]?.event.action).toMatchObject({ form_value: { why: "right" } });
 });
 
-test("anybody in the chat can click, and what a click carries can be another value than the card's", async () => {
+test("every member of the chat can click, and the value of a click can be another value than the card's", async () => {
   const told = await scene();
   const other = told.simulator.addUser({ name: "Bob" }).openId;
   await told.simulator.addMembers(told.group, [other]).reports;
@@ -426,7 +426,7 @@ test("anybody in the chat can click, and what a click carries can be another val
 test("a callback that is replayed has the same ids and the same content", async () => {
   const told = await scene(() => raw(stillCard(markdown("done", "Approved"))));
   const messageId = await told.post(stillCard(button("yes")));
-  await expect(told.simulator.replayClick(messageId)).rejects.toThrow("Nobody has used");
+  await expect(told.simulator.replayClick(messageId)).rejects.toThrow("No person has used");
   await told.simulator.click({ messageId, openId: told.person, elementId: "yes" });
   // The card has lost its button by then.
   expect(await told.simulator.replayClick(messageId)).toMatchObject({ code: 0 });

@@ -75,7 +75,7 @@ export function createCardDesk(platform: Platform, deliveries: DeliveryService):
     },
     async replayClick(messageId) {
       const sent = last.get(messageId);
-      if (sent === undefined) throw new Error(`Nobody has used the card ${messageId}`);
+      if (sent === undefined) throw new Error(`No person has used the card ${messageId}`);
       return await deliver(sent);
     },
   };

@@ -440,7 +440,7 @@ export interface CardClick {
   elementId?: string;
   value?: JsonObject | string;
   name?: string;
-  /** What stands in the form, by component name; with it the click submits the form. */
+  /** The values of the form, by component name; with it the click submits the form. */
   formValue?: JsonObject;
   inputValue?: string;
   option?: string;

@@ -26,7 +26,7 @@ export interface Shape {
 
 /** A tagged object of a card: a component, or a part of one. */
 export interface TagRule extends Shape {
-  /** `block` stands in a body or container; `part` only where a property names it. */
+  /** `block` is placed in a body or container; `part` only where a property names it. */
   place: "block" | "root" | "form" | "part";
   /** Counts as a level of nesting. */
   container?: true;

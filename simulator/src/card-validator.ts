@@ -74,7 +74,7 @@ function checkCounts(nodes: readonly CardNode[]): void {
   }
 }
 
-/** Forms stand in the body, hold a submit button, and name what people fill in (form container page). */
+/** Forms are placed in the body, hold a submit button, and name what people fill in (form container page). */
 function checkForms(nodes: readonly CardNode[]): void {
   const names = new Set<string>();
   for (const { node, tag, parents } of nodes) {
@@ -372,7 +372,7 @@ function isDelimiterRow(line: string): boolean {
   return line.includes("|") && line.includes("-") && /^[\s|:-]+$/.test(line);
 }
 
-/** Open ids in `<at id=ou_…>` and `<person id='ou_…'>` tags outside of code; `all` names nobody. */
+/** Open ids in `<at id=ou_…>` and `<person id='ou_…'>` tags outside of code; `all` names no person. */
 function mentionedIds(markdown: string): string[] {
   if (!markdown.includes("<")) return [];
   const tags = outsideCode(markdown).matchAll(/<(?:at|person)\s+ids?\s*=\s*["']?([^"'>\s]+)/g);

@@ -212,7 +212,7 @@ function isReplay(platform: Platform, sameRequest: boolean): boolean {
 
 function ownEntity(platform: Platform, call: ApiCallContext): CardEntity {
   const entity = platform.cards.get(call.params.card_id ?? "");
-  // What becomes of the entity of a recalled message is not documented; taken for missing, so that nobody relies on it.
+  // What becomes of the entity of a recalled message is not documented; treated as missing, so that no code relies on it.
   const message = entity?.messageId === undefined ? undefined : platform.messages.get(entity.messageId);
   if (entity === undefined || !entity.named || message?.recalled === true) {
     throw new PlatformError(200740, "card entity not exist");

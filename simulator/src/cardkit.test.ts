@@ -123,7 +123,7 @@ test("waiting for a card ends with the time given", async () => {
   await expect(told.simulator.waitForCard(question, { timeoutMs: 20 })).rejects.toThrow("No finished card");
 });
 
-test("a card that was announced keeps its text when the card goes on", async () => {
+test("a card that was announced keeps its text when the card changes", async () => {
   const told = await scene();
   const cardId = await told.create(streamingCard(markdown("md")));
   const question = await told.ask();

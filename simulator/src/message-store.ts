@@ -38,7 +38,7 @@ export interface SimMessage {
   rootId?: string;
   parentId?: string;
   threadId?: string;
-  /** The merged-forward message that holds this one. Such messages stand in no chat. */
+  /** The merged-forward message that holds this one. Such messages are in no chat. */
   upperMessageId?: string;
   uuid?: string;
   createdAt: number;

@@ -186,7 +186,7 @@ test.each([
   ["an empty text", "text", { text: "" }, 230001],
   ["an unknown type", "hologram", { text: "x" }, 230001],
   ["an unknown card entity", "interactive", { type: "card", data: { card_id: "1" } }, 230099],
-  ["a mention of nobody", "text", { text: '<at user_id="ou_nobody"></at>' }, 230001],
+  ["a mention of an unknown person", "text", { text: '<at user_id="ou_nobody"></at>' }, 230001],
 ])("%s is refused", async (...[, msgType, content, code]) => {
   const { client, group } = await scene();
   const body = { receive_id: group, msg_type: msgType, content: JSON.stringify(content) };

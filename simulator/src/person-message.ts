@@ -18,7 +18,7 @@ import type { CustomEvent, SentMessage } from "./simulator.ts";
 
 const keptEvents = 20_000;
 
-/** Who recalled a message: its writer, or somebody who may recall others' (message recalled page). */
+/** Who recalled a message: its writer, or a person who may recall others' (message recalled page). */
 export type RecallType = "message_owner" | "group_owner" | "group_manager" | "enterprise_manager";
 
 /** Turns what people do into events for the bots. */
@@ -331,7 +331,7 @@ function elementText(element: JsonObject): string {
   return typeof element.text === "string" ? element.text : `[${String(element.tag)}]`;
 }
 
-/** Content of a kind as the message content guide shows it; kinds that nobody knows are empty objects. */
+/** Content of a kind as the message content guide shows it; unknown kinds are empty objects. */
 function sampleContent({ platform, chat, sender }: Writing, messageType: string): JsonObject {
   const startMs = platform.clock.now();
   const event = { summary: "Weekly review", start_time: String(startMs), end_time: String(startMs + 3_600_000) };

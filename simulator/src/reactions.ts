@@ -53,7 +53,7 @@ function remove(platform: Platform, call: ApiCallContext): JsonObject {
   const { message } = pathMessage(platform, call, 231003);
   const reaction = message.reactions.find((entry) => entry.reactionId === call.params.reaction_id);
   if (reaction === undefined) throw new PlatformError(231010, "the reaction does not exist.");
-  if (reaction.operatorId !== call.app.appId) throw new PlatformError(231007, "the reaction belongs to somebody else.");
+  if (reaction.operatorId !== call.app.appId) throw new PlatformError(231007, "the reaction belongs to another user.");
   setReactions(
     platform,
     message,

@@ -144,7 +144,7 @@ export interface FeishuSimulator extends ChatDesk {
   click(click: CardClick): Promise<CardClickResult>;
   /**
    * The last callback of this card once more, with the same ids and the same content: the platform never does
-   * that, whoever stands between it and the app may.
+   * that, a proxy between it and the app may.
    */
   replayClick(messageId: string): Promise<CardClickResult>;
   /** Returns a function that stops listening. */

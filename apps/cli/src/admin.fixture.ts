@@ -24,7 +24,7 @@ export interface AdminRun {
 export interface Workplace {
   /** Where it runs. */
   folder: string;
-  /** Ports on which nobody listens, as variables. */
+  /** Ports without a listener, as variables. */
   ports: Readonly<Record<string, string>>;
   run(args: readonly string[], env?: Record<string, string>): AdminRun;
   /** Ends what still runs and removes the folder. */

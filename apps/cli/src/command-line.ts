@@ -194,7 +194,7 @@ export function readCommand(args: readonly string[], env: Env): ParseResult<Comm
   return command.read(values, { language, envFile: values.file }, words);
 }
 
-/** The options, for somebody who wrote a wrong one. */
+/** Printed for `--help` and after a wrong option. */
 export const usage: Bilingual = {
   en: `npm run setup -- [--manual] [--yes] [--overwrite] [options]
   Creates a Feishu app by a link that you confirm, and writes its credentials to .env.

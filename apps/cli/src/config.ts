@@ -144,7 +144,7 @@ export interface EnvFile {
   unreadable: readonly number[];
   /** Names that are assigned more than once; the last one counts. */
   repeated: readonly string[];
-  /** Somebody else on this machine may read it. */
+  /** Other users of this machine may read it. */
   open: boolean;
 }
 
@@ -223,8 +223,8 @@ async function syncFolder(path: string): Promise<void> {
 }
 
 /**
- * Sets values in the file, readable by its owner only. The file is replaced as a whole: whoever
- * reads it, and whatever ends this process, finds the old one or the new one.
+ * Sets values in the file, readable by its owner only. The file is replaced as a whole: every reader,
+ * also after a crash of this process, finds the old one or the new one.
  */
 export async function writeEnvFile(path: string, values: Readonly<Record<string, string>>): Promise<void> {
   const file = await readEnvFile(path);

@@ -63,7 +63,7 @@ describe("clocks", () => {
     expect(clockFindings({ redisMs: -5_001 })).toMatchObject([{ status: "problem" }]);
   });
 
-  it("that nobody could read are not judged", () => {
+  it("that could not be read are not judged", () => {
     expect(clockFindings({})).toEqual([]);
   });
 });

@@ -251,7 +251,7 @@ async function ask(url: string, body: string, signal: AbortSignal): Promise<Answ
 interface WebhookCheck {
   /** Address of the ingress, without the path. */
   base: string;
-  /** Nobody named the address: it may well be elsewhere. */
+  /** The address is our guess: the ingress may be elsewhere. */
   guessed: boolean;
   /** `default` is the bot of `FEISHU_APP_ID`. */
   bot: string;

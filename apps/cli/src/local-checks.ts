@@ -230,7 +230,7 @@ export const noSigningKey: Bilingual = {
 interface StoredKey {
   path: string;
   key: string;
-  /** Somebody else on this machine may read it. */
+  /** Other users of this machine may read it. */
   open: boolean;
 }
 

@@ -330,7 +330,7 @@ describe("the data of one person", () => {
   });
 
   it.each(["has begun before", "begins meanwhile"])(
-    "goes from a group when the turn of somebody else is over, who has read it: one that %s",
+    "goes from a group when the turn of another person is over, who has read it: one that %s",
     async (when) => {
       await talk(group, "ou_ann");
       const { wakeGen = 0 } = await stores.store.append(messageFrom(group, "ou_ben"));
@@ -437,7 +437,7 @@ describe("the data of one person", () => {
     expect(await stores.store.history("api.two")).toHaveLength(1);
   });
 
-  it("is found in a direct chat of an older version when somebody names it", async () => {
+  it("is found in a direct chat of an older version when the operator names it", async () => {
     await talk(direct, "ou_somebody");
     const named = { ...ann, chats: ["oc_direct"] };
     expect(await deletePerson(stores, named, { act: true, ...quick })).toMatchObject({ sessions: 1, messages: 2 });

@@ -161,20 +161,20 @@ interface DeletionOptions {
   intervalMs: number;
 }
 
-/** Something is still being done for the person: nothing is half deleted, and another run goes on from here. */
+/** A worker still answers the person. Each step deletes whole or not at all, so another run can continue. */
 class StillRunningError extends Error {
   override readonly name = "StillRunningError";
 
   constructor(session: SessionKey) {
     super(
-      `${session} is still being answered. Do the workers run? Run the command again: it goes on where it stopped.`,
+      `${session} is still being answered. Do the workers run? Run the command again: it continues where it stopped.`,
     );
   }
 }
 
-/** What stands in place of a message: a conversation needs one there. */
+/** Replaces a deleted message: models need a message at its place. */
 const marker: Message = { role: "user", content: [{ type: "text", text: "[此消息已删除 / message deleted]" }] };
-/** In place of calls and their results: all of them go in one step, so that no call is left without its result. */
+/** Replaces calls and their results in one step, because a call without its result is refused by models. */
 const markerOfCalls: Message = {
   role: "assistant",
   content: [{ type: "text", text: "[工具调用已删除 / calls deleted]" }],
@@ -222,7 +222,7 @@ export async function deletePerson(
   return counts;
 }
 
-/** Stops what is done for whoever is meant in a session, and waits until nothing of it is left. */
+/** Cancels the matching messages of a session, and waits until all of them are over. */
 async function stopRuns(
   { stores, clock, patienceMs, intervalMs }: Deletion,
   session: SessionKey,
@@ -258,7 +258,7 @@ async function survey(
   const numbers = new Set<number>();
   const blobs = new Set<string>();
   const results = new Set<string>();
-  // Where nothing of the beginning is left, the numbers go on all the same.
+  // Numbers do not begin anew when the first messages are gone.
   let length = (await stores.sessions.read(session, 0, 0)).first;
   const count = ({ where }: KeptMessage): number =>
     where === "redis" ? (counts.messages += 1) : (counts.archived += 1);
@@ -319,7 +319,7 @@ async function eraseSession(deletion: Deletion, session: SessionKey): Promise<vo
     await deleteResults(deletion, session, results);
     await deleteLetters(deletion, session, () => true);
     await eraseJobs(deletion, { session }, session);
-    // The archive first: it refuses from then on what somebody is about to add, and the index goes with the session.
+    // The archive first: from then on it refuses what a worker is about to add, and the index goes with the session.
     await stores.archive?.erase(session, length);
     const result = await stores.sessions.erase(session, length);
     if (result === "removed") return;
@@ -349,7 +349,7 @@ async function redactSession(deletion: Deletion, session: SessionKey): Promise<v
       await redactAll(deletion, session, { numbers: [number], marker: message });
     }
     const what = { person: person.id, numbers: [...numbers], marker };
-    // Whoever runs a turn has read what was there, and may be writing a summary of it; one may begin meanwhile.
+    // A running turn has read the old messages and may be writing a summary of them; another turn may begin meanwhile.
     const before = await runningTurn(stores, session);
     await stores.archive?.redact(session, what);
     await stores.sessions.redact(session, what);

@@ -37,7 +37,7 @@ export interface KeptMessage {
 
 const page = 500;
 
-/** Sessions of the HTTP API belong to nobody whom we know: they are named one by one. */
+/** No person is known for sessions of the HTTP API: the operator names them one by one. */
 const apiApp = "api";
 
 /** Sessions in which the person has written, as far as they are known. */
@@ -103,7 +103,7 @@ export function isOwn(message: Message, person: Person): boolean {
 
 /**
  * Whether the session as a whole is the person's: a direct chat, a session of the HTTP API, or a
- * conversation in a group in which nobody else has written.
+ * conversation in a group in which only this person has written.
  */
 export async function isWholly(stores: PersonStores, session: SessionKey, person: Person): Promise<boolean> {
   const { sessions, archive } = stores;

@@ -95,7 +95,7 @@ export interface AnnouncedRunner {
 
 /** What runs. Absent: it could not be found out. */
 export interface Running {
-  /** Whether the ingress of this machine is ready; absent: nobody answers there. */
+  /** Whether the ingress of this machine is ready; absent: no answer. */
   ingress?: boolean;
   workers?: number;
   runners?: readonly AnnouncedRunner[];
@@ -103,7 +103,7 @@ export interface Running {
   tools?: readonly string[];
 }
 
-/** Asks a process of this machine whether it is ready; undefined when nobody answers. */
+/** Asks a process of this machine whether it is ready; undefined without an answer. */
 export async function readyOf(url: string, signal: AbortSignal): Promise<boolean | undefined> {
   try {
     const response = await fetch(url, { signal, redirect: "error" });

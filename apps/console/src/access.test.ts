@@ -55,7 +55,7 @@ async function locationOf(url: string, path: string): Promise<string | undefined
 }
 
 describe("signing in", () => {
-  it("nobody gets anywhere without it", async () => {
+  it("no page opens without it", async () => {
     const { url } = await start();
     for (const path of ["/", "/rules", `/sessions/${session}`, "/jobs/turns/1", "/queues", "/nowhere"]) {
       const { status, headers } = await fetch(`${url}${path}`, { redirect: "manual" });
@@ -66,7 +66,7 @@ describe("signing in", () => {
     expect((await fetch(`${url}/ready`)).status).toBe(200);
   });
 
-  it("a wrong password is refused, the right one leads on to where somebody wanted to go", async () => {
+  it("a wrong password is refused, the right one leads on to the page that was asked for", async () => {
     const here = await start();
     expect((await tryPassword(here, "no")).status).toBe(401);
     const signedIn = await tryPassword(here, passwords.operator);
@@ -79,7 +79,7 @@ describe("signing in", () => {
     for (const cookie of behindProxy.headers.getSetCookie()) expect(cookie).toMatch(/; Secure;/);
   });
 
-  it("leads nobody to another site", async () => {
+  it("leads to no other site", async () => {
     const { url } = await start();
     for (const next of ["https://evil.example", "//evil.example", "/\\evil.example", "/\r\nx: y"]) {
       const body = new URLSearchParams({ password: passwords.operator, next });
@@ -88,7 +88,7 @@ describe("signing in", () => {
     }
   });
 
-  it("choosing a language leads nobody to another site either", async () => {
+  it("choosing a language leads to no other site either", async () => {
     const { url } = await start(null);
     expect(await locationOf(url, "/rules?x=1&language=zh")).toBe("/rules?x=1");
     for (const path of [
@@ -229,7 +229,7 @@ describe("guessing a password", () => {
 });
 
 describe("without passwords", () => {
-  it("whoever is on this machine is an operator", async () => {
+  it("everyone on this machine is an operator", async () => {
     const { url } = await start(null);
     expect(await (await fetch(url)).text()).toContain("Operator");
   });
@@ -319,7 +319,7 @@ describe("changes", () => {
     expect((await operator.get(`/jobs/tools-local/${jobId}`)).status).toBe(404);
   });
 
-  it("nobody can add jobs, change their data, or take a queue's settings away", async () => {
+  it("visitors cannot add jobs, change their data, or take a queue's settings away", async () => {
     const { url } = await start();
     const operator = await signIn({ url }, passwords.operator);
     const headers = { cookie: operator.cookie, "x-xsrf-token": operator.csrf, "content-type": "application/json" };
@@ -363,7 +363,7 @@ it("says exactly what our pages and those of Bull Board may do", async () => {
   }
 });
 
-it("pages are kept by nobody, sit inside of nothing, and load nothing from elsewhere", async () => {
+it("pages are not cached, fit into no frame, and load nothing from elsewhere", async () => {
   const operator = await signIn(await start(), passwords.operator);
   for (const path of ["/", "/queues", "/queues/api/queues?page=1&jobsPerPage=10", "/nowhere"]) {
     const { headers } = await operator.get(path);

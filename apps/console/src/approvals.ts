@@ -16,7 +16,7 @@ export function registerApprovals(server: FastifyInstance, services: Services): 
 
 const maxListed = 200;
 
-/** Questions that nobody has settled, those that expire first before others. */
+/** Open questions, those that expire first before others. */
 export interface OpenApprovals {
   approvals: ApprovalStatus[];
   /** There are more than these. */

@@ -57,7 +57,7 @@ const rowsOf = async (page: Page, title: string): Promise<string[]> => {
 it("shows every budget with its period and limits, and who has spent most of theirs", async () => {
   const page = await visit({ budgets });
   expect(await page.getByRole("heading", { level: 2 }).allInnerTexts()).toEqual([
-    "Look somebody up",
+    "Look up an id",
     "Per person, a month",
     "Per chat, a month",
     "Per agent, a day",
@@ -81,7 +81,7 @@ it("looks one id up among all kinds", async () => {
   await page.getByLabel("Id of a person").fill(" ou_ann ");
   await page.getByRole("button", { name: "Look up" }).click();
   await page.getByRole("table", { name: "ou_ann" }).waitFor();
-  expect(await rowsOf(page, "Look somebody up")).toEqual([
+  expect(await rowsOf(page, "Look up an id")).toEqual([
     expect.stringMatching(/^Per person, a month 82,000 \$0\.40 100,000 tokens \/ \$2\.00 82% in \d+ \w+$/),
   ]);
   await page.getByLabel("Id of a person").fill("ou_nobody");

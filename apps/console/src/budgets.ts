@@ -35,7 +35,7 @@ export function registerBudgets(server: FastifyInstance, services: Services): vo
   );
 }
 
-/** As many of the biggest spenders as anybody reads. */
+/** How many of the biggest spenders are listed. */
 const maxSpenders = 20;
 
 /** Those with a budget of their own that are looked at in any case. */

@@ -78,7 +78,7 @@ describe("startCanary", () => {
     ["the run fails", { status: 200, body: 'data: {"type":"error","message":"ERROR: x"}\n\n' }],
     ["ingress refuses", { status: 401, body: '{"error":"no"}' }],
     ["the run breaks off", { status: 200, body: 'data: {"type":"user_message","content":"/new"}\n\n' }],
-    ["nobody answers", undefined],
+    ["there is no answer", undefined],
   ])("counts three misses as dead when %s, and one that comes through as alive again", async (_title, trouble) => {
     answer = trouble;
     const { canary, text } = deployment()();
@@ -99,7 +99,7 @@ describe("startCanary", () => {
     expect(asked.length).toBeLessThanOrEqual((performance.now() - startedMs) / 450 + 1);
   });
 
-  it("goes on when Redis is away for a while, which is no miss", async () => {
+  it("continues when Redis is away for a while, which is no miss", async () => {
     let isAway = true;
     const { lookups } = openTestStores();
     const takeDuty = async (): Promise<boolean> => (isAway ? await Promise.reject(new Error("away")) : true);

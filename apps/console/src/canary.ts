@@ -75,7 +75,7 @@ export function startCanary(deps: CanaryDeps): Canary {
   const round = async (): Promise<void> => {
     const startedMs = clock.monotonic();
     try {
-      // Shorter than the pause, so that whoever sends can send the next one as well.
+      // Shorter than the pause, so that the sender of this one can send the next one as well.
       if (await presence.takeDuty("canary", owner, Math.ceil(intervalMs * 0.9))) await send();
     } catch (error) {
       // Redis is away, which is told by its own check.

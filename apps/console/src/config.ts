@@ -16,7 +16,7 @@ export interface ConsoleConfig {
   host: string;
   port: number;
   logLevel: LogLevel;
-  /** Absent: whoever is on this machine is an operator. */
+  /** Absent: everyone on this machine is an operator. */
   passwords: Passwords | undefined;
   /** Addresses and networks of the proxies in front: a client's address is what they say it is. */
   proxies: readonly string[];
@@ -89,7 +89,7 @@ function readCanary(reader: EnvReader): ConsoleConfig["canary"] {
 
 /**
  * Reads the environment; every problem is reported at once, one per line, naming the variable.
- * Without `CONSOLE_PASSWORD` the console listens on loopback only, and asks nobody to sign in.
+ * Without `CONSOLE_PASSWORD` the console listens on loopback only, and needs no sign-in.
  */
 export function loadConfig(env: Env): ParseResult<ConsoleConfig> {
   const reader = createEnvReader(env);

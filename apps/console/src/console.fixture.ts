@@ -116,7 +116,7 @@ function settingsOf(config: object): LarklineConfig {
   return resolved.value;
 }
 
-/** `given: null` starts one without passwords, for whoever is on this machine. */
+/** `given: null` starts one without passwords, for everyone on this machine. */
 export async function startTestConsole(
   { namespace }: Pick<World, "namespace">,
   given: Passwords | null = passwords,

@@ -51,7 +51,7 @@ export function registerDeadLetters(server: FastifyInstance, services: Services)
     answerPage(services, request, reply, async (view) => {
       const letter = await letterOf(request);
       if (letter === undefined) return undefined;
-      // Noted before it is seen: whatever fails now, nobody has looked without a trace.
+      // Noted before it is seen: whatever fails now, each look has a record.
       const problem = await noted(services, { kind: "content_shown", ...aboutOf(letter) });
       if (problem !== undefined) return problemPage(view, problem);
       countAction(services, "content_shown", request.url);
@@ -153,7 +153,7 @@ async function givenUp({ letters, catalog, queues }: Services): Promise<GivenUp>
   };
 }
 
-/** Everything that was given up and that nobody has dealt with. */
+/** Dead letters that no operator has dealt with. */
 function deadLettersPage(view: View, { letters, jobs, hasMore }: GivenUp, note?: Word): Page {
   const { say } = view;
   const body = html`<p>${say("lettersAre")}</p>

@@ -232,7 +232,7 @@ describe("a message whose turn is over", () => {
     expect(said(traceOf(appended, ended("answered"), gone, sent), afterwards())[0]).toBe("answered");
   });
 
-  it("is answered, has failed, or was ended by somebody", () => {
+  it("is answered, has failed, or was ended by a person", () => {
     const sent = entry("reply.sent", { at: 3_200, data: { attempts: 1 } });
     expect(said(traceOf(appended, ended("answered"), sent), afterwards())).toEqual([
       "answered",

@@ -15,7 +15,7 @@ import type { Services } from "./services.ts";
 
 /**
  * Why there is no answer, or that there is one. `sinceMs` and `untilMs` are epoch ms, `ms` is a duration.
- * `tone`: nothing is wrong, somebody has to wait, or something should be done.
+ * `tone`: nothing is wrong, people have to wait, or an operator should act.
  */
 export type Diagnosis =
   | { is: "unknown" }
@@ -32,7 +32,7 @@ export type Diagnosis =
   | { is: "working"; sinceMs: number }
   | { is: "worker_died"; sinceMs: number; during: string }
   | Asked
-  /** Set aside while it waited for people, who have decided: it goes on after the turn under way. */
+  /** Set aside while it waited for people, who have decided: it continues after the turn under way. */
   | { is: "set_aside"; sinceMs: number }
   /** Behind a turn of the same person that is set aside; `asked` is what that one waits for. */
   | { is: "behind_own"; asked?: Asked }
@@ -151,7 +151,7 @@ function whileRunning({ job, workers }: Standing, { entries, atMs }: MessageTrac
   const step = open.findLast(({ name }) => name === "model.step");
   const during = open.at(-1);
   const sinceMs = (step ?? during)?.atMs ?? atMs;
-  // A claim lives within its job: nobody works where that is not active.
+  // A claim lives within its job: no worker has it where that job is not active.
   if (workers === 0 || job === undefined || job.state !== "active") {
     return { is: "worker_died", sinceMs, during: during?.name ?? "turn.run" };
   }
@@ -309,7 +309,7 @@ export function diagnose(trace: MessageTrace, standing: Standing | undefined): D
   return place >= 0 ? whileBehind(standing, trace, place + 1) : afterTurn(standing, trace);
 }
 
-/** The same without asking anybody, for a list: undefined while it is not over as far as the trace knows. */
+/** The same from the trace alone, for a list: undefined while it is not over as far as the trace knows. */
 export function traceOutcome(trace: MessageTrace): Diagnosis | undefined {
   if (trace.place === undefined) return withoutSession(trace);
   const sent = lastOf(trace.entries, "reply.sent");

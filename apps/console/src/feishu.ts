@@ -20,7 +20,7 @@ export function registerFeishu(server: FastifyInstance, services: Services): voi
 interface PlatformState {
   app: string;
   calls: number;
-  /** Calls a month that the plan includes; null: nobody counts. */
+  /** Calls a month that the plan includes; null: the plan has no limit. */
   monthlyCalls: number | null;
   /** Whether our own limiter is on. */
   isLimited: boolean;

@@ -5,7 +5,7 @@ export interface Html {
   readonly markup: string;
 }
 
-/** What may stand in a template; text is escaped. Undefined and false stand for nothing. */
+/** What a template may contain; text is escaped. Undefined and false become nothing. */
 export type HtmlValue = Html | string | number | undefined | false | readonly HtmlValue[];
 
 const escapes: Readonly<Record<string, string>> = {

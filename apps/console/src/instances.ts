@@ -51,7 +51,7 @@ function byServiceAndAge(one: KnownInstance, other: KnownInstance): number {
   return one.service.localeCompare(other.service) || one.startedAtMs - other.startedAtMs;
 }
 
-/** Which processes there are, and whether somebody else takes events of our apps. */
+/** Which processes there are, and whether another client takes events of our apps. */
 function instancesPage(view: View, known: KnownInstances): Page {
   const { say } = view;
   const { instances, unnamed, watches, nowMs, clock } = known;

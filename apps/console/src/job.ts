@@ -36,7 +36,7 @@ export function registerJob(server: FastifyInstance, services: Services): void {
       const found = job && jobFactsOf(job.data);
       if (job === undefined || found?.kind !== "call") return undefined;
       const { session, turnId, callId, name: tool, actor } = found.call;
-      // Noted before it is seen: whatever fails now, nobody has looked without a trace.
+      // Noted before it is seen: whatever fails now, each look has a record.
       const record = { session, turnId, callId, tool, app: actor.app, chatId: actor.chatId };
       const problem = await noted(services, { kind: "content_shown", ...record });
       if (problem !== undefined) return problemPage(view, problem);

@@ -24,7 +24,7 @@ const started = await startConsole({ config, settings: settings.value, metrics, 
 const { host, passwords } = config;
 logger.info({ host, port: started.port }, "console ready");
 if (passwords === undefined) {
-  logger.info({ host }, "CONSOLE_PASSWORD is not set: only this machine is served, and nobody has to sign in");
+  logger.info({ host }, "CONSOLE_PASSWORD is not set: only this machine is served, without sign-in");
 }
 
 runUntilSignal({

@@ -155,7 +155,7 @@ function show(result: Shown, gauges: Gauges, all: Awaited<ReturnType<typeof read
 }
 
 /**
- * Shows what is in Redis: it is read when somebody scrapes, and not again within five seconds. What could
+ * Shows what is in Redis: it is read for a scrape, and not again within five seconds. What could
  * not be read is absent, so that an old value is not taken for a new one.
  */
 export function showState(deps: StateMetricsDeps): void {
@@ -188,7 +188,7 @@ export function showState(deps: StateMetricsDeps): void {
 /** How long Redis may take to answer a scrape, ms. */
 const deadlineMs = 2_000;
 
-/** Shows how the servers of Redis are, each time somebody scrapes; absent while one of them does not answer. */
+/** Shows how the servers of Redis are, read for each scrape; absent while one of them does not answer. */
 export function showRedis(metrics: Metrics, read: () => Promise<readonly ServerState[]>): void {
   const labels = ["node"] as const;
   const memory = metrics.createObservableGauge("larkline_redis_memory_bytes", {

@@ -154,7 +154,7 @@ it("shows the turns that wait for people while others of the group are answered,
   expect(await textOf(viewer.get(`/sessions/${at}`))).toMatch(/Turns set aside.*1 ou_ann decided already/);
 });
 
-it("resets a session after asking: the turn ends, its card is told, and what waits goes on", async () => {
+it("resets a session after asking: the turn ends, its card is updated, and the waiting message is answered", async () => {
   const claim = await claimOne();
   const card = {
     v: 1,
@@ -179,7 +179,7 @@ it("resets a session after asking: the turn ends, its card is told, and what wai
   expect(await textOf(operator.post(`/sessions/${at}/reset`))).toContain("no turn was under way");
 });
 
-it("a session that nobody can read is shown as such and can be reset", async () => {
+it("a session that no version can read is shown as such and can be reset", async () => {
   await claimOne();
   const [key = ""] = await world.redis.keys(`{${world.namespace}:*}:in:${session}`);
   await (world.redis as { lset(key: string, at: number, value: string): Promise<unknown> }).lset(key, 0, '1:{"v":9}');
@@ -208,7 +208,7 @@ it("drops the messages that wait, not the one being answered", async () => {
   expect(await auditOf(world, "inbox_dropped")).toMatchObject([{ session, userId: "console" }]);
 });
 
-it("a reply that was given up is sent again once, however often somebody asks", async () => {
+it("a reply that was given up is sent again once, however often an operator asks", async () => {
   const path = await buryReply();
   expect(await textOf(viewer.get("/dead-letters"))).toMatch(/Undelivered reply.*im\.message\.reply forbidden 230002/);
   expect(await textOf(viewer.get(path))).not.toContain(secretText);
@@ -239,7 +239,7 @@ it("a letter is discarded once, and a viewer changes nothing", async () => {
   for (const act of ["retry", "discard", "content"]) expect((await viewer.post(`${path}/${act}`)).status).toBe(403);
   expect(await textOf(viewer.get(path))).not.toContain("Discard");
   expect(await textOf(operator.post(`${path}/discard`))).toContain("The letter is discarded.");
-  expect(await textOf(operator.post(`${path}/discard`))).toContain("Somebody has dealt with that letter already.");
+  expect(await textOf(operator.post(`${path}/discard`))).toContain("That letter has been dealt with already.");
   expect(await auditOf(world, "letter_discarded")).toHaveLength(1);
 });
 

@@ -55,7 +55,7 @@ export async function sendPage(reply: FastifyReply, view: View, page: Page): Pro
   return await reply.type("text/html; charset=utf-8").send(documentOf(view, page));
 }
 
-/** The view of somebody who has not signed in. */
+/** The view of a visitor without a sign-in. */
 export function strangersView(request: FastifyRequest, hasSignIn: boolean): View {
   const language = languageOf(request);
   const url = request.method === "GET" ? request.url : (request.url.split("?", 1)[0] ?? "/");
@@ -276,7 +276,7 @@ export function whyPath(id: string): string {
   return `/why?q=${encodeURIComponent(id)}`;
 }
 
-/** Whether somebody may be sent there after signing in: to a page of ours only. */
+/** Whether a sign-in may lead there: to pages of the console only. */
 export function isOwnPath(path: string): boolean {
   return /^\/(?![/\\])[\x21-\x7e]*$/.test(path);
 }

@@ -66,7 +66,7 @@ async function announceRunner(): Promise<void> {
   await world.directory.announce({ runner: "ops", instance: "ops-1", tools: [tool] }, 30_000);
 }
 
-/** A page of somebody who has signed in; whatever goes wrong in it fails the test. */
+/** A page after a sign-in; whatever goes wrong in it fails the test. */
 async function visit(password: string | undefined, { path = "/", locale = "en-US" } = {}): Promise<Page> {
   const { page, problems, close } = await openPage(browser, `${running.url}${path}`, locale);
   closing.push(close, async () => expect(problems).toEqual([]));

@@ -20,7 +20,7 @@ const roleHeader = "x-console-role";
 
 /**
  * What operators may do with jobs and queues. Not among them is what would break promises: jobs that
- * nobody signed, other data for a call, other limits than its tool says, queues without their settings.
+ * no worker signed, other data for a call, other limits than its tool says, queues without their settings.
  */
 const actions = new Set(["retry", "promote", "clean", "empty", "pause", "resume"]);
 

@@ -72,7 +72,7 @@ function section(view: View, { app, rules, hasMore }: RulesOfApp): Html {
   </section>`;
 }
 
-/** What is always allowed, because somebody said so; operators take it back. */
+/** Rules that people have made; operators can revoke them. */
 function rulesPage(view: View, apps: readonly RulesOfApp[], note?: Word): Page {
   const body = html`${apps.map((app) => section(view, app))}`;
   return { title: view.say("rules"), body, ...(note === undefined ? {} : { note }) };

@@ -59,7 +59,7 @@ export function registerSession(server: FastifyInstance, services: Services): vo
     answerPage(services, request, reply, async (view) => {
       const found = await sessionOf(services, request.params.key);
       if (found === undefined) return undefined;
-      // Noted before it is seen: whatever fails now, nobody has looked without a trace.
+      // Noted before it is seen: whatever fails now, each look has a record.
       const problem = await noted(services, { kind: "content_shown", session: found.key });
       if (problem !== undefined) return problemPage(view, problem);
       countAction(services, "content_shown", request.url);
@@ -128,7 +128,7 @@ interface ShownSession {
   messages: readonly Message[];
   /** Messages behind the one being answered. */
   waiting: readonly QueuedMessage[];
-  /** Questions that nobody has settled. */
+  /** Open questions. */
   approvals: readonly ApprovalStatus[];
   unsent: readonly OutboxRecord[];
   /** Only when an operator has asked for it, and that is noted. */
@@ -137,7 +137,7 @@ interface ShownSession {
 
 type ReadSession = Omit<ShownSession, "isContentShown">;
 
-/** As many of the newest messages, and of those that wait, as anybody reads. */
+/** As many of the newest messages, and of those that wait, as a page shows. */
 const maxMessages = 100;
 
 const maxWaiting = 50;
@@ -219,7 +219,7 @@ function factsOf({ say, language }: View, { state, gen, epoch, turn, ...counts }
   ]);
 }
 
-/** What operators may do; what cannot be undone is asked about on a page of its own. */
+/** What operators may do; a page of its own asks before an action that cannot be undone. */
 function actsOf(view: View, { key, summary, waiting }: ShownSession): Html {
   const { say } = view;
   const path = sessionPath(key);

@@ -43,7 +43,7 @@ interface SessionLists {
 }
 
 async function lookAt({ store }: Services, session: string, atMs?: number): Promise<ListedSession> {
-  // One that no version can read is listed all the same: it is the one that somebody looks for.
+  // One that no version can read is listed all the same: it is the one that an operator looks for.
   const summary = await store.summary(session).catch((error: unknown) => {
     if (isUnreadable(error)) return undefined;
     throw error;

@@ -24,7 +24,7 @@ export interface Visitor {
 /** The cookie that holds the token of a sign-in. */
 export const tokenCookie = "larkline_console";
 
-/** How long somebody stays signed in. */
+/** How long a sign-in lasts. */
 export const signedInMs = 12 * 3_600_000;
 
 /** The cookie of a browser that a person has signed in with: it opens nothing, but its tries are counted apart. */
@@ -33,7 +33,7 @@ const browserCookie = "larkline_browser";
 /** How long a browser is known after the last sign-in with it. */
 const knownBrowserMs = 30 * 86_400_000;
 
-/** How long Redis may take to tell who somebody is. */
+/** How long Redis may take to find a sign-in. */
 export const redisDeadlineMs = 3_000;
 
 /** Adds signing in and out; only where there are passwords. */
@@ -280,7 +280,7 @@ function clientOf(address: string): string {
     .join(":");
 }
 
-/** Ties a sign-in to its password. Says nothing about it to whoever has no token. */
+/** Ties a sign-in to its password. Says nothing about the password without the token. */
 function proofOf(token: string, password: string): string {
   return createHmac("sha256", token).update(`password:${password}`).digest("hex");
 }

@@ -65,7 +65,11 @@ function counted(count: number, one: string, many = `${one}s`): string {
 }
 
 function people(names: readonly string[], language: ReplyLanguage): string {
-  return names.length === 0 ? (language === "zh" ? "（无人）" : "nobody") : names.join(language === "zh" ? "、" : ", ");
+  return names.length === 0
+    ? language === "zh"
+      ? "（无人）"
+      : "no person"
+    : names.join(language === "zh" ? "、" : ", ");
 }
 
 /** A time of day, such as `12:03:10 UTC`: clocks of operators differ. */
@@ -171,7 +175,7 @@ const inCalls = {
     both((language, duration) =>
       language === "zh"
         ? `审批已结束（回合开始于 ${duration(nowMs - sinceMs)}前），等当前正在回答的消息结束后继续。`
-        : `People have decided; it goes on when the message that is being answered now has its answer (begun ${duration(nowMs - sinceMs)} ago).`,
+        : `People have decided; it continues when the message that is being answered now has its answer (begun ${duration(nowMs - sinceMs)} ago).`,
     ),
   behind_own: ({ asked }, nowMs) => {
     const why = asked === undefined ? { zh: "", en: "" } : asksPeople({ ...asked, aside: false }, nowMs);
@@ -246,7 +250,7 @@ const afterTurn = {
 
 const endings: Readonly<Record<string, Text>> = {
   joined: { zh: "并入了正在进行的回答", en: "it became part of the answer under way" },
-  stopped: { zh: "被停止", en: "somebody stopped it" },
+  stopped: { zh: "被停止", en: "a person stopped it" },
   recalled: { zh: "发送者撤回了消息", en: "its sender took the message back" },
   superseded: { zh: "被后一条消息取代", en: "a later message took its place" },
   cancelled: { zh: "被取消", en: "it was cancelled" },
@@ -327,7 +331,7 @@ const tags: Readonly<Record<string, Text>> = {
   reason: { zh: "原因", en: "reason" },
   result: { zh: "结果", en: "result" },
   requestId: { zh: "请求 ID", en: "request id" },
-  resumed: { zh: "继续之前的回合", en: "goes on with its turn" },
+  resumed: { zh: "继续之前的回合", en: "continues its turn" },
   retryInMs: { zh: "重试间隔", en: "next try in" },
   runner: { zh: "runner", en: "runner" },
   seq: { zh: "序号", en: "number" },
@@ -345,7 +349,7 @@ function isUsual(name: string, value: string | number | boolean): boolean {
   return (name === "tries" && value === 0) || ((name === "attempt" || name === "attempts") && value === 1);
 }
 
-/** One fact of a line, such as `tool deploy`; undefined for what is not worth a word. */
+/** One fact of a line, such as `tool deploy`; undefined for facts that are not shown. */
 export function tagText(language: ReplyLanguage, name: string, value: string | number | boolean): string | undefined {
   if (isUsual(name, value)) return undefined;
   const label = tags[name]?.[language] ?? name;

@@ -8,7 +8,7 @@ import { timelineOf, type MessageTrace, type TimelineRow, messagesOf } from "./m
 import { durationText, happeningText, refusalText, sentenceOf, tagText } from "./why-text.ts";
 import type { Services } from "./services.ts";
 
-/** Adds the page that says why a message has no answer; it shows no content to anybody. */
+/** Adds the page that says why a message has no answer; it shows no content. */
 export function registerWhy(server: FastifyInstance, services: Services): void {
   server.get<WhyRoute>("/why", async (request, reply) =>
     answerPage(services, request, reply, async (view) => await answer(services, view, request.query)),
@@ -59,7 +59,7 @@ export interface ListedMessage {
   outcome: Diagnosis | undefined;
 }
 
-/** What somebody looks for. */
+/** What the visitor looks for. */
 export type Wanted =
   | { by: "trace"; traceId: TraceId }
   | { by: SubjectKind; id: string }

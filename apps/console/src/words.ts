@@ -51,7 +51,7 @@ const words = {
   yes: { zh: "是", en: "yes" },
   no: { zh: "否", en: "no" },
   // Approvals and rules
-  noApprovals: { zh: "没有等待中的审批。", en: "Nobody is being asked for anything." },
+  noApprovals: { zh: "没有等待中的审批。", en: "No question is open." },
   kind: { zh: "类型", en: "Kind" },
   kindCall: { zh: "是否运行", en: "May it run?" },
   kindOutcome: { zh: "结果未知", en: "Outcome unknown" },
@@ -108,7 +108,7 @@ const words = {
   share: { zh: "已用", en: "Used" },
   biggest: { zh: "花费最多", en: "Biggest spenders" },
   nothingSpent: { zh: "这个周期还没有花费。", en: "Nothing has been spent in this period." },
-  lookUpSpender: { zh: "查询一个 ID", en: "Look somebody up" },
+  lookUpSpender: { zh: "查询一个 ID", en: "Look up an id" },
   spenderId: { zh: "用户、会话、智能体或企业的 ID", en: "Id of a person, chat, agent or tenant" },
   lookUp: { zh: "查询", en: "Look up" },
   nothingSpentBy: {
@@ -282,7 +282,7 @@ const words = {
   cards: { zh: "已有卡片", en: "Cards" },
   approvalIsOver: {
     zh: "对应的工具调用已按“无法询问”结束，没有可以重试的内容。",
-    en: "Its tool call has ended because nobody could be asked: there is nothing to try again.",
+    en: "Its tool call has ended because no person could be asked: there is nothing to try again.",
   },
   sendAgain: { zh: "重新发送", en: "Send again" },
   runAgain: { zh: "重新处理", en: "Run again" },
@@ -299,7 +299,7 @@ const words = {
   isSentAgain: { zh: "回复已放回发件箱。", en: "The reply is in its outbox again." },
   runsAgain: { zh: "消息已重新进入会话。", en: "The message is in its session again." },
   inboxFull: { zh: "会话的收件箱已满，请稍后再试。", en: "The session's inbox is full: try again later." },
-  letterGone: { zh: "这条死信已被处理。", en: "Somebody has dealt with that letter already." },
+  letterGone: { zh: "这条死信已被处理。", en: "That letter has been dealt with already." },
   letterDiscarded: { zh: "死信已丢弃。", en: "The letter is discarded." },
   jobRetried: { zh: "任务已重新入队。", en: "The job is in its queue again." },
   jobDiscarded: { zh: "任务已丢弃。", en: "The job is discarded." },

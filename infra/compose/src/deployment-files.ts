@@ -27,7 +27,7 @@ export interface OperatorFiles {
 /** Where the kept secrets of a deployment are. */
 export const keptSecretsFile = "secrets.env";
 
-/** Every configuration has this effect if nobody has written one. */
+/** The default configuration: it has the effect of an empty one. */
 export const standardConfig = "export default {};\n";
 
 /** As Compose reads it: between single quotes nothing has a meaning. */
@@ -42,7 +42,7 @@ function envFile(name: string, values: Readonly<Record<string, string>>): Deploy
 
 /**
  * All files that compose.yaml names, from what the operator has written and what was kept of earlier times. Throws a
- * RangeError that names what cannot be written.
+ * RangeError that names each value that has no place in the file.
  */
 export function deploymentFiles({ env, config, runners = [] }: OperatorFiles, kept: Values): DeploymentFile[] {
   const own: readonly string[] = Object.values(runnerNames);

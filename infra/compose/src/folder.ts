@@ -8,7 +8,7 @@ const root = fileURLToPath(new URL("../../..", import.meta.url));
 
 /** A folder of files that a deployment is made of, below `.data` of the checkout. */
 export interface Folder {
-  /** What stands in `.env` and `larkline.config.ts` of the checkout. */
+  /** The contents of `.env` and `larkline.config.ts` of the checkout. */
   written: OperatorFiles;
   /** Secrets that were made before. */
   kept: Readonly<Record<string, string | undefined>>;

@@ -16,7 +16,7 @@ const spans = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS"];
 
 /**
  * What of the operator's `.env` each service is told, by name; nothing else reaches it. Addresses and
- * names stand in compose.yaml, and the secrets between the services are made here.
+ * names are in compose.yaml, and the secrets between the services are made here.
  */
 export const settingsOf: Readonly<Record<Service, readonly string[]>> = {
   ingress: [
@@ -72,7 +72,7 @@ export const settingsOf: Readonly<Record<Service, readonly string[]>> = {
   ],
 };
 
-/** Of these, every bot with a name has its own: `FEISHU_APP_SECRET_<NAME>`. Whoever is told one is told all of its kind. */
+/** Of these, every bot with a name has its own: `FEISHU_APP_SECRET_<NAME>`. A service that gets one gets all of its kind. */
 export const secretsOfBots: readonly string[] = [
   "FEISHU_APP_SECRET",
   "FEISHU_ENCRYPT_KEY",

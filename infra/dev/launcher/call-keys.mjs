@@ -7,7 +7,7 @@ import { text } from "./texts.mjs";
 
 const shortestKey = 32;
 
-/** Undefined when there is none that could be used; whoever made that one never came to use it. */
+/** Undefined when there is no usable key; a process that wrote part of one has never used it. */
 function storedKey(path) {
   try {
     const key = readFileSync(path, "utf8").trim();

@@ -7,7 +7,7 @@ export interface Chart {
   unit: "s" | "short" | "reqps" | "bytes" | "percentunit" | "currencyUSD";
   /** A number, not lines: from which value on it is yellow and red; the second below the first where less is worse. */
   bounds?: readonly [warning: number, critical: number];
-  /** By what stands in the legend. */
+  /** By its name in the legend. */
   queries: Readonly<Record<string, string>>;
 }
 
@@ -85,7 +85,7 @@ const answered: Row = {
     },
     {
       title: "Acknowledged within",
-      help: "The platform sends again what is not acknowledged within 3 s.",
+      help: "The platform sends an event again that is not acknowledged within 3 s.",
       unit: "s",
       queries: quantiles("larkline_ack_seconds", undefined, [0.5, 0.99]),
     },
@@ -136,7 +136,7 @@ const waiting: Row = {
     },
     {
       title: "Oldest job",
-      help: "Nobody has taken it yet. Autoscaling looks at this.",
+      help: "No process has taken it yet. Autoscaling looks at this.",
       unit: "s",
       queries: { "{{queue}}": "max by (queue) (larkline_queue_oldest_seconds)" },
     },
@@ -154,7 +154,7 @@ const waiting: Row = {
     },
     {
       title: "Given up",
-      help: "Messages, replies and questions that nobody has dealt with. Alert: LarklineDeadLetters.",
+      help: "Messages, replies and questions that no operator has dealt with. Alert: LarklineDeadLetters.",
       unit: "short",
       queries: { "dead letters": "max(larkline_dead_letters)" },
     },
@@ -239,7 +239,7 @@ const tools: Row = {
     },
     {
       title: "Questions that were settled",
-      help: "expired: nobody has decided.",
+      help: "expired: no person has decided.",
       unit: "short",
       queries: { "{{state}}": "sum by (state) (increase(larkline_approvals_settled_total[$__rate_interval]))" },
     },

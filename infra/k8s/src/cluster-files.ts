@@ -46,7 +46,7 @@ function envText(values: Readonly<Record<string, string>>): string {
   return Object.entries(values).map(line).join("");
 }
 
-/** The same address as somebody: `redis+sentinel://a:1,b:2/name` is none that a URL parser knows. */
+/** The same address with a user: `redis+sentinel://a:1,b:2/name` is none that a URL parser knows. */
 function as(user: string, password: string, address: string): string {
   const [, scheme = "", rest = ""] = /^([a-z+]+:\/\/)(?:[^@/]*@)?(.+)$/.exec(address) ?? [];
   if (rest === "") throw new RangeError(`'${address}' is no address of Redis.`);
@@ -86,7 +86,7 @@ ${envNames.map((name) => `  - { name: ${name}, envs: [${name}.env] }`).join("\n"
 
 /**
  * An overlay of infra/k8s with the secrets and the configuration of one deployment, for `kubectl apply -k`. Throws a
- * RangeError that names what cannot be written.
+ * RangeError that names each value that has no place in the file.
  */
 export function clusterFiles(cluster: Cluster, kept: Values): DeploymentFile[] {
   const { env, config = standardConfig, runners = [] } = cluster;

@@ -17,7 +17,7 @@ describe("the file of users", () => {
     expect(rules.match(/ #[0-9a-f]{64}\b/g)).toHaveLength(2);
   });
 
-  it("lets nobody be a user without a password, but one who may ping", () => {
+  it("lets no client sign in without a password, but for a ping", () => {
     const file = aclFileOf(appUsers("larkline", ["a"]), () => []);
     const [server, health, ...users] = file.trim().split("\n");
     expect(server).toBe("user default off ~* &* +@all");

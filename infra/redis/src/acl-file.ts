@@ -38,7 +38,7 @@ function scriptRules({ namespace }: Place): string[] {
 
 /**
  * The rules of one user, as ACL SETUSER and an ACL file take them, from nothing on. Several passwords let one be
- * changed while it is in use; without any nobody can be this user.
+ * changed while it is in use; without any, no client can sign in as this user.
  */
 export function rulesOf(user: RedisUser, passwords: readonly string[] = []): string {
   const { place, commands, runsScripts, grants, publishes = [], subscribes = [] } = user;
@@ -56,7 +56,7 @@ export function rulesOf(user: RedisUser, passwords: readonly string[] = []): str
 }
 
 const withoutPassword = [
-  // Nobody can be this user. But a server that starts carries out the transactions of its append-only file, scripts
+  // No client can sign in as this user. But a server that starts carries out the transactions of its append-only file, scripts
   // included, as this user: without all rights it would leave them out without a word, and with them nearly everything.
   "user default off ~* &* +@all",
   // For health checks: finds out that the server lives, and nothing else.

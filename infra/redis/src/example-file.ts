@@ -1,7 +1,7 @@
 import { aclFileOf } from "./acl-file.ts";
 import { appUsers } from "./app-users.ts";
 
-/** The users of a deployment with one runner and the usual namespace, without passwords: nobody can be one of them. */
+/** The users of a deployment with one runner and the usual namespace, without passwords: no client can sign in as one of them. */
 export function exampleFile(): string {
   return aclFileOf(appUsers("larkline", ["default"]), () => []);
 }

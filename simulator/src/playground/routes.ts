@@ -61,7 +61,7 @@ export function registerPlaygroundRoutes(fastify: FastifyInstance, { simulator, 
   post("/api/people", parsePerson, ({ name }) => ({ openId: simulator.addUser({ name: name.trim() }).openId }));
   post("/api/chats", parseChat, (chat) => {
     const { chatId } = simulator.addChat(chat);
-    // The bots are in it from the start; they hear of a group as when somebody adds them.
+    // The bots are in it from the start; they get the event of a group to which a person adds them.
     if (chat.type === "group") simulator.addBot(chatId, appId);
     return { chatId };
   });
@@ -152,7 +152,7 @@ const Message = Type.Object({
   mention: Type.Optional(Type.Boolean()),
   /** The message that this one quotes. */
   parentId: Type.Optional(Id),
-  /** The answer opens a thread, or goes on in the one of the message that it answers. */
+  /** The answer opens a thread, or continues the thread of the message that it answers. */
   inThread: Type.Optional(Type.Boolean()),
   /** How long ago it was written: the platform delivers it late. */
   lateMinutes: Type.Optional(Type.Integer({ minimum: 0, maximum: 10_080 })),

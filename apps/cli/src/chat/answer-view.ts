@@ -159,7 +159,7 @@ const en: Texts = {
   assistant: "Assistant: ",
   goodbye: "Goodbye!",
   cancelled: "[Cancelled]",
-  mayGoOn: "The server did not confirm the cancel: the answer may go on.",
+  mayGoOn: "The server did not confirm the cancel: the answer may continue.",
   restarted: "[The answer was interrupted and begins anew]",
   calling: (tool) => `[Calling tool: ${tool}]`,
   finished: (tool, preview) => `[Tool ${tool} finished]: ${preview}`,

@@ -36,7 +36,7 @@ afterEach(() => {
 interface Asked {
   chat: ChatProcess;
   decisions: unknown[];
-  /** Goes on with the run. */
+  /** Continues the run. */
   send(...frames: StreamFrame[]): void;
 }
 
@@ -76,7 +76,7 @@ async function asked(codes: number[] = []): Promise<Asked> {
 }
 
 describe("a run that waits for an approval", () => {
-  it("asks the person, and goes on after a rejection with a reason", async () => {
+  it("asks the person, and continues after a rejection with a reason", async () => {
     const { chat, decisions, send } = await asked();
     expect(chat.screen()).toContain('wants to run deploy with:\n{"to":"prod"}\nRisk: high\n');
     chat.type("what?");
@@ -107,7 +107,7 @@ describe("a run that waits for an approval", () => {
     await chat.until("[Decided before, or expired]");
   });
 
-  it("takes no answer any more when somebody else has decided: the next line is a message", async () => {
+  it("takes no answer any more when another person has decided: the next line is a message", async () => {
     const { chat, decisions, send } = await asked();
     send(toolError, done);
     await chat.until("[Tool deploy failed]");

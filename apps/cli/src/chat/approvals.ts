@@ -48,7 +48,7 @@ export function watchApprovals(parts: ApprovalWatchParts, answer: AbortSignal): 
     terminal.write(questionText(approval, texts));
     while (!settled.has(approval.id)) {
       const line = await terminal.ask(choicesText(approval, texts), AbortSignal.any([signal, stop.signal]));
-      // Decided elsewhere, or nobody is there to answer.
+      // Decided elsewhere, or input has ended.
       if (line === undefined || line === null) settled.add(approval.id);
       else await decide(approval, line);
     }
@@ -82,7 +82,7 @@ export function watchApprovals(parts: ApprovalWatchParts, answer: AbortSignal): 
 
 const maxShown = 2_000;
 
-/** What is asked about, whole as far as a screen holds it: nobody decides about what they cannot see. */
+/** What is asked about, as far as a screen holds it: people must see what they decide about. */
 export function questionText(approval: ApiApproval, texts: Texts): string {
   const { kind, tool, arguments: given, reason, risk } = approval;
   const json = printable(JSON.stringify(given));

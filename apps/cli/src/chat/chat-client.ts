@@ -22,7 +22,7 @@ export interface ChatClient {
    * Sends a message and yields the frames of its run as they arrive, over as many connections as it
    * takes. Never throws: what goes wrong is an `error` frame. Ends after `done` or `error`; aborting
    * `signal` cancels the run on the server and ends without either, or with an `error` frame when the
-   * run may go on.
+   * run may continue.
    */
   send(message: string, signal: AbortSignal): AsyncGenerator<StreamFrame>;
 }
@@ -152,7 +152,7 @@ class HttpChatClient implements ChatClient {
     }
   }
 
-  /** Stops the run on the server; false when it may go on. */
+  /** Stops the run on the server; false when it may continue. */
   async #cancel(attempt: Attempt): Promise<boolean> {
     const { clock, url, token } = this.#options;
     const patience = AbortSignal.timeout(cancelPatienceMs);
@@ -170,7 +170,7 @@ class HttpChatClient implements ChatClient {
     }
   }
 
-  /** The frames of one connection. A later one goes on after the last frame that was seen. */
+  /** The frames of one connection. A later one continues after the last frame that was seen. */
   async *#receive(attempt: Attempt, signal: AbortSignal): AsyncGenerator<StreamFrame> {
     const watch = createWatch(this.#options.clock, this.#options.silenceMs ?? 60_000);
     try {

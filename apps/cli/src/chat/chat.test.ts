@@ -96,7 +96,7 @@ describe("the chat program", () => {
     expect(chat.screen().endsWith("Goodbye!\n")).toBe(true);
   });
 
-  it("says that the answer may go on when the server does not confirm the cancel", async () => {
+  it("says that the answer may continue when the server does not confirm the cancel", async () => {
     const { url } = await startServer(
       (response) => {
         response.setHeader("x-run-id", "api.s-1");
@@ -132,7 +132,7 @@ describe("the chat program", () => {
     expect(chat.screen()).not.toContain("错误");
   });
 
-  it("goes on after a broken connection where it stopped", async () => {
+  it("continues after a broken connection where it stopped", async () => {
     const { url, requests } = await startServer(
       (response) => {
         response.setHeader("x-run-id", "api.s-1");
@@ -167,7 +167,7 @@ describe("the chat program", () => {
     await chat.until("[Error]: The server refused the request (413): too large");
   });
 
-  it("says what to do when nobody listens", async () => {
+  it("says what to do when no ingress listens", async () => {
     const chat = startChat(["--url", "http://127.0.0.1:1", "--lang=en"]);
     chat.type("hello");
     await chat.until("[Error]: Cannot reach http://127.0.0.1:1: run npm start first");

@@ -97,7 +97,7 @@ const usage = `npm run chat -- [--url http://127.0.0.1:8000] [--lang zh|en] [--s
 
   --url      address of the ingress
   --lang     language of the client's own texts, default zh
-  --session  go on with this conversation (letters, digits, "-" and "_"); default: a new one
+  --session  continue this conversation (letters, digits, "-" and "_"); default: a new one
 
 API_TOKEN is sent as bearer token when it is set.`;
 
@@ -141,7 +141,7 @@ export function loadConfig(args: readonly string[], env: Env): ParseResult<ChatC
 export interface Terminal {
   /**
    * Shows the prompt and resolves with the next line, or null at the end of input. When `signal` aborts
-   * before there is one: undefined, and the line is for whoever asks next.
+   * before there is one: undefined, and the next `ask` gets the line.
    */
   ask(prompt: string, signal?: AbortSignal): Promise<string | null | undefined>;
   /** Shows text at once. */

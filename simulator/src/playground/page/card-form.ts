@@ -22,7 +22,7 @@ export function confirmed(part: CardPart): boolean {
   return globalThis.confirm(lines.join("\n\n"));
 }
 
-/** What stands in the components of a form, by name, as callbacks carry it. */
+/** The values of the components of a form, by name, as callbacks carry it. */
 function formValues(form: HTMLFormElement): Record<string, unknown> {
   const values: Record<string, unknown> = {};
   for (const field of form.querySelectorAll<HTMLElement>("[data-name]")) {

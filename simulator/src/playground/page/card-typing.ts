@@ -20,7 +20,7 @@ export interface CardTypingParts {
   onType: () => void;
   /** How many times faster than usual. */
   speed: () => number;
-  /** Whether texts appear at once: nobody looks, or motion is not wanted. */
+  /** Whether texts appear at once: the page is hidden, or motion is not wanted. */
   instant: () => boolean;
 }
 
@@ -77,7 +77,7 @@ export function createCardTyping({ onType, speed, instant }: CardTypingParts): C
   };
 }
 
-/** Where typing goes on: behind the old text, at once (`fast`) or where it was; another text is there at once. */
+/** Where typing continues: behind the old text, at once (`fast`) or where it was; another text is there at once. */
 function startOf(before: TypedText | undefined, text: string, delays: boolean): number {
   if (before === undefined || !text.startsWith(before.text)) return text.length;
   return delays ? before.shown : before.text.length;

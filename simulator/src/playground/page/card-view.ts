@@ -33,7 +33,7 @@ export interface CardContext extends MarkdownContext {
 /** Shows one component. */
 export type ShowPart = (part: CardPart, context: CardContext) => ViewNode;
 
-/** A card as Feishu shows it; what is not known is named, not left out. */
+/** A card as Feishu shows it; unknown parts are named, not left out. */
 export function cardView(card: CardPart, context: CardContext): ViewElement {
   const { header } = card;
   const elements = bodyOf(card);

@@ -27,7 +27,7 @@ export function chatList(parts: ChatListParts): ChatList {
     update() {
       if (waiting) return;
       waiting = true;
-      // Frames of many cards come faster than anybody reads.
+      // Frames of many cards come faster than people read.
       setTimeout(() => {
         waiting = false;
         mounted.show(view());

@@ -52,7 +52,7 @@ export function chatPanel(parts: ChatPanelParts): ChatPanel {
   const toEnd = (): void => {
     list.scrollTop = list.scrollHeight;
   };
-  // Whoever reads at the end stays there while cards grow; whoever has scrolled up is left alone.
+  // A reader at the end stays there while cards grow; the position of one who has scrolled up does not change.
   let following = true;
   list.addEventListener("scroll", () => {
     following = list.scrollHeight - list.scrollTop - list.clientHeight < 60;
