@@ -171,7 +171,7 @@ export interface RegistrationOptions {
 }
 
 /** The confirmation page, as a person uses it with the link that was shown. */
-export interface RegistrationDesk {
+export interface RegistrationControls {
   /** Creates the app with what the link asks for; `lark` says that the person belongs to Lark. */
   confirm(link: string, person?: { brand?: "feishu" | "lark" }): { appId: string };
   refuse(link: string): void;
@@ -195,7 +195,7 @@ interface RegistrationParts {
   addApp: (app: AppOptions) => void;
 }
 
-export interface Registrations extends RegistrationDesk {
+export interface Registrations extends RegistrationControls {
   routes: OpenRoute[];
 }
 

@@ -36,7 +36,7 @@ const usableOldMs = 30 * 86_400_000;
 const keptCallbacks = 1_000;
 
 /** Lets people use cards. */
-interface CardDesk {
+interface CardControls {
   click(click: CardClick): Promise<CardClickResult>;
   replayClick(messageId: string): Promise<CardClickResult>;
 }
@@ -47,7 +47,7 @@ interface Callback {
   outgoing: OutgoingEvent;
 }
 
-export function createCardDesk(platform: Platform, deliveries: DeliveryService): CardDesk {
+export function createCardControls(platform: Platform, deliveries: DeliveryService): CardControls {
   const last = new LRUCache<string, Callback>({ max: keptCallbacks });
 
   const deliver = async ({ entity, token, outgoing }: Callback): Promise<CardClickResult> => {

@@ -25,7 +25,7 @@ export interface EventPush {
 }
 
 /** What people do besides writing, and what happens to chats. Wrong ids throw. */
-export interface ChatDesk {
+export interface ChatControls {
   /** Changes facts of a chat; its bots get `im.chat.updated_v1`. */
   updateChat(chatId: string, change: ChatChange): EventPush;
   /** From now on the chat answers 232009; its bots get `im.chat.disbanded_v1`. */
@@ -72,10 +72,10 @@ export interface PersonReaction {
   emojiType: string;
 }
 
-export function createChatDesk(platform: Platform): ChatDesk {
+export function createChatControls(platform: Platform): ChatControls {
   return {
-    ...createMemberDesk(platform),
-    ...createPresenceDesk(platform),
+    ...createMemberControls(platform),
+    ...createPresenceControls(platform),
     updateChat(chatId, change) {
       const chat = knownChat(platform, chatId);
       const before = changeView(chat, change);
@@ -112,10 +112,10 @@ function changeView(chat: SimChat, change: ChatChange): JsonObject {
   };
 }
 
-type MemberDesk = Pick<ChatDesk, "addBot" | "removeBot" | "addMembers" | "removeMember">;
+type MemberControls = Pick<ChatControls, "addBot" | "removeBot" | "addMembers" | "removeMember">;
 
 /** Bots and people that join and leave groups. */
-function createMemberDesk(platform: Platform): MemberDesk {
+function createMemberControls(platform: Platform): MemberControls {
   const operatorOf = (chat: SimChat, openId: string | undefined): SimUser | undefined =>
     openId === undefined ? firstMember(platform, chat) : knownUser(platform, openId);
   return {
@@ -163,10 +163,10 @@ function views(platform: Platform, users: readonly SimUser[]): JsonObject[] {
   }));
 }
 
-type PresenceDesk = Pick<ChatDesk, "enterChat" | "pressMenu" | "react" | "unreact" | "markRead">;
+type PresenceControls = Pick<ChatControls, "enterChat" | "pressMenu" | "react" | "unreact" | "markRead">;
 
 /** What people do in chats besides writing. */
-function createPresenceDesk(platform: Platform): PresenceDesk {
+function createPresenceControls(platform: Platform): PresenceControls {
   const opened = new Set<string>();
   return {
     enterChat(openId, appId) {

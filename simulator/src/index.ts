@@ -10,7 +10,7 @@ export type {
 export type { ApiCall } from "./http-api.ts";
 export type { AppOptions, GroupScope, Transport } from "./apps.ts";
 export type { ConsoleOptions } from "./apps.ts";
-export type { RegistrationDesk, RegistrationOptions } from "./apps.ts";
+export type { RegistrationControls, RegistrationOptions } from "./apps.ts";
 export type {
   CardClick,
   CardClickResult,
@@ -23,7 +23,7 @@ export type {
   SimCardOperation,
   SimCardView,
 } from "./card-store.ts";
-export type { ChatDesk, EventPush, NameScope, PersonReaction } from "./chats.ts";
+export type { ChatControls, EventPush, NameScope, PersonReaction } from "./chats.ts";
 export type { DeliveryAttempt, DeliveryNoise, DeliveryOutcome, DeliveryRecord, DeliveryReport } from "./delivery.ts";
 export type {
   ChatChange,

@@ -22,7 +22,7 @@ const keptEvents = 20_000;
 export type RecallType = "message_owner" | "group_owner" | "group_manager" | "enterprise_manager";
 
 /** Turns what people do into events for the bots. */
-interface EventDesk {
+interface MessageControls {
   sendMessage(message: PersonMessage): Promise<SentMessage>;
   redeliver(messageId: string, options?: { freshEventId?: boolean }): Promise<DeliveryReport>;
   recall(messageId: string, options?: { by?: RecallType }): Promise<void>;
@@ -30,7 +30,7 @@ interface EventDesk {
   sendEvent(event: CustomEvent): Promise<DeliveryReport>;
 }
 
-export function createEventDesk(platform: Platform, deliveries: DeliveryService): EventDesk {
+export function createMessageControls(platform: Platform, deliveries: DeliveryService): MessageControls {
   const events = new LRUCache<string, OutgoingEvent>({ max: keptEvents });
   const sendNow = (message: PersonMessage): SentMessage => {
     const written = writeMessage(platform, message);

@@ -6,11 +6,11 @@ import type {
   AppOptions,
   ConsoleOptions,
   GroupScope,
-  RegistrationDesk,
+  RegistrationControls,
   RegistrationOptions,
   Transport,
 } from "./apps.ts";
-import type { ChatDesk } from "./chats.ts";
+import type { ChatControls } from "./chats.ts";
 import type {
   DeliveryNoise,
   DeliveryRecord,
@@ -100,7 +100,7 @@ export interface AppConnection {
 }
 
 /** A Feishu open platform with its people and chats, on one HTTP port. */
-export interface FeishuSimulator extends ChatDesk {
+export interface FeishuSimulator extends ChatControls {
   /** Base URL without a trailing slash: the value for `FEISHU_DOMAIN`. */
   readonly url: string;
   /** Cuts connections, abandons retries and stops listening. Idempotent. */
@@ -151,7 +151,7 @@ export interface FeishuSimulator extends ChatDesk {
   on<Name extends keyof SimulatorEvents>(name: Name, listener: (event: SimulatorEvents[Name]) => void): () => void;
 
   /** Where a person confirms an app that a setup registers. */
-  readonly registrations: RegistrationDesk;
+  readonly registrations: RegistrationControls;
   /** Replaces what the developer console holds about an app: scopes, events, callbacks. */
   setConsole(appId: string, options: ConsoleOptions): void;
   readonly faults: FaultTable;

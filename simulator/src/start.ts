@@ -12,10 +12,10 @@ import {
   type SimApp,
   simulatedApp,
 } from "./apps.ts";
-import { cardUpdateRoutes, createCardDesk, createCardTokens } from "./card-clicks.ts";
+import { cardUpdateRoutes, createCardControls, createCardTokens } from "./card-clicks.ts";
 import { type CardRules, createCardStore } from "./card-store.ts";
 import { cardKitRoutes } from "./cardkit-api.ts";
-import { createChatDesk } from "./chats.ts";
+import { createChatControls } from "./chats.ts";
 import {
   createDeliveryService,
   createWebhookSender,
@@ -31,7 +31,7 @@ import { createMediaStore, fileRoutes, imageRoutes, resourceRoutes } from "./med
 import { followUpRoutes, messageRoutes, sendRoutes } from "./message-api.ts";
 import { createMessageStore } from "./message-store.ts";
 import { createNotifier, createReplyWatch, type Notifier } from "./reply-watch.ts";
-import { createEventDesk } from "./person-message.ts";
+import { createMessageControls } from "./person-message.ts";
 import { type ApiRoute, createUuidTable, type OpenRoute, type Platform } from "./platform.ts";
 import { createMonthlyQuota, createRateLimiter, type LimitRefusal } from "./rate-limiter.ts";
 import { reactionRoutes } from "./reactions.ts";
@@ -56,10 +56,10 @@ export async function startFeishuSimulator(options: SimulatorOptions): Promise<F
     await new Promise<void>((resolve) => server.close(() => resolve()));
   };
   return {
-    ...createEventDesk(platform, deliveries),
-    ...createChatDesk(platform),
+    ...createMessageControls(platform, deliveries),
+    ...createChatControls(platform),
     setDeliveryNoise: deliveries.setNoise,
-    ...createCardDesk(platform, deliveries),
+    ...createCardControls(platform, deliveries),
     ...controls(parts),
     url: `http://${baseHost(address)}:${address.port}`,
     close: () => (closing ??= close()),

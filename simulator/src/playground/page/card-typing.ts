@@ -1,5 +1,5 @@
 import type { SimCardView } from "../routes.ts";
-import { eachTagged, partOf, textOf, type CardPart } from "./card-json.ts";
+import { eachTagged, partOf, textOf, type CardPart } from "./view-node.ts";
 
 const defaultFrequencyMs = 70;
 const shortestTickMs = 16;

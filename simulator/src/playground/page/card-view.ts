@@ -1,10 +1,16 @@
-import { bodyOf, contentOf, partOf, partsOf, textOf, type CardPart } from "./card-json.ts";
-import { cardControls } from "./card-controls.ts";
-import { formView } from "./card-form.ts";
-import { cardTable } from "./card-table.ts";
-import { withSigns } from "./emoji.ts";
-import { imageView, inkClass, markdownView, type MarkdownContext } from "./markdown-view.ts";
-import { node, type ViewElement, type ViewNode } from "./view-node.ts";
+import { cardControls, formView } from "./card-controls.ts";
+import {
+  bodyOf,
+  type CardPart,
+  contentOf,
+  node,
+  partOf,
+  partsOf,
+  textOf,
+  type ViewElement,
+  type ViewNode,
+} from "./view-node.ts";
+import { imageView, inkClass, type MarkdownContext, markdownView, tableView, withSigns } from "./markdown-view.ts";
 import type { Words } from "./words.ts";
 
 /** What a person does with a component, for the platform to tell the bot. */
@@ -200,4 +206,40 @@ function containerView(part: CardPart, context: CardContext): ViewElement {
 
 function personView(id: string, context: CardContext): ViewElement {
   return node("span", { class: "person" }, [context.nameOf(id)]);
+}
+
+const largestPage = 10;
+
+/** A table component: all its rows, the first page at once, the others unfolded. */
+function cardTable(part: CardPart, context: CardContext): ViewElement {
+  const columns = partsOf(part.columns);
+  const header = columns.map((column): ViewNode[] => [textOf(column.display_name) || textOf(column.name)]);
+  const rows = partsOf(part.rows).map((row) =>
+    columns.map((column) => cellView(row[textOf(column.name)], textOf(column.data_type), context)),
+  );
+  const size = typeof part.page_size === "number" ? Math.min(largestPage, Math.max(1, part.page_size)) : 5;
+  const rest = rows.slice(size);
+  if (rest.length === 0) return tableView(header, rows);
+  return node("div", {}, [
+    tableView(header, rows.slice(0, size)),
+    node("details", { class: "more-rows" }, [
+      node("summary", {}, [context.words.moreRows.replace("{n}", String(rest.length))]),
+      tableView(header, rest),
+    ]),
+  ]);
+}
+
+function cellView(value: unknown, type: string, context: CardContext): ViewNode[] {
+  if (type === "lark_md" || type === "markdown") return markdownView(textOf(value), context);
+  if (type === "options") {
+    return partsOf(value).map((option) =>
+      node("span", { class: `label ${inkClass(textOf(option.color))}` }, [textOf(option.text)]),
+    );
+  }
+  if (type === "persons") {
+    const ids: unknown[] = Array.isArray(value) ? value : [value];
+    return [ids.map((id) => context.nameOf(textOf(id))).join(", ")];
+  }
+  if (type === "date" && typeof value === "number") return [new Date(value).toLocaleDateString()];
+  return [typeof value === "object" && value !== null ? JSON.stringify(value) : String(value ?? "")];
 }

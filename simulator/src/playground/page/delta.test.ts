@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { changesBetween, withChanges } from "./delta.ts";
+import { changesBetween, withChanges } from "./recording.ts";
 
 const message = {
   text: "答",

@@ -1,14 +1,12 @@
 import type { SimMessage } from "../routes.ts";
-import { inLocale, partOf, textOf } from "./card-json.ts";
+import { type CardPart, inLocale, mount, node, partOf, textOf, type ViewElement, type ViewNode } from "./view-node.ts";
 import { createCardTyping } from "./card-typing.ts";
-import type { CardContext, CardUse } from "./card-view.ts";
-import { offeredReaction, reactionView, withSigns } from "./emoji.ts";
-import { contentView } from "./message-content.ts";
+import { type CardContext, type CardUse, cardView } from "./card-view.ts";
+import { imageView, linkedText, markdownView, offeredReaction, reactionView, withSigns } from "./markdown-view.ts";
 import type { Store } from "./store.ts";
-import { mount, node, type ViewElement } from "./view-node.ts";
 import type { Words } from "./words.ts";
 
-export interface MessageParts {
+interface MessageParts {
   store: Store;
   words: Words;
   /** Where an image of the platform is found. */
@@ -177,4 +175,56 @@ function actionsView({ store, words, actions }: MessageParts, message: SimMessag
     mine && message.messageType === "text" ? actionView(words.edit, () => actions.edit(message)) : undefined,
     mine ? actionView(words.recall, () => actions.recall(message)) : undefined,
   ]);
+}
+
+type Show = (content: CardPart, context: CardContext, message: SimMessage) => ViewNode[];
+
+/** What a message says, by its kind; kinds without a form of their own are named. */
+function contentView(message: SimMessage, context: CardContext): ViewNode[] {
+  if (message.card !== undefined) return [cardView(inLocale(message.card.json, context.words.locale), context)];
+  const show = Object.hasOwn(shows, message.messageType) ? shows[message.messageType] : undefined;
+  return (show ?? otherKind)(contentOf(message), context, message);
+}
+
+function contentOf(message: SimMessage): CardPart {
+  try {
+    return partOf(JSON.parse(message.content));
+  } catch {
+    return {};
+  }
+}
+
+function box(icon: string, title: string, detail: string): ViewElement {
+  return node("div", { class: "attachment" }, [
+    node("span", { class: `attachment-icon icon icon-${icon}`, "aria-hidden": "true" }),
+    node("div", {}, [
+      node("strong", {}, [title]),
+      detail === "" ? undefined : node("div", { class: "faint" }, [detail]),
+    ]),
+  ]);
+}
+
+const shows: Readonly<Record<string, Show>> = {
+  text: (_content, _context, { text }) => [node("p", { class: "plain" }, linkedText(text))],
+  post: (_content, context, { text }) => markdownView(text, context),
+  image: ({ image_key }, context) => [imageView({ key: textOf(image_key), alt: context.words.image }, context)],
+  file: ({ file_name }, { words }) => [box("file", textOf(file_name), words.file)],
+  folder: ({ file_name }, { words }) => [box("folder", textOf(file_name), words.folder)],
+  audio: ({ duration }, { words }) => [box("audio", words.audio, seconds(duration))],
+  media: ({ file_name, duration }) => [box("video", textOf(file_name), seconds(duration))],
+  sticker: (_content, { words }) => [box("sticker", words.sticker, "")],
+  location: ({ name }, { words }) => [box("location", textOf(name), words.location)],
+  share_user: ({ user_id }, context) => [box("contact", context.nameOf(textOf(user_id)), context.words.contact)],
+  share_chat: (_content, { words }) => [box("chat", words.sharedChat, "")],
+  merge_forward: (_content, { words }) => [box("forward", words.forwarded, "")],
+  todo: ({ summary }, { words }) => [box("todo", words.todo, textOf(partOf(summary).title))],
+  vote: ({ topic }, { words }) => [box("todo", textOf(topic), words.vote)],
+};
+
+function otherKind(_content: CardPart, _context: CardContext, { messageType, text }: SimMessage): ViewNode[] {
+  return [box("file", text, messageType)];
+}
+
+function seconds(durationMs: unknown): string {
+  return typeof durationMs === "number" ? `${Math.round(durationMs / 1000)} s` : "";
 }

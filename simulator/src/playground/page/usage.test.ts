@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createUsage } from "./usage.ts";
+import { createUsage } from "./limits-panel.ts";
 
 const call = (method: string, path: string, at: number) => ({
   method,
