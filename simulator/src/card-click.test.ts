@@ -208,7 +208,7 @@ test("between a click and its answer no card operation is taken", async () => {
   ];
   const busy = await startTestWebhook(() => {
     for (const operation of operations) during.push(told.operate(cardId, operation).then(({ code }) => code));
-    return { delayMs: 150 };
+    return { after: Promise.all(during) };
   });
   closing.push(busy.close);
   told.simulator.setWebhookUrl(cardApp.appId, busy.url);

@@ -14,6 +14,8 @@ export interface WebhookAnswer {
   body?: unknown;
   /** Waits this long before answering. */
   delayMs?: number;
+  /** Answers when this has settled. */
+  after?: Promise<unknown>;
 }
 
 export interface TestWebhook {
@@ -33,10 +35,11 @@ export async function startTestWebhook(
     request.on("data", (chunk: string) => (raw += chunk));
     request.on("end", () => {
       const entry = { headers: request.headers, raw, body: { ...JSON.parse(raw) }, at: Date.now() };
-      const { status = 200, body = {}, delayMs = 0 } = answer(entry, received.length);
+      const { status = 200, body = {}, delayMs = 0, after } = answer(entry, received.length);
       received.push(entry);
       const send = () => response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body));
-      if (delayMs === 0) send();
+      if (after !== undefined) void after.finally(send);
+      else if (delayMs === 0) send();
       else setTimeout(send, delayMs).unref();
     });
   });
