@@ -241,7 +241,7 @@ const place = {
   /** Who had the word. */
   agent: Type.String(),
   /** Epoch ms, of the store's clock. */
-  atMs: Type.Integer(),
+  atMs: Type.Integer({ minimum: 0, maximum: 8_640_000_000_000_000 }),
   /** Of a run that works for another one. */
   parentRunId: Type.Optional(Type.String()),
 };

@@ -14,7 +14,7 @@ function loaded(file: URL, seen = new Set<string>()): Set<string> {
 }
 
 describe("what a program outside needs of the views", () => {
-  it.each(["engine-view", "item-helpers", "item-view", "chat-texts", "chat-view"])(
+  it.each(["engine-view", "item-helpers", "item-view", "chat-texts", "chat-view", "run-stream"])(
     "%s loads no package and nothing of Node",
     (name) => {
       const modules = loaded(new URL(`${name}.ts`, import.meta.url));
