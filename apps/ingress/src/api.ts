@@ -22,8 +22,8 @@ import { bodyText, isSessionId } from "./api-access.ts";
 import { obeyCommand, readCommand, type Order } from "./commands.ts";
 import { hearLanguage, shownLanguage } from "./notices.ts";
 import { apiApp, type Services } from "./services.ts";
-import { answeredBy, appendMessage, cancelTurn, MessageWatch, supersedeTurn, wakeSession } from "./sessions.ts";
-import { chatView, findRun, followRun, hasEventsOfRun, lostRunFrame, sendFrames, type RunQuery } from "./stream.ts";
+import { answeredBy, appendMessage, MessageWatch, supersedeTurn, wakeSession } from "./sessions.ts";
+import { chatView, findRun, followRun, lostRunFrame, sendFrames, type RunQuery } from "./stream.ts";
 
 // Messages over HTTP, answered with the events of their runs.
 
@@ -32,22 +32,19 @@ interface EventsRoute {
   Querystring: Record<string, unknown>;
 }
 
-const cancelPath = "/v1/runs/:id/cancel";
-
 /**
  * The streaming HTTP API:
  * - `POST /chat` takes a message and streams its run. `Last-Event-ID` with a session id resumes
  *   instead: nothing is appended, unless a `message_id` or `Idempotency-Key` names the message.
  * - `GET /chat/:sessionId/events` follows the run under way, or shows the last one;
  *   `Last-Event-ID` or `?after=` say what the client has seen, `?run=` (a frame's `run_id`) which run.
- * - `POST /v1/runs/:id/cancel` stops a run, waiting or under way: 202, or 200 when it has ended.
  *
  * Needs a scope of its own that only callers of the API reach, with a parser that leaves bodies as bytes.
  */
 export function registerChatRoutes(scope: FastifyInstance, services: Services): void {
-  scope.addHook("onRequest", async (request, reply) => {
+  scope.addHook("onRequest", async (_request, reply) => {
     // The place is taken before the request is read: requests that come at once do not pass together.
-    if (request.routeOptions.url === cancelPath || services.streams.reserve(reply.raw)) return undefined;
+    if (services.streams.reserve(reply.raw)) return undefined;
     return await reply.code(503).header("retry-after", "5").send({ error: "too many open streams" });
   });
   scope.post("/chat", async (request, reply) => await postChat(services, request, reply));
@@ -55,10 +52,6 @@ export function registerChatRoutes(scope: FastifyInstance, services: Services): 
     "/chat/:sessionId/events",
     { exposeHeadRoute: false },
     async (request, reply) => await getEvents(services, request, reply),
-  );
-  scope.post<{ Params: { id: string } }>(
-    cancelPath,
-    async (request, reply) => await postCancel(services, request.params.id, reply),
   );
 }
 
@@ -87,7 +80,7 @@ async function postChat(services: Services, { body, headers }: FastifyRequest, r
 }
 
 /** A message that a client brings, and what it wants of the run. */
-interface Ask {
+export interface Ask {
   text: string;
   sessionId: string | undefined;
   /** Dedup id of the message within its session. */
@@ -136,20 +129,20 @@ function parseAsk(body: unknown, headers: Headers): { ok: true; ask: Ask } | { o
   return { ok: true, ask };
 }
 
-function headerOf(headers: Headers, name: string): string | undefined {
+export function headerOf(headers: Headers, name: string): string | undefined {
   const value = headers[name];
   return typeof value === "string" && value !== "" ? value : undefined;
 }
 
 /** The number in a `Last-Event-ID` header or an `after` parameter; undefined when it is none of ours. */
-function eventSeqOf(text: string | undefined): number | undefined {
+export function eventSeqOf(text: string | undefined): number | undefined {
   return text !== undefined && /^\d{1,15}$/.test(text) ? Number(text) : undefined;
 }
 
 const parseTraceparent = parserOf(Traceparent);
 
 /** The trace of a client (W3C Trace Context); one that is not well-formed is no reason to refuse a message. */
-function traceparentIn(headers: Headers): Traceparent | undefined {
+export function traceparentIn(headers: Headers): Traceparent | undefined {
   const parsed = parseTraceparent(headerOf(headers, "traceparent"));
   return parsed.ok && !/-0+-/.test(parsed.value.slice(2)) ? parsed.value : undefined;
 }
@@ -175,7 +168,7 @@ async function start(services: Services, reply: FastifyReply, ask: Ask, agent: A
 }
 
 /** A message on its way into its session. */
-interface Asked {
+export interface Asked {
   message: InboundMessage;
   sessionId: string;
   /** The id of the message within its session: the client's, or made here. */
@@ -183,7 +176,7 @@ interface Asked {
   agent: AgentConfig;
 }
 
-async function askedOf(services: Services, ask: Ask, agent: AgentConfig): Promise<Asked> {
+export async function askedOf(services: Services, ask: Ask, agent: AgentConfig): Promise<Asked> {
   const { apiChannel, clock, random } = services;
   const { sessionId = random.id(), key = random.id() } = ask;
   // No person is known: the session stands for one.
@@ -250,7 +243,7 @@ function watchOf(services: Services, { app, id, session, sender, traceparent }: 
 /** What became of a message of the API. */
 type ApiOutcome = AppendResult["result"] | "busy" | "command" | "failed" | "uncertain";
 
-function count({ counters }: Services, { session }: InboundMessage, outcome: ApiOutcome): void {
+export function count({ counters }: Services, { session }: InboundMessage, outcome: ApiOutcome): void {
   if (!isCanary(session)) counters.messages.add(1, { channel: "api", outcome });
 }
 
@@ -263,9 +256,9 @@ async function unavailable(services: Services, reply: FastifyReply, error: strin
 }
 
 /** What storing a message came to; `refused`: it is certain that nothing was stored. */
-type Stored = AppendResult | "busy" | "refused" | "uncertain";
+export type Stored = AppendResult | "busy" | "refused" | "uncertain";
 
-async function storeMessage(services: Services, message: InboundMessage, agent: AgentConfig): Promise<Stored> {
+export async function storeMessage(services: Services, message: InboundMessage, agent: AgentConfig): Promise<Stored> {
   const { apiChannel, log, redis } = services;
   const watch = watchOf(services, message);
   if (!redis.isReady()) {
@@ -284,7 +277,7 @@ async function storeMessage(services: Services, message: InboundMessage, agent: 
   }
 }
 
-function outcomeOf(stored: Stored): ApiOutcome {
+export function outcomeOf(stored: Stored): ApiOutcome {
   if (stored === "refused") return "failed";
   return typeof stored === "string" ? stored : stored.result;
 }
@@ -312,7 +305,7 @@ const fullFrame: StreamFrame = {
 };
 
 /** What follows an append. The message is stored, so the client can wait whatever fails here. */
-async function supersedeAndWake(
+export async function supersedeAndWake(
   services: Services,
   message: InboundMessage,
   agent: AgentConfig,
@@ -390,36 +383,4 @@ async function resume(
   reply.header("x-session-id", sessionId);
   if (found.runId !== undefined) reply.header("x-run-id", found.runId);
   await followRun(services, reply, { run: found, view: chatView, first: undefined, cancelWhenGone: false });
-}
-
-async function postCancel(services: Services, runId: string, reply: FastifyReply) {
-  try {
-    const state = await cancelRun(services, runId);
-    if (state === "unknown") return await reply.code(404).send({ error: "there is no such run" });
-    return await reply.code(state === "ended" ? 200 : 202).send({ run_id: runId, state });
-  } catch (error) {
-    services.log.error({ error, turnId: runId }, "run could not be cancelled");
-    return await reply.code(503).header("retry-after", "1").send({ error: "it may go on, please try again" });
-  }
-}
-
-/** The ids of runs of the API: their session, and their number in it. */
-const runPattern = new RegExp(`^(${apiApp}\\.[A-Za-z0-9_-]{1,64})-(\\d{1,15})$`);
-
-/** Stops a run of the API, waiting or under way; of a message that has joined another run, that one. */
-async function cancelRun(services: Services, runId: string): Promise<"cancelling" | "ended" | "unknown"> {
-  const [, session, ordinal] = runPattern.exec(runId) ?? [];
-  if (session === undefined) return "unknown";
-  const seq = Number(ordinal);
-  const { head, turn, waiting } = await services.store.summary(session);
-  const isOpen =
-    head?.seq === seq ||
-    turn?.absorbed?.includes(runId) === true ||
-    (waiting > 0 && (await services.store.waiting(session, waiting)).some((message) => message.seq === seq));
-  if (isOpen) {
-    await cancelTurn(services, services.apiChannel, { session, turnId: runId, reason: "stopped" });
-    return "cancelling";
-  }
-  // Read after the summary: a run that ended in between has its events in the log.
-  return (await hasEventsOfRun(services, session, runId)) ? "ended" : "unknown";
 }

@@ -213,7 +213,8 @@ const wordsFor: Readonly<Record<Approval["kind"], DecisionWord[]>> = {
   outcome: ["retry", "done", "abort"],
 };
 
-function approvalView({ approval, state }: ApprovalStatus): ApiApproval {
+/** An approval as the HTTP API shows it. */
+export function approvalView({ approval, state }: ApprovalStatus): ApiApproval {
   return {
     id: approval.id,
     kind: approval.kind,

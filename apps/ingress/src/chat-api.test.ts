@@ -483,7 +483,7 @@ describe("POST /v1/runs/:id/cancel", () => {
     expect(await cancel(ingress, stream.headers.get("x-run-id") ?? "")).toEqual([202, "cancelling"]);
     await stream.end();
     expect(stream.frames().at(-1)).toMatchObject({ type: "error", message: expect.stringContaining("cancelled") });
-    expect(await cancel(ingress, "api.s-1-1")).toEqual([200, "ended"]);
+    expect(await cancel(ingress, "api.s-1-1")).toEqual([409, "ended"]);
     expect(ingress.cancels).toEqual([{ session: "api.s-1", turnId: "api.s-1-1" }]);
   });
 

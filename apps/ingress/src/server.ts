@@ -8,6 +8,7 @@ import { registerChatRoutes } from "./api.ts";
 import { registerApprovalRoutes } from "./approvals.ts";
 import { drainMs, type Bot, type Transport } from "./bot.ts";
 import { ConnectionChecks, EventWatch, openLongConnection } from "./long-connection.ts";
+import { registerRunRoutes } from "./runs.ts";
 import type { Services } from "./services.ts";
 import { registerWebhookRoutes } from "./webhook.ts";
 
@@ -125,7 +126,7 @@ export async function createServer(
     maxAge: 600,
   });
   registerOpsRoutes(server, { metrics, ready, logger: log });
-  for (const register of [registerChatRoutes, registerApprovalRoutes]) {
+  for (const register of [registerChatRoutes, registerRunRoutes, registerApprovalRoutes]) {
     await server.register(async (scope) => {
       guardApi(scope, services);
       register(scope, services);

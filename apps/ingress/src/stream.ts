@@ -84,7 +84,11 @@ async function hasEventsOf(services: Services, { session, runId, afterSeq }: Run
 const pageSize = 500;
 
 /** The events of a session after `afterSeq`, as far as they are kept. */
-async function* keptEvents({ eventLog }: Services, session: SessionKey, afterSeq: number): AsyncGenerator<EventRecord> {
+export async function* keptEvents(
+  { eventLog }: Services,
+  session: SessionKey,
+  afterSeq: number,
+): AsyncGenerator<EventRecord> {
   let from = afterSeq;
   for (;;) {
     const page = await eventLog.read(session, from, pageSize);

@@ -9,6 +9,7 @@ import {
   noticeText,
   outputReader,
   resumeTurn,
+  startTurn,
 } from "./index.ts";
 import type { OfferedTool } from "./tool-call.ts";
 import type { TurnEnvironment } from "./transition.ts";
@@ -72,6 +73,21 @@ describe("a plain answer", () => {
       { role: "assistant", content: [{ type: "text", text: "hi there" }] },
     ]);
     expect(run.next).toEqual({ do: "finish", reply: "hi there", reason: "" });
+  });
+
+  it("AT-5: a new conversation begins with what its first message brings, of which the checkpoint keeps nothing", () => {
+    const given: Message[] = [
+      { role: "user", content: [{ type: "text", text: "before" }] },
+      { role: "assistant", content: [{ type: "text", text: "answer" }] },
+    ];
+    const { seq, message } = queued();
+    const head = { seq, message: { ...message, needs: ["given-history"], history: given } };
+    const started = startTurn({ head, nowMs: 1, model: testModel });
+    expect(started.history.slice(0, 2)).toEqual(given);
+    expect(started.history).toHaveLength(3);
+    expect(JSON.stringify(started.turn)).not.toContain("before");
+    const late = startTurn({ head, nowMs: 1, model: testModel, history: given });
+    expect(late.history).toHaveLength(1);
   });
 
   it("EE-2, EE-4: the run is turn_start, text, turn_end, done with an empty reason", () => {

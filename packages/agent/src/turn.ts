@@ -6,6 +6,7 @@ import {
   type TurnState,
   turnIdOf,
   type InboundMessage,
+  type Message,
   type ReplyLanguage,
   cancelReasons,
   type CancelReason,
@@ -73,18 +74,28 @@ export function startTurn({
   const command = slashCommandIn(head.message);
   return {
     turn: newTurn(head, nowMs),
-    history: [...(othersWait ? pauseNote(history) : []), userMessageOf(head.message)],
+    history: [
+      ...givenHistory(head.message, history),
+      ...(othersWait ? pauseNote(history) : []),
+      userMessageOf(head.message),
+    ],
     events: [stepStart(0, model), ...(command === undefined ? [] : [command])],
     next: { do: "model" },
   };
 }
 
+/** What a message brings for a conversation that has just begun: where others have spoken since, it comes too late. */
+function givenHistory({ history: given = [] }: InboundMessage, history: readonly Message[]): readonly Message[] {
+  return history.length === 0 ? given : [];
+}
+
 /** The checkpoint of a turn that has done nothing yet. */
 export function newTurn(head: QueuedMessage, nowMs: number): TurnState {
+  const { history: _given, needs: _needs, ...message } = head.message; // in the history with the first write
   return {
     v: 1,
     turnId: turnIdOf(head.message.session, head.seq),
-    message: head.message,
+    message,
     steps: 0,
     calls: [],
     callIds: [],

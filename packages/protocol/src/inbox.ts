@@ -1,5 +1,5 @@
 import { Type, type Static } from "typebox";
-import { UserPart } from "./content.ts";
+import { Message, UserPart } from "./content.ts";
 import { Needs, Sender, SessionKey } from "./session.ts";
 import { ApprovalDecision, ApprovalId, SettledState } from "./decision.ts";
 import { ToolOutcome } from "./tool.ts";
@@ -78,6 +78,8 @@ export const InboundMessage = Type.Object({
   agent: Type.Optional(Type.String()),
   /** Absent: that of `traceparentOf`. */
   traceparent: Type.Optional(Traceparent),
+  /** What a new conversation begins with, before this message; `needs` names the feature `given-history` then. */
+  history: Type.Optional(Type.Array(Message, { maxItems: 2_000 })),
 });
 export type InboundMessage = Static<typeof InboundMessage>;
 

@@ -152,6 +152,7 @@ export { TraceEntry, TraceId, traceIdOf, Traceparent, traceparentOf, traceparent
 export {
   ChatRequest,
   formatSseEvent,
+  sseEvent,
   streamErrors,
   StreamFrame,
   streamFramesOf,

@@ -23,9 +23,10 @@ export const Needs = Type.Array(Type.String({ pattern: "^[a-z0-9-]{1,40}$" }), {
 
 /**
  * The features of this version. `held-step`: checkpoints that hold the assistant message of open calls.
- * `put-off-step`: those whose model step waits for its next try.
+ * `put-off-step`: those whose model step waits for its next try. `given-history`: messages that bring the conversation
+ * before them.
  */
-export const knownFeatures: readonly string[] = ["held-step", "put-off-step"];
+export const knownFeatures: readonly string[] = ["held-step", "put-off-step", "given-history"];
 
 /** Session of the HTTP API for messages that only prove that messages are answered. */
 export const canarySessionId = "larkline-canary";

@@ -164,7 +164,7 @@ class HttpChatClient implements ChatClient {
         headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
         signal: patience,
       });
-      return status === 202 || status === 200;
+      return status === 202 || status === 409; // 409: it has ended
     } catch {
       return false;
     }

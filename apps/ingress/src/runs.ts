@@ -1,0 +1,410 @@
+import { agentNamed, type AgentConfig } from "@larkline/process/config";
+import {
+  cancelReasons,
+  canarySessionId,
+  isTerminal,
+  jsonParserOf,
+  textOf,
+  traceIdOf,
+  traceparentOfMessage,
+  turnIdOf,
+  type EngineEvent,
+  type EventOf,
+  type EventRecord,
+  type InboundMessage,
+  type QueuedMessage,
+  type SessionKey,
+} from "@larkline/protocol";
+import type { RunFacts } from "@larkline/protocol/views/engine-view";
+import { parseInput } from "@larkline/protocol/views/item-input";
+import { ItemView, type RunResult } from "@larkline/protocol/views/item-view";
+import { RunRequest, type RunReport, type RunState } from "@larkline/protocol/views/run-api";
+import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import { bodyText } from "./api-access.ts";
+import {
+  askedOf,
+  count,
+  eventSeqOf,
+  headerOf,
+  outcomeOf,
+  storeMessage,
+  supersedeAndWake,
+  traceparentIn,
+  type Ask,
+  type Asked,
+  type Stored,
+} from "./api.ts";
+import { approvalView } from "./approvals.ts";
+import { isViewName, runView, viewNames } from "./run-views.ts";
+import { apiApp, type Services } from "./services.ts";
+import { cancelTurn } from "./sessions.ts";
+import { followRun, hasEventsOfRun, keptEvents, recordsOfRun } from "./stream.ts";
+
+// Runs over HTTP, for programs: each is started, followed in one of three views, asked for and cancelled by its id.
+
+/** The ids of runs of the API: their session, and their number in it. */
+/** The ids of runs of the API: their session, and their number in it. */
+const runPattern = new RegExp(`^(${apiApp}\\.[A-Za-z0-9_-]{1,64})-(\\d{1,15})$`);
+
+interface RunRoute {
+  Params: { id: string };
+  Querystring: Record<string, unknown>;
+}
+
+/**
+ * - `POST /v1/runs` takes an input and answers 202 with the ids of the run; with `Accept: text/event-stream` its events
+ *   follow at once, with `Prefer: wait=<1-300>` the report of the run, if it has ended by then.
+ * - `GET /v1/runs/:id` reports on a run as long as its events are kept.
+ * - `GET /v1/runs/:id/events` streams it: `view` is `engine`, `items` or `messages`; `Last-Event-ID` or `after` say what
+ *   the client has seen.
+ * - `POST /v1/runs/:id/cancel` stops a run, waiting or under way: 202, or 409 when it has ended.
+ *
+ * Needs a scope of its own that only callers of the API reach, with a parser that leaves bodies as bytes.
+ */
+export function registerRunRoutes(scope: FastifyInstance, services: Services): void {
+  scope.post("/v1/runs", async (request, reply) => await postRun(services, request, reply));
+  scope.get<RunRoute>(
+    "/v1/runs/:id",
+    { exposeHeadRoute: false },
+    async (request, reply) => await getRun(services, request.params.id, reply),
+  );
+  scope.get<RunRoute>(
+    "/v1/runs/:id/events",
+    { exposeHeadRoute: false },
+    async (request, reply) => await getEvents(services, request, reply),
+  );
+  scope.post<RunRoute>("/v1/runs/:id/cancel", async (request, reply) => {
+    return await postCancel(services, request.params.id, reply);
+  });
+}
+
+async function postRun(services: Services, request: FastifyRequest, reply: FastifyReply) {
+  const waitMs = waitMsOf(headerOf(request.headers, "prefer"));
+  const isFollowed = request.headers.accept === "text/event-stream";
+  const read = await readRun(services, request);
+  if ("error" in read) return await refuse(reply, read.error, read.status);
+  // The place is taken before anything is stored, so that a client that is sent away can simply come again.
+  if ((isFollowed || waitMs > 0) && !services.streams.reserve(reply.raw)) return await tooManyStreams(reply);
+  const { asked, message, agent, cancelWhenGone } = read;
+  const traceId = traceIdOf(traceparentOfMessage(message));
+  reply.header("x-trace-id", traceId).header("x-session-id", asked.sessionId);
+  const stored = await storeMessage(services, message, agent);
+  count(services, message, outcomeOf(stored));
+  if (typeof stored === "string" || stored.result === "full") {
+    return await notStored(reply, asked, typeof stored === "string" ? stored : "full");
+  }
+  await supersedeAndWake(services, message, agent, stored);
+  const { session } = message;
+  const runId = turnIdOf(session, stored.seq);
+  services.log.info({ session, turnId: runId, outcome: stored.result }, "run accepted");
+  reply.header("x-run-id", runId);
+  const isNew = stored.result === "accepted";
+  const run = { session, runId, afterSeq: isNew ? (stored.eventSeq ?? 0) : 0 };
+  if (isFollowed) {
+    const view = runView("engine", factsOf(run, agent.name), 0);
+    // A repeated request must not end the run of the first one, whose client may still read.
+    return await followRun(services, reply, { run, view, first: undefined, cancelWhenGone: isNew && cancelWhenGone });
+  }
+  const report = waitMs > 0 ? await reportAtEnd(services, reply, run, waitMs) : undefined;
+  if (report !== undefined) return await reply.send(report);
+  return await reply.code(202).send({ run_id: runId, session_id: asked.sessionId, trace_id: traceId });
+}
+
+/** A request that can be stored. */
+interface ReadRun {
+  asked: Asked;
+  message: InboundMessage;
+  agent: AgentConfig;
+  cancelWhenGone: boolean;
+}
+
+/** What a request asks for, or why it is refused. Stores nothing. */
+async function readRun(
+  services: Services,
+  { body, headers }: FastifyRequest,
+): Promise<ReadRun | { error: string; status?: number }> {
+  const { settings } = services;
+  const text = bodyText(body);
+  if (text === undefined) return { error: "the body is not valid UTF-8" };
+  const parsed = parseRequest(text);
+  if (!parsed.ok) return parsed;
+  const request = parsed.value;
+  const agent = agentNamed(settings, request.agent ?? "default");
+  if (agent === undefined) return { error: `agent: there is no agent '${request.agent}'` };
+  if (request.session_id === canarySessionId) return { error: "session_id: kept for the canary" };
+  if (request.message_id !== undefined && request.session_id === undefined) {
+    return { error: "message_id: needs a session_id" };
+  }
+  const input = parseInput(request.input);
+  if (!input.ok) return input;
+  const { history, parts } = input.value;
+  const said = textOf({ role: "user", content: parts });
+  const { messageChars } = settings.limits;
+  if (said.length > messageChars) {
+    return { error: `input: the last message is longer than ${messageChars} characters`, status: 413 };
+  }
+  const asked = await askedOf(services, askOf(request, said, headers), agent);
+  if (history.length > 0 && !(await isNewSession(services, asked.message))) {
+    return { error: "input: this session has a conversation already, so it takes user messages only" };
+  }
+  const given = history.length === 0 ? {} : { needs: ["given-history"], history };
+  const message: InboundMessage = { ...given, ...asked.message, parts };
+  return { asked, message, agent, cancelWhenGone: request.on_disconnect === "cancel" };
+}
+
+const parseRequest = jsonParserOf(RunRequest);
+
+/** Whether nothing has been said in the session of a message, except the message itself by a request before. */
+async function isNewSession({ store }: Services, { session, app, id }: InboundMessage): Promise<boolean> {
+  if (await store.seen(session, app, id)) return true;
+  const { messages, waiting } = await store.summary(session);
+  return messages === 0 && waiting === 0;
+}
+
+async function notStored(reply: FastifyReply, { sessionId, key }: Asked, why: Exclude<Stored, object> | "full") {
+  switch (why) {
+    case "refused":
+      return await unavailable(reply, "not taken, please try again");
+    case "uncertain": {
+      const error = "it may be stored or not: repeat the request with this session_id and message_id";
+      const ids = { session_id: sessionId, message_id: key };
+      return await reply
+        .code(503)
+        .header("retry-after", "1")
+        .send({ error, code: why, ...ids });
+    }
+    case "busy":
+      return await refuse(reply, "the session is at work, and its agent takes no other message meanwhile", 409, why);
+    case "full":
+      return await refuse(reply, "too many messages of this session are waiting", 429, why);
+  }
+}
+
+function askOf(request: RunRequest, text: string, headers: FastifyRequest["headers"]): Ask {
+  return {
+    text,
+    sessionId: request.session_id,
+    key: request.message_id,
+    onDisconnect: request.on_disconnect,
+    background: request.background ?? false,
+    agent: request.agent,
+    traceparent: traceparentIn(headers),
+    lastEventId: undefined,
+  };
+}
+
+/** Of `Prefer: wait=<1-300>` (RFC 7240), ms; 0 without it. */
+function waitMsOf(prefer: string | undefined): number {
+  const seconds = Number(/(?:^|[,;\s])wait=(\d{1,3})(?:$|[,;\s])/.exec(prefer ?? "")?.[1] ?? 0);
+  return Math.min(seconds, 300) * 1_000;
+}
+
+/** The report of a run that ends within `waitMs`, while the client is there and the process does not stop. */
+async function reportAtEnd(
+  services: Services,
+  reply: FastifyReply,
+  { session, runId, afterSeq }: { session: SessionKey; runId: string; afterSeq: number },
+  waitMs: number,
+): Promise<RunReport | undefined> {
+  const { clock, eventLog, log, streams } = services;
+  const over = new AbortController();
+  const cancel = clock.after(waitMs, () => over.abort());
+  reply.raw.once("close", () => over.abort());
+  const stop = AbortSignal.any([over.signal, streams.closing]);
+  try {
+    for await (const record of recordsOfRun(eventLog.follow(session, afterSeq, stop), runId)) {
+      if (record === "lost" || isTerminal(record.event)) break;
+    }
+    const report = await reportOn(services, session, runId);
+    return report !== undefined && isOver(report.state) ? report : undefined;
+  } catch (error) {
+    log.warn({ error, session, turnId: runId }, "a run could not be waited for");
+    return undefined; // it is stored: the client asks for it
+  } finally {
+    cancel();
+    over.abort();
+  }
+}
+
+function isOver(state: RunState): boolean {
+  return state === "done" || state === "error" || state === "cancelled";
+}
+
+async function getRun(services: Services, runId: string, reply: FastifyReply) {
+  const session = runPattern.exec(runId)?.[1];
+  if (session === undefined) return await noSuchRun(reply);
+  if (!services.redis.isReady()) return await unavailable(reply, "not known at the moment, please try again");
+  try {
+    const report = await reportOn(services, session, runId);
+    return report === undefined ? await noSuchRun(reply) : await reply.send(report);
+  } catch (error) {
+    services.log.error({ error, turnId: runId }, "run could not be read");
+    return await unavailable(reply, "not known at the moment, please try again");
+  }
+}
+
+/** What is known of a run; undefined when it is unknown, or its events are no longer kept. */
+async function reportOn(services: Services, session: SessionKey, runId: string): Promise<RunReport | undefined> {
+  // Read before the log: a run that ends in between has its last events in the log already.
+  const open = await openRun(services, session, runId);
+  const records: EventRecord[] = [];
+  for await (const record of recordsOfRun(keptEvents(services, session, 0), runId)) {
+    if (record !== "lost") records.push(record);
+  }
+  const end = records.findLast(({ event }) => isTerminal(event));
+  if (open === undefined && end === undefined) return undefined;
+  const agent = open?.agent ?? records[0]?.agent ?? null;
+  // A message that has joined another run has the result of that one.
+  const view = new ItemView(factsOf({ session, runId: records.at(-1)?.runId ?? runId }, agent ?? undefined));
+  for (const record of records) view.push(record);
+  const result = view.result();
+  const pending = end === undefined ? await services.approvals.pending(session) : [];
+  return {
+    run_id: runId,
+    session_id: sessionIdOf(session),
+    agent,
+    last_agent: records.length === 0 ? null : result.lastAgent,
+    state: open?.state ?? "done",
+    ...(end === undefined ? noEnd : endOf(end, result)),
+    response_ids: result.responseIds,
+    interruptions: pending.filter(({ approval }) => approval.turnId === runId).map(approvalView),
+    created_at: records[0]?.atMs ?? null,
+  };
+}
+
+const noEnd = { final_output: null, usage: null, cost_usd: null, reason: "", error: null, ended_at: null };
+
+/** What the end of a run says. */
+function endOf({ event, atMs = null }: { event: EngineEvent; atMs?: number | null }, result: RunResult) {
+  const { usage, finalOutput } = result;
+  if (event.type === "error") {
+    const { totalCostUsd: cost_usd = 0 } = event;
+    return { ...noEnd, state: "error" as const, usage, cost_usd, error: errorOf(event), ended_at: atMs };
+  }
+  if (event.type !== "done") return noEnd;
+  const { reason, final: final_output, totalCostUsd: cost_usd, output } = event;
+  const state = cancelReasons.some((one) => one === reason) ? ("cancelled" as const) : ("done" as const);
+  const value = output === undefined ? {} : { output: finalOutput };
+  return { state, final_output, ...value, usage, cost_usd, reason, error: null, ended_at: atMs };
+}
+
+function errorOf({ code, message, suggestion, retryable }: EventOf<"error">): RunReport["error"] {
+  return { code, message, suggestion, retryable };
+}
+
+function factsOf({ session, runId }: { session: SessionKey; runId: string }, agent = "default"): RunFacts {
+  return { runId, sessionId: sessionIdOf(session), agent, startedAtMs: 0 };
+}
+
+function sessionIdOf(session: SessionKey): string {
+  return session.slice(apiApp.length + 1);
+}
+
+/** A run that has not ended; undefined for any other. */
+async function openRun(
+  { store }: Services,
+  session: SessionKey,
+  runId: string,
+): Promise<{ state: RunState; agent: string } | undefined> {
+  const { head, turn, waiting, setAside, state } = await store.summary(session);
+  const seq = Number(runPattern.exec(runId)?.[2]);
+  const aside = setAside.find((one) => one.head.seq === seq);
+  if (aside !== undefined) return { state: "waiting", agent: agentOf(aside.head) };
+  if (head?.seq === seq || (head !== undefined && turn?.absorbed?.includes(runId) === true)) {
+    if (state === "suspended") return { state: "waiting", agent: agentOf(head) };
+    return { state: state === "running" || turn !== undefined ? "running" : "queued", agent: agentOf(head) };
+  }
+  const queued = waiting > 0 ? await store.waiting(session, waiting) : [];
+  const found = queued.find((message) => message.seq === seq);
+  return found === undefined ? undefined : { state: "queued", agent: agentOf(found) };
+}
+
+function agentOf({ message }: QueuedMessage): string {
+  return message.agent ?? "default";
+}
+
+async function getEvents(services: Services, request: FastifyRequest<RunRoute>, reply: FastifyReply) {
+  const { id: runId } = request.params;
+  const { after, view = "engine" } = request.query;
+  if (!isViewName(view)) return await refuse(reply, `view: must be one of ${viewNames.join(", ")}`);
+  const session = runPattern.exec(runId)?.[1];
+  if (session === undefined) return await noSuchRun(reply);
+  if (!services.streams.reserve(reply.raw)) return await tooManyStreams(reply);
+  if (!services.redis.isReady()) return await unavailable(reply, "not known at the moment, please try again");
+  const lastEventId = headerOf(request.headers, "last-event-id");
+  const afterSeq = eventSeqOf(lastEventId) ?? eventSeqOf(typeof after === "string" ? after : undefined) ?? 0;
+  const open = await openRun(services, session, runId);
+  if (open === undefined) {
+    // Read after the summary: a run that has ended in between has its events in the log.
+    const left = await eventsLeft(services, session, runId, afterSeq);
+    if (left === "unknown") return await noSuchRun(reply);
+    // 204 also keeps an EventSource from connecting again.
+    if (left === "none") return await reply.code(204).send();
+  }
+  reply.header("x-session-id", sessionIdOf(session)).header("x-run-id", runId);
+  // From the first event on, since a view is made from all of them.
+  const run = { session, runId, afterSeq: 0 };
+  const shown = runView(view, factsOf(run, open?.agent), afterSeq);
+  await followRun(services, reply, { run, view: shown, first: undefined, cancelWhenGone: false });
+}
+
+/** Whether a run that is over has events after `afterSeq`. */
+async function eventsLeft(
+  services: Services,
+  session: SessionKey,
+  runId: string,
+  afterSeq: number,
+): Promise<"some" | "none" | "unknown"> {
+  let known = false;
+  for await (const record of recordsOfRun(keptEvents(services, session, 0), runId)) {
+    if (record === "lost" || record.seq > afterSeq) return "some";
+    known = true;
+  }
+  return known ? "none" : "unknown";
+}
+
+async function postCancel(services: Services, runId: string, reply: FastifyReply) {
+  try {
+    const state = await cancelRun(services, runId);
+    if (state === "unknown") return await noSuchRun(reply);
+    if (state === "ended") return await reply.code(409).send({ error: "the run has ended", run_id: runId, state });
+    return await reply.code(202).send({ run_id: runId, state });
+  } catch (error) {
+    services.log.error({ error, turnId: runId }, "run could not be cancelled");
+    return await unavailable(reply, "it may go on, please try again");
+  }
+}
+
+/** Stops a run of the API, waiting or under way; of a message that has joined another run, that one. */
+async function cancelRun(services: Services, runId: string): Promise<"cancelling" | "ended" | "unknown"> {
+  const [, session, ordinal] = runPattern.exec(runId) ?? [];
+  if (session === undefined) return "unknown";
+  const seq = Number(ordinal);
+  const { head, turn, waiting } = await services.store.summary(session);
+  const isOpen =
+    head?.seq === seq ||
+    turn?.absorbed?.includes(runId) === true ||
+    (waiting > 0 && (await services.store.waiting(session, waiting)).some((message) => message.seq === seq));
+  if (isOpen) {
+    await cancelTurn(services, services.apiChannel, { session, turnId: runId, reason: "stopped" });
+    return "cancelling";
+  }
+  // Read after the summary: a run that ended in between has its events in the log.
+  return (await hasEventsOfRun(services, session, runId)) ? "ended" : "unknown";
+}
+
+async function refuse(reply: FastifyReply, error: string, status = 400, code?: string) {
+  return await reply.code(status).send({ error, ...(code === undefined ? {} : { code }) });
+}
+
+async function noSuchRun(reply: FastifyReply) {
+  return await refuse(reply, "there is no such run, or its events are no longer kept", 404, "session_not_found");
+}
+
+async function tooManyStreams(reply: FastifyReply) {
+  return await reply.code(503).header("retry-after", "5").send({ error: "too many open streams" });
+}
+
+async function unavailable(reply: FastifyReply, error: string) {
+  return await reply.code(503).header("retry-after", "1").send({ error });
+}

@@ -1,0 +1,279 @@
+import { Connection, RequestError, type ConnectionOptions } from "./connection.ts";
+import { Feed } from "./feed.ts";
+import { toInputItem, type InputItem } from "./items.ts";
+import type { Approval, EngineEvent, RunItem, RunReport, Usage } from "./wire-types.ts";
+
+export type ClientOptions = ConnectionOptions;
+
+/** An event with its place in the session. */
+export type RunEvent = EngineEvent & {
+  /** Grows over the runs of a session. */
+  seq: number;
+  runId: string;
+  /** Name of the agent that had the word. */
+  agent: string;
+  /** Epoch ms, of the server's clock. */
+  atMs: number;
+  /** Of a run that works for another one. */
+  parentRunId?: string;
+};
+
+/** What is said about an approval. `remember`: approve without asking from now on, where that is offered. */
+export type Decision =
+  | Approval["decisions"][number]
+  | { decision: Approval["decisions"][number]; note?: string; remember?: boolean };
+
+/** What a run is started with, beside its input. */
+export interface RunOptions {
+  /** Name of the agent that answers; absent: the default agent. */
+  agent?: string;
+  /** Goes on with this conversation; absent: a new one. At most 64 letters, digits, `_` and `-`. */
+  session?: string;
+  /** A run of the same session and message id is the same run, however often it is started; absent: a new one. */
+  messageId?: string;
+  /** Tool calls of the run come after those of others. */
+  background?: boolean;
+  /** The run goes on when its last iterator is left early. */
+  detach?: boolean;
+  /** Ends requests and iterators; the run goes on. */
+  signal?: AbortSignal;
+}
+
+/** A run that ended with an error. */
+export class RunError extends Error {
+  override readonly name = "RunError";
+  readonly runId: string;
+  /** Such as `api_overloaded`; new codes may come. */
+  readonly code: string;
+  /** Whether the same input may succeed later. */
+  readonly retryable: boolean;
+  /** What to do. */
+  readonly suggestion: string;
+
+  constructor(runId: string, error: NonNullable<RunReport["error"]>) {
+    super(error.message);
+    this.runId = runId;
+    this.code = error.code;
+    this.retryable = error.retryable;
+    this.suggestion = error.suggestion;
+  }
+}
+
+/** What has become of a run. */
+export interface RunResult {
+  runId: string;
+  sessionId: string;
+  /** The text of the last message, or the structured value where the agent answers in a form of its own. */
+  finalOutput: unknown;
+  newItems: RunItem[];
+  /** Name of the agent that had the last word; null when that is not known. */
+  lastAgent: string | null;
+  usage: Usage;
+  costUsd: number;
+  /** One for each model step: the vendor's id of its answer, or null. */
+  responseIds: (string | null)[];
+  /** Approvals that the run waits for. */
+  interruptions: Approval[];
+  /** Empty for a normal end; otherwise why it was stopped, such as `cancelled`. */
+  reason: string;
+  /** The input and everything that the run has added, as the input of another run. */
+  toInputList(): InputItem[];
+}
+
+/** A deployment of Larkline. */
+export interface Client {
+  /** Starts a run. Errors of the request are thrown by what is called of the run first. */
+  run(input: string | InputItem[], options?: RunOptions): Run;
+  /** A run that was started elsewhere, or before. It goes on when its iterators are left, unless `detach` is false. */
+  attach(runId: string, options?: Pick<RunOptions, "detach" | "signal">): Run;
+}
+
+/** Makes a client. It keeps no connection open while no run is followed. */
+export function createClient(options: ClientOptions): Client {
+  const connection = new Connection(options);
+  return {
+    run: (input, runOptions = {}) => new Run(connection, startOf(connection, input, runOptions), input, runOptions),
+    attach: (runId, runOptions = {}) =>
+      new Run(connection, Promise.resolve(runId), undefined, { detach: true, ...runOptions }),
+  };
+}
+
+/** The ids are made here, so that a request that is repeated after a broken connection means the same run. */
+async function startOf(connection: Connection, input: string | InputItem[], options: RunOptions): Promise<string> {
+  const { agent, session = crypto.randomUUID(), messageId = crypto.randomUUID(), background, detach, signal } = options;
+  const body = {
+    input,
+    session_id: session,
+    message_id: messageId,
+    ...(agent === undefined ? {} : { agent }),
+    ...(background === undefined ? {} : { background }),
+  };
+  void detach;
+  const started = await connection.json("/v1/runs", {
+    method: "POST",
+    body,
+    ...(signal === undefined ? {} : { signal }),
+  });
+  return (started as { run_id: string }).run_id; // as the server answers 200 and 202
+}
+
+/**
+ * One run. Its views may each be iterated several times and at once: every iterator sees everything from the
+ * beginning. Iterators do not throw for what happens in the run; a refused request throws a {@link RequestError}.
+ */
+export class Run {
+  readonly #connection: Connection;
+  readonly #runId: Promise<string>;
+  readonly #input: string | InputItem[] | undefined;
+  readonly #options: RunOptions;
+  readonly #views = new Map<string, Feed<unknown>>();
+  #readers = 0;
+  #awaited = 0;
+
+  /** Made by {@link Client.run} and {@link Client.attach}. */
+  constructor(
+    connection: Connection,
+    runId: Promise<string>,
+    input: string | InputItem[] | undefined,
+    options: RunOptions,
+  ) {
+    this.#connection = connection;
+    this.#runId = runId;
+    this.#input = input;
+    this.#options = options;
+    // Thrown again by everything that asks for the id.
+    runId.catch(() => undefined);
+  }
+
+  /** Resolves when the server has taken the run. */
+  async id(): Promise<string> {
+    return await this.#runId;
+  }
+
+  /** Everything that happens, as it happens. The last one is `done` or `error`. */
+  stream(): AsyncIterable<RunEvent> {
+    return this.#view<RunEvent>("engine", (data) => {
+      const { event, ...about } = data as { event: object };
+      return { ...about, ...event } as RunEvent; // as the server sends this view
+    });
+  }
+
+  /** Messages, calls and their outputs, each when it is complete. */
+  items(): AsyncIterable<RunItem> {
+    return this.#view<RunItem>("items", (data) => data as RunItem); // as the server sends this view
+  }
+
+  /** Resolves when the run has ended. Rejects with a {@link RunError} when it ended with an error. */
+  async result(): Promise<RunResult> {
+    this.#awaited += 1;
+    try {
+      const runId = await this.#runId;
+      const newItems: RunItem[] = [];
+      for await (const item of this.items()) newItems.push(item);
+      const report = (await this.#connection.json(
+        `/v1/runs/${encodeURIComponent(runId)}`,
+        this.#signal(),
+      )) as RunReport; // as the server answers
+      if (report.error !== null) throw new RunError(runId, report.error);
+      return resultOf(report, newItems, this.#input);
+    } finally {
+      this.#awaited -= 1;
+    }
+  }
+
+  /** What is known of the run at this moment. */
+  async report(): Promise<RunReport> {
+    const runId = await this.#runId;
+    return (await this.#connection.json(`/v1/runs/${encodeURIComponent(runId)}`, this.#signal())) as RunReport; // as the server answers
+  }
+
+  /** Stops the run; one that has ended stays as it is. */
+  async cancel(): Promise<void> {
+    const runId = await this.#runId;
+    try {
+      await this.#connection.json(`/v1/runs/${encodeURIComponent(runId)}/cancel`, {
+        method: "POST",
+        ...this.#signal(),
+      });
+    } catch (error) {
+      if (!(error instanceof RequestError && error.status === 409)) throw error;
+    }
+  }
+
+  /** Decides an approval that the run waits for: the `id` of its `permission_request`, or of an interruption. */
+  async approve(approvalId: string, decision: Decision): Promise<void> {
+    const body = typeof decision === "string" ? { decision } : decision;
+    const path = `/v1/approvals/${encodeURIComponent(approvalId)}`;
+    await this.#connection.json(path, { method: "POST", body, ...this.#signal() });
+  }
+
+  #signal(): { signal?: AbortSignal } {
+    return this.#options.signal === undefined ? {} : { signal: this.#options.signal };
+  }
+
+  #view<T>(view: string, read: (data: unknown) => T): AsyncIterable<T> {
+    const known = this.#views.get(view) as Feed<T> | undefined; // each name has one type
+    const feed = known ?? new Feed<T>((signal) => this.#follow(view, read, signal));
+    this.#views.set(view, feed as Feed<unknown>);
+    return { [Symbol.asyncIterator]: () => this.#reading(feed) };
+  }
+
+  async *#reading<T>(feed: Feed<T>): AsyncGenerator<T> {
+    this.#readers += 1;
+    try {
+      yield* feed.read();
+    } finally {
+      this.#readers -= 1;
+      if (!feed.hasEnded && this.#readers === 0) this.#leave();
+    }
+  }
+
+  /** The last iterator was left early. */
+  #leave(): void {
+    for (const feed of this.#views.values()) feed.stop();
+    this.#views.clear();
+    if (this.#awaited > 0 || this.#options.detach === true || this.#options.signal?.aborted === true) return;
+    void this.cancel().catch(() => undefined); // best effort: the run ends by itself otherwise
+  }
+
+  async *#follow<T>(view: string, read: (data: unknown) => T, stop: AbortSignal): AsyncGenerator<T> {
+    const runId = await this.#runId;
+    const { signal } = this.#options;
+    const path = `/v1/runs/${encodeURIComponent(runId)}/events?view=${view}`;
+    const ended = signal === undefined ? stop : AbortSignal.any([signal, stop]);
+    for await (const { name, data } of this.#connection.events(path, ended)) {
+      if (name !== "end") yield read(JSON.parse(data));
+    }
+  }
+}
+
+const noUsage: Usage = {
+  requests: 0,
+  input_tokens: 0,
+  output_tokens: 0,
+  total_tokens: 0,
+  cache_read_tokens: 0,
+  cache_write_tokens: 0,
+};
+
+function resultOf(report: RunReport, newItems: RunItem[], input: string | InputItem[] | undefined): RunResult {
+  const { usage } = report;
+  return {
+    runId: report.run_id,
+    sessionId: report.session_id,
+    finalOutput: report.output === undefined ? report.final_output : report.output,
+    newItems,
+    lastAgent: report.last_agent ?? report.agent,
+    usage: usage ?? noUsage,
+    costUsd: report.cost_usd ?? 0,
+    responseIds: report.response_ids,
+    interruptions: report.interruptions,
+    reason: report.reason,
+    toInputList: () => {
+      if (input === undefined) throw new Error("the input of a run that was started elsewhere is not known here");
+      const asked: InputItem[] =
+        typeof input === "string" ? [{ role: "user", content: input }] : structuredClone(input);
+      return [...asked, ...newItems.map(toInputItem)];
+    },
+  };
+}

@@ -1,0 +1,200 @@
+import { EventStreamReader, type ServerEvent } from "./event-stream.ts";
+
+/** Where a deployment is, and who asks. */
+export interface ConnectionOptions {
+  /** Of the ingress, such as `https://bot.example.com`. */
+  url: string;
+  /** `API_TOKEN` of the deployment, or the caller's own key; a function is asked before each request. */
+  token?: string | (() => string | Promise<string>);
+  /** In place of the global `fetch`. */
+  fetch?: typeof globalThis.fetch;
+  /** How long requests are repeated while there is no contact, ms; default 60,000. */
+  retryForMs?: number;
+}
+
+/** A request that the server has refused: nothing was started. */
+export class RequestError extends Error {
+  override readonly name = "RequestError";
+  readonly status: number;
+  /** A word for programs, where the server says one. */
+  readonly code: string;
+
+  constructor(status: number, message: string, code = "") {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/** There was no contact with the server for `retryForMs`. The run may go on: `client.attach` finds it again. */
+export class ConnectionError extends Error {
+  override readonly name = "ConnectionError";
+}
+
+export interface RequestDetails {
+  method?: "GET" | "POST" | "DELETE";
+  body?: unknown;
+  headers?: Record<string, string>;
+  signal?: AbortSignal;
+}
+
+const firstPauseMs = 200;
+const longestPauseMs = 5_000;
+/** The server says something every 15 s; a connection that is silent for longer is taken for broken. */
+const silenceMs = 45_000;
+
+/** Requests to one deployment. What fails on the way is repeated; what the server refuses is an error. */
+export class Connection {
+  readonly #url: string;
+  readonly #options: ConnectionOptions;
+  readonly #retryForMs: number;
+
+  constructor(options: ConnectionOptions) {
+    this.#url = options.url.replace(/\/+$/, "");
+    this.#options = options;
+    this.#retryForMs = options.retryForMs ?? 60_000;
+  }
+
+  /**
+   * The JSON answer of a request that may be made twice. Throws a {@link RequestError} when it is refused, a
+   * {@link ConnectionError} when there is no contact for too long.
+   */
+  async json(path: string, details: RequestDetails = {}): Promise<unknown> {
+    const retry = new Retry(this.#retryForMs);
+    for (;;) {
+      const outcome = await this.#attempt(path, details);
+      if (outcome.response?.ok === true) {
+        const text = await outcome.response.text().catch(() => undefined);
+        if (text !== undefined) return text === "" ? undefined : JSON.parse(text);
+      }
+      await retry.pause(outcome, details.signal);
+    }
+  }
+
+  /**
+   * The events of a stream, in order, each once: a connection that breaks or ends is opened again after the last `id`.
+   * Ends with the event `end`, or when the server has no more. `path` has its query; `after` is added to it.
+   */
+  async *events(path: string, signal: AbortSignal): AsyncGenerator<ServerEvent> {
+    let lastId = "";
+    const retry = new Retry(this.#retryForMs);
+    for (;;) {
+      const outcome = await this.#attempt(lastId === "" ? path : `${path}&after=${lastId}`, {
+        headers: { accept: "text/event-stream" },
+        signal,
+      });
+      if (outcome.response?.status === 204) return;
+      if (outcome.response?.ok === true && outcome.response.body !== null) {
+        retry.noteContact();
+        const reader = new EventStreamReader(outcome.response.body, silenceMs);
+        // What has come without an `id` of its own belongs to the next one: without that it comes again.
+        let unnumbered: ServerEvent[] = [];
+        for await (const event of reader.events()) {
+          retry.reset();
+          unnumbered.push(event);
+          if (event.id === "") continue;
+          lastId = event.id;
+          yield* unnumbered;
+          unnumbered = [];
+          if (event.name === "end") return;
+        }
+        retry.noteContact();
+      }
+      await retry.pause(outcome, signal);
+    }
+  }
+
+  async #attempt(path: string, { method = "GET", body, headers = {}, signal }: RequestDetails): Promise<Outcome> {
+    const { token, fetch = globalThis.fetch } = this.#options;
+    const shown = typeof token === "function" ? await token() : token;
+    let response: Response;
+    try {
+      response = await fetch(`${this.#url}${path}`, {
+        method,
+        headers: {
+          ...(shown === undefined ? {} : { authorization: `Bearer ${shown}` }),
+          ...(body === undefined ? {} : { "content-type": "application/json" }),
+          ...headers,
+        },
+        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+        ...(signal === undefined ? {} : { signal }),
+      });
+    } catch (error) {
+      signal?.throwIfAborted();
+      return { failure: error };
+    }
+    if (response.ok || repeatable.has(response.status)) return { response };
+    throw await refusalOf(response);
+  }
+}
+
+interface Outcome {
+  response?: Response;
+  failure?: unknown;
+}
+
+/** The server, or a proxy before it, may take the request a moment later. */
+const repeatable = new Set([408, 425, 429, 502, 503, 504]);
+
+async function refusalOf(response: Response): Promise<RequestError> {
+  const text = await response.text().catch(() => "");
+  try {
+    const { error, code } = JSON.parse(text) as { error?: unknown; code?: unknown }; // only looked at below
+    const word = typeof code === "string" ? code : "";
+    if (typeof error === "string") return new RequestError(response.status, error, word);
+  } catch {
+    // No JSON: the page of a proxy, say.
+  }
+  return new RequestError(response.status, `status ${response.status}`);
+}
+
+/** Pauses between attempts, longer and longer, until there was no contact for too long. */
+class Retry {
+  readonly #forMs: number;
+  #sinceMs = performance.now();
+  #pauseMs = firstPauseMs;
+
+  constructor(forMs: number) {
+    this.#forMs = forMs;
+  }
+
+  /** The server is there, though it may have closed the connection without saying anything. */
+  noteContact(): void {
+    this.#sinceMs = performance.now();
+  }
+
+  /** Something has come: the next attempt follows soon. */
+  reset(): void {
+    this.noteContact();
+    this.#pauseMs = firstPauseMs;
+  }
+
+  async pause({ response, failure }: Outcome, signal?: AbortSignal): Promise<void> {
+    const silentMs = performance.now() - this.#sinceMs;
+    if (silentMs >= this.#forMs) {
+      const why = response === undefined ? "no answer" : `status ${response.status}`;
+      throw new ConnectionError(`no contact for ${Math.round(silentMs / 1_000)} s: ${why}`, { cause: failure });
+    }
+    const asked = Number(response?.headers.get("retry-after") ?? 0) * 1_000;
+    const ms = Math.min(Math.max(this.#pauseMs, asked > 0 ? asked : 0), longestPauseMs, this.#forMs);
+    this.#pauseMs = Math.min(this.#pauseMs * 2, longestPauseMs);
+    await response?.body?.cancel().catch(() => undefined);
+    await delay(ms * (0.5 + Math.random() / 2), signal);
+  }
+}
+
+/** Rejects as soon as `signal` aborts. */
+async function delay(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  signal?.throwIfAborted();
+  await new Promise<void>((resolve, reject) => {
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", stop);
+      resolve();
+    }, ms);
+    const stop = (): void => {
+      clearTimeout(timer);
+      reject(signal?.reason as Error); // an error, unless whoever aborts has chosen something else
+    };
+    signal?.addEventListener("abort", stop, { once: true });
+  });
+}

@@ -1,0 +1,14 @@
+export {
+  createClient,
+  Run,
+  RunError,
+  type Client,
+  type ClientOptions,
+  type Decision,
+  type RunEvent,
+  type RunOptions,
+  type RunResult,
+} from "./client.ts";
+export { ConnectionError, RequestError } from "./connection.ts";
+export * from "./items.ts";
+export type * from "./wire-types.ts";
