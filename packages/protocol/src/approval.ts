@@ -2,9 +2,8 @@ import { Type, type Static } from "typebox";
 import { ApprovalId } from "./decision.ts";
 import { ReplyTarget } from "./inbox.ts";
 import { replyLanguages } from "./reply-view.ts";
-import { Sender, SessionKey } from "./session.ts";
+import { Sender, SessionKey, Traceparent } from "./session.ts";
 import { RiskLevel } from "./tool.ts";
-import { Traceparent } from "./trace.ts";
 
 /** Who may decide: everyone named in one of the three fields. If all are empty, no one may. */
 export const Deciders = Type.Object({

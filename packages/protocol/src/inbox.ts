@@ -1,9 +1,8 @@
 import { Type, type Static } from "typebox";
 import { Message, UserPart } from "./content.ts";
-import { Needs, Sender, SessionKey } from "./session.ts";
+import { Needs, Sender, SessionKey, Traceparent } from "./session.ts";
 import { ApprovalDecision, ApprovalId, SettledState } from "./decision.ts";
-import { ToolOutcome } from "./tool.ts";
-import { Traceparent } from "./trace.ts";
+import { CallTiming, ToolOutcome } from "./tool.ts";
 
 /** Where the answer to a message goes. `none`: read from the event stream only (HTTP API). */
 export const ReplyTarget = Type.Union([
@@ -89,13 +88,6 @@ export type InboundMessage = Static<typeof InboundMessage>;
  */
 export const cancelReasons = ["stopped", "recalled", "superseded", "cancelled"] as const;
 export type CancelReason = (typeof cancelReasons)[number];
-
-/** How long a call waited for its runner and how long it ran there, ms. */
-export const CallTiming = Type.Object({
-  queuedMs: Type.Integer({ minimum: 0 }),
-  ranMs: Type.Integer({ minimum: 0 }),
-});
-export type CallTiming = Static<typeof CallTiming>;
 
 /** Everything that reaches a session besides user messages. */
 export const ControlEntry = Type.Union([

@@ -11,7 +11,24 @@ export {
   type Random,
 } from "./clock.ts";
 export { compileJsonSchema, jsonParserOf, parserOf, type ParseResult, type Parser } from "./schema.ts";
-export { canaryMessage, canarySessionId, isCanary, Sender, SessionKey, knownFeatures, Needs } from "./session.ts";
+export {
+  canaryMessage,
+  canarySessionId,
+  isCanary,
+  Sender,
+  SessionKey,
+  knownFeatures,
+  Needs,
+  TurnJob,
+  turnJobId,
+  turnsQueue,
+  TraceEntry,
+  TraceId,
+  traceIdOf,
+  Traceparent,
+  traceparentOf,
+  traceparentOfMessage,
+} from "./session.ts";
 export {
   AssistantPart,
   attachmentStates,
@@ -29,8 +46,6 @@ export {
   UserPart,
   type AttachmentState,
   type ContentPart,
-} from "./content.ts";
-export {
   messageStop,
   stopReasons,
   toolCallDelta,
@@ -46,7 +61,7 @@ export {
   type ThinkingDelta,
   type ToolCallDelta,
   type Usage,
-} from "./model-chunk.ts";
+} from "./content.ts";
 export {
   EngineError,
   errorCodes,
@@ -71,6 +86,30 @@ export {
   ToolOutcome,
   ToolSpec,
   type ToolCall,
+  attemptIdOf,
+  backgroundPriority,
+  RunnerName,
+  FinishedCall,
+  finishedCallOf,
+  ToolJob,
+  toolJobId,
+  toolsQueue,
+  argumentsHashOf,
+  CallAuthority,
+  CallClaims,
+  runnerKeyOf,
+  stateKeyOf,
+  signCall,
+  verifyCall,
+  CallTiming,
+  HandoffAnswer,
+  HandoffEntry,
+  HandoffRing,
+  handoffMac,
+  maxHandoffBytes,
+  parseHandoffAnswer,
+  parseHandoffRing,
+  readHandoff,
 } from "./tool.ts";
 export { announcementMac, readAnnouncement, RunnerAnnouncement } from "./runner-announcement.ts";
 export {
@@ -86,29 +125,9 @@ export {
 export { ApiApproval, ApiApprovals, ApiDecision, ApiRule, ApiRules } from "./api-approval.ts";
 export { Approval, Deciders, PermissionRule, RuleProposal } from "./approval.ts";
 export { auditKinds, AuditRecord, type AuditKind } from "./audit.ts";
-export {
-  argumentsHashOf,
-  CallAuthority,
-  CallClaims,
-  runnerKeyOf,
-  stateKeyOf,
-  signCall,
-  verifyCall,
-} from "./call-envelope.ts";
-export {
-  HandoffAnswer,
-  HandoffEntry,
-  HandoffRing,
-  handoffMac,
-  maxHandoffBytes,
-  parseHandoffAnswer,
-  parseHandoffRing,
-  readHandoff,
-} from "./handoff.ts";
 export { hideSecrets } from "./secret-text.ts";
 export {
   Attachment,
-  CallTiming,
   cancelReasons,
   ControlEntry,
   InboundMessage,
@@ -121,19 +140,6 @@ export {
 } from "./inbox.ts";
 export { ReplyFooter, replyLanguages, ReplyView, ShownTool, type ReplyLanguage } from "./reply-view.ts";
 export { CallState, HeldStep, OpenStep, PutOffStep, ShownSoFar, StepUse, TurnState, TurnTotals } from "./turn.ts";
-export {
-  attemptIdOf,
-  backgroundPriority,
-  RunnerName,
-  FinishedCall,
-  finishedCallOf,
-  ToolJob,
-  toolJobId,
-  toolsQueue,
-  TurnJob,
-  turnJobId,
-  turnsQueue,
-} from "./job.ts";
 export {
   agentChanges,
   engineEventTypes,
@@ -148,7 +154,6 @@ export {
   type StepCalls,
   type NewEvent,
 } from "./event.ts";
-export { TraceEntry, TraceId, traceIdOf, Traceparent, traceparentOf, traceparentOfMessage } from "./trace.ts";
 export {
   ChatRequest,
   formatSseEvent,

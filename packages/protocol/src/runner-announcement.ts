@@ -1,8 +1,7 @@
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { Type, type Static } from "typebox";
-import { RunnerName } from "./job.ts";
 import { jsonParserOf, type ParseResult } from "./schema.ts";
-import { ToolAnnouncement } from "./tool.ts";
+import { RunnerName, ToolAnnouncement } from "./tool.ts";
 
 /** One process of a runner as it stores itself, under a key that only its runner may write. */
 export const RunnerAnnouncement = Type.Object({

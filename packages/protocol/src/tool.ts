@@ -1,5 +1,10 @@
-import { createHash } from "node:crypto";
+import { createHmac, hash, timingSafeEqual } from "node:crypto";
 import { Type, type Static } from "typebox";
+import { jsonParserOf, type ParseResult } from "./schema.ts";
+import { SessionKey, Traceparent } from "./session.ts";
+
+// A tool, and a call of it on its way: what a model is told, the job that a runner gets, what the worker vouches for, and
+// what the runner hands in about it.
 
 /**
  * What running a call twice would do. `pure`: nothing; `idempotent`: the same as once;
@@ -67,10 +72,7 @@ export type ToolAnnouncement = Static<typeof ToolAnnouncement>;
 
 /** What a call relies on: with another schema or effect it is a call of another tool. */
 export function toolDigestOf({ inputSchema, effect }: { inputSchema: unknown; effect: ToolEffect }): string {
-  return createHash("sha256")
-    .update(JSON.stringify([inputSchema, effect]))
-    .digest("base64url")
-    .slice(0, 22);
+  return hash("sha256", JSON.stringify([inputSchema, effect]), "base64url").slice(0, 22);
 }
 
 /** A call as assembled from a stream: `arguments` is the complete JSON text the model wrote. */
@@ -103,6 +105,16 @@ export const ToolOutcome = Type.Union([
 ]);
 export type ToolOutcome = Static<typeof ToolOutcome>;
 
+/**
+ * The text a model gets for an outcome: strings unchanged, everything else as JSON with readable
+ * non-ASCII, no value as `null`.
+ */
+export function outcomeText(outcome: ToolOutcome): string {
+  if (!outcome.ok) return outcome.error;
+  if (typeof outcome.result === "string") return outcome.result;
+  return JSON.stringify(outcome.result ?? null);
+}
+
 /** Person and place a call acts for. */
 export const Actor = Type.Object({
   app: Type.String(),
@@ -114,12 +126,260 @@ export const Actor = Type.Object({
 });
 export type Actor = Static<typeof Actor>;
 
+/** Name of the queue of one runner, or of one of its tools that has limits of its own. */
+export function toolsQueue(runner: string, limitedTool?: string): string {
+  return limitedTool === undefined ? `tools-${runner}` : `tools-${runner}.${limitedTool}`;
+}
+
+/** Names of runners: part of queue names and Redis keys. */
+export const RunnerName = Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" });
+
+/** One tool call on its way to a runner. */
+export const ToolJob = Type.Object({
+  v: Type.Literal(1),
+  session: SessionKey,
+  turnId: Type.String(),
+  callId: Type.String(),
+  name: Type.String(),
+  /** JSON text of the arguments, checked by the runner against the tool's schema. */
+  arguments: Type.String(),
+  effect: ToolEffect,
+  /** Of the tool that the call was made for, as its runner announced it; absent: not known. */
+  toolDigest: Type.Optional(ToolDigest),
+  /**
+   * From 2 on a person has asked for another try of a call whose outcome was unknown, or no runner was there to start
+   * the attempt before, which is closed.
+   */
+  attempt: Type.Integer({ minimum: 1 }),
+  actor: Actor,
+  /** Claims of the worker about all of this, signed for the runner: see `verifyCall`. */
+  envelope: Type.String({ maxLength: 16_384 }),
+  /** Epoch ms at which it was handed out. */
+  queuedAtMs: Type.Integer(),
+  /** Epoch ms; later the call has been answered with a timeout and must not be started. */
+  deadlineMs: Type.Integer(),
+  /** The worker that hands it out: who is rung first when the runner hands something in about it. */
+  worker: Type.Optional(Type.String({ pattern: "^[A-Za-z0-9-]{1,64}$" })),
+  /** Of the message that the call is made for. */
+  traceparent: Type.Optional(Traceparent),
+});
+export type ToolJob = Static<typeof ToolJob>;
+
+/** What stays of a call when its job has finished: ids and numbers, nothing that a person or a model wrote. */
+export const FinishedCall = Type.Object({
+  v: Type.Literal(1),
+  session: SessionKey,
+  turnId: Type.String(),
+  callId: Type.String(),
+  name: Type.String(),
+  effect: ToolEffect,
+  attempt: Type.Integer({ minimum: 1 }),
+  /** Characters of the arguments. */
+  argumentsLength: Type.Integer({ minimum: 0 }),
+  queuedAtMs: Type.Integer(),
+  deadlineMs: Type.Integer(),
+  traceparent: Type.Optional(Traceparent),
+});
+export type FinishedCall = Static<typeof FinishedCall>;
+
+export function finishedCallOf(job: ToolJob): FinishedCall {
+  const { v, session, turnId, callId, name, effect, attempt, queuedAtMs, deadlineMs, traceparent } = job;
+  const ids = { v, session, turnId, callId, name, effect, attempt };
+  const numbers = { argumentsLength: job.arguments.length, queuedAtMs, deadlineMs };
+  return { ...ids, ...numbers, ...(traceparent !== undefined && { traceparent }) };
+}
+
+/** Names one attempt of a call, in the ledger and in control entries: the call's id, from the second on `<id>.<attempt>`. */
+export function attemptIdOf({ callId, attempt }: { callId: string; attempt: number }): string {
+  return attempt === 1 ? callId : `${callId}.${attempt}`;
+}
+
+/** Job id of an attempt: the same for every retry, so that at most one is queued. */
+export function toolJobId(turnId: string, attemptId: string): string {
+  return `t-${turnId}-${attemptId}`.replaceAll(":", "_");
+}
+
+/** Priority of calls of background jobs: after all others. BullMQ keeps such jobs in a sorted set. */
+export const backgroundPriority = 10;
+
+/** What allows a call: the policy of the deployment, a decision of people, or a rule that one of them left. */
+export const CallAuthority = Type.Union([
+  Type.Object({ by: Type.Literal("policy") }),
+  Type.Object({ by: Type.Literal("approval"), id: Type.String(), people: Type.Array(Type.String()) }),
+  Type.Object({ by: Type.Literal("rule"), id: Type.String() }),
+]);
+export type CallAuthority = Static<typeof CallAuthority>;
+
+/** What a worker vouches for when it hands out a call. */
+export const CallClaims = Type.Object({
+  v: Type.Literal(1),
+  runner: Type.String(),
+  tool: Type.String(),
+  session: SessionKey,
+  turnId: Type.String(),
+  callId: Type.String(),
+  attempt: Type.Integer({ minimum: 1 }),
+  /** Of the job's `arguments` text. */
+  argumentsHash: Type.String(),
+  actor: Actor,
+  authority: CallAuthority,
+  /** Epoch ms. */
+  expiresAtMs: Type.Integer(),
+});
+export type CallClaims = Static<typeof CallClaims>;
+
+const parseClaims = jsonParserOf(CallClaims);
+
+/** SHA-256 of a call's arguments as JSON text, in hex. */
+export function argumentsHashOf(argumentsText: string): string {
+  return hash("sha256", argumentsText, "hex");
+}
+
 /**
- * The text a model gets for an outcome: strings unchanged, everything else as JSON with readable
- * non-ASCII, no value as `null`.
+ * The key of one runner, made from the deployment's: its holder can check and forge calls to
+ * that runner alone. 64 hex digits.
  */
-export function outcomeText(outcome: ToolOutcome): string {
-  if (!outcome.ok) return outcome.error;
-  if (typeof outcome.result === "string") return outcome.result;
-  return JSON.stringify(outcome.result ?? null);
+export function runnerKeyOf(signingKey: string, runner: string): string {
+  return createHmac("sha256", signingKey).update(`runner:${runner}`).digest("hex");
+}
+
+/**
+ * The key with which workers seal what they store of a session, made from the deployment's: only workers may have
+ * it. 64 hex digits.
+ */
+export function stateKeyOf(signingKey: string): string {
+  return createHmac("sha256", signingKey).update("larkline state").digest("hex");
+}
+
+function signatureOf(runnerKey: string, payload: string): Buffer {
+  return createHmac("sha256", runnerKey).update(payload).digest();
+}
+
+/** `<claims>.<HMAC-SHA-256>`, both base64url. */
+export function signCall(runnerKey: string, claims: CallClaims): string {
+  const payload = Buffer.from(JSON.stringify(claims)).toString("base64url");
+  return `${payload}.${signatureOf(runnerKey, payload).toString("base64url")}`;
+}
+
+/** The claims of a genuine envelope that has not expired; otherwise what is wrong with it. */
+export function verifyCall(runnerKey: string, envelope: string, nowMs: number): ParseResult<CallClaims> {
+  const [payload = "", signature = "", ...rest] = envelope.split(".");
+  const expected = signatureOf(runnerKey, payload);
+  const given = Buffer.from(signature, "base64url");
+  const isGenuine = rest.length === 0 && given.length === expected.length && timingSafeEqual(given, expected);
+  if (!isGenuine) return { ok: false, error: "the signature is wrong" };
+  const parsed = parseClaims(Buffer.from(payload, "base64url").toString("utf8"));
+  if (parsed.ok && parsed.value.expiresAtMs < nowMs) return { ok: false, error: "it has expired" };
+  return parsed;
+}
+
+/** How long a call waited for its runner and how long it ran there, ms. */
+export const CallTiming = Type.Object({
+  queuedMs: Type.Integer({ minimum: 0 }),
+  ranMs: Type.Integer({ minimum: 0 }),
+});
+export type CallTiming = Static<typeof CallTiming>;
+
+/** Which attempt of which call an entry is about; a worker compares all of it with the effect ledger. */
+const about = {
+  v: Type.Literal(1),
+  runner: RunnerName,
+  session: SessionKey,
+  turnId: Type.String({ maxLength: 512 }),
+  callId: Type.String({ minLength: 1, maxLength: 512 }),
+  attempt: Type.Integer({ minimum: 1 }),
+  tool: Type.String({ maxLength: 64 }),
+  /** Of the job's `arguments` text. */
+  argumentsHash: Type.String({ maxLength: 64 }),
+};
+
+/** Names one question of a runner whether a call may start; made up by the runner, new for each question. */
+const AskId = Type.String({ pattern: "^[A-Za-z0-9-]{8,64}$" });
+
+/**
+ * What a runner hands in about a call. Runners write these entries into a stream of their own and workers
+ * carry them over into the session: nothing that a runner writes is believed before a worker has checked it.
+ */
+export const HandoffEntry = Type.Union([
+  /** The call starts (`idempotent`), or asks whether it may (`once`: with `ask`, which is answered). */
+  Type.Object({ ...about, kind: Type.Literal("begun"), effect: ToolEffect, ask: Type.Optional(AskId) }),
+  /** The call was allowed to start by the answer to `ask`, and has not: it is open again. */
+  Type.Object({ ...about, kind: Type.Literal("returned"), ask: AskId }),
+  Type.Object({
+    ...about,
+    kind: Type.Literal("progress"),
+    fraction: Type.Number({ minimum: 0, maximum: 1 }),
+    detail: Type.String({ maxLength: 500 }),
+  }),
+  Type.Object({ ...about, kind: Type.Literal("log"), text: Type.String({ maxLength: 16_000 }) }),
+  Type.Object({
+    ...about,
+    kind: Type.Literal("outcome"),
+    outcome: ToolOutcome,
+    timing: Type.Optional(CallTiming),
+    /** The call was not run: one that was started before is not answered by this. */
+    notRun: Type.Optional(Type.Boolean()),
+    /** Blob that holds the text of `outcome.stored`. */
+    blobId: Type.Optional(Type.String({ maxLength: 64 })),
+  }),
+]);
+export type HandoffEntry = Static<typeof HandoffEntry>;
+
+/** What an entry has to say about its call even where the rest of it cannot be read. */
+const HandoffOutline = Type.Object({ ...about, kind: Type.String() });
+type HandoffOutline = Static<typeof HandoffOutline>;
+
+/** Says that a runner has handed something in: which stream to read, or the entry itself with its id in the stream. */
+export const HandoffRing = Type.Object({
+  runner: RunnerName,
+  cell: Type.Integer({ minimum: 0, maximum: 15 }),
+  id: Type.Optional(Type.String({ pattern: "^\\d+-\\d+$" })),
+  entry: Type.Optional(Type.String()),
+  mac: Type.Optional(Type.String({ maxLength: 128 })),
+});
+
+export type HandoffRing = Static<typeof HandoffRing>;
+
+/** What a worker says to the question whether a call may start. */
+export const HandoffAnswer = Type.Object({
+  ask: AskId,
+  answer: Type.Enum(["run", "closed", "started_before"]),
+});
+export type HandoffAnswer = Static<typeof HandoffAnswer>;
+
+/** The longest entry that a worker reads, in bytes. */
+export const maxHandoffBytes = 2_097_152;
+
+const parseEntry = jsonParserOf(HandoffEntry);
+const parseOutline = jsonParserOf(HandoffOutline);
+export const parseHandoffAnswer = jsonParserOf(HandoffAnswer);
+export const parseHandoffRing = jsonParserOf(HandoffRing);
+
+/** HMAC-SHA-256 in hex. The prefix keeps it apart from the signature of calls, which has the same key. */
+export function handoffMac(runnerKey: string, entry: string): string {
+  return createHmac("sha256", runnerKey).update(`handoff:${entry}`).digest("hex");
+}
+
+/** What is wrong with an entry; `about` names the call when the entry is genuine and says at least that. */
+export interface BadHandoff {
+  ok: false;
+  error: string;
+  about?: HandoffOutline;
+}
+
+/** Reads an entry of the stream of `runner`. */
+export function readHandoff(
+  { runner, runnerKey }: { runner: string; runnerKey: string },
+  { entry, mac }: { entry: string; mac: string },
+): ParseResult<HandoffEntry> | BadHandoff {
+  const expected = Buffer.from(handoffMac(runnerKey, entry), "hex");
+  const given = Buffer.from(mac, "hex");
+  if (given.length !== expected.length || !timingSafeEqual(given, expected)) {
+    return { ok: false, error: "it is not signed with the key of its runner" };
+  }
+  const parsed = parseEntry(entry);
+  const known = parsed.ok ? parsed : parseOutline(entry);
+  if (known.ok && known.value.runner !== runner) return { ok: false, error: "it is in the name of another runner" };
+  if (parsed.ok) return parsed;
+  return { ok: false, error: parsed.error, ...(known.ok ? { about: known.value } : {}) };
 }

@@ -1,11 +1,10 @@
 import { Type, type Static } from "typebox";
-import { CallAuthority } from "./call-envelope.ts";
 import { Message } from "./content.ts";
 import { Needs } from "./session.ts";
 import { ApprovalId } from "./decision.ts";
 import { InboundMessage } from "./inbox.ts";
 import { ShownTool } from "./reply-view.ts";
-import { ToolEffect, ToolOutcome, ToolDigest } from "./tool.ts";
+import { CallAuthority, ToolEffect, ToolOutcome, ToolDigest } from "./tool.ts";
 
 /**
  * Where a call of the current batch stands. Every call reaches `done` with exactly one outcome
