@@ -118,6 +118,10 @@ export async function createServer(
   // Signatures cover bytes, and bad JSON gets our own answer: bodies are left alone, whatever their type.
   server.removeAllContentTypeParsers();
   server.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) => done(null, body));
+  for (const bot of bots) {
+    // Before the plugins that webhooks have no use for: a scope has the hooks of those that were registered before it.
+    if (bot.access.webhook) await server.register(async (scope) => registerWebhookRoutes(scope, services, bot));
+  }
   await server.register(cors, {
     origin: corsOrigins === "*" ? "*" : [...corsOrigins],
     methods: ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"],
@@ -131,9 +135,6 @@ export async function createServer(
       guardApi(scope, services);
       register(scope, services);
     });
-  }
-  for (const bot of bots) {
-    if (bot.access.webhook) await server.register(async (scope) => registerWebhookRoutes(scope, services, bot));
   }
   // Streams never end by themselves in time: they are ended before the server waits for its requests.
   server.addHook("preClose", async () => await streams.close());

@@ -33,8 +33,10 @@ async function rehearse(real: Services, stores: WarmUpStores): Promise<void> {
   const bot = detachedBot(services);
   const server = await createServer(services, [bot], async () => ({}));
   try {
+    const run = services.random.id();
     for (let sent = 0; sent < messages; sent += atOnce) {
-      const requests = Array.from({ length: atOnce }, (_, at) => messageRequest(services, bot, sent + at));
+      const chats = Array.from({ length: atOnce }, (_, at) => `${run}${(sent + at) >> 1}`);
+      const requests = chats.map((chat) => messageRequest(services, bot, chat));
       const answers = await Promise.all(requests.map(async (request) => await server.inject(request)));
       const refused = answers.find(({ statusCode }) => statusCode !== 200);
       if (refused !== undefined) throw new Error(`a message was answered with ${refused.statusCode}`);
@@ -91,8 +93,8 @@ function detachedBot(services: Services): Bot {
   return new Bot({ ...services, settings: { ...settings, bots } }, access, api);
 }
 
-/** A text message, as `im.message.receive_v1` describes it; each in a chat of its own. */
-function messageRequest({ clock, random }: Services, { access }: Bot, index: number) {
+/** A text message, as `im.message.receive_v1` describes it. Every other one finds the one before it in its chat. */
+function messageRequest({ clock, random }: Services, { access }: Bot, chat: string) {
   const { appId, encryptKey = "", verificationToken } = access;
   const id = random.uuid().replaceAll("-", "");
   const now = String(clock.now());
@@ -107,14 +109,14 @@ function messageRequest({ clock, random }: Services, { access }: Bot, index: num
       tenant_key: "warm-up",
     },
     event: {
-      sender: { sender_id: { open_id: `ou_${id}` }, sender_type: "user", tenant_key: "warm-up" },
+      sender: { sender_id: { open_id: `ou_${chat}` }, sender_type: "user", tenant_key: "warm-up" },
       message: {
         message_id: `om_${id}`,
         create_time: now,
-        chat_id: `oc_${id}`,
+        chat_id: `oc_${chat}`,
         chat_type: "p2p",
         message_type: "text",
-        content: JSON.stringify({ text: `How warm is it today, for the ${index}. time?` }),
+        content: JSON.stringify({ text: `How warm is it today, in ${chat}?` }),
       },
     },
   };
