@@ -42,6 +42,8 @@ export class Bot implements Channel {
   readonly languageKeptMs = 90 * dayMs;
   readonly identity: BotIdentity;
   readonly background: Background;
+  /** What costs a call of the platform and could as well not be done: a few at a time, or a burst would wait for them. */
+  readonly courtesies: Background;
   readonly outbox: NoticeOutbox;
   readonly reactions: StatusReactions;
   readonly directChats: DirectChats;
@@ -68,6 +70,7 @@ export class Bot implements Channel {
     this.log = log.child({ bot: this.settings.name });
     this.identity = new BotIdentity(services, api, this.log);
     this.background = new Background(services, this.log);
+    this.courtesies = new Background(services, this.log, courtesiesAtOnce);
     this.outbox = new NoticeOutbox(services, api, this.log);
     this.reactions = new StatusReactions({ api, lookups, logger: this.log });
     this.directChats = new DirectChats(services, this.app);
@@ -112,7 +115,7 @@ export class Bot implements Channel {
 
   /** Finishes what is under way. Call it when no event can come any more. */
   async close(): Promise<void> {
-    await this.background.close();
+    await Promise.all([this.background.close(), this.courtesies.close()]);
     await this.outbox.close();
     this.identity.close();
   }
@@ -168,29 +171,46 @@ export class BotIdentity {
   }
 }
 
-/** Work that no caller waits for: courtesies that must not delay an acknowledgement. */
+const courtesiesAtOnce = 8;
+/** More than these are not done: by then the messages that they are about are answered, or people wait for something else. */
+const maxWaiting = 1_000;
+
+/** Work that no caller waits for and that must not delay an acknowledgement. */
 class Background {
   readonly #services: Services;
   readonly #log: Logger;
   readonly #running = new Set<Promise<void>>();
+  readonly #atOnce: number;
+  #waiting: [what: string, work: () => Promise<unknown>][] = [];
 
-  constructor(services: Services, log: Logger) {
+  /** `atOnce`: how many run side by side; what comes then waits for its turn. */
+  constructor(services: Services, log: Logger, atOnce = Number.POSITIVE_INFINITY) {
     this.#services = services;
     this.#log = log;
+    this.#atOnce = atOnce;
   }
 
-  /** Starts the work. A failure is logged and has no other consequence. */
+  /** Does the work soon. A failure is logged and has no other consequence. */
   run(what: string, work: () => Promise<unknown>): void {
+    if (this.#running.size >= this.#atOnce) {
+      if (this.#waiting.length < maxWaiting) this.#waiting.push([what, work]);
+      return;
+    }
     const task = work()
       .then(() => undefined)
       .catch((error: unknown) => this.#log.warn({ error, what }, "work in the background failed"))
-      .finally(() => this.#running.delete(task));
+      .finally(() => {
+        this.#running.delete(task);
+        const next = this.#waiting.shift();
+        if (next !== undefined) this.run(...next);
+      });
     this.#running.add(task);
   }
 
-  /** Lets running work finish, for {@link drainMs} at most. */
+  /** Lets running work finish, for {@link drainMs} at most; what has not begun is left undone. */
   async close(): Promise<void> {
     const { clock } = this.#services;
+    this.#waiting = [];
     await withDeadline(clock, Promise.all(this.#running), drainMs).catch((error: unknown) =>
       this.#log.warn({ error, unfinished: this.#running.size }, "work in the background is left undone"),
     );

@@ -15,6 +15,17 @@ async function world(busy: BusyPolicy, feishu: ConfigInput["feishu"] = {}, optio
   return started;
 }
 
+/** Counts the calls whose paths it is tested against. */
+class CountedPath extends RegExp {
+  seen = 0;
+
+  override test(path: string): boolean {
+    const isOne = super.test(path);
+    if (isOne) this.seen += 1;
+    return isOne;
+  }
+}
+
 /** A message of a group that is for the bot. */
 function inGroup(here: FeishuWorld, from: string) {
   return { chatId: here.group, from, mention: true };
@@ -75,6 +86,23 @@ describe("queue", () => {
         ]),
       5_000,
     );
+  });
+
+  it("asks the platform for a few reactions at a time, however many messages wait", async () => {
+    const here = await world("queue");
+    await here.say("one");
+    await here.begin(`${appId}.${here.direct}`);
+    const calls = new CountedPath("reactions$");
+    here.platform.faults.add({ match: { path: calls }, action: { kind: "delay", delayMs: 50 } });
+    let shown = 0;
+    const open: number[] = [];
+    here.platform.on("message", ({ reactions }) => {
+      open.push(calls.seen - shown);
+      shown += reactions.length;
+    });
+    const waiting = await Promise.all(Array.from({ length: 12 }, async (_, index) => await here.say(`no. ${index}`)));
+    await vi.waitFor(() => expect(waiting.flatMap((one) => here.reactions(one))).toHaveLength(12), 10_000);
+    expect(Math.max(...open)).toBeLessThanOrEqual(8);
   });
 
   it("cancels nobody's turn, whoever writes", async () => {

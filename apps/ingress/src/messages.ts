@@ -412,10 +412,10 @@ function showThatItWaits(services: Services, bot: Bot, spot: Spot): void {
   // A press on the bot's menu left no message to put a reaction on.
   if (spot.arrival.place.target.messageId === "") return;
   if (spot.ahead > 0) {
-    bot.background.run("position in the queue", async () => await tellPosition(services, bot, spot));
+    bot.courtesies.run("position in the queue", async () => await tellPosition(services, bot, spot));
   }
   if (bot.settings.feishu.typing) {
-    bot.background.run("typing reaction", async () => await react(services, bot, spot, "typing"));
+    bot.courtesies.run("typing reaction", async () => await react(services, bot, spot, "typing"));
   }
 }
 
@@ -437,16 +437,11 @@ async function tellPosition(services: Services, bot: Bot, spot: Spot): Promise<v
 }
 
 /** Adds a reaction; takes it back when the turn has begun, or ended, before the platform took the reaction. */
-async function react(
-  { store }: Services,
-  bot: Bot,
-  { message: { session, id }, seq, ahead }: Spot,
-  purpose: ReactionPurpose,
-): Promise<void> {
-  await bot.reactions.add(id, purpose);
-  const { head } = await store.summary(session);
-  const waiting = await store.waiting(session, ahead + 1);
-  const waits = waiting.some((one) => one.seq === seq);
-  const isAnswered = head?.seq !== seq && !waits;
-  if (purpose === "queued" ? !waits : isAnswered) await bot.reactions.remove(id, purpose);
+async function react({ store }: Services, bot: Bot, spot: Spot, purpose: ReactionPurpose): Promise<void> {
+  const { message, seq, ahead } = spot;
+  await bot.reactions.add(message.id, purpose);
+  const waiting = await store.waiting(message.session, ahead + 1);
+  if (waiting.some((one) => one.seq === seq)) return;
+  const isBeingAnswered = purpose === "typing" && (await store.summary(message.session)).head?.seq === seq;
+  if (!isBeingAnswered) await bot.reactions.remove(message.id, purpose);
 }
