@@ -1,3 +1,5 @@
+import { once } from "node:events";
+import { connect, createServer } from "node:net";
 import { describe, expect, it } from "vitest";
 import { pause, systemClock, systemRandom, withDeadline, type Clock } from "./clock.ts";
 
@@ -27,6 +29,23 @@ describe("a deadline", () => {
     const late = withDeadline(clock, new Promise<never>(() => undefined), 100);
     ring();
     await expect(late).rejects.toThrow("no answer within 100 ms");
+  });
+});
+
+describe("a deadline of a process that was busy", () => {
+  it("counts an answer that had arrived before the process could read it", async () => {
+    const server = createServer((socket) => void socket.end("in time")).listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const address = server.address();
+    const client = connect(typeof address === "object" && address !== null ? address.port : 0, "127.0.0.1");
+    await once(client, "connect");
+    const answer = withDeadline(systemClock, once(client, "data"), 20);
+    const untilMs = performance.now() + 100;
+    setImmediate(() => {
+      while (performance.now() < untilMs); // the answer arrives, and the deadline passes
+    });
+    await expect(answer).resolves.toHaveLength(1);
+    server.close();
   });
 });
 

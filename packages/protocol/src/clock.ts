@@ -43,10 +43,13 @@ export const systemRandom: Random = {
   fraction: () => Math.random(),
 };
 
-/** Rejects when `work` takes longer than `ms`; the work itself is not stopped. */
+/**
+ * Rejects when `work` takes longer than `ms`; the work itself is not stopped. Answers that have arrived by then are read
+ * first: a process that was too busy to read them in time must not call its work undone.
+ */
 export async function withDeadline<T>(clock: Clock, work: Promise<T>, ms: number): Promise<T> {
   const { promise: late, reject } = Promise.withResolvers<never>();
-  const cancel = clock.after(ms, () => reject(new Error(`no answer within ${ms} ms`)));
+  const cancel = clock.after(ms, () => void setImmediate(() => reject(new Error(`no answer within ${ms} ms`))));
   try {
     return await Promise.race([work, late]);
   } finally {
