@@ -22,9 +22,12 @@ export interface Trip {
 const tripMark = "@trip:";
 const toolMark = ";tool";
 
-/** What a person writes: names the trip, and wants a tool call before the answer or none. */
+/**
+ * What a person writes: names the trip, and wants a tool call before the answer or none. It has words, as messages have:
+ * without any, the language of the answer would be looked up.
+ */
 export function textOf(messageId: string, tool: boolean): string {
-  return `${tripMark}${messageId}${tool ? toolMark : ";"}`;
+  return `please answer ${tripMark}${messageId}${tool ? toolMark : ";"}`;
 }
 
 interface Frame {
