@@ -37,8 +37,8 @@ export class Bot implements Channel {
   /** Calls the platform as this bot. The caller of the constructor closes it. */
   readonly api: FeishuApi;
   readonly log: Logger;
-  /** Storing and waking each get so long: both together stay below the deadline of the acknowledgement. */
-  readonly storeDeadlineMs = 1_200;
+  /** Below the deadline of the acknowledgement, which storing and waking share: a message that is stored late is stored. */
+  readonly storeDeadlineMs = 2_400;
   readonly languageKeptMs = 90 * dayMs;
   readonly identity: BotIdentity;
   readonly background: Background;
@@ -171,7 +171,7 @@ export class BotIdentity {
   }
 }
 
-const courtesiesAtOnce = 8;
+const courtesiesAtOnce = 2;
 /** More than these are not done: by then the messages that they are about are answered, or people wait for something else. */
 const maxWaiting = 1_000;
 
