@@ -6,7 +6,7 @@ import { ChatHistory } from "./messages/chat-history.ts";
 import { FilesApi } from "./messages/files-api.ts";
 import { ApiCaller, pathId, type CallOptions, type CallWatch, type RetryPolicy } from "./transport/api-call.ts";
 import { FeishuError } from "./transport/error.ts";
-import { baseUrlOf, type FeishuDomain, RateLimiter } from "./transport/rate-limiter.ts";
+import { baseUrlOf, MonthlyQuota, RateLimiter, type FeishuDomain } from "./transport/rate-limiter.ts";
 import { noLogger, type FeishuLogger } from "./transport/sdk.ts";
 
 export interface FeishuApiOptions {
@@ -43,12 +43,6 @@ export interface ChatFacts {
   onlyBot: boolean;
 }
 
-/** Calls of the month so far, and how many the plan includes; null when they are not limited. */
-export interface MonthlyQuota {
-  calls: number;
-  limit: number | null;
-}
-
 /**
  * One app's calls to the platform. Every method rejects with a FeishuError only. The constructor opens no
  * connection; it throws on a malformed domain.
@@ -60,10 +54,7 @@ export class FeishuApi {
   readonly files: FilesApi;
   readonly history: ChatHistory;
   readonly #caller: ApiCaller;
-  readonly #limiter: RateLimiter | undefined;
-  readonly #clock: Clock;
-  readonly #monthlyCalls: number | null;
-  #quota: { read: Promise<MonthlyQuota>; untilMs: number } | undefined;
+  readonly quota: MonthlyQuota;
 
   constructor(options: FeishuApiOptions) {
     const {
@@ -81,11 +72,9 @@ export class FeishuApi {
     const limiter = governor === undefined ? undefined : new RateLimiter({ governor, app: appId, isOnlyBot, clock });
     const { retry } = options;
     this.appId = appId;
-    this.#clock = clock;
-    this.#limiter = limiter;
     const limits = { timeoutMs, retry, limiter };
     this.#caller = new ApiCaller({ appId, appSecret, baseUrl, tokenCache, logger, watch, clock, ...limits });
-    this.#monthlyCalls = options.monthlyCalls ?? null;
+    this.quota = new MonthlyQuota(limiter, options.monthlyCalls ?? null, clock);
     this.messages = new MessagesApi(this.#caller);
     this.cards = new CardsApi(this.#caller, this.messages);
     this.files = new FilesApi(this.#caller);
@@ -205,26 +194,6 @@ export class FeishuApi {
     throw new FeishuError({ api, kind: "bad_request", code: 0, httpStatus: 200, reason });
   }
 
-  /** Calls of this month, a few seconds old at most; 0 without a governor. Rejects when the count cannot be read. */
-  async quota(): Promise<MonthlyQuota> {
-    if (this.#quota !== undefined && this.#quota.untilMs > this.#clock.monotonic()) return await this.#quota.read;
-    const entry = { read: this.#readQuota(), untilMs: this.#clock.monotonic() + freshQuotaMs };
-    this.#quota = entry;
-    entry.read.catch(() => {
-      if (this.#quota === entry) this.#quota = undefined;
-    });
-    return await entry.read;
-  }
-
-  async #readQuota(): Promise<MonthlyQuota> {
-    try {
-      return { calls: (await this.#limiter?.monthlyCalls()) ?? 0, limit: this.#monthlyCalls };
-    } catch {
-      const reason = "the count of calls could not be read";
-      throw new FeishuError({ api: "quota", kind: "unavailable", code: 0, httpStatus: 0, reason });
-    }
-  }
-
   /** Aborts what is running and ends all connections. */
   close(): void {
     this.#caller.close();
@@ -289,6 +258,3 @@ const parseGroups = parserOf(
     }),
   }),
 );
-
-/** The quota may be asked for before every frame, so an answer is used for this long. */
-const freshQuotaMs = 5_000;

@@ -19,16 +19,15 @@ export {
   type FeishuMessage,
   readContent,
 } from "./events/inbound-message.ts";
-/** Reads the event of a message to the bot. */
-/** Reads the content of any message. */
 
 /** The replies that this process is typing on cards. */
 export { LiveReplies, type LiveReply } from "./reply/live-reply.ts";
+/** What live replies leave to the sender of the same process. */
+export { CardHandover } from "./reply/live-reply.ts";
+/** Ends the cards of a reply whose turn is gone. */
+export { endOrphan } from "./reply/live-reply.ts";
 /** Sends the replies that were committed. */
 export { OutboxSender, type ImageResolver } from "./reply/outbox-sender.ts";
-/** What live replies leave to the sender of the same process. */
-export { CardHandover, endOrphan } from "./reply/card-writer.ts";
-/** Ends the cards of a reply whose turn is gone. */
 /** Reactions that show the state of a person's message. */
 export { StatusReactions, type ReactionPurpose } from "./reply/status-reactions.ts";
 

@@ -1,6 +1,6 @@
 import type { ReplyView, ShownTool } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { endOrphan } from "./card-writer.ts";
+import { endOrphan } from "./live-reply.ts";
 import { expectFinished, textOf } from "./live-typing.fixture.ts";
 import { answered, hourMs, opened, replyWorld, until, viewOf, type ReplyWorld } from "./reply-world.fixture.ts";
 import { replacing } from "../simulated-api.fixture.ts";

@@ -7,7 +7,7 @@ import type { CallOptions } from "../transport/api-call.ts";
 import { FeishuError, feishuErrorOf, isKind } from "../transport/error.ts";
 import { noLogger, type FeishuLogger } from "../transport/sdk.ts";
 import { ReplyCards } from "./reply-cards.ts";
-import { FencedOut, LedgerFailure, newReply, ReplyRecord, type CardHandover } from "./card-writer.ts";
+import { FencedOut, LedgerFailure, newReply, ReplyRecord, type CardHandover } from "./live-reply.ts";
 
 /** The outboxes of the sessions. Ingress passes them with a filter in between. */
 export type OutboxStore = Pick<SessionStore, "ackOutbox" | "retryOutbox" | "leaseOutbox">;

@@ -1,5 +1,5 @@
-import type { Clock, ReplyLanguage, ReplyView } from "@larkline/protocol";
-import type { CardEntry, OutboxTarget } from "@larkline/store";
+import { pause, systemRandom, type Clock, type ReplyLanguage, type ReplyView } from "@larkline/protocol";
+import type { CardEntry, OutboxTarget, RateLane } from "@larkline/store";
 import {
   extendCuts,
   hashOf,
@@ -17,8 +17,9 @@ import {
 import { replacedCard, textFollowsCard } from "../cards/notice-cards.ts";
 import type { FeishuApi } from "../feishu-api.ts";
 import { clockSkewMs, derivedUuid, receiverOf, uuidProtectionMs } from "../messages/messages-api.ts";
+import type { CallOptions } from "../transport/api-call.ts";
 import { FeishuError, isKind } from "../transport/error.ts";
-import { callOf, CardWriter, type CardHandover, type ReplyRecord } from "./card-writer.ts";
+import type { CardHandover, ReplyRecord } from "./live-reply.ts";
 
 export interface ReplyCardsOptions {
   api: FeishuApi;
@@ -450,4 +451,190 @@ function shownAfter(shown: ShownCard, operation: CardOperation, wanted: ShownCar
 function measuresOf(rendered: RenderedCard): Pick<CardEntry, "bytes" | "elements" | "tables" | "parts"> {
   const { bytes, elements, tables } = rendered;
   return { bytes, elements, tables, parts: shownOf(rendered).parts };
+}
+
+interface CardWriterOptions {
+  api: FeishuApi;
+  record: ReplyRecord;
+  clock: Clock;
+  signal: AbortSignal;
+  /** Of the message that is answered. */
+  traceparent?: string | undefined;
+}
+
+/**
+ * Streaming mode ends 10 minutes after it was last enabled ("Streaming updates for cards"); we enable it again
+ * well before.
+ */
+const streamingLifetimeMs = 8 * 60_000;
+/** Operation numbers that are reserved in the ledger at a time: a successor starts above them. */
+const sequenceBlock = 64;
+/** How far to jump, each time, when the platform knows a higher operation number than the ledger. */
+const sequenceJumps = [10_000, 10_000_000, 1_000_000_000];
+const maxSequence = 2_147_483_647;
+const lockedRetryMs = 300;
+const lockedRetries = 8;
+const maxDoubts = 2;
+/**
+ * The longest wait of an operation that changes the structure of a card: it keeps its place in the rate limiter's
+ * line. When 300 replies begin at once the last one waits for 9 s. The caller's signal may end the wait earlier.
+ */
+const structureWaitMs = 30_000;
+
+/** How a call about a reply's cards is made: it leaves only while the cards are still ours. */
+function callOf(
+  lane: RateLane,
+  { signal, traceparent, record }: { signal: AbortSignal; traceparent?: string | undefined; record: ReplyRecord },
+): CallOptions {
+  const beforeLeaving = async (): Promise<void> => await record.stillOurs();
+  return { signal, traceparent, lane, maxWaitMs: lane === "frame" ? 0 : structureWaitMs, beforeLeaving };
+}
+
+/** How often one operation was refused, by reason. */
+interface Troubles {
+  locked: number;
+  behind: number;
+  doubts: number;
+  closed: number;
+}
+
+type Run = (id: { cardId: string; sequence: number; uuid: string }) => Promise<void>;
+
+/**
+ * Operations on the cards of one reply, each under a number of its own. Numbers only grow, so the platform refuses
+ * a late operation of a writer that was replaced, and the ledger refuses the writer.
+ */
+class CardWriter {
+  readonly #options: CardWriterOptions;
+  /** Last operation number used, by card. */
+  readonly #used = new Map<string, number>();
+  /** Cards on which this writer has put text. */
+  readonly #typed = new Set<string>();
+  /** Part of every idempotency key, so that `applied_before` always means an operation of this writer. */
+  readonly #writerId = systemRandom.id().slice(0, 8);
+
+  constructor(options: CardWriterOptions) {
+    this.#options = options;
+  }
+
+  /** Continues with the numbers that another writer of this process had reserved and not used. */
+  continueFrom(other: CardWriter): void {
+    for (const [cardId, sequence] of other.#used) this.#used.set(cardId, sequence);
+  }
+
+  /** Replaces the whole card. */
+  async redraw(number: number, card: Record<string, unknown>, lane: RateLane): Promise<void> {
+    const { api } = this.#options;
+    await this.#numbered(number, true, async (id) => {
+      await api.cards.update({ ...id, card }, callOf(lane, this.#options));
+    });
+  }
+
+  /** Runs one operation of a frame. */
+  async operate(number: number, operation: CardOperation): Promise<void> {
+    const { api } = this.#options;
+    const { kind } = operation;
+    await this.#numbered(number, kind === "content", async (id) => {
+      if (kind === "batch") {
+        await api.cards.batch({ ...id, actions: operation.actions }, callOf("frame", this.#options));
+      } else {
+        const { elementId, content } = operation;
+        // A person waits for the first text, so it is no mere frame.
+        const lane = this.#typed.has(id.cardId) ? "frame" : "final";
+        await api.cards.content({ ...id, elementId, content }, callOf(lane, this.#options));
+        this.#typed.add(id.cardId);
+      }
+    });
+  }
+
+  /** Enables streaming when it is off or about to end. */
+  async keepStreaming(number: number): Promise<void> {
+    const { clock, record } = this.#options;
+    if (clock.now() - record.entry(number).streamingSinceMs >= streamingLifetimeMs) await this.#enable(number);
+  }
+
+  async #enable(number: number): Promise<void> {
+    const { api, clock, record } = this.#options;
+    const sinceMs = clock.now();
+    await this.#numbered(number, true, async (id) => {
+      const settings = { config: { streaming_mode: true } };
+      await api.cards.settings({ ...id, settings }, callOf("final", this.#options));
+    });
+    await record.change(number, { streamingSinceMs: sinceMs });
+  }
+
+  /**
+   * Runs an operation under the next number. `repeatable`: running it twice has the effect of running it once, so
+   * an uncertain attempt is repeated.
+   */
+  async #numbered(number: number, repeatable: boolean, run: Run): Promise<void> {
+    const { record } = this.#options;
+    const troubles: Troubles = { locked: 0, behind: 0, doubts: 0, closed: 0 };
+    for (;;) {
+      const sequence = await this.#nextSequence(number);
+      const { cardId } = record.entry(number);
+      try {
+        await run({ cardId, sequence, uuid: `${cardId}-${sequence}-${this.#writerId}` });
+        return record.proven();
+      } catch (error) {
+        // The answer to the first attempt was lost; the platform has applied it and refuses the repeat.
+        if (isKind(error, "applied_before")) return;
+        if (!(await this.#mayRepeat(number, error, { troubles, repeatable }))) throw error;
+      }
+    }
+  }
+
+  async #mayRepeat(
+    number: number,
+    error: unknown,
+    { troubles, repeatable }: { troubles: Troubles; repeatable: boolean },
+  ): Promise<boolean> {
+    if (!(error instanceof FeishuError)) return false;
+    switch (error.kind) {
+      case "card_locked": {
+        troubles.locked += 1;
+        if (troubles.locked > lockedRetries) return false;
+        await pause(this.#options.clock, lockedRetryMs, this.#options.signal);
+        return !this.#options.signal.aborted;
+      }
+      case "sequence_behind":
+        if (error.uncertain) {
+          troubles.doubts += 1;
+          return repeatable && troubles.doubts <= maxDoubts;
+        }
+        return this.#jump(number, troubles);
+      case "streaming_closed":
+        troubles.closed += 1;
+        if (troubles.closed > 1) return false;
+        await this.#enable(number);
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  #jump(number: number, troubles: Troubles): boolean {
+    const jump = sequenceJumps[troubles.behind];
+    if (jump === undefined) return false;
+    troubles.behind += 1;
+    const { cardId, reservedSequence } = this.#options.record.entry(number);
+    this.#used.set(cardId, reservedSequence + jump);
+    return true;
+  }
+
+  async #nextSequence(number: number): Promise<number> {
+    const { record } = this.#options;
+    const { cardId, reservedSequence } = record.entry(number);
+    const used = this.#used.get(cardId);
+    const next = (used ?? reservedSequence) + 1;
+    if (next > maxSequence) {
+      const reason = "no operation numbers left";
+      throw new FeishuError({ api: "cardkit", kind: "card_gone", code: 0, httpStatus: 0, reason });
+    }
+    if (next > reservedSequence) {
+      await record.change(number, { reservedSequence: Math.min(maxSequence, next + sequenceBlock - 1) });
+    }
+    this.#used.set(cardId, next);
+    return next;
+  }
 }

@@ -183,12 +183,12 @@ describe("calls through a governor", () => {
     await api.chat(chatId);
     await api.cards.create({ schema: "2.0", body: { elements: [{ tag: "markdown", content: "x" }] } });
     await api.userNames([person.openId]);
-    expect(await api.quota()).toEqual({ calls: 3, limit: null });
+    expect(await api.quota.read()).toEqual({ calls: 3, limit: null });
     await send(chatId);
-    expect((await api.quota()).calls).toBe(3);
-    expect(await connect({ governor, monthlyCalls: 10_000 }).quota()).toEqual({ calls: 4, limit: 10_000 });
+    expect((await api.quota.read()).calls).toBe(3);
+    expect(await connect({ governor, monthlyCalls: 10_000 }).quota.read()).toEqual({ calls: 4, limit: 10_000 });
     const ungoverned = await simulatedApi({ api: { monthlyCalls: 10_000 } });
-    expect(await ungoverned.api.quota()).toEqual({ calls: 0, limit: 10_000 });
+    expect(await ungoverned.api.quota.read()).toEqual({ calls: 0, limit: 10_000 });
   });
 });
 
@@ -198,7 +198,7 @@ it("calls of processes whose machines disagree about the date count for one mont
   onTestFinished(forgetClock);
   await send(chatId);
   expect(await governor.callsOf(appId, "2031-01")).toBe(1);
-  expect((await api.quota()).calls).toBe(1);
+  expect((await api.quota.read()).calls).toBe(1);
 });
 
 describe("frames", () => {
@@ -328,6 +328,6 @@ describe("a governor that fails", () => {
       callsOf: async () => Promise.reject(new Error("redis is down")),
     });
     const { api } = await limited(broken);
-    expect(await failureOf(api.quota())).toMatchObject({ kind: "unavailable" });
+    expect(await failureOf(api.quota.read())).toMatchObject({ kind: "unavailable" });
   });
 });

@@ -182,6 +182,47 @@ export class RateLimiter {
   }
 }
 
+/** The quota may be asked for before every frame, so an answer is used for this long. */
+const freshQuotaMs = 5_000;
+
+/** How many calls of this month are left. */
+export class MonthlyQuota {
+  readonly #limiter: RateLimiter | undefined;
+  readonly #limit: number | null;
+  readonly #clock: Clock;
+  #known: { counted: Promise<number>; untilMs: number } | undefined;
+
+  /** `limit`: calls a month that the tenant's plan includes; null when they are not limited. */
+  constructor(limiter: RateLimiter | undefined, limit: number | null, clock: Clock) {
+    this.#limiter = limiter;
+    this.#limit = limit;
+    this.#clock = clock;
+  }
+
+  /** Calls so far, a few seconds old at most; 0 without a limiter. Rejects when the count cannot be read. */
+  async read(): Promise<{ calls: number; limit: number | null }> {
+    const limit = this.#limit;
+    if (this.#known !== undefined && this.#known.untilMs > this.#clock.monotonic()) {
+      return { calls: await this.#known.counted, limit };
+    }
+    const known = { counted: this.#count(), untilMs: this.#clock.monotonic() + freshQuotaMs };
+    this.#known = known;
+    known.counted.catch(() => {
+      if (this.#known === known) this.#known = undefined;
+    });
+    return { calls: await known.counted, limit };
+  }
+
+  async #count(): Promise<number> {
+    try {
+      return (await this.#limiter?.monthlyCalls()) ?? 0;
+    } catch {
+      const reason = "the count of calls could not be read";
+      throw new FeishuError({ api: "quota", kind: "unavailable", code: 0, httpStatus: 0, reason });
+    }
+  }
+}
+
 /** Waiting lines, one per key, first come first served. */
 class WaitingLines {
   readonly #clock: Clock;
