@@ -1,5 +1,5 @@
 import { loadConfigFile, readBots, readProviders, takeEnvironment } from "@larkline/process/config";
-import { connectTraceLog } from "@larkline/store";
+import { TraceLog } from "@larkline/store";
 import { createLogger, Metrics, openTelemetry, runUntilSignal, startOpsServer } from "@larkline/process/telemetry";
 import { formatErrorForDisplay, systemRandom } from "@larkline/protocol";
 import { loadConfig } from "./config.ts";
@@ -32,7 +32,7 @@ if (!models.ok) refuse(models.error);
 const logger = createLogger({ service: "agent-worker", level: config.logLevel });
 if (unclean !== undefined) logger.warn({ reason: unclean }, "other processes of this user can read the environment");
 const metrics = new Metrics({ service: "agent-worker" });
-const traceLog = connectTraceLog({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
+const traceLog = TraceLog.connect({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
 const watch = { service: "agent-worker", logger, metrics, traceLog, modules: settings.value.observers } as const;
 const watching = await openTelemetry({ ...watch, ...config });
 if (!watching.ok) refuse(watching.error);

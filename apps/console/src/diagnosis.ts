@@ -396,12 +396,12 @@ async function jobOf({ catalog }: Services, session: SessionKey, gen: number): P
 export async function standingOf(services: Services, trace: MessageTrace): Promise<Standing | undefined> {
   const place = await placeOf(services, trace);
   if (place === undefined) return undefined;
-  const { store, approvals, ledgers, presence, directory, catalog, eventLog } = services;
+  const { store, approvals, index, presence, directory, catalog, eventLog } = services;
   const { session, seq } = place;
   const [summary, waiting, ledger, pending, depth, members, runners] = await Promise.all([
     store.summary(session),
     store.waiting(session, maxWaiting),
-    ledgers(session),
+    index.ledger(session),
     approvals.pending(session),
     catalog.depth(turnsQueue),
     presence.members(),

@@ -18,7 +18,7 @@ function start(changes: Partial<StateMetricsDeps> = {}) {
     metrics,
     queues: { names: async () => ["turns"] },
     catalog: { depth: async () => ({ waiting: 2, active: 1, delayed: 0, failed: 0, isPaused: false }) },
-    gate: async () => emptyGate,
+    index: { gateState: async () => emptyGate },
     presence: { members: async () => [] },
     directory: { runners: async () => [] },
     governor: { callsOf: async () => 7 },
@@ -34,15 +34,15 @@ function start(changes: Partial<StateMetricsDeps> = {}) {
 describe("showState", () => {
   it("reads once for scrapes that follow each other, and again when what it has is old", async () => {
     let readings = 0;
-    const gate = async () => {
+    const gateState = async () => {
       readings += 1;
       return emptyGate;
     };
-    const eager = start({ gate, freshMs: 60_000 });
+    const eager = start({ index: { gateState }, freshMs: 60_000 });
     await Promise.all([eager(), eager()]);
     await eager();
     expect(readings).toBe(1);
-    const exact = start({ gate, freshMs: 0 });
+    const exact = start({ index: { gateState }, freshMs: 0 });
     await exact();
     await exact();
     expect(readings).toBe(3);
@@ -50,7 +50,11 @@ describe("showState", () => {
 
   it("shows nothing but that it is down when Redis fails or hangs, and all of it when it is back", async () => {
     let trouble: (() => Promise<GateState>) | undefined;
-    const lines = start({ gate: async () => await (trouble?.() ?? emptyGate), freshMs: 0, deadlineMs: 50 });
+    const lines = start({
+      index: { gateState: async () => await (trouble?.() ?? emptyGate) },
+      freshMs: 0,
+      deadlineMs: 50,
+    });
     const up = 'larkline_state_up{service="console"} 1';
     expect(await lines()).toEqual(expect.arrayContaining([up, 'larkline_calls_open{service="console"} 0']));
     for (const fault of [

@@ -1,7 +1,15 @@
 import type { BatchObservableResult, Logger, Metrics } from "@larkline/process/telemetry";
 import { sharedNow, systemClock, withDeadline } from "@larkline/protocol";
 import type { QueueCatalog } from "@larkline/queue";
-import type { DeadLetters, GateState, Presence, RateGovernor, RunnerDirectory, ServerState } from "@larkline/store";
+import type {
+  DeadLetters,
+  GateState,
+  Presence,
+  RateGovernor,
+  RunnerDirectory,
+  ServerState,
+  SessionIndex,
+} from "@larkline/store";
 import type { QueueList } from "./queue-board.ts";
 
 /** The metrics of this process. */
@@ -25,7 +33,7 @@ export interface StateMetricsDeps {
   metrics: Metrics;
   queues: Pick<QueueList, "names">;
   catalog: Pick<QueueCatalog, "depth">;
-  gate: () => Promise<GateState>;
+  index: Pick<SessionIndex, "gateState">;
   presence: Pick<Presence, "members">;
   directory: Pick<RunnerDirectory, "runners">;
   governor: Pick<RateGovernor, "callsOf">;
@@ -113,7 +121,7 @@ function showGate(result: Shown, gauges: Gauges, { state, nowMs }: { state: Gate
 async function readAll({
   queues,
   catalog,
-  gate,
+  index,
   presence,
   directory,
   governor,
@@ -126,7 +134,7 @@ async function readAll({
   const month = new Date(sharedNow() + 8 * 3_600_000).toISOString().slice(0, 7);
   const [depths, state, workers, runners, dead, calls] = await Promise.all([
     Promise.all(names.map(async (name) => ({ name, ...(await catalog.depth(name)) }))),
-    gate(),
+    index.gateState(),
     presence.members(),
     directory.runners(),
     letters.count(),

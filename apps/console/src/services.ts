@@ -8,12 +8,9 @@ import {
   BudgetStore,
   closeRedis,
   connectRedis,
-  createGateStateReader,
-  createSessionLedgers,
   DeadLetters,
   EventLog,
   EventWatchReports,
-  type GateState,
   InstanceDirectory,
   LookupCache,
   mastersOf,
@@ -26,7 +23,6 @@ import {
   ServerClock,
   type ServerState,
   SessionIndex,
-  type SessionLedger,
   SessionStore,
   takesWrites,
   TokenCache,
@@ -62,7 +58,6 @@ export interface Stores {
   /** What was done for each message. */
   traces: TraceLog;
   eventLog: EventLog;
-  ledgers: (session: string) => Promise<SessionLedger>;
   store: SessionStore;
   /** The way to have something done: workers look at orders, do them and keep a record. */
   orders: OperatorOrders;
@@ -78,8 +73,6 @@ export interface Stores {
   budgets: BudgetStore;
   directory: RunnerDirectory;
   presence: Presence;
-  /** How all sessions are. */
-  gate: () => Promise<GateState>;
   /** How the servers of Redis are. */
   servers: () => Promise<ServerState[]>;
   lookups: LookupCache;
@@ -138,7 +131,6 @@ function openStores({ redisUrl, namespace }: ConsoleConfig, settings: LarklineCo
   return {
     traces: new TraceLog({ redis, namespace, ttlMs: settings.retention.traceDays * dayMs }),
     eventLog,
-    ledgers: createSessionLedgers({ redis, namespace }),
     store: new SessionStore({ redis, namespace }),
     orders: new OperatorOrders({ redis, namespace }),
     index: new SessionIndex({ redis, namespace }),
@@ -151,7 +143,6 @@ function openStores({ redisUrl, namespace }: ConsoleConfig, settings: LarklineCo
     budgets: new BudgetStore({ redis, namespace }),
     directory: new RunnerDirectory({ redis, namespace }),
     presence: new Presence({ redis, namespace }),
-    gate: createGateStateReader({ redis, namespace }),
     servers: async () => await readServerStates(redis),
     lookups: new LookupCache({ redis, namespace, owner: "console" }),
     governor: new RateGovernor({ redis, namespace }),

@@ -8,7 +8,7 @@ import {
 } from "@larkline/process/config";
 import { createLogger, Metrics, openTelemetry, runUntilSignal, watchPlatform } from "@larkline/process/telemetry";
 import { formatErrorForDisplay, systemClock } from "@larkline/protocol";
-import { connectTraceLog, isRedisTrouble, refuseOlderInstances } from "@larkline/store";
+import { TraceLog, isRedisTrouble, refuseOlderInstances } from "@larkline/store";
 import { Bot } from "./bot.ts";
 import { loadConfig } from "./config.ts";
 import { eventConsumers } from "./other-events.ts";
@@ -28,7 +28,7 @@ if (!accesses.ok) refuse(accesses.error);
 const log = createLogger({ service: "ingress", level: config.logLevel });
 if (unclean !== undefined) log.warn({ reason: unclean }, "other processes of this user can read the environment");
 const metrics = new Metrics({ service: "ingress" });
-const traceLog = connectTraceLog({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
+const traceLog = TraceLog.connect({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
 const watch = { service: "ingress", logger: log, metrics, traceLog, modules: settings.value.observers } as const;
 const opened = await openTelemetry({ ...watch, ...config });
 if (!opened.ok) refuse(opened.error);

@@ -1,6 +1,5 @@
-import { jsonParserOf, SessionKey } from "@larkline/protocol";
+import { jsonParserOf, SessionKey, type ParseResult } from "@larkline/protocol";
 import { Type, type Static } from "typebox";
-import { createBus, type Bus, type PubSubConnection } from "./bus.ts";
 
 const Cancellation = Type.Object({ session: SessionKey, turnId: Type.Optional(Type.String()) });
 
@@ -13,7 +12,7 @@ export type Cancellation = Static<typeof Cancellation>;
  */
 export type CancelBus = Bus<Cancellation>;
 
-const parse = jsonParserOf(Cancellation);
+const parseCancellation = jsonParserOf(Cancellation);
 
 /** Where one runner is told which of its calls are to stop; it hears of no other runner's. */
 export function cancelChannelOf(namespace: string, runner: string): string {
@@ -21,5 +20,50 @@ export function cancelChannelOf(namespace: string, runner: string): string {
 }
 
 export function createCancelBus(options: { connection: PubSubConnection; channel?: string }): CancelBus {
-  return createBus({ connection: options.connection, channel: options.channel ?? "{larkline}:cancel", parse });
+  return createBus({
+    connection: options.connection,
+    channel: options.channel ?? "{larkline}:cancel",
+    parse: parseCancellation,
+  });
+}
+
+/** The part of a Redis connection that a bus needs. */
+export interface PubSubConnection {
+  publish(channel: string, message: string): Promise<number>;
+  duplicate(): PubSubConnection;
+  subscribe(channel: string): Promise<unknown>;
+  on(event: string, listener: (...values: string[]) => void): unknown;
+  disconnect(): void;
+}
+
+/** Tells every process at once, best effort: whoever is away misses it. */
+export interface Bus<T> {
+  publish(message: T): Promise<void>;
+  /** Calls `listener` for every message until `signal` aborts. */
+  subscribe(listener: (message: T) => void, signal: AbortSignal): Promise<void>;
+}
+
+export interface BusOptions<T> {
+  connection: PubSubConnection;
+  channel: string;
+  parse: (text: string) => ParseResult<T>;
+}
+
+export function createBus<T>({ connection, channel, parse }: BusOptions<T>): Bus<T> {
+  return {
+    publish: async (message) => {
+      await connection.publish(channel, JSON.stringify(message));
+    },
+    subscribe: async (listener, signal) => {
+      const subscriber = connection.duplicate();
+      subscriber.on("error", () => undefined); // reconnects and subscribes again by itself
+      subscriber.on("message", (_channel, text) => {
+        const parsed = parse(text ?? "");
+        if (parsed.ok && !signal.aborted) listener(parsed.value);
+      });
+      signal.addEventListener("abort", () => subscriber.disconnect(), { once: true });
+      await subscriber.subscribe(channel);
+      if (signal.aborted) subscriber.disconnect();
+    },
+  };
 }

@@ -1,7 +1,21 @@
-export type { Bus, PubSubConnection } from "./bus.ts";
-export { cancelChannelOf, createCancelBus, type Cancellation, type CancelBus } from "./cancel-bus.ts";
-export { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
-export { finishJobScript } from "./kept-jobs.ts";
+export {
+  type Bus,
+  type PubSubConnection,
+  cancelChannelOf,
+  createCancelBus,
+  type Cancellation,
+  type CancelBus,
+} from "./cancel-bus.ts";
+export {
+  defaultQueuePrefix,
+  type QueueOptions,
+  createToolQueues,
+  type DispatchOptions,
+  type ToolQueues,
+  createTurnQueue,
+  type TurnQueue,
+} from "./queues.ts";
+export { finishJobScript } from "./job-backend.ts";
 export {
   createQueueCatalog,
   type KeyScanner,
@@ -11,6 +25,4 @@ export {
   type FailedJob,
   type QueuedJob,
 } from "./queue-catalog.ts";
-export { createToolQueues, type DispatchOptions, type ToolQueues } from "./tool-queues.ts";
-export { createTurnQueue, type TurnQueue } from "./turn-queue.ts";
 export { createToolWorker, createTurnWorker, type JobResult, type JobWorker, type JobWorkerOptions } from "./worker.ts";

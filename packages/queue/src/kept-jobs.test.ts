@@ -15,11 +15,8 @@ import {
 import { Queue } from "bullmq";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
-import type { QueueOptions } from "./connection.ts";
-import { finishJobScript, kept, timeAt } from "./kept-jobs.ts";
-import { workerBackend, type Scripts } from "./small-scripts.ts";
-import { createToolQueues, type ToolQueues } from "./tool-queues.ts";
-import { createTurnQueue, type TurnQueue } from "./turn-queue.ts";
+import { type QueueOptions, createToolQueues, type ToolQueues, createTurnQueue, type TurnQueue } from "./queues.ts";
+import { finishJobScript, kept, timeAt, workerBackend, type Scripts } from "./job-backend.ts";
 import { createToolWorker, createTurnWorker, type JobResult, type JobWorker } from "./worker.ts";
 
 const patience = { timeout: 60_000, interval: 10 };

@@ -4,8 +4,7 @@ import { UnrecoverableError, Worker } from "bullmq";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";
 import { createQueueCatalog, type QueueCatalog } from "./queue-catalog.ts";
-import { createToolQueues, type ToolQueues } from "./tool-queues.ts";
-import { createTurnQueue, type TurnQueue } from "./turn-queue.ts";
+import { createToolQueues, type ToolQueues, createTurnQueue, type TurnQueue } from "./queues.ts";
 
 let redis: Redis;
 let prefix: string;

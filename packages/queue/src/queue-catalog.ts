@@ -1,7 +1,9 @@
 import { parserOf, ToolJob, TurnJob, type SessionKey } from "@larkline/protocol";
 import { Queue, type Job, type JobType } from "bullmq";
-import { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
-import { runScript, script } from "./script.ts";
+import { runScript, scriptsBeside } from "@larkline/protocol/lua";
+import { defaultQueuePrefix, type QueueOptions } from "./queues.ts";
+
+const script = scriptsBeside(import.meta.url);
 
 /** The part of a Redis connection that looking through its keys needs. */
 export interface KeyScanner {

@@ -4,11 +4,8 @@ import { startRedis } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished, vi } from "vitest";
 import { createCancelBus } from "./cancel-bus.ts";
-import type { QueueOptions } from "./connection.ts";
-import type { LockRenewals } from "./kept-jobs.ts";
-import { createToolQueues, type ToolQueues } from "./tool-queues.ts";
-import type { Scripts } from "./small-scripts.ts";
-import { createTurnQueue, type TurnQueue } from "./turn-queue.ts";
+import { type QueueOptions, createToolQueues, type ToolQueues, createTurnQueue, type TurnQueue } from "./queues.ts";
+import type { LockRenewals, Scripts } from "./job-backend.ts";
 import { createToolWorker, createTurnWorker, type JobResult, type JobWorker } from "./worker.ts";
 
 // Shorter than a lock, so that nothing here passes because a stalled job was recovered.

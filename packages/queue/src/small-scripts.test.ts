@@ -4,13 +4,14 @@ import { once } from "node:events";
 import { createInterface } from "node:readline";
 import type { ToolJob } from "@larkline/protocol";
 import { Job, Queue, Worker } from "bullmq";
+
 import * as fc from "fast-check";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
-import { JobAdder } from "./add-job.ts";
-import { kept, type KeepingBackend } from "./kept-jobs.ts";
-import { workerBackend, type Scripts } from "./small-scripts.ts";
-import { createTurnQueue } from "./turn-queue.ts";
+import { JobAdder } from "./queues.ts";
+import { kept, type KeepingBackend } from "./job-backend.ts";
+import { workerBackend, type Scripts } from "./job-backend.ts";
+import { createTurnQueue } from "./queues.ts";
 import { createTurnWorker, type JobResult } from "./worker.ts";
 
 const patience = { timeout: 60_000, interval: 10 };

@@ -12,9 +12,8 @@ import {
   type Clock,
   type Parser,
 } from "@larkline/protocol";
-import { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
-import type { LockRenewals, Redact } from "./kept-jobs.ts";
-import { workerBackend, type Scripts } from "./small-scripts.ts";
+import { defaultQueuePrefix, type QueueOptions } from "./queues.ts";
+import { type LockRenewals, type Redact, workerBackend, type Scripts } from "./job-backend.ts";
 
 /**
  * `done`: finished. `requeue`: put the job back for another worker at once (shutdown). `postpone`: put

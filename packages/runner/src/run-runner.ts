@@ -1,5 +1,5 @@
 import { loadConfigFile, takeEnvironment, type Env } from "@larkline/process/config";
-import { connectTraceLog } from "@larkline/store";
+import { TraceLog } from "@larkline/store";
 import { createLogger, Metrics, openTelemetry, runUntilSignal, startOpsServer } from "@larkline/process/telemetry";
 import { AnnouncementRefusedError, startRunner, type ToolRunner } from "./runner.ts";
 import { IsolationRefusedError } from "./levels.ts";
@@ -75,7 +75,7 @@ export async function runRunner({ env: given, defaults, load, refuse }: RunnerPr
   const logger = createLogger({ service: "tool-runner", level: config.logLevel });
   if (unclean !== undefined) logger.warn({ reason: unclean }, "other processes of this user can read the environment");
   const metrics = new Metrics({ service: "tool-runner" });
-  const traceLog = connectTraceLog({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
+  const traceLog = TraceLog.connect({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
   const watch = { service: "tool-runner", logger, metrics, traceLog, modules: settings.value.observers } as const;
   const watching = await openTelemetry({ ...watch, ...config });
   if (!watching.ok) return refuse(watching.error);

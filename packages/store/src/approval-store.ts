@@ -11,12 +11,15 @@ import {
   type Random,
 } from "@larkline/protocol";
 import { keepAllAudits } from "./audit-log.ts";
-import type { RedisConnection } from "./connection.ts";
-import { defaultMaxApprovals, newApproval } from "./gate-args.ts";
+import { type RedisConnection, duePairs, runScript, script } from "./connection.ts";
+import {
+  defaultMaxApprovals,
+  newApproval,
+  approvalCardsFrom,
+  approvalStatusFrom,
+  type StoredStatus,
+} from "./stored.ts";
 import { type CellKeys, createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
-import { duePairs } from "./oldest-members.ts";
-import { runScript, script } from "./script.ts";
-import { approvalCardsFrom, approvalStatusFrom, type StoredStatus } from "./stored.ts";
 
 /** An approval and what has become of it. */
 export interface ApprovalStatus {

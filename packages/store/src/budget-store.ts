@@ -1,6 +1,5 @@
-import type { RedisConnection } from "./connection.ts";
+import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
-import { runScript, script } from "./script.ts";
 
 /** Whose spending is counted, and in which period. */
 export interface SpendingAccount {

@@ -1,5 +1,6 @@
 import { pause, systemClock, type Clock } from "@larkline/protocol";
 import { Cluster, Redis, type RedisOptions as AnyRedisOptions } from "ioredis";
+import { scriptClockOffset, scriptsBeside } from "@larkline/protocol/lua";
 
 // The reply mapping is not ours to choose: BullMQ and this package read the classic reply shapes.
 type RedisOptions = Omit<AnyRedisOptions, "replyMapping" | "protocol">;
@@ -311,4 +312,42 @@ export async function closeRedis(connection: RedisConnection): Promise<void> {
   const late = pause(systemClock, 1_000, answered.signal);
   await Promise.race([connection.quit().catch(() => undefined), late]).finally(() => answered.abort());
   connection.disconnect();
+}
+
+export { moveScriptClock, runScript } from "@larkline/protocol/lua";
+
+/** Reads lua/<name>.lua. */
+export const script = scriptsBeside(import.meta.url);
+
+/** The time as scripts see it that are called over this connection, epoch ms with a fraction. */
+export async function scriptTime(redis: RedisConnection): Promise<number> {
+  const [seconds, microseconds] = await redis.time();
+  return Number(seconds) * 1_000 + Number(microseconds) / 1_000 + scriptClockOffset(redis);
+}
+
+/** Members of several sorted sets up to a score, lowest first: no set comes before another one. */
+export async function oldestMembers(
+  redis: RedisConnection,
+  keys: readonly string[],
+  { untilMs, limit }: { untilMs: number; limit: number },
+): Promise<string[]> {
+  const lists = await Promise.all(
+    keys.map(async (key) => await redis.zrangebyscore(key, "-inf", untilMs, "WITHSCORES", "LIMIT", 0, limit)),
+  );
+  const found = lists.flatMap((list) =>
+    list.flatMap((member, at) => (at % 2 === 0 ? [{ member, score: Number(list[at + 1]) }] : [])),
+  );
+  return found
+    .sort((one, other) => one.score - other.score)
+    .slice(0, limit)
+    .map(({ member }) => member);
+}
+
+/** The same where members are `session|id`; session keys have no bar. */
+export async function duePairs(...given: Parameters<typeof oldestMembers>): Promise<[session: string, id: string][]> {
+  const members = await oldestMembers(...given);
+  return members.map((member) => {
+    const bar = member.indexOf("|");
+    return [member.slice(0, bar), member.slice(bar + 1)];
+  });
 }

@@ -1,8 +1,7 @@
 import { type InboundMessage, type SessionKey, sharedNow } from "@larkline/protocol";
-import type { CardReply } from "./card-ledger.ts";
-import type { RedisConnection } from "./connection.ts";
+import type { CardReply } from "./outbox.ts";
+import { type RedisConnection, runScript, script } from "./connection.ts";
 import { type CellKeys, createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
-import { runScript, script } from "./script.ts";
 import type { OutboxLease, OutboxRecord } from "./session-types.ts";
 import { cardsFrom, outboxFrom } from "./stored.ts";
 

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { InboundMessage, TurnState } from "@larkline/protocol";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
-import { createGateStateReader } from "./session-index.ts";
+import { SessionIndex } from "./session-index.ts";
 import { SessionStore } from "./session-store.ts";
 import type { Claim } from "./session-types.ts";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";
@@ -54,7 +54,7 @@ function start() {
     if (claimed === undefined) throw new Error("nothing to claim");
     return claimed;
   };
-  return { store, append, claim, read: createGateStateReader(on) };
+  return { store, append, claim, read: async () => await new SessionIndex(on).gateState() };
 }
 
 it("a session of an older version does not say which of its messages have waited: any may have", async () => {

@@ -11,16 +11,15 @@ import {
   readHandoff,
   type EngineEvent,
 } from "@larkline/protocol";
-import { type RedisConnection, subscriberOf } from "./connection.ts";
+import { type RedisConnection, subscriberOf, runScript, script } from "./connection.ts";
 import { cellOf, createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
-import { runScript, script } from "./script.ts";
-import type { LookupCache } from "./lookup-cache.ts";
+import type { LookupCache } from "./caches.ts";
 import type { SessionStore } from "./session-store.ts";
 import type { DeliverResult, HandedIn } from "./session-types.ts";
 import { nameResult } from "./stored-result.ts";
 
 // Runners reach no key of a session. What they have to say goes into a stream of their own in the session's cell,
-// signed, and a worker carries it over (handoff-import.ts). This file is the runner's side.
+// signed, and a worker carries it over.
 
 const handIn = script("hand-in");
 const handInOutcome = script("hand-in-outcome");

@@ -49,7 +49,7 @@ export {
 } from "./audit-log.ts";
 export { PermissionRules } from "./permission-rules.ts";
 export { applyOrder, messageAgain, type OrderDeps, OperatorOrders, type OrderOutcome } from "./operator-orders.ts";
-export { cancelledRun } from "./cancelled-run.ts";
+export { cancelledRun } from "./stored.ts";
 export {
   keepResult,
   nameResult,
@@ -62,14 +62,7 @@ export {
   type ResultDesk,
   type ResultPage,
 } from "./stored-result.ts";
-export {
-  CardLedger,
-  replyModes,
-  type CardEntry,
-  type CardFence,
-  type CardReply,
-  type ReplyMode,
-} from "./card-ledger.ts";
+export { CardLedger, replyModes, type CardEntry, type CardFence, type CardReply, type ReplyMode } from "./outbox.ts";
 export {
   deadLetterLimits,
   DeadLetters,
@@ -82,10 +75,7 @@ export {
 export {
   SessionIndex,
   type IndexedSession,
-  createGateStateReader,
   type GateState,
-  type GateStateOptions,
-  createSessionLedgers,
   type CallMark,
   type SessionLedger,
   type UnsentReply,
@@ -126,7 +116,7 @@ export {
   type SpendingAccount,
   type SpendingGroup,
 } from "./budget-store.ts";
-export { LookupCache, maxLookupBytes } from "./lookup-cache.ts";
+export { LookupCache, maxLookupBytes, TokenCache, type TokenSource } from "./caches.ts";
 export {
   awayMs,
   RunnerDirectory,
@@ -152,9 +142,7 @@ export {
   Announcer,
 } from "./instance-directory.ts";
 export { EventWatchReports, maxMissed, type EventWatchReport, type MissedMessage } from "./event-watch-reports.ts";
-export { TokenCache, type TokenSource } from "./token-cache.ts";
 export {
-  connectTraceLog,
   defaultTraceTtlMs,
   maxTraceEntries,
   maxTracesOfSubject,
@@ -162,7 +150,6 @@ export {
   TraceLog,
   type FoundTrace,
   type SubjectKind,
-  type TraceLogConnection,
   type TraceSubject,
   type TraceWrite,
 } from "./trace-log.ts";

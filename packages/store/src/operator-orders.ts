@@ -9,9 +9,8 @@ import {
   type InboundMessage,
   type SessionKey,
 } from "@larkline/protocol";
-import type { RedisConnection } from "./connection.ts";
+import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
-import { runScript, script } from "./script.ts";
 import type { AuditLog } from "./audit-log.ts";
 import type { DeadLetter, DeadLetters } from "./dead-letters.ts";
 import type { PermissionRules } from "./permission-rules.ts";

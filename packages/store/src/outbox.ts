@@ -1,9 +1,8 @@
-import type { InboundMessage, Random, SessionKey } from "@larkline/protocol";
-import type { RedisConnection } from "./connection.ts";
-import type { Keyspace } from "./keys.ts";
-import { runScript, script } from "./script.ts";
+import { type InboundMessage, type Random, type SessionKey, sharedNow } from "@larkline/protocol";
+import { type RedisConnection, runScript, script, duePairs } from "./connection.ts";
+import { type Keyspace, createKeyspace, type StoreOptions } from "./keys.ts";
 import type { AppendResult, OutboxLease, OutboxRecord } from "./session-types.ts";
-import { appendResultFrom, inboundFrom, needsFirst, outboxFrom } from "./stored.ts";
+import { appendResultFrom, inboundFrom, needsFirst, outboxFrom, cardsFrom } from "./stored.ts";
 
 const pushOutbox = script("push-outbox");
 const release = script("release");
@@ -94,5 +93,110 @@ export class RedisOutbox {
     const token = this.#options.random.uuid();
     const record = String(await take(token));
     return record === "" ? undefined : { token, record: outboxFrom(record) };
+  }
+}
+
+/** One card of a reply, as far as a writer that did not make it has to know it. */
+export interface CardEntry {
+  /** Empty until the platform has created it. */
+  cardId: string;
+  /** Message that shows it; absent until sent. */
+  messageId?: string;
+  /** Idempotency key of the send, at most 50 characters. */
+  uuid: string;
+  /** Highest operation number that may have been used; whoever goes on starts above it. */
+  reservedSequence: number;
+  /** Epoch ms at which streaming was last enabled; 0 while it is off. */
+  streamingSinceMs: number;
+  /** `closed`: shows its last frame, and that was verified. `dead`: cannot be written to any more. */
+  state: "created" | "sent" | "closed" | "dead";
+  /** Part of the answer that it shows, in characters; without `to` it is the open one. */
+  from: number;
+  to?: number;
+  bytes: number;
+  elements: number;
+  tables: number;
+  /** Replaceable elements that it shows, by id, each with a hash of what was last sent. */
+  parts: Record<string, string>;
+}
+
+/** How eagerly a reply is written: each step down costs the platform fewer calls. */
+export const replyModes = ["typewriter", "slow", "final", "text"] as const;
+export type ReplyMode = (typeof replyModes)[number];
+
+/** All that is known of the cards of one reply. */
+export interface CardReply {
+  v: 1;
+  /** Id of the turn, and of its outbox record. */
+  replyId: string;
+  session: SessionKey;
+  app: string;
+  chatId: string;
+  mode: ReplyMode;
+  cards: CardEntry[];
+  /** The file with the rest of a very long answer: its key once uploaded, its message once sent. */
+  file?: { key: string; messageId?: string };
+  createdAtMs: number;
+}
+
+/**
+ * The right to write: of the worker whose turn the reply is, until the commit, or of whoever holds
+ * the session's outbox while the reply is at its head.
+ */
+export type CardFence = { epoch: string } | { outboxToken: string };
+
+const saveCards = script("save-cards");
+
+/** The durable record of the cards of replies that are not delivered yet, beside the sessions that they belong to. */
+export class CardLedger {
+  readonly #redis: RedisConnection;
+  readonly #keys: Keyspace;
+
+  constructor({ redis, namespace }: StoreOptions) {
+    this.#redis = redis;
+    this.#keys = createKeyspace(namespace);
+  }
+
+  async load(session: SessionKey, replyId: string): Promise<CardReply | undefined> {
+    const text = await this.#redis.hget(this.#keys.session(session).cards, replyId);
+    return text === null ? undefined : cardsFrom(text);
+  }
+
+  /** Stores the whole record. False when the fence is not the session's current one: stop writing. */
+  async save(reply: CardReply, fence: CardFence): Promise<boolean> {
+    const { session, replyId } = reply;
+    const keys = this.#keys.session(session);
+    const proof =
+      "epoch" in fence ? { fence: "epoch", holder: fence.epoch } : { fence: "outbox", holder: fence.outboxToken };
+    const values = { sid: session, replyId, reply: JSON.stringify(reply), ...proof };
+    const saved = await runScript(this.#redis, saveCards, keys, values);
+    return saved === 1;
+  }
+
+  /**
+   * Whether every earlier reply of the session is delivered or given up. Until then a new card would
+   * stand above an answer that people expect before it.
+   */
+  async mayAppear(session: SessionKey): Promise<boolean> {
+    return (await this.#redis.llen(this.#keys.session(session).outbox)) === 0;
+  }
+
+  /** Replies that were last written before `beforeMs`, oldest first: suspended, waiting in an outbox, or orphans. */
+  async untouched(beforeMs: number, limit: number): Promise<{ session: SessionKey; replyId: string }[]> {
+    const indexes = this.#keys.cells().map(({ openCards }) => openCards);
+    const pairs = await duePairs(this.#redis, indexes, { untilMs: beforeMs, limit });
+    return pairs.map(([session, replyId]) => ({ session, replyId }));
+  }
+
+  /** The caller has looked at it and left it: it counts as written now. */
+  async touch(session: SessionKey, replyId: string): Promise<void> {
+    const { openCards } = this.#keys.session(session);
+    await this.#redis.zadd(openCards, "XX", sharedNow(), `${session}|${replyId}`);
+  }
+
+  /** Drops the record of cards that are not written any more. */
+  async forget(session: SessionKey, replyId: string): Promise<void> {
+    const { cards, openCards } = this.#keys.session(session);
+    await this.#redis.multi().hdel(cards, replyId).zrem(openCards, `${session}|${replyId}`).exec();
   }
 }

@@ -1,9 +1,8 @@
 import { createHash } from "node:crypto";
 import type { PermissionRule, Sender } from "@larkline/protocol";
 import { ruleFactsOf, keepAllAudits } from "./audit-log.ts";
-import type { RedisConnection } from "./connection.ts";
+import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
-import { runScript, script } from "./script.ts";
 import { ruleFrom } from "./stored.ts";
 
 interface PermissionRulesOptions extends StoreOptions {

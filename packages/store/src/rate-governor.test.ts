@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { array, assert, asyncProperty, boolean, constant, constantFrom, double, oneof, record } from "fast-check";
 import { describe, expect, it } from "vitest";
 import { type RateBucket, RateGovernor } from "./rate-governor.ts";
-import { moveScriptClock } from "./script.ts";
+import { moveScriptClock } from "./connection.ts";
 import { openTestStores } from "./testing.ts";
 
 it("every key of the governor expires by itself", async () => {

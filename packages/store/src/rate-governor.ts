@@ -1,7 +1,6 @@
 import { systemRandom, type Random } from "@larkline/protocol";
-import type { RedisConnection } from "./connection.ts";
+import { type RedisConnection, runScript, script, scriptTime } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
-import { runScript, script, scriptTime } from "./script.ts";
 
 /** Something that may be done so often in any second and any minute, by all processes together. */
 export interface RateBucket {

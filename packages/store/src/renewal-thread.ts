@@ -1,5 +1,5 @@
 import { parentPort, workerData } from "node:worker_threads";
-import { closeRedis, connectRedis } from "./connection.ts";
+import { closeRedis, connectRedis, runScript, script } from "./connection.ts";
 import { createKeyspace } from "./keys.ts";
 import {
   heartbeatMs,
@@ -11,7 +11,6 @@ import {
   type RenewalOrders,
   type ToThread,
 } from "./renewals.ts";
-import { runScript, script } from "./script.ts";
 
 /** Locks are renewed every other time. */
 const renewEveryMs = 150;

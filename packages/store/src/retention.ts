@@ -1,8 +1,6 @@
 import type { Message, SessionKey, InboundMessage } from "@larkline/protocol";
-import { mastersOf, type RedisConnection } from "./connection.ts";
+import { mastersOf, type RedisConnection, oldestMembers, runScript, script } from "./connection.ts";
 import { createKeyspace, defaultNamespace, type Keyspace, type StoreOptions } from "./keys.ts";
-import { oldestMembers } from "./oldest-members.ts";
-import { runScript, script } from "./script.ts";
 import { approvalRequester, inboundFrom, messageFrom } from "./stored.ts";
 
 /**

@@ -2,9 +2,8 @@ import { createHash } from "node:crypto";
 import { type ToolAnnouncement, announcementMac, readAnnouncement, type RunnerAnnouncement } from "@larkline/protocol";
 import type { Redis } from "ioredis";
 import type { Script } from "@larkline/protocol/lua";
-import type { RedisConnection } from "./connection.ts";
+import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
-import { runScript, script } from "./script.ts";
 
 /** One process of a runner, as it announces itself. */
 export interface RunnerInstance {

@@ -1,9 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { sharedNow } from "@larkline/protocol";
 import { afterEach, describe, expect, inject, it, vi } from "vitest";
-import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
+import { closeRedis, connectRedis, type RedisConnection, moveScriptClock } from "./connection.ts";
 import { RunnerDirectory } from "./runner-directory.ts";
-import { moveScriptClock } from "./script.ts";
 import { ServerClock } from "./server-clock.ts";
 
 const url = inject("redisUrl");

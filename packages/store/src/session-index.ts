@@ -1,9 +1,8 @@
 import type { SessionKey } from "@larkline/protocol";
-import type { RedisConnection } from "./connection.ts";
-import { type CellKeys, createKeyspace, type Keyspace, type StoreOptions, defaultNamespace } from "./keys.ts";
+import { type RedisConnection, runScript, script } from "./connection.ts";
+import { type CellKeys, createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 import type { OutboxRecord } from "./session-types.ts";
 import { outboxFrom } from "./stored.ts";
-import { runScript, script } from "./script.ts";
 
 /** A session in a list. */
 export interface IndexedSession {
@@ -78,6 +77,41 @@ export class SessionIndex {
     const records = await this.#redis.lrange(this.#keys.session(session).outbox, 0, limit - 1);
     return records.map(outboxFrom);
   }
+
+  /** The ledgers of a session as they stand; nothing waits, and nothing is changed. */
+  async ledger(session: SessionKey): Promise<SessionLedger> {
+    const keys = this.#keys.session(session);
+    const [calls, outbox, dueAtMs] = await Promise.all([
+      this.#redis.hgetall(keys.calls),
+      this.#redis.lrange(keys.outbox, 0, maxUnsent - 1),
+      this.#redis.zscore(keys.due, session),
+    ]);
+    const unsent = outbox.map(outboxFrom).map(({ id, attempts, createdAtMs, problem }) => ({
+      id,
+      attempts,
+      createdAtMs,
+      ...(problem === undefined ? {} : { problem }),
+    }));
+    return {
+      calls: new Map(Object.entries(calls).map(([id, stored]) => [id, markOf(stored)])),
+      unsent,
+      ...(dueAtMs === null || unsent.length === 0 ? {} : { retryAtMs: Number(dueAtMs) }),
+    };
+  }
+
+  /**
+   * How all sessions are, by one script per cell. With more than 5,000 sessions awake in a cell, or calls and questions
+   * open, those beyond are not told apart by state; times are those of the 500 that were touched least recently.
+   */
+  async gateState(): Promise<GateState> {
+    const cells = this.#keys.cells().map(async (cell) => {
+      const base = cell.dirty.slice(0, -"dirty".length);
+      const prefixes = { sessions: `${base}s:`, inboxes: `${base}in:`, outboxes: `${base}ob:` };
+      const values = { ...prefixes, maxMembers, maxHeads };
+      return (await runScript(this.#redis, gateState, cell, values)) as CellState; // as the script returns it
+    });
+    return stateOf(await Promise.all(cells));
+  }
 }
 
 /** Where an attempt of a call stands in the effect ledger. */
@@ -110,34 +144,6 @@ function markOf(stored: string): CallMark {
   return word === "open" || word === "started" ? word : "done";
 }
 
-/** Reads the ledgers of a session as they stand, for people who look; nothing waits, and nothing is changed. */
-export function createSessionLedgers(options: {
-  redis: RedisConnection;
-  namespace?: string;
-}): (session: SessionKey) => Promise<SessionLedger> {
-  const { redis, namespace = defaultNamespace } = options;
-  const keyspace = createKeyspace(namespace);
-  return async (session) => {
-    const keys = keyspace.session(session);
-    const [calls, outbox, dueAtMs] = await Promise.all([
-      redis.hgetall(keys.calls),
-      redis.lrange(keys.outbox, 0, maxUnsent - 1),
-      redis.zscore(keys.due, session),
-    ]);
-    const unsent = outbox.map(outboxFrom).map(({ id, attempts, createdAtMs, problem }) => ({
-      id,
-      attempts,
-      createdAtMs,
-      ...(problem === undefined ? {} : { problem }),
-    }));
-    return {
-      calls: new Map(Object.entries(calls).map(([id, stored]) => [id, markOf(stored)])),
-      unsent,
-      ...(dueAtMs === null || unsent.length === 0 ? {} : { retryAtMs: Number(dueAtMs) }),
-    };
-  };
-}
-
 /** How all sessions are, as monitoring sees them. */
 export interface GateState {
   sessions: Record<"queued" | "running" | "suspended", number>;
@@ -151,11 +157,6 @@ export interface GateState {
   openCalls: number;
   /** Questions to people that are not settled. */
   openApprovals: number;
-}
-
-export interface GateStateOptions {
-  redis: RedisConnection;
-  namespace?: string;
 }
 
 /** Members of an index looked at per cell: one reading takes the server a few milliseconds at most. */
@@ -199,22 +200,4 @@ function stateOf(cells: readonly CellState[]): GateState {
     openCalls: sumOf(cells, 7),
     openApprovals: sumOf(cells, 8),
   };
-}
-
-/**
- * Reads how all sessions are, by one script per cell. With more than 5,000 sessions awake in a cell, or calls
- * and questions open, those beyond are not told apart by state; times are those of the 500 that were touched
- * least recently.
- */
-export function createGateStateReader({
-  redis,
-  namespace = defaultNamespace,
-}: GateStateOptions): () => Promise<GateState> {
-  const keys = createKeyspace(namespace);
-  const readCell = async (cell: CellKeys): Promise<CellState> => {
-    const base = cell.dirty.slice(0, -"dirty".length);
-    const prefixes = { sessions: `${base}s:`, inboxes: `${base}in:`, outboxes: `${base}ob:` };
-    return (await runScript(redis, gateState, cell, { ...prefixes, maxMembers, maxHeads })) as CellState; // as the script returns it
-  };
-  return async () => stateOf(await Promise.all(keys.cells().map(readCell)));
 }

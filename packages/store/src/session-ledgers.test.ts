@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { InboundMessage } from "@larkline/protocol";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
-import { createSessionLedgers } from "./session-index.ts";
+import { SessionIndex } from "./session-index.ts";
 import { SessionStore } from "./session-store.ts";
 import type { OutboxRecord } from "./session-types.ts";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";
@@ -35,8 +35,8 @@ function replyOf(id: string): OutboxRecord {
 
 it("tells which calls are open and started, and which replies wait until when, without their content", async () => {
   const store = new SessionStore({ redis, namespace, stateKey: "0".repeat(64) });
-  const read = createSessionLedgers({ redis, namespace });
-  expect(await read(session)).toEqual({ calls: new Map(), unsent: [] });
+  const index = new SessionIndex({ redis, namespace });
+  expect(await index.ledger(session)).toEqual({ calls: new Map(), unsent: [] });
   const { wakeGen = 0 } = await store.append(message);
   const claim = await store.claim(session, wakeGen, "worker");
   const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 };
@@ -52,7 +52,7 @@ it("tells which calls are open and started, and which replies wait until when, w
     const record = { ...lease.record, attempts: 2, problem: "forbidden 230013" };
     await store.retryOutbox({ ...lease, record }, 8_000_000_000_000);
   }
-  const ledger = await read(session);
+  const ledger = await index.ledger(session);
   expect([...ledger.calls]).toEqual(
     expect.arrayContaining([
       ["c1", "open"],

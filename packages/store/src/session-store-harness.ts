@@ -1,6 +1,6 @@
 import type { ApprovalStore } from "./approval-store.ts";
 import type { AuditLog } from "./audit-log.ts";
-import type { CardLedger } from "./card-ledger.ts";
+import type { CardLedger } from "./outbox.ts";
 import type { DeadLetters } from "./dead-letters.ts";
 import type { EventLog } from "./event-log.ts";
 import type { PermissionRules } from "./permission-rules.ts";

@@ -12,19 +12,29 @@ import {
   type ToolOutcome,
   sharedNow,
   systemRandom,
+  newEngineError,
 } from "@larkline/protocol";
 import { indexApprovals } from "./approval-store.ts";
 import { auditResultOf, keepAllAudits } from "./audit-log.ts";
-import { cancelledRun } from "./cancelled-run.ts";
-import { claimFrom, type ClaimReply } from "./claim-reply.ts";
-import type { RedisConnection } from "./connection.ts";
-import { commitValues, defaultMaxApprovals, saveValues } from "./gate-args.ts";
-import { HistoryCache } from "./history-cache.ts";
+import {
+  cancelledRun,
+  commitValues,
+  defaultMaxApprovals,
+  saveValues,
+  StateSeal,
+  appendResultFrom,
+  batchOf,
+  controlFrom,
+  messageFrom,
+  needsFirst,
+  outboxFrom,
+  queuedFrom,
+  summaryFrom,
+} from "./stored.ts";
+import { claimFrom, type ClaimReply, HistoryCache } from "./claim.ts";
+import { type RedisConnection, duePairs, oldestMembers, runScript, script } from "./connection.ts";
 import { type CellKeys, createKeyspace, type Keyspace, type SessionKeys, type StoreOptions } from "./keys.ts";
-import { duePairs, oldestMembers } from "./oldest-members.ts";
 import { RedisOutbox } from "./outbox.ts";
-import { runScript, script } from "./script.ts";
-import { resetSession } from "./session-reset.ts";
 import {
   type AppendResult,
   type BeginResult,
@@ -48,20 +58,7 @@ import {
   type SaveResult,
   type SessionSummary,
   type StaleSession,
-  type StoredTurn,
 } from "./session-types.ts";
-import { StateSeal, unsealed } from "./state-seal.ts";
-import {
-  appendResultFrom,
-  batchOf,
-  controlFrom,
-  messageFrom,
-  needsFirst,
-  outboxFrom,
-  queuedFrom,
-  settingsFrom,
-  turnFrom,
-} from "./stored.ts";
 
 /** A claim was refused, and nothing of the session was changed. */
 export class ClaimRefusedError extends Error {
@@ -306,8 +303,8 @@ export class SessionStore {
    * wait stay, and are answered in the new conversation. Works on stored state that no worker can read, too.
    */
   async reset(session: SessionKey, options: ResetOptions): Promise<ResetResult> {
-    const deps = { redis: this.#redis, keys: this.#keys, auditMax: this.#auditMax };
-    return await resetSession(deps, session, options);
+    const keys = this.#keys.session(session);
+    return await resetSession(this.#redis, keys, session, { ...options, auditMax: this.#auditMax });
   }
 
   get #seal(): StateSeal {
@@ -583,41 +580,83 @@ export class SessionStore {
   }
 }
 
-/** Reads what `summaryLua` answers. For those who look: a seal is not checked, and what is damaged is said to be so. */
-function summaryFrom(session: SessionKey, reply: unknown): SessionSummary {
-  const [state, gen, waiting, messages, unsent, head, turn, settings, inContext, epoch, eventSeq, setAside] = reply as [
-    SessionSummary["state"],
-    ...[string | number, number, number, number, string, string, string, number, string, number, [string, string][]], // shape fixed by the script
-  ];
-  return {
-    state,
-    gen: Number(gen),
-    epoch,
-    waiting: waiting + setAside.length,
-    messages,
-    inContext,
-    unsent,
-    eventSeq,
-    ...(head === "" ? {} : { head: queuedFrom(session, head) }),
-    ...checkpointShown(turn),
-    setAside: setAside.map(([entry, saved]) => ({ head: queuedFrom(session, entry), ...checkpointShown(saved) })),
-    ...settingsShown(settings),
-  };
+const reset = script("reset");
+
+/** Turns that may end between the look at the head and the script. */
+const maxLooks = 10;
+
+/** Looks at the head, then resets the session if all is still as it was seen. */
+async function resetSession(
+  redis: RedisConnection,
+  keys: SessionKeys,
+  session: SessionKey,
+  { by, replyOf, auditMax }: ResetOptions & { auditMax: number },
+): Promise<ResetResult> {
+  for (let look = 0; look < maxLooks; look += 1) {
+    const entry = (await redis.lindex(keys.inbox, 0)) ?? "";
+    const seq = entry === "" ? 0 : Number.parseInt(entry, 10);
+    const turnId = turnIdOf(session, seq);
+    const message = entry === "" ? undefined : queuedFrom(session, entry).message;
+    const hasCards = (await redis.hget(keys.cards, turnId)) !== null;
+    const reply = message === undefined ? undefined : await replyOf(turnId, message, hasCards);
+    const runners = await runnersAtWork(redis, keys.calls);
+    const waiting = await waitingTurns({ redis, keys }, session, replyOf);
+    const facts = JSON.stringify(seq === 0 ? {} : { turnId });
+    const answer = await runScript(redis, reset, keys, {
+      sid: session,
+      headSeq: seq,
+      channel: keys.channel,
+      batch: batchOf([{ runId: turnId, event: cancelledRun }]),
+      reply: reply === undefined ? "" : JSON.stringify(reply),
+      facts,
+      person: by,
+      hasCards: hasCards ? 1 : 0,
+      waiting: JSON.stringify(waiting),
+      auditMax,
+    });
+    const [ended, gen = 0] = answer as [number, number?]; // shape fixed by the script
+    if (ended === -1) continue;
+    return {
+      ...(ended === 1 ? { turnId } : {}),
+      ...(gen > 0 ? { wakeGen: gen } : {}),
+      ...(ended === 1 && runners.length > 0 ? { runners } : {}),
+    };
+  }
+  throw newEngineError("internal_error", `session ${session} answers faster than it can be reset`, {
+    suggestion: "Try again.",
+  });
 }
 
-function checkpointShown(turn: string): StoredTurn {
-  try {
-    return turn === "" ? {} : { turn: turnFrom(unsealed(turn)) };
-  } catch (error) {
-    return { damaged: `${error instanceof Error ? error.message : String(error)} (${Buffer.byteLength(turn)} bytes)` };
-  }
+/** The turns set aside, as the script takes them. */
+async function waitingTurns(
+  { redis, keys }: { redis: RedisConnection; keys: SessionKeys },
+  session: SessionKey,
+  replyOf: ResetOptions["replyOf"],
+): Promise<object[]> {
+  const numbers = ((await redis.hget(keys.state, "asides")) ?? "").split(",").filter((number) => number !== "");
+  return await Promise.all(
+    numbers.map(async (number) => {
+      const turnId = turnIdOf(session, Number(number));
+      const entry = (await redis.hget(keys.state, `aside:${number}`)) ?? "";
+      const hasCards = (await redis.hget(keys.cards, turnId)) !== null;
+      const reply = entry === "" ? undefined : await replyOf(turnId, queuedFrom(session, entry).message, hasCards);
+      const done = batchOf([{ runId: turnId, event: cancelledRun }]);
+      return {
+        seq: number,
+        batch: done,
+        reply: reply === undefined ? "" : JSON.stringify(reply),
+        hasCards: hasCards ? "1" : "0",
+      };
+    }),
+  );
 }
 
-function settingsShown(settings: string): Pick<SessionSummary, "settings" | "damagedSettings"> {
-  try {
-    return { settings: settingsFrom(unsealed(settings)) };
-  } catch {
-    // Errors of JSON.parse repeat what they could not read.
-    return { settings: {}, damagedSettings: `they are no JSON (${Buffer.byteLength(settings)} bytes)` };
-  }
+/** Runners that have calls which are not answered. */
+async function runnersAtWork(redis: RedisConnection, calls: string): Promise<string[]> {
+  const runners = (await redis.hvals(calls)).flatMap((stored) => {
+    const [, facts] = /^(?:open|started) (\{.*)$/s.exec(stored) ?? [];
+    const { runner } = facts === undefined ? {} : (JSON.parse(facts) as { runner?: string }); // as they were opened
+    return runner === undefined ? [] : [runner];
+  });
+  return [...new Set(runners)];
 }

@@ -1,8 +1,7 @@
-import type { RedisConnection } from "./connection.ts";
+import { type RedisConnection, runScript, script } from "./connection.ts";
 import { stateVersion } from "./instance-directory.ts";
 import { createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
 import { storedSessions } from "./retention.ts";
-import { runScript, script } from "./script.ts";
 
 // The version before had short names for the fields of hashes. Once, while none of its processes lives, they get the
 // names of this version.

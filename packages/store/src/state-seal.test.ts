@@ -1,11 +1,11 @@
 import { randomUUID } from "node:crypto";
 import { turnIdOf, type InboundMessage, type TurnState } from "@larkline/protocol";
+import { afterEach, beforeEach, expect, inject, it } from "vitest";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createKeyspace } from "./keys.ts";
 import { SessionStore } from "./session-store.ts";
 import type { Claim } from "./session-types.ts";
-import { unsealed } from "./state-seal.ts";
-import { afterEach, beforeEach, expect, inject, it } from "vitest";
+import { unsealed } from "./stored.ts";
 
 const stateKey = "5".repeat(64);
 const [session, other] = ["cli_1.oc_1", "cli_1.oc_2"];

@@ -1,3 +1,4 @@
+import { createHmac, timingSafeEqual } from "node:crypto";
 import {
   Approval,
   ControlEntry,
@@ -15,10 +16,21 @@ import {
   type ParseResult,
   type QueuedMessage,
   type SessionKey,
+  type EngineEvent,
 } from "@larkline/protocol";
 import type { ApprovalCard, ApprovalStatus } from "./approval-store.ts";
-import type { CardReply } from "./card-ledger.ts";
-import type { AppendResult, OutboxRecord, SessionSettings } from "./session-types.ts";
+import type { CardReply } from "./outbox.ts";
+import type {
+  AppendResult,
+  OutboxRecord,
+  SessionSettings,
+  CommitRequest,
+  FencedWrite,
+  SaveRequest,
+  SessionSummary,
+  StoredTurn,
+} from "./session-types.ts";
+import { approvalFactsOf } from "./audit-log.ts";
 
 const parseControl = jsonParserOf(ControlEntry);
 const parseTurn = jsonParserOf(TurnState);
@@ -186,4 +198,189 @@ export function ruleFrom(text: string): PermissionRule {
 /** For whom an approval was asked. */
 export function approvalRequester(text: string): string {
   return required("approval", parseApproval(text)).requester.id;
+}
+
+type Values = Record<string, string | number | string[]>;
+
+/** How many approvals of one session are kept when nothing else is configured. */
+export const defaultMaxApprovals = 200;
+
+/** What a write says about the context, as the scripts take it. */
+function contextValues({ context, session, epoch }: FencedWrite, seal: StateSeal): Values {
+  if (context === undefined) return { keep: "", summary: "" };
+  const { keep, summary } = context;
+  const sealed = summary && seal.seal("summary", session, { epoch, text: JSON.stringify(summary) });
+  return { keep: String(keep), summary: sealed ?? "" };
+}
+
+/** One approval, as the scripts that create it take it. */
+export function newApproval(approval: Approval): object {
+  const { id, kind, turnId, callId, createdAtMs, expiresAtMs, deciders, argumentsHash, target } = approval;
+  return {
+    id,
+    approval: JSON.stringify(approval),
+    kind,
+    turnId,
+    callId,
+    createdAtMs,
+    expiresAtMs,
+    need: deciders.count,
+    hash: JSON.stringify(argumentsHash),
+    hasCards: target.channel === "none" ? "0" : "1",
+    facts: JSON.stringify(approvalFactsOf(approval)),
+  };
+}
+
+/** A list as the scripts take it that is mostly empty. */
+function listed(items: readonly unknown[]): string {
+  return items.length === 0 ? "" : JSON.stringify(items);
+}
+
+/** What the script `save` takes beside its keys. */
+export function saveValues(request: SaveRequest, seal: StateSeal): Values {
+  const { session, epoch, mode, open, events, turn, approvals = [], absorbed = [] } = request;
+  return {
+    epoch,
+    sid: session,
+    turn: seal.seal("turn", session, { epoch, text: JSON.stringify(turn) }),
+    consumed: request.consumed,
+    mode,
+    wakeAtMs: (mode === "suspend" ? request.wakeAtMs : undefined) ?? "",
+    batch: batchOf(events),
+    batchSize: events.length,
+    ...contextValues(request, seal),
+    needs: turn.needs === undefined ? "" : JSON.stringify(turn.needs),
+    waits: request.waits ?? "",
+    opened: listed(open.map(({ callId, deadlineMs, facts }) => ({ callId, deadlineMs, facts: JSON.stringify(facts) }))),
+    newApprovals: listed(approvals.map(newApproval)),
+    absorbed: listed(absorbed),
+    messages: request.history.map((message) => JSON.stringify(message)),
+  };
+}
+
+/** What the script `commit` takes beside its keys. */
+export function commitValues(request: CommitRequest, seal: StateSeal): Values {
+  const { session, epoch, outbox, settings, events } = request;
+  return {
+    epoch,
+    sid: session,
+    seq: request.seq,
+    more: request.more ? 1 : 0,
+    batch: batchOf(events),
+    batchSize: events.length,
+    reply: outbox === undefined ? "" : JSON.stringify(outbox),
+    ...contextValues(request, seal),
+    settings: settings === undefined ? "" : seal.seal("settings", session, { epoch, text: JSON.stringify(settings) }),
+    messages: request.history.map((message) => JSON.stringify(message)),
+  };
+}
+
+/** What of a session's state is content that a worker believes: the checkpoint, the summary, the settings. */
+type Sealed = "turn" | "summary" | "settings";
+
+const format = "1";
+
+/** `1.<epoch of the writer>.<HMAC-SHA-256, base64url>.<text>` */
+const sealedText = /^1\.(\d+)\.([A-Za-z0-9_-]{43})\.(.*)$/s;
+
+export function damagedState(what: Sealed, session: SessionKey, problem: string): Error {
+  return newEngineError("internal_error", `stored ${what} of ${session} is damaged: ${problem}`, {
+    suggestion:
+      "Do all workers have the same CALL_SIGNING_KEY? If so, something else has written to Redis: see docs/trust.md.",
+  });
+}
+
+/** The text of a sealed value, unchecked: for processes that only show it. */
+export function unsealed(stored: string): string {
+  return sealedText.exec(stored)?.[3] ?? stored;
+}
+
+/**
+ * Seals what workers store of a session, with a key that only workers have: a value that another process has
+ * written, or that belongs to another session, is never run. The epoch of the writer is sealed, too: a value
+ * from the future of the claim that reads it is none of this Redis.
+ */
+export class StateSeal {
+  readonly #key: string;
+
+  /** `key`: see `stateKeyOf`. */
+  constructor(key: string) {
+    this.#key = key;
+  }
+
+  seal(what: Sealed, session: SessionKey, { epoch, text }: { epoch: string; text: string }): string {
+    return `${format}.${epoch}.${this.#mac(what, session, { epoch, text }).toString("base64url")}.${text}`;
+  }
+
+  /** The sealed text; throws where it is not what a worker has sealed before `epoch`. */
+  open(what: Sealed, session: SessionKey, { epoch, stored }: { epoch: string; stored: string }): string {
+    const [, writer = "", mac = "", text = ""] = sealedText.exec(stored) ?? [];
+    if (writer === "") throw damagedState(what, session, "it is not sealed");
+    const given = Buffer.from(mac, "base64url");
+    const expected = this.#mac(what, session, { epoch: writer, text });
+    if (given.length !== expected.length || !timingSafeEqual(given, expected)) {
+      throw damagedState(what, session, "its seal is wrong");
+    }
+    if (BigInt(writer) > BigInt(epoch)) throw damagedState(what, session, "it is of a later epoch");
+    return text;
+  }
+
+  #mac(what: Sealed, session: SessionKey, { epoch, text }: { epoch: string; text: string }): Buffer {
+    return createHmac("sha256", this.#key)
+      .update(JSON.stringify([what, session, epoch]))
+      .update(text)
+      .digest();
+  }
+}
+
+/** The only event of a run that was cancelled before it began. */
+export const cancelledRun: EngineEvent = {
+  type: "done",
+  totalInputTokens: 0,
+  totalOutputTokens: 0,
+  totalCacheReadTokens: 0,
+  totalCacheCreationTokens: 0,
+  totalCostUsd: 0,
+  turnCount: 0,
+  reason: "cancelled",
+  final: "",
+};
+
+/** Reads what the script `summary` answers. For those who look: a seal is not checked, and what is damaged is said to be so. */
+export function summaryFrom(session: SessionKey, reply: unknown): SessionSummary {
+  const [state, gen, waiting, messages, unsent, head, turn, settings, inContext, epoch, eventSeq, setAside] = reply as [
+    SessionSummary["state"],
+    ...[string | number, number, number, number, string, string, string, number, string, number, [string, string][]], // shape fixed by the script
+  ];
+  return {
+    state,
+    gen: Number(gen),
+    epoch,
+    waiting: waiting + setAside.length,
+    messages,
+    inContext,
+    unsent,
+    eventSeq,
+    ...(head === "" ? {} : { head: queuedFrom(session, head) }),
+    ...checkpointShown(turn),
+    setAside: setAside.map(([entry, saved]) => ({ head: queuedFrom(session, entry), ...checkpointShown(saved) })),
+    ...settingsShown(settings),
+  };
+}
+
+function checkpointShown(turn: string): StoredTurn {
+  try {
+    return turn === "" ? {} : { turn: turnFrom(unsealed(turn)) };
+  } catch (error) {
+    return { damaged: `${error instanceof Error ? error.message : String(error)} (${Buffer.byteLength(turn)} bytes)` };
+  }
+}
+
+function settingsShown(settings: string): Pick<SessionSummary, "settings" | "damagedSettings"> {
+  try {
+    return { settings: settingsFrom(unsealed(settings)) };
+  } catch {
+    // Errors of JSON.parse repeat what they could not read.
+    return { settings: {}, damagedSettings: `they are no JSON (${Buffer.byteLength(settings)} bytes)` };
+  }
 }

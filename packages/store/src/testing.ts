@@ -4,22 +4,28 @@ import { afterAll, inject } from "vitest";
 import { ApprovalStore } from "./approval-store.ts";
 import { AuditLog } from "./audit-log.ts";
 import { BudgetStore } from "./budget-store.ts";
-import { CardLedger } from "./card-ledger.ts";
-import { closeRedis, connectRedis, mastersOf, type RedisConnection } from "./connection.ts";
+import { CardLedger } from "./outbox.ts";
+import {
+  closeRedis,
+  connectRedis,
+  mastersOf,
+  type RedisConnection,
+  moveScriptClock,
+  runScript,
+  script,
+} from "./connection.ts";
 import { DeadLetters } from "./dead-letters.ts";
 import { EventLog } from "./event-log.ts";
 import { EventWatchReports } from "./event-watch-reports.ts";
 import { InstanceDirectory } from "./instance-directory.ts";
-import { LookupCache } from "./lookup-cache.ts";
+import { LookupCache, TokenCache } from "./caches.ts";
 import { PermissionRules } from "./permission-rules.ts";
 import { RateGovernor } from "./rate-governor.ts";
 import { RedisBlobStore } from "./blob-store.ts";
 import { SessionRetention } from "./retention.ts";
 import { RunnerDirectory } from "./runner-directory.ts";
-import { moveScriptClock, runScript, script } from "./script.ts";
 import { SessionIndex } from "./session-index.ts";
 import { SessionStore } from "./session-store.ts";
-import { TokenCache } from "./token-cache.ts";
 import { TraceLog } from "./trace-log.ts";
 
 /** How the stores of a test differ from those of production. */

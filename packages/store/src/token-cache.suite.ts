@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { TokenCache } from "./token-cache.ts";
+import type { TokenCache } from "./caches.ts";
 
 /** A cache under test with storage of its own. */
 export interface TokenCacheHarness {

@@ -106,6 +106,19 @@ export class TraceLog {
     this.#ttlMs = ttlMs;
   }
 
+  /**
+   * A trace log on a connection of its own: observing must not delay the work, nor be delayed by it. Problems of the
+   * connection are those of its commands.
+   */
+  static connect({ redisUrl, ...rest }: Omit<TraceLogOptions, "redis"> & { redisUrl: string }): TraceLog {
+    return new TraceLog({ redis: connectRedis(redisUrl), ...rest });
+  }
+
+  /** Closes its connection. */
+  async close(): Promise<void> {
+    await closeRedis(this.#redis);
+  }
+
   /** Adds entries to traces, in one write. Rejects when that is not certain: some may be there. */
   async append(writes: readonly TraceWrite[]): Promise<void> {
     const [first] = writes.flatMap(({ entries }) => entries);
@@ -261,19 +274,4 @@ async function findOldTraces(
 ): Promise<FoundTrace[]> {
   const found = await redis.zrevrange(keys.tracesOf(kind, id), 0, limit - 1, "WITHSCORES");
   return found.flatMap((traceId, at) => (at % 2 === 0 ? [{ traceId, atMs: Number(found[at + 1]) }] : []));
-}
-
-export interface TraceLogConnection {
-  log: TraceLog;
-  close(): Promise<void>;
-}
-
-/**
- * A trace log on a connection of its own: observing must not delay the work, nor be delayed by it. Problems of the
- * connection are those of its commands.
- */
-export function connectTraceLog(options: { redisUrl: string; namespace: string; ttlMs?: number }): TraceLogConnection {
-  const { redisUrl, ...rest } = options;
-  const redis = connectRedis(redisUrl);
-  return { log: new TraceLog({ redis, ...rest }), close: async () => await closeRedis(redis) };
 }

@@ -10,7 +10,7 @@ function optionsOf(changes: Partial<TelemetryOptions> = {}) {
   const written: unknown[] = [];
   let isClosed = false;
   const traceLog = {
-    log: { append: async (...entries: unknown[]) => void written.push(...entries) },
+    append: async (...entries: unknown[]) => void written.push(...entries),
     close: async () => {
       isClosed = true;
     },

@@ -16,7 +16,7 @@ export interface TelemetryOptions {
   /** What is sent with them (`OTEL_EXPORTER_OTLP_HEADERS`). */
   otlpHeaders?: string | undefined;
   /** Where traces of messages are kept, on a connection of its own; closed with the telemetry. */
-  traceLog: { log: Pick<TraceLog, "append">; close(): Promise<void> };
+  traceLog: Pick<TraceLog, "append" | "close">;
   /** URLs of modules with the deployment's own observers. */
   modules: readonly string[];
 }
@@ -53,7 +53,7 @@ function openTraces({ service, logger, metrics, traceLog }: TelemetryOptions): T
     description: "Entries of traces that are lost, because Redis did not take them or not fast enough.",
   });
   return new TraceAdapter({
-    log: traceLog.log,
+    log: traceLog,
     service,
     onError: (error) => logger.warn({ error }, "traces of messages are not written"),
     onDropped: (count) => dropped.add(count),

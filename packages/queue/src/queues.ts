@@ -1,0 +1,217 @@
+import {
+  newEngineError,
+  parserOf,
+  TurnJob,
+  turnJobId,
+  turnsQueue,
+  type SessionKey,
+  attemptIdOf,
+  backgroundPriority,
+  ToolJob,
+  toolJobId,
+  toolsQueue,
+  type ToolLimits,
+  sharedNow,
+} from "@larkline/protocol";
+import { Queue, type ConnectionOptions } from "bullmq";
+import { runScript, scriptsBeside } from "@larkline/protocol/lua";
+
+/** Wakes sessions. Jobs carry no data: adding one twice is harmless, losing one is healed. */
+export interface TurnQueue {
+  /** Adds the wake-up of generation `gen` unless it is waiting, delayed or active; one that has finished is replaced. */
+  wake(session: SessionKey, gen: number): Promise<void>;
+  /** The same. True if it had to be added. */
+  ensure(session: SessionKey, gen: number): Promise<boolean>;
+  /** Whether it is waiting, delayed or active. */
+  alive(session: SessionKey, gen: number): Promise<boolean>;
+  close(): Promise<void>;
+}
+
+const parseTurnJob = parserOf(TurnJob);
+
+// More would be a bug: a wake-up holds a session and a number.
+const maxTurnBytes = 2_048;
+
+export function createTurnQueue(options: QueueOptions): TurnQueue {
+  const queue = openQueue(turnsQueue, options);
+  const jobs = new JobAdder(queue);
+
+  const ensure = async (session: SessionKey, gen: number): Promise<boolean> => {
+    const job = parseTurnJob({ v: 1, session, gen });
+    if (!job.ok) throw newEngineError("internal_error", `refusing to queue a wake-up: ${job.error}`);
+    return await jobs.add({ id: turnJobId(session, gen), name: "turn", data: job.value, maxBytes: maxTurnBytes });
+  };
+
+  return {
+    ensure,
+    wake: async (session, gen) => {
+      await ensure(session, gen);
+    },
+    alive: async (session, gen) =>
+      !["unknown", "failed", "completed"].includes(await queue.getJobState(turnJobId(session, gen))),
+    close: async () => {
+      await queue.close();
+    },
+  };
+}
+
+export interface DispatchOptions {
+  /** Nobody waits for these calls: they come after all others of their queue. Default false. */
+  background?: boolean;
+  /** Tools of the runner that have limits, and so queues of their own. */
+  limitedTools?: ReadonlySet<string>;
+}
+
+/** Sends calls to runners: one queue per runner, and one for each of its tools that has limits. */
+export interface ToolQueues {
+  /**
+   * Adds calls; an attempt that is queued or running already is not added again, nor is one that was answered within the
+   * last 10 s: its outcome is on its way to the session. One that was answered before is: its outcome is lost.
+   */
+  dispatch(runner: string, jobs: readonly ToolJob[], options?: DispatchOptions): Promise<void>;
+  /** Bounds the queue of one tool from now on, over all instances of its runner together. */
+  limit(runner: string, tool: string, limits: ToolLimits): Promise<void>;
+  close(): Promise<void>;
+}
+
+const parseToolJob = parserOf(ToolJob);
+
+// Workers send at most 200 KB of arguments, which as JSON inside JSON can double; a larger job is a bug.
+const maxToolBytes = 524_288;
+
+/**
+ * A turn that was suspended hands all of its open calls out again whenever it is woken, as when another one of them has
+ * been answered. The outcome of a call that has just ended may not be in the session by then, and the call would run a
+ * second time. Carrying it over takes some ms, about a second if the ring is lost, and longer while workers are replaced.
+ */
+const answeredMs = 10_000;
+
+function checked(data: ToolJob): ToolJob {
+  const job = parseToolJob(data);
+  if (!job.ok) throw newEngineError("internal_error", `refusing to queue a tool call: ${job.error}`);
+  return job.value;
+}
+
+function newJobOf(data: ToolJob, background: boolean): NewJob {
+  const job = checked(data);
+  const id = toolJobId(job.turnId, attemptIdOf(job));
+  return {
+    id,
+    name: job.name,
+    data: job,
+    maxBytes: maxToolBytes,
+    recentMs: answeredMs,
+    ...(background && { priority: backgroundPriority }),
+  };
+}
+
+async function setLimits(queue: Queue, { concurrency, rate }: ToolLimits): Promise<void> {
+  if (concurrency === undefined) await queue.removeGlobalConcurrency();
+  else await queue.setGlobalConcurrency(concurrency);
+  if (rate === undefined) await queue.removeGlobalRateLimit();
+  else await queue.setGlobalRateLimit(rate.calls, rate.perMs);
+}
+
+export function createToolQueues(options: QueueOptions): ToolQueues {
+  const queues = new Map<string, { queue: Queue; jobs: JobAdder }>();
+  const open = (name: string): { queue: Queue; jobs: JobAdder } => {
+    const known = queues.get(name);
+    if (known !== undefined) return known;
+    const queue = openQueue(name, options);
+    const opened = { queue, jobs: new JobAdder(queue) };
+    queues.set(name, opened);
+    return opened;
+  };
+
+  return {
+    dispatch: async (runner, jobs, { background = false, limitedTools } = {}) => {
+      const limited = (job: ToolJob): string | undefined => (limitedTools?.has(job.name) ? job.name : undefined);
+      const added = jobs.map((job) => ({ to: toolsQueue(runner, limited(job)), job: newJobOf(job, background) }));
+      await Promise.all(added.map(async ({ to, job }) => await open(to).jobs.add(job)));
+    },
+    limit: async (runner, tool, limits) => await setLimits(open(toolsQueue(runner, tool)).queue, limits),
+    close: async () => {
+      await Promise.all([...queues.values()].map(async ({ queue }) => await queue.close()));
+    },
+  };
+}
+
+const script = scriptsBeside(import.meta.url);
+
+/** A job as it is added. */
+export interface NewJob {
+  id: string;
+  name: string;
+  data: object;
+  /** Above 0: after all jobs without one. Default 0. */
+  priority?: number;
+  /** One of the same id that has succeeded within so many ms is left alone. Default 0: it is replaced. */
+  recentMs?: number;
+  /** Of the data as JSON, in UTF-8; a larger job is a bug. */
+  maxBytes: number;
+}
+
+const addJob = script("add-job");
+
+/**
+ * How often a job that throws is tried, with growing pauses (0.1 s to 3.2 s, 6.3 s in all): Redis may
+ * be away for a moment between two steps of a job, and only the job knows what is left to do.
+ */
+const retries = { attempts: 7, backoff: { type: "exponential", delay: 100 } };
+
+// Workers of this version decide by themselves what they keep (see job-backend.ts); those of the version before do what
+// the job says, and must keep no arguments.
+const storedOptions = JSON.stringify({ ...retries, removeOnComplete: true, removeOnFail: { count: 500 } });
+
+/** Adds jobs to one queue. No other way of adding them replaces finished ones. */
+export class JobAdder {
+  readonly #queue: Queue;
+
+  constructor(queue: Queue) {
+    this.#queue = queue;
+  }
+
+  /** True where the job was added; false where one of its id is waiting, active or delayed, or has just succeeded. */
+  async add({ id, name, data, priority = 0, recentMs = 0, maxBytes }: NewJob): Promise<boolean> {
+    const text = JSON.stringify(data);
+    const bytes = Buffer.byteLength(text);
+    if (bytes > maxBytes) {
+      throw newEngineError(
+        "internal_error",
+        `refusing to queue ${id}: its size of ${bytes} bytes is above ${maxBytes}`,
+      );
+    }
+    const { keys } = this.#queue;
+    const added = await runScript(
+      await this.#queue.getBackend().client,
+      addJob,
+      { ...keys, priorityCounter: keys["pc"] ?? "", job: this.#queue.toKey(id) },
+      { id, name, data: text, options: storedOptions, nowMs: sharedNow(), priority, maxEvents, recentMs },
+    );
+    return added === 1;
+  }
+}
+
+/** Keys of all queues start with this; the braces keep them in one Redis Cluster slot. */
+export const defaultQueuePrefix = "{larkline}";
+
+/** What every part of this package needs: an open connection, which stays the caller's to close. */
+export interface QueueOptions {
+  connection: ConnectionOptions;
+  prefix?: string;
+  /** Connection and protocol errors; the parts reconnect by themselves. */
+  onError?: (error: Error) => void;
+}
+
+/**
+ * Entries of a queue's stream of events, which BullMQ writes at every step of a job and which no process reads.
+ * Shortened in portions of about 100.
+ */
+export const maxEvents = 200;
+
+/** Opens a queue to add jobs to it. */
+export function openQueue(name: string, { connection, prefix = defaultQueuePrefix, onError }: QueueOptions): Queue {
+  const queue = new Queue(name, { connection, prefix, streams: { events: { maxLen: maxEvents } } });
+  queue.on("error", (error) => onError?.(error));
+  return queue;
+}
