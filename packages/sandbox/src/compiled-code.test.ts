@@ -5,6 +5,7 @@ import { beforeEach, describe, expect, it } from "vitest";
 import { CompiledCode } from "./compiled-code.ts";
 
 let left: string;
+let kept: string;
 let cache: string;
 let code: CompiledCode;
 beforeEach(() => {
@@ -13,8 +14,9 @@ beforeEach(() => {
   cache = join(left, "v24.0.0-x64-abcdef12-60001");
   mkdirSync(cache, { recursive: true });
   writeFileSync(join(cache, "0a1b2c3d"), "compiled");
-  mkdirSync(join(place, "kept"));
-  code = new CompiledCode(join(place, "kept"));
+  kept = join(place, "kept");
+  mkdirSync(kept);
+  code = new CompiledCode(kept);
 });
 
 describe("compiled code", () => {
@@ -46,6 +48,7 @@ describe("compiled code", () => {
     plant();
     await expect(code.keep("tool", left)).rejects.toThrow();
     expect(await code.directoryFor("tool", 1000)).toBeUndefined();
+    expect(readdirSync(kept)).toEqual([]);
   });
 
   it.each([

@@ -44,20 +44,17 @@ export class CompiledCode {
 
   /**
    * Keeps what a guest has left in a directory, which is as hostile as any: regular files of a compile cache only, up to 64 MB. To be
-   * called when nothing inside runs any more. Rejects when there is none.
+   * called when nothing inside runs any more. Rejects, and keeps nothing, when there is none or something else in it.
    */
   async keep(profile: string, directory: string): Promise<void> {
     const from = await cacheIn(directory);
     this.#made += 1;
     const path = join(this.#directory, `code-${this.#made}`);
-    const files = join(path, `${from.tag}-shared`);
-    for (const each of [path, files]) await makeOpen(each);
-    let left = most.bytes;
-    for (const name of from.files) {
-      const bytes = await readPlain(join(from.path, name), left);
-      left -= bytes.length;
-      await writeFile(join(files, name), bytes);
-      await chmod(join(files, name), 0o644); // whatever the mask is
+    try {
+      await copyCache(from, path);
+    } catch (error) {
+      await removeTree(path);
+      throw error;
     }
     this.#kept.delete(profile);
     this.#kept.set(profile, { path, tag: from.tag, users: new Set() });
@@ -85,8 +82,26 @@ export class CompiledCode {
   }
 }
 
+interface LeftCache {
+  path: string;
+  tag: string;
+  files: string[];
+}
+
+async function copyCache(from: LeftCache, path: string): Promise<void> {
+  const files = join(path, `${from.tag}-shared`);
+  for (const each of [path, files]) await makeOpen(each);
+  let left = most.bytes;
+  for (const name of from.files) {
+    const bytes = await readPlain(join(from.path, name), left);
+    left -= bytes.length;
+    await writeFile(join(files, name), bytes);
+    await chmod(join(files, name), 0o644); // whatever the mask is
+  }
+}
+
 /** The one cache in a directory. Rejects when there is none, or something else is there too. */
-async function cacheIn(directory: string): Promise<{ path: string; tag: string; files: string[] }> {
+async function cacheIn(directory: string): Promise<LeftCache> {
   await expectDirectory(directory);
   const [name = "", ...others] = await readdir(directory);
   const tag = /^(v[\w.-]{1,100})-\d{1,10}$/.exec(name)?.[1];
