@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { CallHandoff } from "./call-handoff.ts";
 import { CallHandler, RunningCalls, createRunnerMetrics } from "./call.ts";
 import { createTestBed, keyOf } from "./test-bed.fixture.ts";
-import { createInlineLevel } from "./tool-level.ts";
+import { createInlineLevel } from "./levels.ts";
 
 let bed: ReturnType<typeof createTestBed>;
 let calls: RunningCalls;

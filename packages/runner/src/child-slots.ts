@@ -1,8 +1,8 @@
 import { availableParallelism } from "node:os";
 import type { ToolOutcome } from "@larkline/protocol";
 import { createProcessPool, ProcessCallError, type ProcessCallOptions, type ProcessPool } from "@larkline/sandbox";
-import type { HostLoad } from "./host-message.ts";
-import type { BeginCall } from "./tool-level.ts";
+import type { HostLoad } from "./process-level.ts";
+import type { BeginCall } from "./levels.ts";
 
 /**
  * How many children fit into the memory of this process, over all sets of them. The children that are kept warm do

@@ -5,7 +5,7 @@ export {
   type RunnerSetup,
   type ToolRunner,
 } from "./runner.ts";
-export type { LentPackages } from "./host-message.ts";
+export type { LentPackages } from "./process-level.ts";
 export { IsolationRefusedError, openLevels, type Levels, type LevelsOptions } from "./levels.ts";
 export { runRunner, type RunnerProgram } from "./run-runner.ts";
 export { loadRunnerConfig, type RunnerConfig, type RunnerDefaults } from "./runner-config.ts";

@@ -1,5 +1,5 @@
 /* What runs inside a sandbox for a tool of level `sandbox`: see sandbox-level.ts. */
-import type { SandboxCall, SandboxPreparation } from "./host-message.ts";
+import type { SandboxCall, SandboxPreparation } from "./process-level.ts";
 import { quickenImports } from "./quick-imports.ts";
 
 interface SandboxWays {
@@ -15,8 +15,7 @@ function log(message: string, fields?: Record<string, unknown>): void {
 /** Loads the tool: for its call, or minutes before that comes. */
 export async function prepare({ module, tool: name, lend }: SandboxPreparation): Promise<void> {
   quickenImports();
-  const { runToEnd, trustDefinitions } = await import("@larkline/tool-kit");
-  const { toolsOfModule } = await import("./loaded-module.ts");
+  const { runToEnd, toolsOfModule, trustDefinitions } = await import("@larkline/tool-kit");
   trustDefinitions();
   if (lend !== undefined) (await import("@larkline/process/lent-packages")).lendPackages(lend.names, lend.lender);
   const tool = (await toolsOfModule(module)).find((each) => each.name === name);

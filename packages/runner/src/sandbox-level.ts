@@ -10,10 +10,15 @@ import {
   type RunToolRequest,
   type Tool,
 } from "@larkline/tool-kit";
-import { parseHostOutcome, type SandboxCall, type SandboxPreparation } from "./host-message.ts";
-import { pickedEnv, type ProcessLevelOptions } from "./process-level.ts";
+import {
+  parseHostOutcome,
+  pickedEnv,
+  type ProcessLevelOptions,
+  type SandboxCall,
+  type SandboxPreparation,
+} from "./process-level.ts";
 import type { Needed } from "./readable-paths.ts";
-import type { BeginCall, ToolLevel } from "./tool-level.ts";
+import type { BeginCall, ToolLevel } from "./levels.ts";
 import type { LoadedTools } from "./tool-modules.ts";
 
 export interface SandboxLevelOptions {

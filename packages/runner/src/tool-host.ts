@@ -5,12 +5,12 @@ import { serveCalls, type CallContext } from "@larkline/sandbox/child";
 import {
   errorText,
   runToEnd,
+  toolsOfModule,
   trustDefinitions,
   type CallContext as ToolCallContext,
   type HandlerTool,
 } from "@larkline/tool-kit";
-import type { HostCall, HostEvent, HostLoad, HostRequest, LentPackages } from "./host-message.ts";
-import { toolsOfModule } from "./loaded-module.ts";
+import type { HostCall, HostEvent, HostLoad, HostRequest, LentPackages } from "./process-level.ts";
 
 const modules = new Map<string, Promise<Map<string, HandlerTool>>>();
 const leastProgressMs = 50;

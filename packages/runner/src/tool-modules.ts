@@ -3,9 +3,8 @@ import { createRequire } from "node:module";
 import { join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import type { ParseResult } from "@larkline/protocol";
-import { createToolRegistry, type Tool, type ToolRegistry } from "@larkline/tool-kit";
-import type { LentPackages } from "./host-message.ts";
-import { toolsOfModule } from "./loaded-module.ts";
+import { createToolRegistry, toolsOfModule, type Tool, type ToolRegistry } from "@larkline/tool-kit";
+import type { LentPackages } from "./process-level.ts";
 
 /** Tools, and where another process finds them. */
 export interface LoadedTools {

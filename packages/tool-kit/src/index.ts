@@ -6,15 +6,30 @@ export {
   type ProgramLimits,
   type ResolvedIsolation,
 } from "./isolation.ts";
-export { OutcomeUnknownError } from "./outcome-unknown.ts";
-export { inputOf, interruptedOutcome, runToEnd, runTool, type CallContext, type RunToolRequest } from "./run-tool.ts";
-export { fileSaver, maxFilesPerCall, type FileFacts, type StoreFile } from "./saved-files.ts";
-export { errorText, outcomeOfResult } from "./tool-output.ts";
+export {
+  errorText,
+  fileSaver,
+  inputOf,
+  interruptedOutcome,
+  maxFilesPerCall,
+  OutcomeUnknownError,
+  outcomeOfResult,
+  runToEnd,
+  runTool,
+  type CallContext,
+  type FileFacts,
+  type RunToolRequest,
+  type StoreFile,
+} from "./run-tool.ts";
 export {
   announcementOf,
+  collectTools,
   defineProgramTool,
   defineTool,
   isTool,
+  offerTools,
+  toolsOfModule,
+  trustDefinitions,
   type HandlerTool,
   type InputOf,
   type ProgramTool,
@@ -32,4 +47,3 @@ export {
   type ToolRegistration,
   type ToolRegistry,
 } from "./tool-registry.ts";
-export { collectTools, offerTools, trustDefinitions } from "./tool-offer.ts";

@@ -1,8 +1,6 @@
 import type { ParseResult, ToolOutcome } from "@larkline/protocol";
-import { OutcomeUnknownError } from "./outcome-unknown.ts";
+import { imageMarkOf, imageTypeOf, maxImageBytes } from "@larkline/protocol/stored-image";
 import { validated } from "./tool-registry.ts";
-import { fileSaver, type Run, type StoreFile } from "./saved-files.ts";
-import { errorText, outcomeOfResult } from "./tool-output.ts";
 import type { HandlerTool, Tool, ToolContext } from "./tool.ts";
 
 /** The context of a call, without what {@link runTool} itself adds to it. */
@@ -161,4 +159,150 @@ export async function runToEnd(
   const outcome = await handled(tool, input, { signal, context, maxOutputBytes: request.maxOutputBytes });
   answered = true;
   return outcome;
+}
+
+/* ---- Files that a run saves ---- */
+
+/** What a tool says of a file that it saves. */
+export interface FileFacts {
+  /** `image/png`, `image/jpeg`, `image/gif` or `image/webp`: other files cannot be shown. */
+  mediaType: string;
+  /** For people: shown where the image cannot be. */
+  name?: string;
+}
+
+/**
+ * Keeps a file and resolves to its id. Given by whoever runs tools: tool code itself gets no
+ * connection to any store. May reject; what it rejects with is told to the tool.
+ */
+export type StoreFile = (bytes: Uint8Array, facts: FileFacts) => Promise<string>;
+
+/** Files that one call may save: each is kept for days, and a card has little room. */
+export const maxFilesPerCall = 8;
+
+function problemOf(bytes: Uint8Array, { mediaType }: FileFacts): string | undefined {
+  if (!(bytes instanceof Uint8Array)) return "saveFile takes the bytes as a Uint8Array or Buffer";
+  if (bytes.byteLength > maxImageBytes) {
+    return `the file has ${bytes.byteLength} bytes, more than the ${maxImageBytes} that can be shown: make it smaller`;
+  }
+  const found = imageTypeOf(bytes);
+  if (found === undefined) {
+    return "the bytes are no PNG, JPEG, GIF or WebP image; only those can be shown: convert the file, or put text into the result";
+  }
+  return found === mediaType
+    ? undefined
+    : `the bytes are ${found}, but mediaType says ${mediaType}: correct one of them`;
+}
+
+/** Settles like `work`, or rejects with the signal's reason as soon as it aborts. */
+async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  const { promise: aborted, reject } = Promise.withResolvers<never>();
+  const stop = (): void => reject(signal.reason);
+  signal.addEventListener("abort", stop, { once: true });
+  if (signal.aborted) stop();
+  try {
+    return await Promise.race([work, aborted]);
+  } finally {
+    signal.removeEventListener("abort", stop);
+  }
+}
+
+/** One run of a tool. */
+export interface Run {
+  signal: AbortSignal;
+  answered: () => boolean;
+}
+
+/** The `saveFile` of one call. */
+export function fileSaver(
+  tool: Pick<Tool, "name" | "savesFiles">,
+  store: StoreFile | undefined,
+  { signal, answered }: Run,
+): (bytes: Uint8Array, facts: FileFacts) => Promise<string> {
+  let saved = 0;
+  return async (bytes, facts) => {
+    if (!tool.savesFiles) {
+      throw new Error(`tool ${tool.name} saves files without saying so: set savesFiles: true in its definition`);
+    }
+    if (store === undefined) throw new Error("files cannot be saved here: whoever runs the tool keeps none");
+    const problem = problemOf(bytes, facts);
+    if (problem !== undefined) throw new TypeError(problem);
+    if (saved >= maxFilesPerCall) {
+      throw new RangeError(`one call may save ${maxFilesPerCall} files at most: put several pictures into one`);
+    }
+    signal.throwIfAborted();
+    if (answered()) throw new Error("the call is answered already: await saveFile before returning the result");
+    saved += 1;
+    const { mediaType, name } = facts;
+    const id = await unlessAborted(store(bytes, { mediaType, ...(name === undefined ? {} : { name }) }), signal);
+    return imageMarkOf(id, name ?? "");
+  };
+}
+
+/* ---- Results and errors ---- */
+
+/**
+ * Thrown by a handler that cannot say whether what it was asked to do has happened: the other side
+ * was asked, and never answered. A `once` call then counts as unknown, any other as failed.
+ */
+export class OutcomeUnknownError extends Error {
+  override readonly name = "OutcomeUnknownError";
+}
+
+const maxErrorBytes = 8_192;
+
+/** Cuts text to at most `maxBytes` of UTF-8, never inside a character. */
+function headOf(text: string, maxBytes: number): string {
+  const bytes = Buffer.from(text, "utf8");
+  let end = Math.min(bytes.length, Math.max(0, maxBytes));
+  // A byte 10xxxxxx continues a character: step back to its first byte.
+  while (end > 0 && end < bytes.length && ((bytes[end] ?? 0) & 0xc0) === 0x80) end -= 1;
+  return bytes.toString("utf8", 0, end);
+}
+
+function cut(text: string, maxBytes: number): string {
+  const total = Buffer.byteLength(text);
+  if (total <= maxBytes) return text;
+  const marker = `\n[truncated: the output was ${total} bytes, the limit is ${maxBytes}]`;
+  return headOf(text, maxBytes - Buffer.byteLength(marker)) + marker;
+}
+
+/** JSON drops or empties these without a word; a model would be told something else than the tool said. */
+function refuseLossy(key: string, value: unknown): unknown {
+  const where = key === "" ? "the result" : JSON.stringify(key);
+  if (typeof value === "function" || typeof value === "symbol") throw new TypeError(`${where} is a ${typeof value}`);
+  if (typeof value === "number" && !Number.isFinite(value)) throw new TypeError(`${where} is ${value}`);
+  if (value instanceof Map || value instanceof Set) throw new TypeError(`${where} is a ${value.constructor.name}`);
+  return value;
+}
+
+/** Text of an error for the model: its message, without stack, at most 8 KiB. */
+export function errorText(error: unknown): string {
+  let text = "the tool failed without a message";
+  try {
+    const message = error instanceof Error ? error.message || error.name : String(error);
+    if (message !== "") text = message;
+  } catch {
+    // An error object whose own getters throw: the default text has to do.
+  }
+  return cut(text.toWellFormed(), maxErrorBytes);
+}
+
+/**
+ * What a handler returned, as an outcome: plain JSON data, `undefined` as null. Data that is not
+ * JSON becomes an error; more than `maxBytes` becomes its head as text with a marker.
+ */
+export function outcomeOfResult(value: unknown, maxBytes: number): ToolOutcome {
+  try {
+    if (typeof value === "string") return { ok: true, result: cut(value.toWellFormed(), maxBytes) };
+    const text = JSON.stringify(value ?? null, refuseLossy);
+    if (text === undefined) return { ok: false, error: "the tool's result cannot be turned into JSON" };
+    if (Buffer.byteLength(text) > maxBytes) return { ok: true, result: cut(text.toWellFormed(), maxBytes) };
+    return { ok: true, result: JSON.parse(text) };
+  } catch (error) {
+    return {
+      ok: false,
+      error: errorText(new Error(`the tool's result cannot be turned into JSON: ${errorText(error)}`)),
+    };
+  }
 }

@@ -11,8 +11,7 @@ import type {
 import type { Static, TSchema } from "typebox";
 import type * as DefinitionCheck from "./definition-check.ts";
 import { completedIsolation, type Isolation, type ResolvedIsolation } from "./isolation.ts";
-import type { FileFacts } from "./saved-files.ts";
-import { definitionsAreTrusted } from "./tool-offer.ts";
+import type { FileFacts } from "./run-tool.ts";
 
 /** What a tool gets besides its input. */
 export interface ToolContext {
@@ -164,7 +163,7 @@ const require = createRequire(import.meta.url);
 
 /** Loaded when it is first needed: processes that only run tools start without it. */
 function definitionCheck(): typeof DefinitionCheck {
-  return require("./definition-check.ts") as typeof DefinitionCheck; // as the file says
+  return require("@larkline/tool-kit/definition-check") as typeof DefinitionCheck; // as package.json says
 }
 
 function invalid(name: unknown, problem: string): TypeError {
@@ -316,4 +315,76 @@ export function isTool(value: unknown): value is Tool {
 /** What a runner tells the workers about a tool. */
 export function announcementOf(tool: Tool): ToolAnnouncement {
   return announced(tool);
+}
+
+/* ---- Tools and those who load their module ---- */
+
+// Not a variable of this module: a module and whoever loads it may have got different copies of this package.
+const collectorKey = Symbol.for("larkline.toolCollector");
+const checkedKey = Symbol.for("larkline.toolsAreChecked");
+
+type Collector = (tools: readonly Tool[]) => void;
+
+interface Holder {
+  [collectorKey]?: Collector | undefined;
+  [checkedKey]?: boolean;
+}
+
+function holder(): Holder {
+  return globalThis as Holder; // globals under symbols of our own
+}
+
+/**
+ * Tells a process that runs tools for a runner, which has checked their definitions and checks their input: here
+ * `defineTool` takes both for granted, and a process starts without what checks them.
+ */
+export function trustDefinitions(): void {
+  holder()[checkedKey] = true;
+}
+
+/** Whether another process has checked the definitions that this one meets. */
+export function definitionsAreTrusted(): boolean {
+  return holder()[checkedKey] === true;
+}
+
+/**
+ * Hands tools to whoever loads the running module for its tools alone: a process that runs one of
+ * them. False when it was started as a program.
+ */
+export function offerTools(tools: readonly Tool[]): boolean {
+  const collect = holder()[collectorKey];
+  collect?.(tools);
+  return collect !== undefined;
+}
+
+/** Runs `load` and returns its result with the tools offered meanwhile. One load at a time. */
+export async function collectTools<T>(load: () => Promise<T>): Promise<{ value: T; offered: readonly Tool[] }> {
+  const offered: Tool[] = [];
+  const before = holder()[collectorKey];
+  holder()[collectorKey] = (tools) => void offered.push(...tools);
+  try {
+    return { value: await load(), offered };
+  } finally {
+    holder()[collectorKey] = before;
+  }
+}
+
+function exportedTools(module: unknown): readonly Tool[] | undefined {
+  const exported: unknown =
+    typeof module === "object" && module !== null && "default" in module ? module.default : undefined;
+  if (isTool(exported)) return [exported];
+  return Array.isArray(exported) && exported.length > 0 && exported.every(isTool) ? exported : undefined;
+}
+
+/**
+ * Imports a module by its URL and returns its tools: those of its default export, or
+ * those that it passes to `createRunner`. Rejects when it has none.
+ */
+export async function toolsOfModule(specifier: string): Promise<readonly Tool[]> {
+  const { value, offered } = await collectTools(async (): Promise<unknown> => await import(specifier));
+  const tools = exportedTools(value) ?? offered;
+  if (tools.length === 0) {
+    throw new TypeError("its default export is neither a tool of defineTool nor an array of them");
+  }
+  return tools;
 }
