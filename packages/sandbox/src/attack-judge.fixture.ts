@@ -6,14 +6,14 @@ import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { AttackedRunner, isContained } from "./attack-attacked-runner.fixture.ts";
-import { attackCases } from "./attack-cases.fixture.ts";
 import type { AttackCase, AttackEvidence } from "./attack-case.fixture.ts";
+import { attackCases } from "./attack-cases.fixture.ts";
 import type { AttackedPlace } from "./attack-place.fixture.ts";
 import type { AttackReply } from "./attack-runner.fixture.ts";
-import { placeTargets, type AttackTargets } from "./attack-targets.fixture.ts";
+import { type AttackTargets, placeTargets } from "./attack-targets.fixture.ts";
 import { AttackWatch } from "./attack-watch.fixture.ts";
-import { limitsFrom } from "./limits.ts";
 import { buildLauncher } from "./sandbox-place.fixture.ts";
+import { limitsFrom } from "./sandbox.ts";
 
 /** What one process of the judge is asked to do. */
 export interface JudgeOrder {

@@ -1,7 +1,6 @@
-import { runNaively, type NaiveProgram } from "./attack-naive.fixture.ts";
-import { ProcessCallError, type ProcessFailure } from "./process-call.ts";
-import type { Sandbox, SandboxRequest, SandboxResult, SandboxStatus } from "./sandbox.ts";
-import type { SandboxTier } from "./tier.ts";
+import { type NaiveProgram, runNaively } from "./attack-naive.fixture.ts";
+import { ProcessCallError, type ProcessFailure } from "./process-pool.ts";
+import type { Sandbox, SandboxRequest, SandboxResult, SandboxStatus, SandboxTier } from "./sandbox.ts";
 
 /** Where the attacks run. `inline` and `process` keep no attacker in: they prove that the attacks are real. */
 export interface AttackedPlace {

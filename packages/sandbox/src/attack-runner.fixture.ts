@@ -5,7 +5,7 @@
 import { readFileSync, writeSync } from "node:fs";
 import { createInterface } from "node:readline";
 import type { AttackAim, AttackProgram, RunnerReport } from "./attack-case.fixture.ts";
-import { openAttacked, type AttackedPlace } from "./attack-place.fixture.ts";
+import { type AttackedPlace, openAttacked } from "./attack-place.fixture.ts";
 import type { Sandbox, SandboxLimits, SandboxResult } from "./sandbox.ts";
 
 /** What the judge sends, one line each. */

@@ -1,7 +1,6 @@
 import { Socket } from "node:net";
 import { env } from "node:process";
-import { encodeFrame, FrameReader } from "./frame.ts";
-import { callFrameBounds, type FrameToChild, type FrameToPool } from "./process-frame.ts";
+import { callFrameBounds, encodeFrame, FrameReader, type FrameToChild, type FrameToPool } from "./frame.ts";
 
 /** What a handler in a child gets besides its body. */
 export interface CallContext {

@@ -2,7 +2,7 @@ import { linkSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, symlinkSyn
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { beforeEach, describe, expect, it } from "vitest";
-import { CompiledCode } from "./compiled-code.ts";
+import { CompiledCode } from "./warm-pool.ts";
 
 let left: string;
 let kept: string;

@@ -1,15 +1,16 @@
 import type { LookupFunction } from "node:net";
 import type { buildConnector } from "undici";
 import {
+  type AddressPolicy,
+  type AllowList,
+  allowListOf,
   isPublicAddress,
   literalAddress,
   lookupOf,
   pinnedAddresses,
   resolveBySystem,
-  type AddressPolicy,
   type ResolveHost,
-} from "./egress-address.ts";
-import { allowListOf, type AllowList } from "./egress-allow-list.ts";
+} from "./egress-policy.ts";
 
 export interface GuardedFetchOptions {
   /** The hosts that may be reached, as in a `NetworkPolicy`. Default: every public one. */

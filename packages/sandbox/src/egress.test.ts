@@ -1,10 +1,10 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { createServer as createHttpServer, type IncomingMessage } from "node:http";
-import { connect, createServer, type AddressInfo, type Server, type Socket } from "node:net";
+import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import type { EgressDecision } from "./egress-gate.ts";
+import type { EgressDecision } from "./egress-policy.ts";
 import { createEgressProxy, type EgressProxy, type EgressProxyOptions } from "./egress.ts";
 
 const hits: string[] = [];

@@ -1,16 +1,15 @@
 import { chmod, rm } from "node:fs/promises";
 import {
   createServer,
-  request,
-  STATUS_CODES,
   type IncomingMessage,
   type OutgoingHttpHeaders,
+  request,
   type Server,
   type ServerResponse,
+  STATUS_CODES,
 } from "node:http";
-import { pipeline, Transform, type Duplex } from "node:stream";
-import { targetOfAuthority, targetOfUrl } from "./egress-allow-list.ts";
-import { dial, EgressGate, type EgressGateOptions } from "./egress-gate.ts";
+import { type Duplex, pipeline, Transform } from "node:stream";
+import { dial, EgressGate, type EgressGateOptions, targetOfAuthority, targetOfUrl } from "./egress-policy.ts";
 
 export interface EgressProxyOptions extends EgressGateOptions {
   /** Where to listen. Whoever may enter its directory may use the proxy. */

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { Gate } from "./gate.ts";
+import { Gate } from "./local-sandbox.ts";
 
 const never = new AbortController().signal;
 

@@ -1,11 +1,9 @@
+import { join } from "node:path";
 import { StringDecoder } from "node:string_decoder";
-import { watchDisk } from "./disk-watch.ts";
-import { encodeFrame, FrameError, FrameReader, type FrameBounds } from "./frame.ts";
-import { GuestProcess, type GuestEnd } from "./guest-process.ts";
-import type { Preparation } from "./guest-launch.ts";
-import type { LaunchPlan } from "./launch.ts";
-import { OutputTail } from "./output-tail.ts";
-import type { SandboxLimits, SandboxProgram, SandboxRequest } from "./sandbox.ts";
+import { encodeFrame, type FrameBounds, FrameError, FrameReader } from "./frame.ts";
+import { type GuestEnd, GuestProcess, watchDisk } from "./guest-process.ts";
+import { type Launch, type LaunchPlan, reservedMbOf } from "./launch.ts";
+import type { KernelLimits, SandboxLimits, SandboxProgram, SandboxRequest } from "./sandbox.ts";
 import type { Slot } from "./slot.ts";
 
 /** What ended a run; the first counts. */
@@ -249,4 +247,101 @@ function jobBytes({ program, env }: GuestJob, compiled: string | undefined): Buf
   }
   const variables = Object.entries(env).map(([name, value]) => `${name}=${value}`);
   return Buffer.from([...variables, "", JSON.stringify(input), program.code].map((field) => `${field}\0`).join(""));
+}
+
+/* ---- What a guest is started with ---- */
+
+/** What a sandbox can do before it is known what for: load a module, in the environment of its runs. */
+export interface Preparation {
+  module: string;
+  preparation: unknown;
+  env: Readonly<Record<string, string>>;
+}
+
+/** What of a program is fixed before its run. Programs with the same one can use the same warm sandboxes. */
+export interface GuestProfile {
+  runtime: SandboxProgram["runtime"];
+  readable: Launch["readable"];
+  limits: KernelLimits;
+  /** What the warm ones have done already; undefined: they have booted. */
+  prepared: Preparation | undefined;
+}
+
+/** A text that is the same for the same profile only; `kernelLimits` gives limits an order. */
+export function profileKey({ runtime, readable, limits, prepared }: GuestProfile): string {
+  return JSON.stringify([runtime, readable, limits, prepared]);
+}
+
+// Outside its heap a program needs memory too.
+const heapShare = 0.6;
+const leastHeapMb = 32;
+
+function command({ runtime, limits }: GuestProfile): Launch["command"] {
+  const heapMb = Math.max(leastHeapMb, Math.floor(limits.memoryMb * heapShare));
+  return ({ node, python, guest }) => {
+    if (runtime === "python") return [python, "-I", "-B", "-u", join(guest, "python.py")];
+    if (runtime === "bash") return ["/bin/bash", "--noprofile", "--norc", join(guest, "bash.sh")];
+    return [
+      node,
+      `--max-old-space-size=${heapMb}`,
+      "--max-semi-space-size=8",
+      "--no-warnings",
+      join(guest, "node.cjs"),
+    ];
+  };
+}
+
+/** The start of an interpreter that waits for its job. */
+export function guestLaunch(profile: GuestProfile, egressSocket: string | undefined): Launch {
+  return {
+    command: command(profile),
+    limits: profile.limits,
+    hasControl: true,
+    reservedMb: reservedMbOf(profile.runtime, egressSocket !== undefined),
+    readable: profile.readable,
+    egressSocket,
+    env: {},
+  };
+}
+
+/* ---- What a guest prints ---- */
+
+const keptBytes = 64 * 1024;
+const half = keptBytes / 2;
+
+/** Keeps the head and the tail of a stream and counts the rest. */
+export class OutputTail {
+  readonly #head = Buffer.allocUnsafe(half);
+  #headBytes = 0;
+  #tail: Buffer[] = [];
+  #tailBytes = 0;
+  /** All bytes that came. */
+  total = 0;
+
+  push(chunk: Buffer): void {
+    this.total += chunk.length;
+    const taken = chunk.copy(this.#head, this.#headBytes);
+    this.#headBytes += taken;
+    if (taken < chunk.length) this.#keepTail(chunk.subarray(taken));
+  }
+
+  /** What was kept, with a mark where something was left out. */
+  text(): string {
+    const head = this.#head.subarray(0, this.#headBytes);
+    const all = Buffer.concat(this.#tail);
+    const tail = all.subarray(Math.max(0, all.length - half));
+    const cut = this.total - head.length - tail.length;
+    if (cut === 0) return Buffer.concat([head, tail]).toString("utf8");
+    return `${head.toString("utf8")}\n... ${cut} bytes left out ...\n${tail.toString("utf8")}`;
+  }
+
+  #keepTail(chunk: Buffer): void {
+    this.#tail.push(Buffer.from(chunk.subarray(Math.max(0, chunk.length - half))));
+    this.#tailBytes += Math.min(chunk.length, half);
+    // Many small pieces are joined now and then, so that neither pieces nor bytes pile up.
+    if (this.#tailBytes < 4 * half && this.#tail.length < 256) return;
+    const joined = Buffer.concat(this.#tail);
+    this.#tail = [Buffer.from(joined.subarray(Math.max(0, joined.length - half)))];
+    this.#tailBytes = Math.min(joined.length, half);
+  }
 }

@@ -1,7 +1,7 @@
 export { createProcessPool, type ProcessPool, type ProcessPoolOptions } from "./process-pool.ts";
-export { ProcessCallError, type ProcessCallOptions, type ProcessFailure } from "./process-call.ts";
+export { ProcessCallError, type ProcessCallOptions, type ProcessFailure } from "./process-pool.ts";
 export { openSandbox, probeTiers, type OpenSandboxOptions, type SandboxOpening } from "./open-sandbox.ts";
-export { defaultLimits } from "./limits.ts";
+export { defaultLimits } from "./sandbox.ts";
 export {
   isolationLevels,
   sandboxStatuses,
@@ -18,7 +18,7 @@ export {
   type SandboxStatus,
   type TierFinding,
 } from "./sandbox.ts";
-export { sandboxTiers, type SandboxEvent, type SandboxTier } from "./tier.ts";
+export { sandboxTiers, type SandboxEvent, type SandboxTier } from "./sandbox.ts";
 export {
   isPublicAddress,
   lookupOf,
@@ -26,8 +26,8 @@ export {
   resolveBySystem,
   type AddressPolicy,
   type ResolveHost,
-} from "./egress-address.ts";
+} from "./egress-policy.ts";
 export { createGuardedFetch, type GuardedFetchOptions } from "./egress-fetch.ts";
-export type { EgressSettings } from "./egress-gate.ts";
+export type { EgressSettings } from "./egress-policy.ts";
 export { serveSandbox, type SandboxHost, type SandboxHostEvent, type SandboxHostOptions } from "./remote-host.ts";
 export { createRemoteSandbox, type RemoteSandboxOptions } from "./remote-sandbox.ts";

@@ -3,7 +3,7 @@ import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, realpath, rename, stat
 import { connect, createServer, type Server } from "node:net";
 import { join } from "node:path";
 import { removeGroups } from "./control-group.ts";
-import { userRange, usersPerInstance } from "./host-powers.ts";
+import { userRange, usersPerInstance } from "./host.ts";
 import { removeTree, unmountBelow } from "./removal.ts";
 import { killUsers } from "./user-processes.ts";
 

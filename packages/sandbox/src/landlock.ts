@@ -4,14 +4,14 @@ import {
   addressMb,
   baseEnv,
   dataMb,
-  systemDirectories,
-  systemRoots,
-  supervisorArgs,
-  systemSettings,
   type GuestPlaces,
   type HostParts,
   type Launch,
   type LaunchPlan,
+  supervisorArgs,
+  systemDirectories,
+  systemRoots,
+  systemSettings,
   type TierPlan,
 } from "./launch.ts";
 import { filterName, questionsName } from "./seccomp.ts";

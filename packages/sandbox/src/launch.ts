@@ -1,5 +1,4 @@
-import type { KernelLimits } from "./limits.ts";
-import type { SandboxProgram } from "./sandbox.ts";
+import type { KernelLimits, SandboxProgram } from "./sandbox.ts";
 import type { Slot } from "./slot.ts";
 
 /** What is started inside, told to a tier. */

@@ -1,29 +1,25 @@
 import { chmod, chown } from "node:fs/promises";
 import { join } from "node:path";
-import type { EgressSettings } from "./egress-gate.ts";
+import type { EgressSettings } from "./egress-policy.ts";
 import { createEgressProxy, type EgressProxy } from "./egress.ts";
-import { compileTo, CompiledCode } from "./compiled-code.ts";
-import { Gate } from "./gate.ts";
-import { guestLaunch, profileKey, type GuestProfile, type Preparation } from "./guest-launch.ts";
-import { Guest, type GuestReport } from "./guest.ts";
+import { Guest, guestLaunch, type GuestProfile, type GuestReport, type Preparation, profileKey } from "./guest.ts";
+import type { Views } from "./host.ts";
 import type { HostParts, TierPlan } from "./launch.ts";
-import { kernelLimits } from "./limits.ts";
-import { checkRequest } from "./request-check.ts";
-import { verdictOf, withoutRun } from "./run-result.ts";
-import type {
-  Sandbox,
-  SandboxCommand,
-  SandboxLimits,
-  SandboxRequest,
-  SandboxResult,
-  SandboxSession,
+import { checkRequest, harvestFiles, verdictOf, withoutRun, writeFiles } from "./run.ts";
+import {
+  kernelLimits,
+  type Sandbox,
+  type SandboxCommand,
+  type SandboxEvent,
+  type SandboxLimits,
+  type SandboxRequest,
+  type SandboxResult,
+  type SandboxSession,
+  type SandboxTier,
 } from "./sandbox.ts";
-import { openSession, type LocalSession } from "./session.ts";
+import { type LocalSession, openSession } from "./session.ts";
 import type { Slot, SlotStore } from "./slot.ts";
-import type { SandboxEvent, SandboxTier } from "./tier.ts";
-import type { Views } from "./views.ts";
-import { WarmPool } from "./warm-pool.ts";
-import { harvestFiles, writeFiles } from "./working-files.ts";
+import { CompiledCode, compileTo, WarmPool } from "./warm-pool.ts";
 
 export interface LocalSandboxOptions {
   tier: SandboxTier;
@@ -342,4 +338,52 @@ function factsOf(report: GuestReport, slot: Slot): Pick<SandboxResult, "stdout" 
     ...(peakMemoryBytes === undefined ? {} : { peakMemoryBytes }),
     ...(cpuMs === undefined ? {} : { cpuMs }),
   };
+}
+
+/* ---- Places ---- */
+
+/** A number of places that callers take in the order in which they came. */
+export class Gate {
+  readonly #waiting = new Set<() => void>();
+  #free: number;
+
+  constructor(places: number) {
+    this.#free = places;
+  }
+
+  /** Resolves with a function that gives the place back, to be called once; rejects with the signal's reason on abort. */
+  async enter(signal: AbortSignal): Promise<() => void> {
+    signal.throwIfAborted();
+    if (this.#free === 0) await this.#turn(signal);
+    else this.#free -= 1;
+    return () => this.#leave();
+  }
+
+  /** The same, but does not wait: undefined when there is no place. */
+  tryEnter(): (() => void) | undefined {
+    if (this.#free === 0) return undefined;
+    this.#free -= 1;
+    return () => this.#leave();
+  }
+
+  async #turn(signal: AbortSignal): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const enter = (): void => {
+      this.#waiting.delete(enter);
+      resolve();
+    };
+    const giveUp = (): void => {
+      this.#waiting.delete(enter);
+      reject(signal.reason);
+    };
+    this.#waiting.add(enter);
+    signal.addEventListener("abort", giveUp, { once: true });
+    await promise.finally(() => signal.removeEventListener("abort", giveUp));
+  }
+
+  #leave(): void {
+    const [next] = this.#waiting;
+    if (next === undefined) this.#free += 1;
+    else next();
+  }
 }

@@ -1,20 +1,16 @@
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { bwrapTier } from "./bwrap.ts";
-import type { EgressSettings } from "./egress-gate.ts";
 import { findControlGroups, groupParents } from "./control-group.ts";
-import { defaultLauncherPath, prepareParts } from "./host-parts.ts";
-import { hostPowers } from "./host-powers.ts";
-import { groupName, openInstanceDirectory, type InstanceDirectory } from "./instance-directory.ts";
+import type { EgressSettings } from "./egress-policy.ts";
+import { defaultLauncherPath, hostPowers, prepareParts, Views } from "./host.ts";
+import { groupName, type InstanceDirectory, openInstanceDirectory } from "./instance-directory.ts";
 import { sbxTier } from "./landlock.ts";
 import type { HostParts, TierPlan } from "./launch.ts";
-import { openMountKeeper } from "./mount-keeper.ts";
 import { LocalSandbox } from "./local-sandbox.ts";
 import { attackTier } from "./probe.ts";
-import type { Sandbox, TierFinding } from "./sandbox.ts";
-import { SlotStore } from "./slot.ts";
-import { sandboxTiers, type SandboxEvent, type SandboxTier } from "./tier.ts";
-import { Views } from "./views.ts";
+import { type Sandbox, type SandboxEvent, type SandboxTier, sandboxTiers, type TierFinding } from "./sandbox.ts";
+import { openMountKeeper, SlotStore } from "./slot.ts";
 
 export interface OpenSandboxOptions {
   /** Tiers that are accepted; tried from the strongest to the weakest. Default: all. */

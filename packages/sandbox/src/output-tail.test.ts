@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { OutputTail } from "./output-tail.ts";
+import { OutputTail } from "./guest.ts";
 
 it("what fits is kept as it is, whatever the pieces", () => {
   const output = new OutputTail();

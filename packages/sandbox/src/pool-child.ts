@@ -1,12 +1,11 @@
 import type { ChildProcess } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import type { Duplex, Readable } from "node:stream";
+import { StringDecoder } from "node:string_decoder";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { FrameReader } from "./frame.ts";
-import { LineSplitter } from "./line-splitter.ts";
-import { spawnProcess } from "./spawn-process.ts";
-import { callFrameBounds, frameFromChild, type FrameToPool } from "./process-frame.ts";
+import { callFrameBounds, frameFromChild, FrameReader, type FrameToPool } from "./frame.ts";
+import { spawnProcess } from "./user-processes.ts";
 
 export interface PoolChildOptions {
   entry: URL;
@@ -146,5 +145,37 @@ export class PoolChild {
     this.#control.destroy();
     await Promise.race([closed, delay(drainMs, undefined, { ref: false })]); // the last words
     return { ...end, outOfMemory: this.#outOfMemory };
+  }
+}
+
+const maxLineCharacters = 8_192;
+
+/** Makes lines of what a process writes. Long lines are cut and the rest of them is left out. */
+export class LineSplitter {
+  readonly #decoder = new StringDecoder("utf8");
+  readonly #onLine: (line: string) => void;
+  #line = "";
+
+  constructor(onLine: (line: string) => void) {
+    this.#onLine = onLine;
+  }
+
+  push(chunk: Buffer): void {
+    const [first = "", ...more] = this.#decoder.write(chunk).split("\n");
+    this.#append(first);
+    for (const part of more) {
+      this.flush();
+      this.#append(part);
+    }
+  }
+
+  /** Ends the line that is still open. */
+  flush(): void {
+    if (this.#line !== "") this.#onLine(this.#line);
+    this.#line = "";
+  }
+
+  #append(part: string): void {
+    this.#line = (this.#line + part).slice(0, maxLineCharacters);
   }
 }

@@ -1,9 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { encodeReadableFrame } from "./frame.ts";
-import { PoolChild, type ChildEnd } from "./pool-child.ts";
-import { ProcessCallError, type ProcessCallOptions } from "./process-call.ts";
-import type { FrameToPool } from "./process-frame.ts";
-import { runningCall, type RunningCall } from "./running-call.ts";
+import { encodeFrame, encodeReadableFrame, type FrameToPool } from "./frame.ts";
+import { type ChildEnd, PoolChild } from "./pool-child.ts";
 
 export interface ProcessPoolOptions {
   /** A module that calls `serveCalls` of `@larkline/sandbox/child`; run in each child. */
@@ -274,4 +271,122 @@ function crashError(end: ChildEnd): ProcessCallError {
 export function createProcessPool(options: ProcessPoolOptions): ProcessPool {
   if (!Number.isInteger(options.size) || options.size < 1) throw new RangeError("size must be a whole number above 0");
   return new Pool(options);
+}
+
+/* ---- One call ---- */
+
+/** A call that a child has. */
+export interface RunningCall {
+  /** What the caller is told. */
+  readonly result: Promise<unknown>;
+  /** Resolves when the child has answered, or has ended: it does nothing for this call any more. */
+  readonly answered: Promise<void>;
+  /** A frame of the child. */
+  take(frame: FrameToPool): void;
+  /** It is over without an answer of the child. */
+  fail(error: ProcessCallError): void;
+}
+
+interface RunningCallOptions extends ProcessCallOptions {
+  id: number;
+  /** Time for the child to answer after a cancellation, ms; then it is killed. */
+  graceMs: number;
+}
+
+/** Follows a call that was just written. Listens to the signal; exactly one of answer, failure and abort counts. */
+export function runningCall(child: PoolChild, options: RunningCallOptions): RunningCall {
+  const { id, signal, timeoutMs } = options;
+  const result = Promise.withResolvers<unknown>();
+  const answered = Promise.withResolvers<void>();
+  let grace: NodeJS.Timeout | undefined;
+
+  const cancel = (error: ProcessCallError): void => {
+    if (grace !== undefined) return;
+    grace = setTimeout(() => child.kill(), options.graceMs);
+    child.write(encodeFrame({ kind: "cancel", id }));
+    result.reject(error);
+  };
+  const onAbort = (): void =>
+    cancel(new ProcessCallError("cancelled", "The call was cancelled.", { childFault: false }));
+  const timer = setTimeout(() => {
+    cancel(new ProcessCallError("timeout", `The call took longer than ${timeoutMs} ms.`, { childFault: true }));
+  }, timeoutMs);
+  signal.addEventListener("abort", onAbort, { once: true });
+  if (signal.aborted) onAbort();
+
+  const settle = (): void => {
+    clearTimeout(timer);
+    clearTimeout(grace);
+    signal.removeEventListener("abort", onAbort);
+    answered.resolve();
+  };
+  const answer = async ({ request, body }: FrameToPool & { kind: "request" }): Promise<void> => {
+    const reply = await replyTo(async () => await options.onRequest(body));
+    child.write(encodeFrame({ kind: "reply", id, request, ...reply }));
+  };
+  const take = (frame: FrameToPool): void => {
+    if (frame.kind === "ready" || frame.id !== id) return;
+    if (frame.kind === "result" || frame.kind === "error") {
+      settle();
+      if (frame.kind === "result") result.resolve(frame.body);
+      else result.reject(new ProcessCallError("handler", frame.message, { childFault: true }));
+    } else if (grace === undefined) {
+      if (frame.kind === "event") options.onEvent(frame.body);
+      else void answer(frame);
+    }
+  };
+  const fail = (error: ProcessCallError): void => {
+    settle();
+    result.reject(error);
+  };
+  return { result: result.promise, answered: answered.promise, take, fail };
+}
+
+async function replyTo(work: () => Promise<unknown>): Promise<{ ok: boolean; body: unknown }> {
+  try {
+    const body = (await work()) ?? null;
+    encodeFrame(body); // a reply that is no JSON is the fault of who gave it
+    return { ok: true, body };
+  } catch (error) {
+    return { ok: false, body: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/* ---- What callers are told ---- */
+
+/** How a call ended that gave no result. `handler`: the handler threw; `closed`: the pool was closed. */
+export type ProcessFailure = "handler" | "timeout" | "cancelled" | "crashed" | "oom" | "protocol" | "closed";
+
+/** What {@link ProcessPool.call} rejects with. The pool stays usable, whatever happened to the child. */
+export class ProcessCallError extends Error {
+  override readonly name = "ProcessCallError";
+  readonly failure: ProcessFailure;
+  /** Whether the handler's code did it: it threw, exited, ran out of memory or time, or wrote garbage. A kill from outside is not. */
+  readonly childFault: boolean;
+  /** Exit code and signal of the child, if it ended by itself or was killed from outside. */
+  readonly exitCode: number | undefined;
+  readonly signal: string | undefined;
+
+  constructor(
+    failure: ProcessFailure,
+    message: string,
+    facts: { childFault: boolean; exitCode?: number | undefined; signal?: string | undefined },
+  ) {
+    super(message);
+    this.failure = failure;
+    this.childFault = facts.childFault;
+    this.exitCode = facts.exitCode;
+    this.signal = facts.signal;
+  }
+}
+
+export interface ProcessCallOptions {
+  /** Cancels: the child's signal aborts; 2 s later the child and what it started is killed. */
+  signal: AbortSignal;
+  /** Longest time from the moment a child takes the call, ms; then as if cancelled. */
+  timeoutMs: number;
+  /** What the handler emitted, a JSON value, in order. Must not throw. */
+  onEvent(body: unknown): void;
+  /** Answers what the handler requested; a rejection's message is told to the handler. */
+  onRequest(body: unknown): Promise<unknown>;
 }

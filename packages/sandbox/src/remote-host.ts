@@ -6,10 +6,10 @@ import {
   heldRunsPath,
   lineOf,
   parseBody,
+  type RemoteLine,
   requestIdHeader,
   resultLine,
   runsPath,
-  type RemoteLine,
 } from "./remote-protocol.ts";
 import type { Sandbox, SandboxRequest, SandboxStatus } from "./sandbox.ts";
 

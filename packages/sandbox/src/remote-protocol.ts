@@ -1,7 +1,7 @@
-import { jsonParserOf, parserOf, type ParseResult } from "@larkline/protocol";
-import { Type, type Static } from "typebox";
+import { jsonParserOf, type ParseResult, parserOf } from "@larkline/protocol";
+import { type Static, Type } from "typebox";
 import { parseUntrusted } from "./frame.ts";
-import { sandboxStatuses, type SandboxFile, type SandboxRequest, type SandboxResult } from "./sandbox.ts";
+import { type SandboxFile, type SandboxRequest, type SandboxResult, sandboxStatuses } from "./sandbox.ts";
 
 /*
  * The contract of a sandbox over HTTP. `POST /v1/runs` with a bearer token and a JSON body starts one

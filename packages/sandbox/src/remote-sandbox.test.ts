@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createServer, request as requestHttp, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterEach, describe, expect, it } from "vitest";
-import { serveSandbox, type SandboxHost, type SandboxHostEvent, type SandboxHostOptions } from "./remote-host.ts";
+import { type SandboxHost, type SandboxHostEvent, type SandboxHostOptions, serveSandbox } from "./remote-host.ts";
 import { createRemoteSandbox, type RemoteSandboxOptions } from "./remote-sandbox.ts";
 import type { Sandbox, SandboxRequest, SandboxResult } from "./sandbox.ts";
 

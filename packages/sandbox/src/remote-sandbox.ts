@@ -1,17 +1,16 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import { limitsFrom } from "./limits.ts";
 import {
   beginPath,
   bodyOf,
   heldRunsPath,
   parseLine,
+  type RemoteLine,
   requestIdHeader,
   resultOf,
   runsPath,
-  type RemoteLine,
 } from "./remote-protocol.ts";
-import type { Sandbox, SandboxRequest, SandboxResult, SandboxStatus } from "./sandbox.ts";
+import { limitsFrom, type Sandbox, type SandboxRequest, type SandboxResult, type SandboxStatus } from "./sandbox.ts";
 
 export interface RemoteSandboxOptions {
   /** Where `serveSandbox` answers, such as `https://sandbox.internal:8005`. */

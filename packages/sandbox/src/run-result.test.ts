@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 import type { GuestReport } from "./guest.ts";
-import { limitsFrom } from "./limits.ts";
-import { verdictOf } from "./run-result.ts";
+import { verdictOf } from "./run.ts";
+import { limitsFrom } from "./sandbox.ts";
 
 const limits = limitsFrom({ cpuSeconds: 10 });
 const killed: GuestReport = {

@@ -1,13 +1,11 @@
 import type { Readable, Writable } from "node:stream";
-import { watchDisk } from "./disk-watch.ts";
 import type { EgressProxy } from "./egress.ts";
-import { GuestProcess, supervisorEnds, type GuestEnd } from "./guest-process.ts";
-import { reservedMbOf, type Launch, type TierPlan } from "./launch.ts";
-import { defaultLimits, limitsFrom } from "./limits.ts";
-import { findReadable, problemOfEnv, problemOfNetwork } from "./request-check.ts";
-import type { SandboxCommand, SandboxLimits, SandboxSession } from "./sandbox.ts";
+import { type GuestEnd, GuestProcess, supervisorEnds, watchDisk } from "./guest-process.ts";
+import type { Views } from "./host.ts";
+import { type Launch, reservedMbOf, type TierPlan } from "./launch.ts";
+import { findReadable, problemOfEnv, problemOfNetwork } from "./run.ts";
+import { defaultLimits, limitsFrom, type SandboxCommand, type SandboxLimits, type SandboxSession } from "./sandbox.ts";
 import type { Slot, SlotStore } from "./slot.ts";
-import type { Views } from "./views.ts";
 
 interface SessionHost {
   plan: TierPlan;

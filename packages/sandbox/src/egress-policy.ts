@@ -1,6 +1,6 @@
-import { connect, type Socket } from "node:net";
-import { isPublicAddress, lookupOf, resolveBySystem, type ResolveHost } from "./egress-address.ts";
-import { allowListOf, isHostName, type EgressTarget } from "./egress-allow-list.ts";
+import { lookup } from "node:dns/promises";
+import { connect, isIPv6, type LookupFunction, type Socket } from "node:net";
+import ipaddr from "ipaddr.js";
 
 /** What was decided about one attempt to get out. */
 export interface EgressDecision extends EgressTarget {
@@ -166,4 +166,132 @@ export async function dial(
   } finally {
     clearTimeout(timer);
   }
+}
+
+/* ---- Allow-lists ---- */
+
+/** Where a program wants to go. */
+export interface EgressTarget {
+  /** Lower case, without a trailing dot. */
+  host: string;
+  port: number;
+}
+
+/** Who may be talked to. */
+export type AllowList = (target: EgressTarget) => boolean;
+
+const hostName = /^(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*$/;
+/** A last label of digits or 0x... is how URLs spell addresses; such a thing is no name. */
+const numericEnd = /(^|\.)(\d+|0x[0-9a-f]*)$/;
+const defaultPorts = new Set([80, 443]);
+
+/** Whether this is a name of the DNS, as opposed to an address in any of its spellings. */
+export function isHostName(host: string): boolean {
+  return hostName.test(host) && !numericEnd.test(host);
+}
+
+interface AllowRule {
+  /** The name, or the end of it with the dot in front. */
+  name: string;
+  wildcard: boolean;
+  port: number | undefined;
+}
+
+function parseRule(entry: string): AllowRule {
+  const [, wildcard, name = "", port] = /^(\*\.)?([^:]+?)\.?(?::(\d{1,5}))?$/.exec(entry.toLowerCase()) ?? [];
+  const number = port === undefined ? undefined : Number(port);
+  if (!isHostName(name) || number === 0 || (number ?? 0) > 65_535) {
+    throw new Error(`${JSON.stringify(entry)} names no host: write api.example.com, *.example.org or host:8443`);
+  }
+  return { name: wildcard === undefined ? name : `.${name}`, wildcard: wildcard !== undefined, port: number };
+}
+
+/**
+ * Reads an allow-list of names: `api.example.com`, `*.example.org` (every name below it, not itself),
+ * `host:8443`; without a port 80 and 443 are meant. Throws at an entry that is no name, such as an
+ * address, a URL or `*`.
+ */
+export function allowListOf(entries: readonly string[]): AllowList {
+  const rules = entries.map(parseRule);
+  return ({ host, port }) =>
+    rules.some(
+      (rule) =>
+        (rule.port === undefined ? defaultPorts.has(port) : rule.port === port) &&
+        (rule.wildcard ? host.endsWith(rule.name) : host === rule.name),
+    );
+}
+
+/** Reads `host:port` as in a CONNECT request; undefined for anything else. */
+export function targetOfAuthority(authority: string): EgressTarget | undefined {
+  // Only these characters: the URL parser would skip over a path, a user name or white space.
+  if (!/^[^\s/\\?#@%]{1,255}:\d{1,5}$/.test(authority)) return undefined;
+  const url = URL.parse(`http://${authority}`);
+  return url === null ? undefined : targetOfUrl(url);
+}
+
+/** Where a URL leads; its parser has already turned every spelling of an address into the dotted one. */
+export function targetOfUrl(url: URL): EgressTarget {
+  const port = url.port === "" ? (url.protocol === "https:" ? 443 : 80) : Number(url.port);
+  return { host: url.hostname.replace(/\.$/, ""), port };
+}
+
+/* ---- Addresses ---- */
+
+/** Public by number, but answered by the machine's own host: Azure's WireServer. */
+const hostServices = new Set(["168.63.129.16"]);
+
+/**
+ * Whether an IP address is out on the public internet: not loopback, private, link-local (cloud
+ * metadata lives there), carrier-grade NAT, multicast, reserved, nor an IPv6 form that wraps an
+ * IPv4 address. Anything unparsable is not public.
+ */
+export function isPublicAddress(address: string): boolean {
+  if (!ipaddr.isValid(address)) return false;
+  const parsed = ipaddr.process(address);
+  if (parsed.range() !== "unicast" || hostServices.has(parsed.toString())) return false;
+  // The only IPv6 block handed out for the internet; elsewhere hide old embeddings of IPv4 such as ::7f00:1.
+  return parsed instanceof ipaddr.IPv4 || parsed.match(ipaddr.IPv6.parseCIDR("2000::/3"));
+}
+
+/** Finds all addresses of a host name. */
+export type ResolveHost = (hostname: string) => Promise<string[]>;
+
+/** The system's resolver. */
+export const resolveBySystem: ResolveHost = async (hostname) =>
+  (await lookup(hostname, { all: true })).map((entry) => entry.address);
+
+/** Which addresses a request may go to. */
+export interface AddressPolicy {
+  allows(address: string): boolean;
+  resolve: ResolveHost;
+}
+
+/** The address that a URL's host name spells out, or undefined for a name. */
+export function literalAddress(hostname: string): string | undefined {
+  const literal = hostname.replace(/^\[(.*)\]$/, "$1");
+  return ipaddr.isValid(literal) ? literal : undefined;
+}
+
+/**
+ * The addresses to connect to. All addresses of a name must be allowed: a name that mixes public and
+ * private answers is an attack. The caller connects to what is returned and never resolves again,
+ * so a name that changes its answer gains nothing.
+ */
+export async function pinnedAddresses(hostname: string, policy: AddressPolicy): Promise<[string, ...string[]]> {
+  const literal = literalAddress(hostname);
+  const [first, ...others] = literal === undefined ? await policy.resolve(hostname) : [literal];
+  if (first === undefined) throw new Error(`the host ${hostname} has no address`);
+  if (![first, ...others].every((address) => policy.allows(address))) {
+    throw new Error(`the host ${hostname} is not on the public internet: refused`);
+  }
+  return [first, ...others];
+}
+
+/** Answers every question of a socket with addresses that were checked. */
+export function lookupOf(addresses: readonly [string, ...string[]]): LookupFunction {
+  const entries = addresses.map((address) => ({ address, family: isIPv6(address) ? 6 : 4 }));
+  return (_hostname, options, callback) => {
+    if (options.all === true) callback(null, entries);
+    else callback(null, addresses[0], isIPv6(addresses[0]) ? 6 : 4);
+  };
 }
