@@ -1,11 +1,13 @@
-import { randomUUID } from "node:crypto";
-import { setTimeout as delay } from "node:timers/promises";
 import {
   argumentsHashOf,
-  sharedNow,
+  pause,
+  systemClock,
+  systemRandom,
   type CallTiming,
+  type Clock,
   type HandoffAnswer,
   type HandoffEntry,
+  type Random,
   type ToolEffect,
   type ToolJob,
   type ToolOutcome,
@@ -18,6 +20,8 @@ interface CallHandoffOptions {
   onError(error: unknown): void;
   /** Waits between tries, in ms; the last one again and again. */
   backoffMs?: readonly number[];
+  clock?: Clock;
+  random?: Random;
 }
 
 /** What is told of a call while it runs. */
@@ -42,6 +46,8 @@ const askAgainMs = [100, 200, 400, 800, 1_000, 1_000, 1_000] as const;
  */
 export class CallHandoff {
   readonly #options: CallHandoffOptions;
+  readonly #clock: Clock;
+  readonly #random: Random;
   /** Those who wait for the answer to their question. */
   readonly #asking = new Map<string, (answer: HandoffAnswer["answer"]) => void>();
   /** Calls about which something was handed in: what follows must not overtake that. */
@@ -49,6 +55,8 @@ export class CallHandoff {
 
   constructor(options: CallHandoffOptions) {
     this.#options = options;
+    this.#clock = options.clock ?? systemClock;
+    this.#random = options.random ?? systemRandom;
   }
 
   /** Listens to answers until `signal` aborts. */
@@ -69,7 +77,7 @@ export class CallHandoff {
    */
   async mayStart(job: ToolJob, effect: ToolEffect, signal: AbortSignal): Promise<HandoffAnswer["answer"] | undefined> {
     this.#told.add(job);
-    const ask = randomUUID();
+    const ask = this.#random.uuid();
     const { promise, resolve } = Promise.withResolvers<HandoffAnswer["answer"] | undefined>();
     const stop = (): void => resolve(undefined);
     this.#asking.set(ask, resolve);
@@ -125,7 +133,7 @@ export class CallHandoff {
         } catch (error) {
           onError(error);
         }
-        const answer = await within(answered, waitMs);
+        const answer = await within(this.#clock, answered, waitMs);
         if (answer !== undefined) return answer;
         if (signal.aborted) return undefined;
       }
@@ -136,16 +144,23 @@ export class CallHandoff {
   async #add(job: ToolJob, entry: HandoffEntry): Promise<void> {
     const { handoff, onError, backoffMs = defaultBackoffMs } = this.#options;
     const isFirst = !this.#told.has(job);
-    for (const waitMs of waits(backoffMs, job.deadlineMs)) {
+    for (const waitMs of this.#waits(backoffMs, job.deadlineMs)) {
       try {
         await handoff.add(entry, job.worker, isFirst);
         return;
       } catch (error) {
         onError(error);
-        await delay(waitMs);
+        await pause(this.#clock, waitMs);
       }
     }
     await handoff.add(entry, job.worker, isFirst);
+  }
+
+  /** The waits between tries, for as long as another try makes sense. */
+  *#waits(backoffMs: readonly number[], deadlineMs: number): Generator<number> {
+    yield* backoffMs;
+    const last = backoffMs.at(-1) ?? 0;
+    while (this.#clock.now() + last < deadlineMs) yield last;
   }
 
   #about({ session, turnId, callId, attempt, name: tool, arguments: text }: ToolJob) {
@@ -154,19 +169,11 @@ export class CallHandoff {
   }
 }
 
-/** The waits between tries, for as long as another try makes sense. */
-function* waits(backoffMs: readonly number[], deadlineMs: number): Generator<number> {
-  yield* backoffMs;
-  const last = backoffMs.at(-1) ?? 0;
-  while (sharedNow() + last < deadlineMs) yield last;
-}
-
 /** What `promise` resolves with within a time, otherwise undefined. */
-async function within<T>(promise: Promise<T>, ms: number): Promise<T | undefined> {
+async function within<T>(clock: Clock, promise: Promise<T>, ms: number): Promise<T | undefined> {
   const timer = new AbortController();
-  const timeout = delay(ms, undefined, { signal: timer.signal }).catch(() => undefined);
   try {
-    return await Promise.race([promise, timeout]);
+    return await Promise.race([promise, pause(clock, ms, timer.signal).then(() => undefined)]);
   } finally {
     timer.abort();
   }
@@ -188,6 +195,7 @@ interface CallReportOptions {
   onError: (error: unknown) => void;
   /** Least time between two published reports of a kind, ms. */
   intervalMs?: number;
+  clock?: Clock;
 }
 
 const maxDetailCharacters = 500;
@@ -196,20 +204,25 @@ const maxEventCharacters = 8_000;
 
 const maxCallCharacters = 64_000;
 
-export function createCallReport({ publish: handIn, onError, intervalMs = 250 }: CallReportOptions): CallReport {
+export function createCallReport({
+  publish: handIn,
+  onError,
+  intervalMs = 250,
+  clock = systemClock,
+}: CallReportOptions): CallReport {
   let newest: CallReported | undefined;
   let closed = false;
   const publish = async (reported: CallReported): Promise<void> => {
     await handIn(reported).catch(onError);
   };
   const lines = createLines();
-  const logs = createPace({ next: lines.next, publish, intervalMs });
+  const logs = createPace({ next: lines.next, publish, intervalMs, clock });
   const takeNewest = (): CallReported | undefined => {
     const reported = newest;
     newest = undefined;
     return reported;
   };
-  const progress = createPace({ next: takeNewest, publish, intervalMs });
+  const progress = createPace({ next: takeNewest, publish, intervalMs, clock });
 
   return {
     progress: (fraction, detail = "") => {
@@ -258,13 +271,14 @@ function createPace(options: {
   next: () => CallReported | undefined;
   publish: (reported: CallReported) => Promise<void>;
   intervalMs: number;
+  clock: Clock;
 }) {
-  const { next, publish, intervalMs } = options;
+  const { next, publish, intervalMs, clock } = options;
   let publishing: Promise<void> | undefined;
-  let timer: NodeJS.Timeout | undefined;
+  let cancel: (() => void) | undefined;
   let stopped = false;
   const fire = (): void => {
-    timer = undefined;
+    cancel = undefined;
     const reported = next();
     if (reported === undefined) return;
     publishing = paced(reported);
@@ -272,16 +286,16 @@ function createPace(options: {
   const paced = async (reported: CallReported): Promise<void> => {
     await publish(reported);
     publishing = undefined;
-    if (!stopped) timer = setTimeout(fire, intervalMs);
+    if (!stopped) cancel = clock.after(intervalMs, fire);
   };
   return {
     wake: () => {
-      if (timer === undefined && publishing === undefined && !stopped) fire();
+      if (cancel === undefined && publishing === undefined && !stopped) fire();
     },
     /** Waits for what is on its way. */
     stop: async () => {
       stopped = true;
-      clearTimeout(timer);
+      cancel?.();
       await publishing;
     },
   };

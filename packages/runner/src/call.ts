@@ -9,7 +9,8 @@ import {
   type ToolEffect,
   type ToolJob,
   type ToolOutcome,
-  sharedNow,
+  systemClock,
+  type Clock,
   argumentsHashOf,
   verifyCall,
   type ParseResult,
@@ -46,16 +47,19 @@ interface CallServices {
   metrics: RunnerMetrics;
   telemetry: Telemetry;
   logger: Logger;
+  clock?: Clock;
 }
 
 /** What a runner does with the jobs of its queue. */
 export class CallHandler {
   readonly #services: CallServices;
+  readonly #clock: Clock;
   readonly #watch: CallWatch;
   readonly #results = new Map<string, Promise<JobResult>>();
 
   constructor(services: CallServices) {
     this.#services = services;
+    this.#clock = services.clock ?? systemClock;
     this.#watch = watchCalls(services);
   }
 
@@ -77,8 +81,8 @@ export class CallHandler {
 
   async #work(job: ToolJob, closing: AbortSignal): Promise<JobResult> {
     const { calls, registry, envelope } = this.#services;
-    if (sharedNow() >= job.deadlineMs) return await this.#notRun(job, texts.late);
-    const checked = checkEnvelope(job, envelope, sharedNow());
+    if (this.#clock.now() >= job.deadlineMs) return await this.#notRun(job, texts.late);
+    const checked = checkEnvelope(job, envelope, this.#clock.now());
     if (!checked.ok) return await this.#refuse(job, checked.error);
     const tool = find(registry, job.name);
     if (tool instanceof ToolNotFoundError) return await this.#notRun(job, `${tool.message}; it was not run`);
@@ -135,10 +139,12 @@ export class CallHandler {
   async #run(job: ToolJob, admitted: Admitted): Promise<Run> {
     const { logger, levels, handoff, storeFile, blobs } = this.#services;
     const { tool } = admitted;
-    const lines = logger.child(namesOf(job));
+    let child: Logger | undefined;
+    const lines = (): Logger => (child ??= logger.child(namesOf(job))); // most calls log nothing
     const report = createCallReport({
       publish: async (reported) => await handoff.report(job, reported),
-      onError: (error) => lines.warn({ error }, "a report is lost"),
+      onError: (error) => lines().warn({ error }, "a report is lost"),
+      clock: this.#clock,
     });
     const run: Pick<Run, "state"> = { state: "waiting" };
     let ended: ReturnType<CallWatch["began"]> | undefined;
@@ -147,7 +153,7 @@ export class CallHandler {
       if (instead === undefined) ended = this.#watch.began(job);
       return instead;
     };
-    const leftMs = job.deadlineMs - sharedNow();
+    const leftMs = job.deadlineMs - this.#clock.now();
     const request = {
       argumentsText: job.arguments,
       context: contextOf(job, admitted, { lines, report }),
@@ -159,8 +165,10 @@ export class CallHandler {
     const outcome = await levels.run(tool, request, begin);
     const timing = ended?.(outcome);
     await report.close();
-    lines.debug({ durationMs: timing?.ranMs, level: tool.isolation.level, result: resultOf(outcome) }, "tool ran");
-    const onError = (error: unknown): void => lines.error({ error }, "a large result is lost");
+    if (logger.writesDebug !== false) {
+      lines().debug({ durationMs: timing?.ranMs, level: tool.isolation.level, result: resultOf(outcome) }, "tool ran");
+    }
+    const onError = (error: unknown): void => lines().error({ error }, "a large result is lost");
     return { ...run, ...(await withLargeResultKept(outcome, { blobs, onError })), ...(timing && { timing }) };
   }
 
@@ -171,7 +179,7 @@ export class CallHandler {
     // Running a pure call needs no leave: once too often does nothing, and only one answer counts.
     if (tool.effect === "idempotent") handoff.begins(job, tool.effect);
     if (tool.effect === "once") {
-      const leftMs = Math.max(0, job.deadlineMs - sharedNow());
+      const leftMs = Math.max(0, job.deadlineMs - this.#clock.now());
       const late = AbortSignal.timeout(Math.min(leftMs, maxTimerMs));
       const answer = await handoff.mayStart(job, tool.effect, AbortSignal.any([call.signal, late]));
       if (answer === "closed") return failure(texts.closed);
@@ -241,10 +249,16 @@ function find(registry: Pick<ToolRegistry, "get">, name: string): Tool | ToolNot
   }
 }
 
-/** As {@link ToolAnnouncement} has it. */
+const digests = new WeakMap<Tool, string>();
+
+/** As {@link ToolAnnouncement} has it; a tool does not change. */
 export function digestOf(tool: Tool): string {
+  const known = digests.get(tool);
+  if (known !== undefined) return known;
   const { spec, effect } = announcementOf(tool);
-  return toolDigestOf({ inputSchema: spec.inputSchema, effect });
+  const digest = toolDigestOf({ inputSchema: spec.inputSchema, effect });
+  digests.set(tool, digest);
+  return digest;
 }
 
 /** The stricter of two effects: the worker may have seen another version of the tool. */
@@ -255,7 +269,7 @@ function stricter(one: ToolEffect, other: ToolEffect): ToolEffect {
 function contextOf(
   job: ToolJob,
   { call, claims }: Admitted,
-  { lines, report }: { lines: Logger; report: CallReport },
+  { lines, report }: { lines: () => Logger; report: CallReport },
 ): CallContext {
   return {
     callId: job.callId,
@@ -265,7 +279,7 @@ function contextOf(
     signal: call.signal,
     progress: report.progress,
     log: (message, fields) => {
-      lines.info({ ...fields }, message);
+      lines().info({ ...fields }, message);
       report.log(fields === undefined ? message : `${message} ${JSON.stringify(fields)}`);
     },
   };
@@ -364,17 +378,17 @@ export interface CallWatch {
   failed(job: ToolJob, error: Error): void;
 }
 
-export function watchCalls({ telemetry, metrics, envelope: { runner } }: CallServices): CallWatch {
+export function watchCalls({ telemetry, metrics, envelope: { runner }, clock = systemClock }: CallServices): CallWatch {
   const { tracer, events, samples } = telemetry;
   return {
     began: (job) => {
-      const startedMs = performance.now();
-      const queuedMs = Math.max(0, sharedNow() - job.queuedAtMs);
+      const startedMs = clock.monotonic();
+      const queuedMs = Math.max(0, clock.now() - job.queuedAtMs);
       const { name: tool } = job;
       const run = tracer.startSpan("tool.run", { attributes: { ...tagsOf(job), runner, queuedMs } });
       samples["tool.queue_seconds"].record(queuedMs / 1_000, { tool });
       return (outcome) => {
-        const ranMs = Math.round(performance.now() - startedMs);
+        const ranMs = Math.round(clock.monotonic() - startedMs);
         const result = resultOf(outcome);
         if (!outcome.ok) run.recordException(result);
         run.setAttributes({ outcome: result }).end();

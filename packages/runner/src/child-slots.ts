@@ -1,5 +1,5 @@
 import { availableParallelism } from "node:os";
-import type { ToolOutcome } from "@larkline/protocol";
+import { systemClock, type Clock, type ToolOutcome } from "@larkline/protocol";
 import { createProcessPool, ProcessCallError, type ProcessCallOptions, type ProcessPool } from "@larkline/sandbox";
 import type { HostLoad } from "./process-level.ts";
 import type { BeginCall } from "./levels.ts";
@@ -58,6 +58,7 @@ export interface ChildSlotsOptions {
   /** The first thing that each child does. */
   load: HostLoad;
   onLine(line: string, stream: "stdout" | "stderr"): void;
+  clock?: Clock | undefined;
 }
 
 /** One call for a child. */
@@ -125,18 +126,21 @@ class Slots implements ChildSlots {
   readonly #all = new Set<Slot>();
   /** In the order they came. */
   readonly #waiting = new Set<Waiter>();
-  readonly #shrinking: NodeJS.Timeout;
+  readonly #clock: Clock;
+  /** What is to be done later, as functions that cancel it. */
+  readonly #later = new Set<() => void>();
   #closed: Promise<void> | undefined;
   /** Slots that calls may use: those in `all` without the leaving ones. */
   #usable = 0;
   #starting = 0;
   /** When a child was last free for a waiting call. */
   #endedMs = 0;
-  #lookAgain: NodeJS.Timeout | undefined;
+  #looksAgain = false;
 
   constructor(options: ChildSlotsOptions) {
     this.#options = options;
-    this.#shrinking = setInterval(() => this.#shrink(), idleMs / 4).unref();
+    this.#clock = options.clock ?? systemClock;
+    this.#later.add(this.#clock.every(idleMs / 4, () => this.#shrink()));
     options.room.join({ giveUpIdle: () => this.#giveUpIdle(), grow: () => this.#grow() });
     this.#fill();
   }
@@ -167,7 +171,7 @@ class Slots implements ChildSlots {
       else if (error.failure !== "handler") state = "broken";
       throw error;
     } finally {
-      this.#endedMs = performance.now();
+      this.#endedMs = this.#clock.monotonic();
       this.#giveBack(slot, state);
       this.#grow();
     }
@@ -175,8 +179,7 @@ class Slots implements ChildSlots {
 
   async close(): Promise<void> {
     this.#closed ??= (async () => {
-      clearInterval(this.#shrinking);
-      clearTimeout(this.#lookAgain);
+      for (const cancel of this.#later) cancel();
       for (const waiter of this.#waiting) waiter.reject(closedError());
       await Promise.all([...this.#all].map(async ({ pool }) => await pool.close()));
     })();
@@ -217,7 +220,7 @@ class Slots implements ChildSlots {
     if (slot.state === "open") return this.#offer(slot);
     if (slot.free < this.#options.callsAtOnce) return;
     if (slot.state === "broken") this.#load(slot);
-    else setTimeout(() => this.#end(slot), leavingMs).unref();
+    else this.#after(leavingMs, () => this.#end(slot));
   }
 
   async #nextFree(signal: AbortSignal, withinMs: number | undefined): Promise<Slot> {
@@ -229,13 +232,14 @@ class Slots implements ChildSlots {
     const late = (): void => {
       if (this.#waiting.delete(waiter)) reject(lateError());
     };
-    if (this.#waiting.size === 0) this.#endedMs = performance.now();
+    if (this.#waiting.size === 0) this.#endedMs = this.#clock.monotonic();
     this.#waiting.add(waiter);
     this.#grow();
     signal.addEventListener("abort", leave, { once: true });
-    const timer = withinMs === undefined ? undefined : setTimeout(late, Math.min(Math.max(0, withinMs), maxTimerMs));
+    const cancel =
+      withinMs === undefined ? undefined : this.#clock.after(Math.min(Math.max(0, withinMs), maxTimerMs), late);
     return await promise.finally(() => {
-      clearTimeout(timer);
+      cancel?.();
       this.#waiting.delete(waiter);
       signal.removeEventListener("abort", leave);
     });
@@ -252,7 +256,7 @@ class Slots implements ChildSlots {
     this.#hide(slot);
     this.#idle.push(slot);
     if (!this.#isUnused(slot)) return;
-    slot.idleSinceMs = performance.now();
+    slot.idleSinceMs = this.#clock.monotonic();
     if (this.#usable > this.#options.warm) this.#options.room.changed();
   }
 
@@ -262,14 +266,15 @@ class Slots implements ChildSlots {
 
   /** Starts children for those that wait while no call ends: short ones make room sooner than a new child is there. */
   #grow(): void {
-    while (this.#isShort() && performance.now() - this.#endedMs >= stallMs && this.#options.room.take()) {
+    while (this.#isShort() && this.#clock.monotonic() - this.#endedMs >= stallMs && this.#options.room.take()) {
       this.#start(true);
     }
-    if (!this.#isShort() || this.#lookAgain !== undefined) return;
-    this.#lookAgain = setTimeout(() => {
-      this.#lookAgain = undefined;
+    if (!this.#isShort() || this.#looksAgain) return;
+    this.#looksAgain = true;
+    this.#after(stallMs / 2, () => {
+      this.#looksAgain = false;
       this.#grow();
-    }, stallMs / 2).unref();
+    });
   }
 
   #isShort(): boolean {
@@ -312,7 +317,7 @@ class Slots implements ChildSlots {
     if (first !== undefined) this.#waiting.delete(first);
     first?.reject(problem);
     this.#drop(slot);
-    setTimeout(() => this.#fill(), pauseMs).unref();
+    this.#after(pauseMs, () => this.#fill());
   }
 
   #drop(slot: Slot): void {
@@ -329,6 +334,16 @@ class Slots implements ChildSlots {
     });
   }
 
+  /** Unless all is closed before. */
+  #after(ms: number, work: () => void): void {
+    if (this.#closed !== undefined) return;
+    const cancel = this.#clock.after(ms, () => {
+      this.#later.delete(cancel);
+      work();
+    });
+    this.#later.add(cancel);
+  }
+
   #fill(): void {
     while (this.#closed === undefined && this.#usable < this.#options.warm) this.#start(false);
   }
@@ -342,7 +357,7 @@ class Slots implements ChildSlots {
   }
 
   #shrink(): void {
-    const beforeMs = performance.now() - idleMs;
+    const beforeMs = this.#clock.monotonic() - idleMs;
     const unused = this.#idle.filter((slot) => this.#isUnused(slot) && slot.idleSinceMs < beforeMs);
     for (const slot of unused) if (this.#usable > this.#options.warm) this.#drop(slot);
   }

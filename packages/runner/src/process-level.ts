@@ -1,7 +1,7 @@
 import { lstatSync, mkdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { parserOf, ToolOutcome, type Actor, type CallAuthority } from "@larkline/protocol";
+import { parserOf, ToolOutcome, type Actor, type CallAuthority, type Clock } from "@larkline/protocol";
 import { ProcessCallError } from "@larkline/sandbox";
 import { errorText, inputOf, interruptedOutcome, type RunToolRequest, type Tool } from "@larkline/tool-kit";
 import { Type, type Static } from "typebox";
@@ -17,6 +17,7 @@ export interface ProcessLevelOptions {
   concurrency: number;
   /** Children beside the warm ones that fit into memory, over all sets. Default: as many as calls at once. */
   childrenAtMost?: number;
+  clock?: Clock | undefined;
   /** A line that a tool's process wrote. */
   onLine(line: string, stream: "stdout" | "stderr"): void;
   /** A message of a tool's process was no good and is dropped. */
@@ -201,7 +202,7 @@ class ProcessLevel implements ToolLevel {
     const key = keyOf(tool, callsAtOnce);
     const known = this.#slots.get(key);
     if (known !== undefined) return known;
-    const { environment, concurrency, onLine, loaded } = this.#options;
+    const { environment, concurrency, onLine, loaded, clock } = this.#options;
     const { env, memoryMb } = tool.isolation;
     const slots = createChildSlots({
       most: Math.ceil(concurrency / callsAtOnce),
@@ -214,6 +215,7 @@ class ProcessLevel implements ToolLevel {
       codeCache: this.#codeCache,
       load: { load: this.#modulesWith(keyOf(tool, callsPerChild(tool))), lend: loaded.lend },
       onLine,
+      clock,
     });
     this.#slots.set(key, slots);
     return slots;

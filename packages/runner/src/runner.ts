@@ -1,5 +1,5 @@
 import { totalmem } from "node:os";
-import { createHash, randomUUID } from "node:crypto";
+import { createHash } from "node:crypto";
 import { createFileBlobStore } from "@larkline/store/blob-files";
 import type { Env, McpServerConfig } from "@larkline/process/config";
 import { cancelChannelOf, createCancelBus, createToolQueues, createToolWorker, type JobWorker } from "@larkline/queue";
@@ -18,7 +18,7 @@ import {
   ServerClock,
   takesWrites,
 } from "@larkline/store";
-import type { ToolAnnouncement } from "@larkline/protocol";
+import { systemClock, systemRandom, type Clock, type Random, type ToolAnnouncement } from "@larkline/protocol";
 import { createClockLog, scrubText, type Logger, type Metrics, type Telemetry } from "@larkline/process/telemetry";
 import { announcementOf, type Tool } from "@larkline/tool-kit";
 import {
@@ -55,6 +55,9 @@ export interface RunnerSetup {
   blobTtlMs?: number;
   /** How long running calls may go on after `close`, in ms. Default 8 s. */
   graceMs?: number;
+  /** Default: those of the machine. */
+  clock?: Clock;
+  random?: Random;
 }
 
 export interface ToolRunner {
@@ -158,6 +161,7 @@ async function openRunnerLevels(setup: RunnerSetup, metrics: RunnerMetrics): Pro
     tiers: config.sandboxTiers,
     allowUnboundedMemory,
     remote: config.remoteSandbox,
+    clock: setup.clock,
     onLine: (line, stream) => logger.info({ stream }, line),
     onDropped: (tool, reason) => {
       metrics.dropped.add(1, { tool });
@@ -201,11 +205,16 @@ interface OpenedMounts {
   follow(listener: () => void): void;
 }
 
-function openMounts({ mcpServers = [], environment = {}, logger }: RunnerSetup, levels: Levels): OpenedMounts {
+function openMounts(
+  { mcpServers = [], environment = {}, logger, clock, random }: RunnerSetup,
+  levels: Levels,
+): OpenedMounts {
   let announce: (() => void) | undefined;
   const mounts = openMcpMounts({
     servers: mcpServers,
     environment,
+    clock,
+    random,
     openSession: async (command) => await levels.start(command),
     onChange: () => announce?.(),
     onEvent: ({ type, ...facts }) => {
@@ -227,14 +236,15 @@ async function announceTools(
   { redis, clock, closing, onError }: Connections,
   { mounts, follow }: OpenedMounts,
 ): Promise<Announced> {
-  const { config, logger, onRefused } = setup;
+  const { config, logger, onRefused, random = systemRandom } = setup;
   const directory = new RunnerDirectory({ redis, namespace: config.namespace, runnerKey: config.runnerKey });
   const generation = new GenerationState();
   const announcement = await startAnnouncement({
     directory,
-    instance: { runner: config.runner, instance: randomUUID(), generation: generationOf(setup) },
+    instance: { runner: config.runner, instance: random.uuid(), generation: generationOf(setup) },
     tools: () => offered(setup, mounts),
     clockProblem: clock.problem,
+    clock: setup.clock,
     onError,
     onCurrent: (isCurrent) => {
       generation.set(isCurrent);
@@ -299,6 +309,7 @@ interface Announcement {
 interface AnnouncementOptions {
   directory: Pick<RunnerDirectory, "announce" | "withdraw">;
   instance: Omit<RunnerInstance, "tools" | "clock">;
+  clock?: Clock | undefined;
   /** Which clocks differ at this moment. */
   clockProblem?: () => string | undefined;
   /** What is offered now. */
@@ -357,7 +368,7 @@ export async function startAnnouncement(options: AnnouncementOptions): Promise<A
         if (isBehind) renew();
       });
   };
-  const timer = setInterval(renew, intervalMs);
+  const stopRenewing = (options.clock ?? systemClock).every(intervalMs, renew);
   let withdrawn: Promise<{ last: boolean }> | undefined;
   return {
     changed: () => {
@@ -365,7 +376,7 @@ export async function startAnnouncement(options: AnnouncementOptions): Promise<A
       else renew();
     },
     withdraw: async () => {
-      clearInterval(timer);
+      stopRenewing();
       state = "over";
       await beating; // a late renewal would bring the instance back
       return await (withdrawn ??= directory.withdraw(instance.runner, instance.instance));
@@ -392,17 +403,17 @@ async function work(parts: Parts, { announcement, generation }: Announced): Prom
   await bus.subscribe(({ session, turnId }) => calls.cancel(session, turnId), closing);
   const workers = await startWorkers(parts, await openHandler(parts));
   const takesCalls = generation.follow((isCurrent) => void workers.take(isCurrent).catch(onError));
-  const sandboxWatch = watchSandbox(levels, onError);
+  const sandboxWatch = watchSandbox(levels, setup.clock ?? systemClock, onError);
 
   const close = async (): Promise<void> => {
     sandboxWatch.stop();
     await withdrawQuietly(announcement, onError);
-    const timer = setTimeout(() => {
+    const cancel = (setup.clock ?? systemClock).after(graceMs, () => {
       calls.stop();
       void levels.close().catch(onError);
-    }, graceMs);
+    });
     await workers.close(graceMs + settleMs);
-    clearTimeout(timer);
+    cancel();
     await mounts.close();
     await levels.close();
     await connections.close();
@@ -479,10 +490,12 @@ async function openHandler(parts: Parts): Promise<CallHandler> {
   const { namespace, runner, runnerKey } = config;
   const { redis, closing, onError } = connections;
   const blobs = blobsOf(setup, redis);
+  const machine = { clock: setup.clock ?? systemClock, random: setup.random ?? systemRandom };
   const handoff = new CallHandoff({
     handoff: new RunnerHandoff({ redis, namespace, runner, runnerKey }),
     runner,
     onError,
+    ...machine,
   });
   await handoff.open(closing);
   return new CallHandler({
@@ -496,6 +509,7 @@ async function openHandler(parts: Parts): Promise<CallHandler> {
     metrics,
     telemetry,
     logger,
+    clock: machine.clock,
   });
 }
 
@@ -515,14 +529,18 @@ function mountedTool(name: string, { setup, mounts }: Pick<Parts, "setup" | "mou
 }
 
 /** Attacks the sandbox every now and then, and when asked to. */
-function watchSandbox(levels: Levels, onError: (error: unknown) => void): { recheck(): Promise<void>; stop(): void } {
-  let timer: NodeJS.Timeout | undefined;
+function watchSandbox(
+  levels: Levels,
+  clock: Clock,
+  onError: (error: unknown) => void,
+): { recheck(): Promise<void>; stop(): void } {
+  let cancel: (() => void) | undefined;
   let stopped = false;
   const schedule = (): void => {
-    clearTimeout(timer);
+    cancel?.();
     if (stopped) return;
     const holds = levels.sandbox()?.holds !== false;
-    timer = setTimeout(() => void recheck(), holds ? recheckMs : repairMs).unref();
+    cancel = clock.after(holds ? recheckMs : repairMs, () => void recheck());
   };
   const recheck = async (): Promise<void> => {
     await levels.recheck().catch(onError);
@@ -533,7 +551,7 @@ function watchSandbox(levels: Levels, onError: (error: unknown) => void): { rech
     recheck,
     stop: () => {
       stopped = true;
-      clearTimeout(timer);
+      cancel?.();
     },
   };
 }

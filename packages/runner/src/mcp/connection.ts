@@ -1,6 +1,14 @@
 import type * as McpSdk from "@modelcontextprotocol/client";
 import type { Client, ClientOptions, Tool, Transport, JSONRPCMessage } from "@modelcontextprotocol/client";
-import type { RiskLevel, ToolEffect } from "@larkline/protocol";
+import {
+  pause,
+  systemClock,
+  systemRandom,
+  type Clock,
+  type Random,
+  type RiskLevel,
+  type ToolEffect,
+} from "@larkline/protocol";
 
 /** One server of the configuration. */
 export interface McpServer {
@@ -59,6 +67,8 @@ export interface ConnectionOptions {
   /** The tools of the server, after every connect and whenever it says that they have changed. */
   onTools(tools: readonly Tool[], client: Client): void;
   onEvent(event: McpEvent): void;
+  clock?: Clock | undefined;
+  random?: Random | undefined;
 }
 
 /** A client of one server that is connected again whenever it was lost. */
@@ -77,6 +87,8 @@ const maxTools = 1_000;
 
 class ReconnectingConnection implements McpConnection {
   readonly #options: ConnectionOptions;
+  readonly #clock: Clock;
+  readonly #random: Random;
   readonly #closing = new AbortController();
   readonly #work: Promise<void>;
   #client: Client | undefined;
@@ -84,6 +96,8 @@ class ReconnectingConnection implements McpConnection {
 
   constructor(options: ConnectionOptions) {
     this.#options = options;
+    this.#clock = options.clock ?? systemClock;
+    this.#random = options.random ?? systemRandom;
     this.#work = this.#keepConnected();
   }
 
@@ -119,14 +133,14 @@ class ReconnectingConnection implements McpConnection {
     const { server, onEvent } = this.#options;
     let retryMs = firstRetryMs;
     while (!this.#closing.signal.aborted) {
-      const startedMs = performance.now();
+      const startedMs = this.#clock.monotonic();
       const reason = await this.#serve();
       if (this.#closing.signal.aborted) return;
       // A connection that held for a while starts the back-off anew.
-      if (performance.now() - startedMs > longestRetryMs) retryMs = firstRetryMs;
-      const retryInMs = withJitter(retryMs);
+      if (this.#clock.monotonic() - startedMs > longestRetryMs) retryMs = firstRetryMs;
+      const retryInMs = withJitter(retryMs, this.#random);
       onEvent({ type: "disconnected", server: server.name, reason, retryInMs });
-      await this.#pause(retryInMs);
+      await pause(this.#clock, retryInMs, this.#closing.signal);
       retryMs = Math.min(retryMs * 2, longestRetryMs);
     }
   }
@@ -154,7 +168,7 @@ class ReconnectingConnection implements McpConnection {
     const stop = (): void => lost.resolve("stopped");
     this.#closing.signal.addEventListener("abort", stop, { once: true });
     try {
-      await client.connect(await transportOf(server, sdk), {
+      await client.connect(await transportOf(server, sdk, this.#clock), {
         timeout: server.connectTimeoutMs,
         signal: this.#closing.signal,
       });
@@ -176,19 +190,6 @@ class ReconnectingConnection implements McpConnection {
   #listed(client: Client, { error, tools }: { error: Error | null; tools: readonly Tool[] | null }): void {
     if (error === null && tools !== null) this.#options.onTools(tools.slice(0, maxTools), client);
   }
-
-  async #pause(ms: number): Promise<void> {
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(done, ms);
-      const { signal } = this.#closing;
-      function done(): void {
-        clearTimeout(timer);
-        signal.removeEventListener("abort", done);
-        resolve();
-      }
-      signal.addEventListener("abort", done, { once: true });
-    });
-  }
 }
 
 type Sdk = typeof McpSdk;
@@ -198,8 +199,8 @@ export async function loadSdk(): Promise<Sdk> {
   return await import("@modelcontextprotocol/client");
 }
 
-async function transportOf({ transport }: McpServer, sdk: Sdk): Promise<Transport> {
-  if (transport.kind === "stdio") return new ChannelTransport(await transport.open(), sdk);
+async function transportOf({ transport }: McpServer, sdk: Sdk, clock: Clock): Promise<Transport> {
+  if (transport.kind === "stdio") return new ChannelTransport(await transport.open(), sdk, clock);
   return new sdk.StreamableHTTPClientTransport(transport.url, {
     fetch: boundedFetch(transport.fetch),
     requestInit: { headers: { ...transport.headers } },
@@ -215,8 +216,8 @@ const uncheckedResults: NonNullable<ClientOptions["jsonSchemaValidator"]> = {
 };
 
 /** Half of the wait is random, so that runners do not come back all at once. */
-function withJitter(ms: number): number {
-  return Math.round(ms / 2 + (Math.random() * ms) / 2);
+function withJitter(ms: number, random: Random): number {
+  return Math.round(ms / 2 + (random.fraction() * ms) / 2);
 }
 
 function messageOf(error: unknown): string {
@@ -244,14 +245,16 @@ class ChannelTransport implements Transport {
   onerror?: (error: Error) => void;
   onmessage?: Transport["onmessage"];
   readonly #channel: StdioChannel;
+  readonly #clock: Clock;
   readonly #sdk: Sdk;
   readonly #lines = new LineBuffer();
   #closed = false;
   #unreadBytes = 0;
   #second = { startedMs: 0, messages: 0 };
 
-  constructor(channel: StdioChannel, sdk: Sdk) {
+  constructor(channel: StdioChannel, sdk: Sdk, clock: Clock) {
     this.#channel = channel;
+    this.#clock = clock;
     this.#sdk = sdk;
   }
 
@@ -306,7 +309,7 @@ class ChannelTransport implements Transport {
   }
 
   #isFlood(): boolean {
-    const nowMs = performance.now();
+    const nowMs = this.#clock.monotonic();
     if (nowMs - this.#second.startedMs > 1_000) this.#second = { startedMs: nowMs, messages: 0 };
     this.#second.messages += 1;
     return this.#second.messages > maxMessagesPerSecond;

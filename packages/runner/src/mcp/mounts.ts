@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
 import { mcpToolSettings, type Env, type McpServerConfig } from "@larkline/process/config";
 import { createGuardedFetch, type SandboxCommand, type SandboxSession } from "@larkline/sandbox";
 import { type Tool, defineTool, OutcomeUnknownError, type ToolContext } from "@larkline/tool-kit";
@@ -27,6 +28,8 @@ interface McpMountsOptions {
   /** What is offered is another list now. */
   onChange(): void;
   onEvent(event: McpEvent): void;
+  clock?: Clock | undefined;
+  random?: Random | undefined;
 }
 
 /** Starts to mount the servers; their tools come as they are reached. */
@@ -56,10 +59,12 @@ const excludedMs = 15_000;
 
 class OpenMounts implements McpMounts {
   readonly #mounts: McpMount[];
+  readonly #clock: Clock;
   readonly #excludedUntilMs = new Map<string, number>();
 
   constructor(options: McpMountsOptions) {
-    const { onChange, onEvent } = options;
+    const { onChange, onEvent, clock = systemClock, random = systemRandom } = options;
+    this.#clock = clock;
     this.#mounts = options.servers.map((server) =>
       mountMcpServer(
         {
@@ -68,13 +73,13 @@ class OpenMounts implements McpMounts {
           policyOf: (hints) => mcpToolSettings(server, hints),
           connectTimeoutMs: server.connectTimeoutMs,
         },
-        { onChange, onEvent },
+        { onChange, onEvent, clock, random },
       ),
     );
   }
 
   tools(): Tool[] {
-    const nowMs = Date.now();
+    const nowMs = this.#clock.monotonic();
     const isOffered = ({ name }: Tool): boolean => (this.#excludedUntilMs.get(name) ?? 0) <= nowMs;
     return this.#all().filter(isOffered);
   }
@@ -85,7 +90,7 @@ class OpenMounts implements McpMounts {
 
   exclude(name: string): boolean {
     if (this.find(name) === undefined) return false;
-    this.#excludedUntilMs.set(name, Date.now() + excludedMs);
+    this.#excludedUntilMs.set(name, this.#clock.monotonic() + excludedMs);
     return true;
   }
 
@@ -133,7 +138,7 @@ function variablesOf({ access }: McpServerConfig): Readonly<Record<string, strin
 }
 
 /** Mounts a server: connects in the background, follows its list of tools, comes back after every break. */
-export function mountMcpServer(server: McpServer, { onChange, onEvent }: MountOptions): McpMount {
+export function mountMcpServer(server: McpServer, { onChange, onEvent, clock, random }: MountOptions): McpMount {
   let tools: readonly Tool[] = [];
   let isConnected = false;
 
@@ -173,6 +178,8 @@ export function mountMcpServer(server: McpServer, { onChange, onEvent }: MountOp
       isConnected = event.type === "connected";
       onEvent(event);
     },
+    clock,
+    random,
   });
   const clients = async (signal: AbortSignal): Promise<Client> => await connection.client(signal);
 
@@ -200,6 +207,8 @@ interface MountOptions {
   /** The list is another one now. */
   onChange(): void;
   onEvent(event: McpEvent): void;
+  clock?: Clock;
+  random?: Random;
 }
 
 /** Of all that one server says of its tools: it is announced every few seconds, and told to models. */
