@@ -1,7 +1,6 @@
-import { passwordNeeded } from "./reading.ts";
 import type { Draft } from "./draft.ts";
-import { attributeOf, walkXml, type XmlAttributes, type XmlListener } from "./xml-walk.ts";
-import type { ZipArchive } from "./zip-archive.ts";
+import { passwordNeeded } from "./extraction.ts";
+import { attributeOf, walkXml, type XmlAttributes, type XmlListener, type ZipArchive } from "./office-package.ts";
 
 const maxSpaces = 100;
 // Comments, tracked deletions and the pieces of master pages.

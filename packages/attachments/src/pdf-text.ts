@@ -1,8 +1,7 @@
 import { fileURLToPath } from "node:url";
 import { getDocument, PasswordException, VerbosityLevel } from "pdfjs-dist/legacy/build/pdf.mjs";
-import { withoutRadicals } from "./han-radical.ts";
-import { passwordNeeded, Refusal } from "./reading.ts";
-import { DraftFull, type Draft } from "./draft.ts";
+import { type Draft, DraftFull } from "./draft.ts";
+import { passwordNeeded, Refusal } from "./extraction.ts";
 
 type PdfDocument = Awaited<ReturnType<typeof getDocument>["promise"]>;
 type PdfPage = Awaited<ReturnType<PdfDocument["getPage"]>>;
@@ -87,4 +86,22 @@ export async function readPdf(bytes: Uint8Array, draft: Draft): Promise<void> {
   } finally {
     await task.destroy();
   }
+}
+
+/* ---- Chinese characters ---- */
+
+// Radicals that look like a character, in the order of Unicode's CJK Radicals Supplement, and those
+// characters (Unicode Character Database, EquivalentUnifiedIdeograph). The Kangxi radicals need no
+// table: their compatibility decompositions say the same.
+const radicals = "⺁⺟⺠⻁⻄⻅⻆⻉⻋⻓⻔⻘⻚⻛⻜⻝⻢⻣⻤⻥⻦⻧⻨⻩⻪⻬⻮⻰⻳";
+const characters = "厂母民虎西见角贝车长门青页风飞食马骨鬼鱼鸟卤麦黄黾齐齿龙龟";
+
+const characterOf = new Map([...radicals].map((radical, i) => [radical, characters[i] ?? radical]));
+
+/**
+ * Replaces radicals by the characters that were meant. Browsers print some Chinese characters into a
+ * PDF as radicals, because a font draws both with one glyph; a search or a model would miss them.
+ */
+export function withoutRadicals(text: string): string {
+  return text.replaceAll(/[\u2E80-\u2FD5]/g, (radical) => characterOf.get(radical) ?? radical.normalize("NFKC"));
 }

@@ -1,10 +1,9 @@
-import { fork, type ChildProcess } from "node:child_process";
+import { type ChildProcess, fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { parserOf } from "@larkline/protocol";
 import { Type } from "typebox";
 import { confinedFork } from "./confinement.ts";
-import { Extraction } from "./extraction.ts";
-import type { ReadingJob } from "./reading.ts";
+import { Extraction, type ReadingJob } from "./extraction.ts";
 
 /** How one file ended: with an answer, or with the process. */
 export type ReadingEnd =

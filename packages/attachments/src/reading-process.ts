@@ -1,10 +1,9 @@
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { confine } from "./confinement.ts";
-import type { Extraction } from "./extraction.ts";
-import { readFile } from "./file-reader.ts";
-import type { ReadingJob } from "./reading.ts";
 import { usedCpuMs } from "./draft.ts";
+import type { Extraction, ReadingJob } from "./extraction.ts";
+import { readFile } from "./file-reader.ts";
 import type { WatchdogOrders } from "./watchdog.ts";
 
 // The program of the reading process. It reads one file after another, from the messages of its

@@ -1,7 +1,5 @@
-import { relationshipsOf } from "./office-package.ts";
 import type { Draft } from "./draft.ts";
-import { attributeOf, walkXml, type XmlListener } from "./xml-walk.ts";
-import type { ZipArchive } from "./zip-archive.ts";
+import { attributeOf, relationshipsOf, walkXml, type XmlListener, type ZipArchive } from "./office-package.ts";
 
 /** Paths of the slides in the order in which they are shown. */
 async function slidePaths(archive: ZipArchive, path: string): Promise<string[]> {

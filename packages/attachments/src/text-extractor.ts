@@ -1,10 +1,8 @@
 import { availableParallelism, totalmem } from "node:os";
-import { newEngineError } from "@larkline/protocol";
-import type { AttachedFile, Extraction } from "./extraction.ts";
+import { newEngineError, systemClock, type Clock } from "@larkline/protocol";
+import type { AttachedFile, Extraction, ReadingJob } from "./extraction.ts";
 import { fileKindOf, unreadableKind } from "./file-kind.ts";
-import { ReaderProcess, type ReaderLimits, type ReadingEnd } from "./reader-process.ts";
-import type { ReadingJob } from "./reading.ts";
-import { createSlots } from "./slots.ts";
+import { type ReaderLimits, ReaderProcess, type ReadingEnd } from "./reader-process.ts";
 
 export interface TextExtractorOptions {
   /** Largest file, bytes. Default 30 MiB. */
@@ -22,6 +20,8 @@ export interface TextExtractorOptions {
    * to 4.
    */
   processes?: number;
+  /** Default: that of the machine. */
+  clock?: Clock;
 }
 
 /** Turns files into text for a model, in processes of their own. */
@@ -68,16 +68,18 @@ class ProcessTextExtractor implements TextExtractor {
   readonly #maxBytes: number;
   readonly #maxChars: number;
   readonly #limits: ReaderLimits;
+  readonly #clock: Clock;
   readonly #slots: ReturnType<typeof createSlots>;
   readonly #closing = new AbortController();
   readonly #readers = new Set<ReaderProcess>();
-  readonly #idle = new Map<ReaderProcess, NodeJS.Timeout>();
+  readonly #idle = new Map<ReaderProcess, () => void>();
 
   constructor(options: TextExtractorOptions) {
     this.#maxBytes = options.maxBytes ?? 30 * 1024 * 1024;
     this.#maxChars = options.maxChars ?? 200_000;
     const { memoryMb = 512, cpuMs = 5_000, deadlineMs = 20_000 } = options;
     this.#limits = { memoryMb, cpuMs, deadlineMs };
+    this.#clock = options.clock ?? systemClock;
     this.#slots = createSlots(options.processes ?? processesThatFit(memoryMb));
   }
 
@@ -96,7 +98,7 @@ class ProcessTextExtractor implements TextExtractor {
 
   async close(): Promise<void> {
     this.#closing.abort(newEngineError("internal_error", "the text extractor is closed", { retryable: true }));
-    for (const timer of this.#idle.values()) clearTimeout(timer);
+    for (const forget of this.#idle.values()) forget();
     this.#idle.clear();
     await Promise.all([...this.#readers].map(async (reader) => await reader.end()));
   }
@@ -158,8 +160,8 @@ class ProcessTextExtractor implements TextExtractor {
   }
 
   #takeIdle(): ReaderProcess | undefined {
-    for (const [reader, timer] of this.#idle) {
-      clearTimeout(timer);
+    for (const [reader, forget] of this.#idle) {
+      forget();
       this.#idle.delete(reader);
       if (reader.alive) return reader;
       reader.kill();
@@ -168,11 +170,77 @@ class ProcessTextExtractor implements TextExtractor {
   }
 
   #keep(reader: ReaderProcess): void {
-    const timer = setTimeout(() => {
+    // Unlike `after` it keeps no process alive; the first round is the last one.
+    const forget = this.#clock.every(idleMs, () => {
+      forget();
       this.#idle.delete(reader);
       reader.kill();
-    }, idleMs);
-    timer.unref();
-    this.#idle.set(reader, timer);
+    });
+    this.#idle.set(reader, forget);
   }
+}
+
+/* ---- Places for files ---- */
+
+/** A number of places. Callers take them in the order in which they came, except that one owner never holds them all. */
+export interface Slots {
+  /**
+   * Resolves with a function that gives the place back; rejects with the signal's reason on abort. Of several places
+   * one is always left to others than `owner`; takers without an owner are all different.
+   */
+  take(signal: AbortSignal, owner?: string): Promise<() => void>;
+}
+
+interface Waiter {
+  owner: string | undefined;
+  enter(): void;
+}
+
+export function createSlots(count: number): Slots {
+  const share = Math.max(1, count - 1);
+  const held = new Map<string, number>();
+  const waiting = new Set<Waiter>();
+  let free = count;
+
+  function mayEnter(owner: string | undefined): boolean {
+    return free > 0 && (owner === undefined || (held.get(owner) ?? 0) < share);
+  }
+
+  function enter(owner: string | undefined): () => void {
+    free -= 1;
+    if (owner !== undefined) held.set(owner, (held.get(owner) ?? 0) + 1);
+    return () => leave(owner);
+  }
+
+  function leave(owner: string | undefined): void {
+    free += 1;
+    if (owner !== undefined) {
+      const left = (held.get(owner) ?? 0) - 1;
+      if (left > 0) held.set(owner, left);
+      else held.delete(owner);
+    }
+    for (const waiter of waiting) if (mayEnter(waiter.owner)) waiter.enter();
+  }
+
+  return {
+    async take(signal, owner) {
+      signal.throwIfAborted();
+      if (mayEnter(owner)) return enter(owner);
+      const { promise, resolve, reject } = Promise.withResolvers<() => void>();
+      const waiter: Waiter = {
+        owner,
+        enter: () => {
+          waiting.delete(waiter);
+          resolve(enter(owner));
+        },
+      };
+      const giveUp = (): void => {
+        waiting.delete(waiter);
+        reject(signal.reason);
+      };
+      waiting.add(waiter);
+      signal.addEventListener("abort", giveUp, { once: true });
+      return await promise.finally(() => signal.removeEventListener("abort", giveUp));
+    },
+  };
 }

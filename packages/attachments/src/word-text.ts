@@ -1,7 +1,12 @@
-import { relationshipsOf } from "./office-package.ts";
 import type { Draft } from "./draft.ts";
-import { attributeOf, walkXml, type XmlAttributes, type XmlListener } from "./xml-walk.ts";
-import type { ZipArchive } from "./zip-archive.ts";
+import {
+  attributeOf,
+  relationshipsOf,
+  walkXml,
+  type XmlAttributes,
+  type XmlListener,
+  type ZipArchive,
+} from "./office-package.ts";
 
 // Text that was moved away, and the second copy of a shape for older versions of Word.
 const skipped = new Set(["moveFrom", "Fallback"]);
