@@ -13,7 +13,7 @@ import {
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import { afterAll, afterEach, describe, expect, it, vi } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { groupParents } from "./control-group.ts";
 import {
   openSandbox,
@@ -436,24 +436,26 @@ describe.each(tiers)("sandboxes of %s that are kept for a tool", (tier) => {
   const wallMs = 6_000;
   const events: string[] = [];
 
-  async function toolRuns(): Promise<(preparation: string, variable?: string) => Promise<SandboxResult>> {
-    const directory = newDirectory();
-    const module = join(place, `counting-${tier}.mjs`);
+  // One for all of these: opening one means to attack it, and what is kept is kept for one kind of programs alone.
+  let sandbox: Sandbox;
+  const module = join(place, `counting-${tier}.mjs`);
+  beforeAll(async () => {
     writeFileSync(module, countingModule);
     const launcher = launcherPath === undefined ? {} : { launcherPath };
     const onEvent = ({ detail }: SandboxEvent): void => void events.push(detail);
-    const sandbox = await open(tier, { directory, warm: 2, onEvent, ...launcher });
-    return async (preparation, variable = "one") =>
-      await sandbox.run({
-        program: { runtime: "node", module, readable: [module], preparation, input: "上海" },
-        env: { GIVEN: variable },
-        limits: { wallMs },
-        signal: never,
-      });
-  }
+    sandbox = await openTier(tier, { directory: newDirectory(), warm: 2, onEvent, ...launcher });
+  });
+  afterAll(async () => await sandbox.close());
+
+  const run = async (preparation: string, variable = "one"): Promise<SandboxResult> =>
+    await sandbox.run({
+      program: { runtime: "node", module, readable: [module], preparation, input: "上海" },
+      env: { GIVEN: variable },
+      limits: { wallMs },
+      signal: never,
+    });
 
   it("have loaded its module in its environment before the call comes, and are used once", async () => {
-    const run = await toolRuns();
     const prepared = async (): Promise<void> => {
       const startedMs = Date.now();
       const { status, value } = await run("tool");
@@ -466,12 +468,9 @@ describe.each(tiers)("sandboxes of %s that are kept for a tool", (tier) => {
   });
 
   it("load code that one of their kind has compiled, and can change none of it", async () => {
-    const directory = newDirectory();
-    const module = join(place, `compiled-${tier}.mjs`);
-    writeFileSync(module, compiledModule);
-    const launcher = launcherPath === undefined ? {} : { launcherPath };
-    const sandbox = await open(tier, { directory, warm: 1, ...launcher });
-    const program = { runtime: "node" as const, module, readable: [module], preparation: "tool" };
+    const looking = join(place, `compiled-${tier}.mjs`);
+    writeFileSync(looking, compiledModule);
+    const program = { runtime: "node" as const, module: looking, readable: [looking], preparation: "tool" };
     await vi.waitFor(async () => {
       const { value } = await sandbox.run({ program, signal: never });
       expect(value).toEqual({ files: expect.any(Number), refused: expect.arrayContaining([]) });
@@ -483,7 +482,6 @@ describe.each(tiers)("sandboxes of %s that are kept for a tool", (tier) => {
   });
 
   it("are used for no other tool, and with no other environment", async () => {
-    const run = await toolRuns();
     const kinds = [
       ["tool", "one"],
       ["tool", "two"],
@@ -498,7 +496,6 @@ describe.each(tiers)("sandboxes of %s that are kept for a tool", (tier) => {
   });
 
   it("have their time from the call on, however long they waited for it", async () => {
-    const run = await toolRuns();
     expect(await run("tool")).toMatchObject({ status: "ok" });
     const waitedLonger = async (): Promise<void> => {
       const startedMs = Date.now();
@@ -510,7 +507,6 @@ describe.each(tiers)("sandboxes of %s that are kept for a tool", (tier) => {
   });
 
   it("are not kept where that fails, or where the module speaks out of turn: the call says what is wrong", async () => {
-    const run = await toolRuns();
     events.length = 0;
     expect(await run("fails")).toMatchObject({ status: "error", error: expect.stringContaining("nothing to load") });
     await vi.waitFor(() => expect(events).toContainEqual(expect.stringContaining("not prepared")), patience);
