@@ -135,7 +135,7 @@ export function headerOf(headers: Headers, name: string): string | undefined {
 }
 
 /** The number in a `Last-Event-ID` header or an `after` parameter; undefined when it is none of ours. */
-export function eventSeqOf(text: string | undefined): number | undefined {
+function eventSeqOf(text: string | undefined): number | undefined {
   return text !== undefined && /^\d{1,15}$/.test(text) ? Number(text) : undefined;
 }
 

@@ -1,15 +1,14 @@
 import { agentNamed, type AgentConfig } from "@larkline/process/config";
 import {
-  cancelReasons,
   canarySessionId,
   isTerminal,
   jsonParserOf,
+  sseEvent,
   textOf,
   traceIdOf,
   traceparentOfMessage,
   turnIdOf,
-  type EngineEvent,
-  type EventOf,
+  type ApiApproval,
   type EventRecord,
   type InboundMessage,
   type QueuedMessage,
@@ -17,14 +16,14 @@ import {
 } from "@larkline/protocol";
 import type { RunFacts } from "@larkline/protocol/views/engine-view";
 import { parseInput } from "@larkline/protocol/views/item-input";
-import { ItemView, type RunResult } from "@larkline/protocol/views/item-view";
-import { RunRequest, type RunReport, type RunState } from "@larkline/protocol/views/run-api";
+import { ItemView, type RunState } from "@larkline/protocol/views/item-view";
+import { parsePosition, RunStream, type Position } from "@larkline/protocol/views/run-stream";
+import { RunRequest, type RunReport } from "@larkline/protocol/views/run-api";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { bodyText } from "./api-access.ts";
 import {
   askedOf,
   count,
-  eventSeqOf,
   headerOf,
   outcomeOf,
   storeMessage,
@@ -35,10 +34,9 @@ import {
   type Stored,
 } from "./api.ts";
 import { approvalView } from "./approvals.ts";
-import { isViewName, runView, viewNames } from "./run-views.ts";
 import { apiApp, type Services } from "./services.ts";
 import { cancelTurn } from "./sessions.ts";
-import { followRun, hasEventsOfRun, keptEvents, recordsOfRun } from "./stream.ts";
+import { followRun, hasEventsOfRun, keptEvents, recordsOfRun, type RunView } from "./stream.ts";
 
 // Runs over HTTP, for programs: each is started, followed in one of three views, asked for and cancelled by its id.
 
@@ -101,7 +99,7 @@ async function postRun(services: Services, request: FastifyRequest, reply: Fasti
   const isNew = stored.result === "accepted";
   const run = { session, runId, afterSeq: isNew ? (stored.eventSeq ?? 0) : 0 };
   if (isFollowed) {
-    const view = runView("engine", factsOf(run, agent.name), 0);
+    const view = runView("engine", factsOf(run, agent.name));
     // A repeated request must not end the run of the first one, whose client may still read.
     return await followRun(services, reply, { run, view, first: undefined, cancelWhenGone: isNew && cancelWhenGone });
   }
@@ -247,49 +245,49 @@ async function getRun(services: Services, runId: string, reply: FastifyReply) {
 async function reportOn(services: Services, session: SessionKey, runId: string): Promise<RunReport | undefined> {
   // Read before the log: a run that ends in between has its last events in the log already.
   const open = await openRun(services, session, runId);
-  const records: EventRecord[] = [];
-  for await (const record of recordsOfRun(keptEvents(services, session, 0), runId)) {
-    if (record !== "lost") records.push(record);
-  }
+  const records = await keptRecords(services, session, runId);
   const end = records.findLast(({ event }) => isTerminal(event));
   if (open === undefined && end === undefined) return undefined;
   const agent = open?.agent ?? records[0]?.agent ?? null;
   // A message that has joined another run has the result of that one.
   const view = new ItemView(factsOf({ session, runId: records.at(-1)?.runId ?? runId }, agent ?? undefined));
   for (const record of records) view.push(record);
-  const result = view.result();
-  const pending = end === undefined ? await services.approvals.pending(session) : [];
+  const { state, finalOutput, lastAgent, usage, costUsd, responseIds, reason, error, endedAtMs } = view.result();
   return {
     run_id: runId,
     session_id: sessionIdOf(session),
+    state: end === undefined && open !== undefined ? open.state : state,
     agent,
-    last_agent: records.length === 0 ? null : result.lastAgent,
-    state: open?.state ?? "done",
-    ...(end === undefined ? noEnd : endOf(end, result)),
-    response_ids: result.responseIds,
-    interruptions: pending.filter(({ approval }) => approval.turnId === runId).map(approvalView),
+    last_agent: lastAgent,
+    ...answerOf(end, finalOutput),
+    usage,
+    cost_usd: costUsd,
+    response_ids: responseIds,
+    reason: error === null ? reason : "",
+    error,
+    interruptions: end === undefined ? await approvalsOf(services, session, runId) : [],
     created_at: records[0]?.atMs ?? null,
+    ended_at: endedAtMs,
   };
 }
 
-const noEnd = { final_output: null, usage: null, cost_usd: null, reason: "", error: null, ended_at: null };
-
-/** What the end of a run says. */
-function endOf({ event, atMs = null }: { event: EngineEvent; atMs?: number | null }, result: RunResult) {
-  const { usage, finalOutput } = result;
-  if (event.type === "error") {
-    const { totalCostUsd: cost_usd = 0 } = event;
-    return { ...noEnd, state: "error" as const, usage, cost_usd, error: errorOf(event), ended_at: atMs };
+async function keptRecords(services: Services, session: SessionKey, runId: string): Promise<EventRecord[]> {
+  const records: EventRecord[] = [];
+  for await (const record of recordsOfRun(keptEvents(services, session, 0), runId)) {
+    if (record !== "lost") records.push(record);
   }
-  if (event.type !== "done") return noEnd;
-  const { reason, final: final_output, totalCostUsd: cost_usd, output } = event;
-  const state = cancelReasons.some((one) => one === reason) ? ("cancelled" as const) : ("done" as const);
-  const value = output === undefined ? {} : { output: finalOutput };
-  return { state, final_output, ...value, usage, cost_usd, reason, error: null, ended_at: atMs };
+  return records;
 }
 
-function errorOf({ code, message, suggestion, retryable }: EventOf<"error">): RunReport["error"] {
-  return { code, message, suggestion, retryable };
+async function approvalsOf({ approvals }: Services, session: SessionKey, runId: string): Promise<ApiApproval[]> {
+  const pending = await approvals.pending(session);
+  return pending.filter(({ approval }) => approval.turnId === runId).map(approvalView);
+}
+
+function answerOf(end: EventRecord | undefined, value: unknown): Pick<RunReport, "final_output" | "output"> {
+  if (end?.event.type !== "done") return { final_output: null };
+  const { final, output } = end.event;
+  return { final_output: final, ...(output === undefined ? {} : { output: value }) };
 }
 
 function factsOf({ session, runId }: { session: SessionKey; runId: string }, agent = "default"): RunFacts {
@@ -331,12 +329,12 @@ async function getEvents(services: Services, request: FastifyRequest<RunRoute>, 
   if (session === undefined) return await noSuchRun(reply);
   if (!services.streams.reserve(reply.raw)) return await tooManyStreams(reply);
   if (!services.redis.isReady()) return await unavailable(reply, "not known at the moment, please try again");
-  const lastEventId = headerOf(request.headers, "last-event-id");
-  const afterSeq = eventSeqOf(lastEventId) ?? eventSeqOf(typeof after === "string" ? after : undefined) ?? 0;
+  const seen = headerOf(request.headers, "last-event-id") ?? (typeof after === "string" ? after : undefined);
+  const position = seen === undefined ? undefined : parsePosition(seen);
   const open = await openRun(services, session, runId);
   if (open === undefined) {
     // Read after the summary: a run that has ended in between has its events in the log.
-    const left = await eventsLeft(services, session, runId, afterSeq);
+    const left = await eventsLeft(services, session, runId, position);
     if (left === "unknown") return await noSuchRun(reply);
     // 204 also keeps an EventSource from connecting again.
     if (left === "none") return await reply.code(204).send();
@@ -344,20 +342,52 @@ async function getEvents(services: Services, request: FastifyRequest<RunRoute>, 
   reply.header("x-session-id", sessionIdOf(session)).header("x-run-id", runId);
   // From the first event on, since a view is made from all of them.
   const run = { session, runId, afterSeq: 0 };
-  const shown = runView(view, factsOf(run, open?.agent), afterSeq);
+  const shown = runView(view, factsOf(run, open?.agent), position);
   await followRun(services, reply, { run, view: shown, first: undefined, cancelWhenGone: false });
 }
 
-/** Whether a run that is over has events after `afterSeq`. */
+/** The view `messages` is not served: it begins with what the person said, which the event log does not have. */
+const viewNames = ["engine", "items"] as const;
+type ViewName = (typeof viewNames)[number];
+
+function isViewName(name: unknown): name is ViewName {
+  return viewNames.some((known) => known === name);
+}
+
+/**
+ * A view of a run for one client, who has seen everything up to `after`. It is given all records of the run, since a
+ * view is made from what came before, too. The event `end` says that there is no more.
+ */
+function runView(name: ViewName, run: RunFacts, after?: Position): RunView {
+  const streamOf = (runId: string) => new RunStream(name, { ...run, runId }, after === undefined ? {} : { after });
+  let { runId } = run;
+  let stream = streamOf(runId);
+  return {
+    show: (record) => {
+      // The message has joined another run: that one's events follow.
+      if (record.runId !== runId) {
+        runId = record.runId;
+        stream = streamOf(runId);
+      }
+      const events = stream.push(record).map((emission) => sseEvent(emission));
+      const end = { id: `${record.seq}`, event: "end", data: { run_id: runId } };
+      return (isTerminal(record.event) ? [...events, sseEvent(end)] : events).join("");
+    },
+    lost: sseEvent({ event: "end", data: { run_id: run.runId, lost: true } }),
+  };
+}
+
+/** Whether a run that is over has events that a client has not seen. */
 async function eventsLeft(
   services: Services,
   session: SessionKey,
   runId: string,
-  afterSeq: number,
+  after: Position = { seq: 0 },
 ): Promise<"some" | "none" | "unknown"> {
   let known = false;
   for await (const record of recordsOfRun(keptEvents(services, session, 0), runId)) {
-    if (record === "lost" || record.seq > afterSeq) return "some";
+    // The event that comes with more than one emission may be seen in part.
+    if (record === "lost" || record.seq > after.seq || after.part !== undefined) return "some";
     known = true;
   }
   return known ? "none" : "unknown";

@@ -128,11 +128,11 @@ function escaped(character: string): string {
  * `id:` line in front, which a client returns as `Last-Event-ID`.
  */
 export function formatSseEvent(frame: StreamFrame, seq?: number): string {
-  return sseEvent({ data: frame, ...(seq === undefined ? {} : { id: seq }) });
+  return sseEvent({ data: frame, ...(seq === undefined ? {} : { id: `${seq}` }) });
 }
 
 /** One server-sent event (WHATWG HTML, section 9.2) whose data is JSON on one line. */
-export function sseEvent({ id, event, data }: { id?: number; event?: string; data: unknown }): string {
+export function sseEvent({ id, event, data }: { id?: string; event?: string; data: unknown }): string {
   const place = id === undefined ? "" : `id: ${id}\n`;
   const name = event === undefined ? "" : `event: ${event}\n`;
   return `${place}${name}data: ${JSON.stringify(data).replaceAll(lineSeparators, escaped)}\n\n`;

@@ -1,5 +1,4 @@
 import { Connection, RequestError, type ConnectionOptions } from "./connection.ts";
-import { Feed } from "./feed.ts";
 import { toInputItem, type InputItem } from "./items.ts";
 import type { Approval, EngineEvent, RunItem, RunReport, Usage } from "./wire-types.ts";
 
@@ -66,8 +65,8 @@ export interface RunResult {
   /** The text of the last message, or the structured value where the agent answers in a form of its own. */
   finalOutput: unknown;
   newItems: RunItem[];
-  /** Name of the agent that had the last word; null when that is not known. */
-  lastAgent: string | null;
+  /** Name of the agent that had the last word. */
+  lastAgent: string;
   usage: Usage;
   costUsd: number;
   /** One for each model step: the vendor's id of its answer, or null. */
@@ -247,25 +246,15 @@ export class Run {
   }
 }
 
-const noUsage: Usage = {
-  requests: 0,
-  input_tokens: 0,
-  output_tokens: 0,
-  total_tokens: 0,
-  cache_read_tokens: 0,
-  cache_write_tokens: 0,
-};
-
 function resultOf(report: RunReport, newItems: RunItem[], input: string | InputItem[] | undefined): RunResult {
-  const { usage } = report;
   return {
     runId: report.run_id,
     sessionId: report.session_id,
     finalOutput: report.output === undefined ? report.final_output : report.output,
     newItems,
-    lastAgent: report.last_agent ?? report.agent,
-    usage: usage ?? noUsage,
-    costUsd: report.cost_usd ?? 0,
+    lastAgent: report.last_agent,
+    usage: report.usage,
+    costUsd: report.cost_usd,
     responseIds: report.response_ids,
     interruptions: report.interruptions,
     reason: report.reason,
@@ -276,4 +265,61 @@ function resultOf(report: RunReport, newItems: RunItem[], input: string | InputI
       return [...asked, ...newItems.map(toInputItem)];
     },
   };
+}
+
+/** What one source tells, for any number of readers: each of them sees all of it from the beginning. */
+class Feed<T> {
+  readonly #open: (signal: AbortSignal) => AsyncIterable<T>;
+  readonly #told: T[] = [];
+  readonly #stopping = new AbortController();
+  #waiting: (() => void)[] = [];
+  #state: "unopened" | "open" | "ended" = "unopened";
+  #failure: { error: unknown } | undefined;
+
+  constructor(open: (signal: AbortSignal) => AsyncIterable<T>) {
+    this.#open = open;
+  }
+
+  /** Whether the source has told everything. */
+  get hasEnded(): boolean {
+    return this.#state === "ended";
+  }
+
+  /** Opens the source with its first reader. Throws what the source throws. */
+  async *read(): AsyncGenerator<T> {
+    if (this.#state === "unopened") void this.#fill();
+    for (let at = 0; ; at += 1) {
+      while (at >= this.#told.length) {
+        if (this.#failure !== undefined) throw this.#failure.error;
+        if (this.#state === "ended") return;
+        await new Promise<void>((resolve) => this.#waiting.push(resolve));
+      }
+      yield this.#told[at] as T; // it is shorter than the list
+    }
+  }
+
+  /** Closes the source. */
+  stop(): void {
+    this.#stopping.abort();
+  }
+
+  async #fill(): Promise<void> {
+    this.#state = "open";
+    try {
+      for await (const one of this.#open(this.#stopping.signal)) {
+        this.#told.push(one);
+        this.#wake();
+      }
+    } catch (error) {
+      this.#failure = { error };
+    }
+    this.#state = "ended";
+    this.#wake();
+  }
+
+  #wake(): void {
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    for (const resolve of waiting) resolve();
+  }
 }

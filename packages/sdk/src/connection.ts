@@ -1,5 +1,3 @@
-import { EventStreamReader, type ServerEvent } from "./event-stream.ts";
-
 /** Where a deployment is, and who asks. */
 export interface ConnectionOptions {
   /** Of the ingress, such as `https://bot.example.com`. */
@@ -86,16 +84,11 @@ export class Connection {
       if (outcome.response?.status === 204) return;
       if (outcome.response?.ok === true && outcome.response.body !== null) {
         retry.noteContact();
-        const reader = new EventStreamReader(outcome.response.body, silenceMs);
-        // What has come without an `id` of its own belongs to the next one: without that it comes again.
-        let unnumbered: ServerEvent[] = [];
+        const reader = new EventStreamReader(outcome.response.body);
         for await (const event of reader.events()) {
           retry.reset();
-          unnumbered.push(event);
-          if (event.id === "") continue;
-          lastId = event.id;
-          yield* unnumbered;
-          unnumbered = [];
+          if (event.id !== "") lastId = event.id;
+          yield event;
           if (event.name === "end") return;
         }
         retry.noteContact();
@@ -197,4 +190,79 @@ async function delay(ms: number, signal: AbortSignal | undefined): Promise<void>
     };
     signal?.addEventListener("abort", stop, { once: true });
   });
+}
+
+/** One server-sent event. */
+export interface ServerEvent {
+  /** Of its `id:` line; empty when it has none. */
+  id: string;
+  /** Of its `event:` line; `message` when it has none. */
+  name: string;
+  data: string;
+}
+
+/** More than the server ever sends as one event. */
+const maxEventLength = 16 * 1_048_576;
+
+/** Reads server-sent events (WHATWG HTML, section 9.2) from the body of a response. */
+class EventStreamReader {
+  readonly #body: ReadableStream<Uint8Array>;
+
+  constructor(body: ReadableStream<Uint8Array>) {
+    this.#body = body;
+  }
+
+  /** Ends when the body ends, breaks, or says nothing for {@link silenceMs}: the caller opens it again. Rejects never. */
+  async *events(): AsyncGenerator<ServerEvent> {
+    const reader = this.#body.getReader();
+    const decoder = new TextDecoder();
+    let text = "";
+    try {
+      for (;;) {
+        const bytes = await this.#next(reader);
+        if (bytes === undefined) return;
+        text += decoder.decode(bytes, { stream: true });
+        // A `\r` at the end may be half of a line break.
+        const blocks = text.replaceAll(/\r\n|\r(?!$)/g, "\n").split("\n\n");
+        text = blocks.pop() ?? "";
+        if (text.length > maxEventLength) return;
+        for (const block of blocks) {
+          const event = eventOf(block);
+          if (event !== undefined) yield event;
+        }
+      }
+    } finally {
+      await reader.cancel().catch(() => undefined);
+    }
+  }
+
+  async #next(reader: ReadableStreamDefaultReader<Uint8Array>): Promise<Uint8Array | undefined> {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const silence = new Promise<undefined>((resolve) => {
+      timer = setTimeout(() => resolve(undefined), silenceMs);
+    });
+    try {
+      return await Promise.race([reader.read().then(({ value }) => value), silence]);
+    } catch {
+      return undefined;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+/** Undefined for a block without data, such as a comment. */
+function eventOf(block: string): ServerEvent | undefined {
+  const event: ServerEvent = { id: "", name: "message", data: "" };
+  const data: string[] = [];
+  for (const line of block.split("\n")) {
+    const colon = line.indexOf(":");
+    if (colon <= 0) continue;
+    const value = line.slice(colon + 1).replace(/^ /, "");
+    const field = line.slice(0, colon);
+    if (field === "data") data.push(value);
+    else if (field === "event") event.name = value;
+    else if (field === "id") event.id = value;
+  }
+  return data.length === 0 ? undefined : { ...event, data: data.join("\n") };
 }

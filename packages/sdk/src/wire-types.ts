@@ -48,7 +48,7 @@ export type TeammateMessageReceivedEvent = { type: "teammate_message_received"; 
 
 export type StepRestartedEvent = { type: "step_restarted"; turnNumber: number; model: string; reason: string; };
 
-export type AgentChangedEvent = { type: "agent_changed"; from: string; to: string; reason: "handoff" | "selected" | "returned" | "person"; callId: string; };
+export type AgentChangedEvent = { type: "agent_changed"; from: string; to: string; reason: "handoff" | "selected" | "returned" | "person"; callId: string; context?: "all" | "last"; };
 
 export type InputRequestedEvent = { type: "input_requested"; requestId: string; callId: string; question: string; choices: (string)[]; expiresAtMs: number; };
 
@@ -82,7 +82,7 @@ export type Usage = { requests: number; input_tokens: number; output_tokens: num
 
 export type Approval = { id: string; kind: "call" | "outcome" | "rule"; run_id: string; call_id: string; tool: string; arguments: Record<string, unknown>; reason: string; risk: "low" | "medium" | "high"; decisions: ("approve" | "reject" | "retry" | "done" | "abort")[]; may_remember: boolean; created_at: number; expires_at: number; state: "pending" | "approved" | "rejected" | "retried" | "done" | "aborted" | "expired" | "cancelled" | "undeliverable"; };
 
-export type RunReport = { run_id: string; session_id: string; state: "queued" | "running" | "waiting" | "done" | "error" | "cancelled"; agent: string | null; last_agent: string | null; final_output: string | null; output?: unknown; usage: Usage | null; cost_usd: number | null; response_ids: (string | null)[]; reason: string; error: null | { code: string; message: string; suggestion: string; retryable: boolean; }; interruptions: (Approval)[]; created_at: number | null; ended_at: number | null; };
+export type RunReport = { run_id: string; session_id: string; state: "queued" | "running" | "waiting" | "done" | "error" | "cancelled"; agent: string | null; last_agent: string; final_output: string | null; output?: unknown; usage: Usage; cost_usd: number; response_ids: (string | null)[]; reason: string; error: null | { code: string; message: string; suggestion: string; retryable: boolean; }; interruptions: (Approval)[]; created_at: number | null; ended_at: number | null; };
 
 /** Something that happens in a run, told apart by `type`. */
 export type EngineEvent = TextDeltaEvent | TextEvent | ThinkingDeltaEvent | ThinkingEvent | ToolUseEvent | ToolProgressEvent | ToolResultEvent | ToolSummaryEvent | TurnStartEvent | TurnEndEvent | UsageEvent | CompactEvent | CheckpointEvent | CheckpointSuggestedEvent | PermissionRequestEvent | PermissionLearnEvent | SessionInfoEvent | SlashCommandEvent | WarningEvent | ErrorEvent | DoneEvent | InboxMessageEvent | TeammateMessageReceivedEvent | StepRestartedEvent | AgentChangedEvent | InputRequestedEvent | MemoryQueryEvent;

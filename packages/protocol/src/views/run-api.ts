@@ -1,5 +1,6 @@
 import { Type, type Static } from "typebox";
 import { ApiApproval } from "../api-approval.ts";
+import type { RunState } from "./item-view.ts";
 import { ItemUsage } from "./run-items.ts";
 
 // Runs as the HTTP API takes and tells them. The names are wire format and appear nowhere in the core.
@@ -21,24 +22,23 @@ export const RunRequest = Type.Object({
 });
 export type RunRequest = Static<typeof RunRequest>;
 
-/** What becomes of a run: `waiting` is for a person or a tool. */
-export const runStates = ["queued", "running", "waiting", "done", "error", "cancelled"] as const;
-export type RunState = (typeof runStates)[number];
+/** See `RunState` of item-view.ts; `waiting` is also for tools here. */
+const runStates: readonly RunState[] = ["queued", "running", "waiting", "done", "error", "cancelled"];
 
-/** Answer to `GET /v1/runs/<id>`. Totals are null until the run has ended. */
+/** Answer to `GET /v1/runs/<id>`. Totals are those of the steps that have ended. */
 export const RunReport = Type.Object({
   run_id: Type.String(),
   session_id: Type.String(),
-  state: Type.Enum([...runStates]),
+  state: Type.Unsafe<RunState>(Type.Enum([...runStates])),
   /** The agent that was asked; null when that is no longer known. */
   agent: Type.Union([Type.String(), Type.Null()]),
   /** The agent that has, or had, the last word. */
-  last_agent: Type.Union([Type.String(), Type.Null()]),
+  last_agent: Type.String(),
   final_output: Type.Union([Type.String(), Type.Null()]),
   /** The answer as a JSON value, where the agent answers in a form of its own. */
   output: Type.Optional(Type.Unknown()),
-  usage: Type.Union([ItemUsage, Type.Null()]),
-  cost_usd: Type.Union([Type.Number(), Type.Null()]),
+  usage: ItemUsage,
+  cost_usd: Type.Number(),
   /** One for each model step: the vendor's id of its answer, or null. */
   response_ids: Type.Array(Type.Union([Type.String(), Type.Null()])),
   /** Why a run that was not finished normally has ended; empty otherwise. */

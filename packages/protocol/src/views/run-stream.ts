@@ -42,7 +42,8 @@ export class RunStream {
   readonly #push: (record: EventRecord) => Emission["data"][];
   readonly #after: Position;
 
-  constructor(view: RunViewName, run: RunFacts, { person, after }: { person: PersonMessage; after?: Position }) {
+  /** `person` is needed for the view `messages`, which begins with their message. */
+  constructor(view: RunViewName, run: RunFacts, { person, after }: { person?: PersonMessage; after?: Position }) {
     this.#push = viewOf(view, run, person);
     this.#after = after ?? { seq: 0 };
   }
@@ -59,7 +60,11 @@ export class RunStream {
   }
 }
 
-function viewOf(name: RunViewName, run: RunFacts, person: PersonMessage): (record: EventRecord) => Emission["data"][] {
+function viewOf(
+  name: RunViewName,
+  run: RunFacts,
+  person: PersonMessage | undefined,
+): (record: EventRecord) => Emission["data"][] {
   switch (name) {
     case "engine": {
       const view = new EngineView(run);
@@ -70,6 +75,7 @@ function viewOf(name: RunViewName, run: RunFacts, person: PersonMessage): (recor
       return (record) => view.push(record);
     }
     case "messages": {
+      if (person === undefined) throw new Error("the view `messages` needs the message that the run answers");
       const view = new MessageView(run, person);
       return (record) => view.push(record);
     }
