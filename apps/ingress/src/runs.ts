@@ -38,9 +38,8 @@ import { apiApp, type Services } from "./services.ts";
 import { cancelTurn } from "./sessions.ts";
 import { followRun, hasEventsOfRun, keptEvents, recordsOfRun, type RunView } from "./stream.ts";
 
-// Runs over HTTP, for programs: each is started, followed in one of three views, asked for and cancelled by its id.
+// Runs over HTTP, for programs: each is started, followed in a view, asked for and cancelled by its id.
 
-/** The ids of runs of the API: their session, and their number in it. */
 /** The ids of runs of the API: their session, and their number in it. */
 const runPattern = new RegExp(`^(${apiApp}\\.[A-Za-z0-9_-]{1,64})-(\\d{1,15})$`);
 
@@ -53,8 +52,8 @@ interface RunRoute {
  * - `POST /v1/runs` takes an input and answers 202 with the ids of the run; with `Accept: text/event-stream` its events
  *   follow at once, with `Prefer: wait=<1-300>` the report of the run, if it has ended by then.
  * - `GET /v1/runs/:id` reports on a run as long as its events are kept.
- * - `GET /v1/runs/:id/events` streams it: `view` is `engine`, `items` or `messages`; `Last-Event-ID` or `after` say what
- *   the client has seen.
+ * - `GET /v1/runs/:id/events` streams it: `view` is `engine` or `items`; `Last-Event-ID` or `after` say what the client
+ *   has seen.
  * - `POST /v1/runs/:id/cancel` stops a run, waiting or under way: 202, or 409 when it has ended.
  *
  * Needs a scope of its own that only callers of the API reach, with a parser that leaves bodies as bytes.
@@ -142,9 +141,9 @@ async function readRun(
     return { error: `input: the last message is longer than ${messageChars} characters`, status: 413 };
   }
   const asked = await askedOf(services, askOf(request, said, headers), agent);
-  if (history.length > 0 && !(await isNewSession(services, asked.message))) {
-    return { error: "input: this session has a conversation already, so it takes user messages only" };
-  }
+  const isNew = history.length === 0 || (await isNewSession(services, asked.message));
+  if (isNew === "unknown") return { error: "not taken, please try again", status: 503 };
+  if (!isNew) return { error: "input: this session has a conversation already, so it takes user messages only" };
   const given = history.length === 0 ? {} : { needs: ["given-history"], history };
   const message: InboundMessage = { ...given, ...asked.message, parts };
   return { asked, message, agent, cancelWhenGone: request.on_disconnect === "cancel" };
@@ -153,10 +152,17 @@ async function readRun(
 const parseRequest = jsonParserOf(RunRequest);
 
 /** Whether nothing has been said in the session of a message, except the message itself by a request before. */
-async function isNewSession({ store }: Services, { session, app, id }: InboundMessage): Promise<boolean> {
-  if (await store.seen(session, app, id)) return true;
-  const { messages, waiting } = await store.summary(session);
-  return messages === 0 && waiting === 0;
+async function isNewSession(services: Services, { session, app, id }: InboundMessage): Promise<boolean | "unknown"> {
+  const { store, redis, log } = services;
+  if (!redis.isReady()) return "unknown";
+  try {
+    if (await store.seen(session, app, id)) return true;
+    const { messages, waiting } = await store.summary(session);
+    return messages === 0 && waiting === 0;
+  } catch (error) {
+    log.warn({ error, session }, "session could not be read");
+    return "unknown";
+  }
 }
 
 async function notStored(reply: FastifyReply, { sessionId, key }: Asked, why: Exclude<Stored, object> | "full") {
