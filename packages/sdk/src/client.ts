@@ -99,7 +99,7 @@ export function createClient(options: ClientOptions): Client {
 
 /** The ids are made here, so that a request that is repeated after a broken connection means the same run. */
 async function startOf(connection: Connection, input: string | InputItem[], options: RunOptions): Promise<string> {
-  const { agent, session = crypto.randomUUID(), messageId = crypto.randomUUID(), background, detach, signal } = options;
+  const { agent, session = crypto.randomUUID(), messageId = crypto.randomUUID(), background, signal } = options;
   const body = {
     input,
     session_id: session,
@@ -107,7 +107,6 @@ async function startOf(connection: Connection, input: string | InputItem[], opti
     ...(agent === undefined ? {} : { agent }),
     ...(background === undefined ? {} : { background }),
   };
-  void detach;
   const started = await connection.json("/v1/runs", {
     method: "POST",
     body,
@@ -149,7 +148,7 @@ export class Run {
     return await this.#runId;
   }
 
-  /** Everything that happens, as it happens. The last one is `done` or `error`. */
+  /** Everything that happens, as it happens. The last one is `done` or `error`; throws where that is no longer kept. */
   stream(): AsyncIterable<RunEvent> {
     return this.#view<RunEvent>("engine", (data) => {
       const { event, ...about } = data as { event: object };
@@ -169,10 +168,7 @@ export class Run {
       const runId = await this.#runId;
       const newItems: RunItem[] = [];
       for await (const item of this.items()) newItems.push(item);
-      const report = (await this.#connection.json(
-        `/v1/runs/${encodeURIComponent(runId)}`,
-        this.#signal(),
-      )) as RunReport; // as the server answers
+      const report = await this.report();
       if (report.error !== null) throw new RunError(runId, report.error);
       return resultOf(report, newItems, this.#input);
     } finally {
@@ -242,9 +238,13 @@ export class Run {
     const ended = signal === undefined ? stop : AbortSignal.any([signal, stop]);
     for await (const { name, data } of this.#connection.events(path, ended)) {
       if (name !== "end") yield read(JSON.parse(data));
+      else if ((JSON.parse(data) as { lost?: true }).lost === true) throw new RequestError(404, lostEvents, lostRun); // as the server ends a view
     }
   }
 }
+
+const lostEvents = "the events of this run are no longer kept";
+const lostRun = "session_not_found";
 
 function resultOf(report: RunReport, newItems: RunItem[], input: string | InputItem[] | undefined): RunResult {
   return {

@@ -40,6 +40,8 @@ const firstPauseMs = 200;
 const longestPauseMs = 5_000;
 /** The server says something every 15 s; a connection that is silent for longer is taken for broken. */
 const silenceMs = 45_000;
+/** How long the server may take to answer a request, at most. */
+const answerMs = 30_000;
 
 /** Requests to one deployment. What fails on the way is repeated; what the server refuses is an error. */
 export class Connection {
@@ -60,11 +62,8 @@ export class Connection {
   async json(path: string, details: RequestDetails = {}): Promise<unknown> {
     const retry = new Retry(this.#retryForMs);
     for (;;) {
-      const outcome = await this.#attempt(path, details);
-      if (outcome.response?.ok === true) {
-        const text = await outcome.response.text().catch(() => undefined);
-        if (text !== undefined) return text === "" ? undefined : JSON.parse(text);
-      }
+      const outcome = await this.#attempt(path, details, async (response) => await response.text());
+      if (outcome.body !== undefined) return outcome.body === "" ? undefined : JSON.parse(outcome.body);
       await retry.pause(outcome, details.signal);
     }
   }
@@ -97,12 +96,18 @@ export class Connection {
     }
   }
 
-  async #attempt(path: string, { method = "GET", body, headers = {}, signal }: RequestDetails): Promise<Outcome> {
+  /** `read` belongs to the answer: it has to end in time, too. */
+  async #attempt(
+    path: string,
+    { method = "GET", body, headers = {}, signal }: RequestDetails,
+    read?: (response: Response) => Promise<string>,
+  ): Promise<Outcome> {
     const { token, fetch = globalThis.fetch } = this.#options;
     const shown = typeof token === "function" ? await token() : token;
-    let response: Response;
+    const late = new AbortController();
+    const timer = setTimeout(() => late.abort(), Math.min(answerMs, this.#retryForMs));
     try {
-      response = await fetch(`${this.#url}${path}`, {
+      const response = await fetch(`${this.#url}${path}`, {
         method,
         headers: {
           ...(shown === undefined ? {} : { authorization: `Bearer ${shown}` }),
@@ -110,19 +115,25 @@ export class Connection {
           ...headers,
         },
         ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-        ...(signal === undefined ? {} : { signal }),
+        signal: signal === undefined ? late.signal : AbortSignal.any([signal, late.signal]),
       });
+      if (response.ok && read !== undefined) return { response, body: await read(response) };
+      if (!response.ok && !repeatable.has(response.status)) throw await refusalOf(response);
+      return { response };
     } catch (error) {
       signal?.throwIfAborted();
+      if (error instanceof RequestError) throw error;
       return { failure: error };
+    } finally {
+      clearTimeout(timer);
     }
-    if (response.ok || repeatable.has(response.status)) return { response };
-    throw await refusalOf(response);
   }
 }
 
 interface Outcome {
   response?: Response;
+  /** What was read of it. */
+  body?: string;
   failure?: unknown;
 }
 
@@ -165,6 +176,8 @@ class Retry {
   async pause({ response, failure }: Outcome, signal?: AbortSignal): Promise<void> {
     const silentMs = performance.now() - this.#sinceMs;
     if (silentMs >= this.#forMs) {
+      // It was there all the time and took nothing, which is certain; of other states it is not.
+      if (response?.status === 429) throw await refusalOf(response);
       const why = response === undefined ? "no answer" : `status ${response.status}`;
       throw new ConnectionError(`no contact for ${Math.round(silentMs / 1_000)} s: ${why}`, { cause: failure });
     }

@@ -1,7 +1,8 @@
 import * as helpers from "@larkline/protocol/views/item-helpers";
 import type { FunctionCall, FunctionCallOutput, MessageOutputItem, RunItem } from "./wire-types.ts";
 
-// Pure functions on run items, for programs that go on with them.
+// Pure functions on run items, for programs that continue with them. The functions are typed by the schemas; here they
+// have the types that are written from those schemas, so that who installs this needs no schemas: hence `as never`.
 
 /** What a run can be given: items of other runs, and messages. */
 export type InputItem =
@@ -13,7 +14,7 @@ export type InputItem =
     };
 
 /** The raw item for the next run: a copy without absent members. What is no plain object throws an {@link AgentsError}. */
-export const toInputItem: (item: Pick<RunItem, "rawItem">) => InputItem = helpers.toInputItem as never; // the same items
+export const toInputItem: (item: Pick<RunItem, "rawItem">) => InputItem = helpers.toInputItem as never;
 
 /** The last content of a message: its text or refusal; empty for other items. */
 export const extractLastContent: (item: RunItem["rawItem"]) => string = helpers.extractLastContent as never;
