@@ -337,13 +337,17 @@ async function getEvents(services: Services, request: FastifyRequest<RunRoute>, 
   if (!services.redis.isReady()) return await unavailable(reply, "not known at the moment, please try again");
   const seen = headerOf(request.headers, "last-event-id") ?? (typeof after === "string" ? after : undefined);
   const position = seen === undefined ? undefined : parsePosition(seen);
-  const open = await openRun(services, session, runId);
-  if (open === undefined) {
+  let open: Awaited<ReturnType<typeof openRun>>;
+  try {
+    open = await openRun(services, session, runId);
     // Read after the summary: a run that has ended in between has its events in the log.
-    const left = await eventsLeft(services, session, runId, position);
+    const left = open === undefined ? await eventsLeft(services, session, runId, position) : "some";
     if (left === "unknown") return await noSuchRun(reply);
     // 204 also keeps an EventSource from connecting again.
     if (left === "none") return await reply.code(204).send();
+  } catch (error) {
+    services.log.error({ error, turnId: runId }, "run could not be read");
+    return await unavailable(reply, "not known at the moment, please try again");
   }
   reply.header("x-session-id", sessionIdOf(session)).header("x-run-id", runId);
   // From the first event on, since a view is made from all of them.
