@@ -353,7 +353,7 @@ async function settleEmpty({ store, turns }: Services, { session, epoch }: Claim
 /** What observers hear of one claim of a turn. Ids, numbers and names of tools and models only. */
 export class TurnWatch {
   readonly telemetry: Telemetry;
-  /** Of everything that is told. */
+  /** Ids of trace, session and turn, which every event and span carries. */
   readonly tags: Tags;
   readonly #clock: Clock;
   readonly #message: InboundMessage;

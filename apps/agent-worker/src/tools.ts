@@ -371,7 +371,7 @@ export class Hold {
   }
 }
 
-/** Something was added to a session: its turn is told at once where it waits in its slot, or else by a wake-up. */
+/** Wakes the turn of a session to which something was added: at once where it waits in its slot, else by a job. */
 export async function wakeAfter(
   { turns, turnHolds }: Services,
   session: SessionKey,
