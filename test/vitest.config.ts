@@ -3,7 +3,7 @@ import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
 import { LongestFirst } from "./longest-first.ts";
 
-// Nobody clears Redis between files: every test works under a namespace of its own.
+// Redis is not cleared between files: every test works under a namespace of its own.
 export default defineConfig({
   root: fileURLToPath(new URL("..", import.meta.url)),
   test: {
@@ -14,7 +14,7 @@ export default defineConfig({
       "infra/**/*.test.ts",
       "test/**/*.test.ts",
     ],
-    globalSetup: ["test/redis-setup.ts"],
+    globalSetup: ["test/global-setup.ts", "test/system/seen.ts"],
     setupFiles: ["test/each-file.ts"],
     pool: "forks",
     isolate: false,
@@ -22,6 +22,7 @@ export default defineConfig({
     maxWorkers: Math.min(8, Math.ceil(1.5 * availableParallelism())),
     sequence: { sequencer: LongestFirst },
     // Deadlines find what hangs; how fast a shared machine is today is no fact about the product.
+    expect: { poll: { timeout: 60_000 } },
     testTimeout: 240_000,
     hookTimeout: 300_000,
   },

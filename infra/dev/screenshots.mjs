@@ -186,9 +186,9 @@ async function takeApprovalPicture(page) {
 /** Does with the queue `turns` what an operator's click in Bull Board does. */
 async function tellTurns(consoleUrl, action) {
   const { headers } = await fetch(`${consoleUrl}/queues`);
-  const [, token = ""] = /XSRF-TOKEN=([0-9a-f]+)/.exec(headers.get("set-cookie") ?? "") ?? [];
+  const [, token = ""] = /XSRF-TOKEN=([^;]+)/.exec(headers.get("set-cookie") ?? "") ?? [];
   const url = `${consoleUrl}/queues/api/queues/turns/${action}`;
-  const { ok, status } = await fetch(url, { method: "PUT", headers: { "x-xsrf-token": token } });
+  const { ok, status } = await fetch(url, { method: "PUT", headers: { "x-xsrf-token": decodeURIComponent(token) } });
   if (!ok) throw new Error(`The console answers ${status} to ${action}.`);
 }
 

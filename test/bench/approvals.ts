@@ -9,7 +9,7 @@ import { spread, type Spread } from "./measure.ts";
 export interface ApprovalNumbers {
   name: string;
   turnsPerSecond: number;
-  /** From the click to the answer of the callback; absent where nobody is asked. */
+  /** From the click to the answer of the callback; absent where no person is asked. */
   clickMs?: Spread;
   /** From the click to the answer of the turn. */
   resumedMs?: Spread;

@@ -45,14 +45,18 @@ import {
   streamingTable,
   summaryOf,
   throughputTable,
+  modelWaitTable,
+  followTable,
+  viewTable,
   waitingTable,
   type SubjectRounds,
 } from "./report.ts";
 import { soak } from "./soak.ts";
 import { measureStreaming, streamingBound } from "./streaming.ts";
 import { BenchVendors } from "./vendors.ts";
+import { measureViews } from "./views.ts";
 import { measureWaiting } from "./waiting.ts";
-import { measureScale, type ScaleNumbers } from "./workers.ts";
+import { measureModelWait, measureScale, type ScaleNumbers } from "./workers.ts";
 
 /** What can be measured, each with its own tables in docs/performance.md. */
 const parts = {
@@ -62,6 +66,7 @@ const parts = {
   kills: { tells: "kill -9 to the answer", measure: recoveryTables },
   tools: { tells: "levels of isolation, and approvals", measure: toolTables },
   streaming: { tells: "many chats that stream at once", measure: streamingTables },
+  views: { tells: "runs over HTTP: events to their followers, and views of a long run", measure: viewTables },
   bursts: { tells: "messages that come faster than they can be answered", measure: burstTables },
   workers: { tells: "turns with 1, 2 and 4 workers", measure: scaleTables },
   waiting: { tells: "sessions that wait for people", measure: waitingTables },
@@ -241,6 +246,12 @@ async function streamingTables(): Promise<string[]> {
   return [streamingTable(measured, streamingBound(measured))];
 }
 
+async function viewTables(): Promise<string[]> {
+  const events = 1_000;
+  const { follows, views } = await measureViews(events);
+  return [followTable(follows), viewTable(views, events)];
+}
+
 async function toolTables(): Promise<string[]> {
   const atOnce = await measureCallsAtOnce(Number(values.rounds), ["wait_alone", "wait_shared"]);
   return [
@@ -258,7 +269,7 @@ async function burstTables(): Promise<string[]> {
 async function scaleTables(): Promise<string[]> {
   const scales: ScaleNumbers[] = [];
   for (const workers of [1, 2, 4]) scales.push(await measureScale(workers));
-  return [scaleTable(scales)];
+  return [scaleTable(scales), modelWaitTable(await measureModelWait(1_000))];
 }
 
 async function waitingTables(): Promise<string[]> {

@@ -1,7 +1,7 @@
 import type { ApprovalNumbers } from "./approvals.ts";
 import type { BurstNumbers } from "./burst.ts";
 import type { CallsAtOnce } from "./calls-at-once.ts";
-import type { ScaleNumbers } from "./workers.ts";
+import type { ModelWaitNumbers, ScaleNumbers } from "./workers.ts";
 import type { SoakSample } from "./soak.ts";
 import type { WaitingNumbers } from "./waiting.ts";
 import type { LevelNumbers } from "./levels.ts";
@@ -9,6 +9,7 @@ import type { LengthNumbers, TurnParts } from "./long-conversation.ts";
 import { median, processNames, type PerProcess, type Spread, type TurnNumbers } from "./measure.ts";
 import { profiledNames, type CauseNumbers } from "./profile.ts";
 import type { StreamingNumbers } from "./streaming.ts";
+import type { FollowNumbers, ViewNumbers } from "./views.ts";
 
 /** All rounds of one subject; rounds of several subjects with the same index belong together. */
 export interface SubjectRounds {
@@ -143,7 +144,7 @@ export function latencyTable(subjects: readonly SubjectRounds[]): string {
   return table(["1 in flight, p50 / p99, ms", ...partHeads], rows);
 }
 
-/** The parts of a turn, the other version first; what stands in brackets is how many times as long it takes now. */
+/** The parts of a turn, the other version first; the brackets hold how many times as long it takes now. */
 export function callTable(subjects: readonly SubjectRounds[]): string {
   const [before] = subjects;
   if (before === undefined) throw new Error("nothing was measured");
@@ -388,6 +389,13 @@ export function scaleTable(numbers: readonly ScaleNumbers[]): string {
   return table(["workers of 20 slots, a model that takes 0.5 s", "turns/s", "slots alone allow", "of that"], rows);
 }
 
+export function modelWaitTable({ turns, workerMb }: ModelWaitNumbers): string {
+  return table(
+    [`${turns} turns of one worker wait for the model`, "before", "while they wait"],
+    [["memory of the worker, MB", workerMb.before.toFixed(0), workerMb.waiting.toFixed(0)]],
+  );
+}
+
 export function waitingTable({
   sessions,
   jobs,
@@ -429,4 +437,22 @@ export function soakTable(samples: readonly SoakSample[]): string {
   ]);
   const heads = shown.map(({ minutes, turns }) => `after ${minutes.toFixed(0)} min, ${turns} turns`);
   return table(["memory, MB", ...heads, "growth in the second half, MB/h"], rows);
+}
+
+export function followTable(follows: readonly FollowNumbers[]): string {
+  return table(
+    ["followers of a run", "events", "written to Redis to the loop of the SDK, p50 / p99, ms"],
+    follows.map(({ followers, events, ms: times }) => [followers, events, `${ms(times.p50)} / ${ms(times.p99)}`]),
+  );
+}
+
+export function viewTable(views: readonly ViewNumbers[], events: number): string {
+  return table(
+    [`view of a run of ${events} events`, "KB", "request to the last byte, p50 / p99, ms"],
+    views.map(({ view, bytes, ms: times }) => [
+      view,
+      (bytes / 1_024).toFixed(0),
+      `${ms(times.p50)} / ${ms(times.p99)}`,
+    ]),
+  );
 }

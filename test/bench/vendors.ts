@@ -94,6 +94,8 @@ const [callStreamHead = "", callStreamTail = ""] = frames(
   ...endFrames("tool_use"),
 ).split(callIdPlace);
 
+const ping = frames({ type: "ping" });
+
 const streamHeaders = { "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache" };
 
 /** What the platform answers, by the end of the path. */
@@ -107,8 +109,10 @@ const platformAnswers: readonly [path: string, answer: object][] = [
  * because its CPU is taken from the subject. A message with `;tool` in its text gets one call of `note_pure` before the answer.
  */
 export class BenchVendors {
-  /** How long the model is silent before it answers. */
+  /** How long the model takes to answer. */
   modelMs = 0;
+  /** Requests that the model has had. */
+  modelCalls = 0;
   readonly url: string;
   readonly #server: Server;
   readonly #trips = new Map<string, Trip>();
@@ -160,6 +164,7 @@ export class BenchVendors {
 
   #answerAsModel(body: Buffer, response: ServerResponse): void {
     const now = performance.now();
+    this.modelCalls += 1;
     const markAt = body.lastIndexOf(tripMark);
     const endAt = body.indexOf(";", markAt);
     const trip = this.#trips.get(body.toString("latin1", markAt + tripMark.length, endAt));
@@ -170,12 +175,24 @@ export class BenchVendors {
     const call = wantsTool && !body.includes('"tool_result"', endAt);
     const stream = call ? `${callStreamHead}toolu_${(this.#calls += 1)}${callStreamTail}` : answerStream;
     const send = (): void => {
-      response.writeHead(200, streamHeaders);
+      if (!response.headersSent) response.writeHead(200, streamHeaders);
       response.end(stream);
       step.out = performance.now();
     };
-    if (this.modelMs > 0) setTimeout(send, this.modelMs);
+    if (this.modelMs > 0) this.#think(response, send);
     else send();
+  }
+
+  /** Says once a second that it is at work, as the vendor does. */
+  #think(response: ServerResponse, send: () => void): void {
+    const pings = setInterval(() => {
+      if (!response.headersSent) response.writeHead(200, streamHeaders);
+      response.write(ping);
+    }, 1_000);
+    setTimeout(() => {
+      clearInterval(pings);
+      send();
+    }, this.modelMs);
   }
 
   #answerAsPlatform(path: string, body: Buffer, response: ServerResponse): void {

@@ -26,7 +26,7 @@ export interface ApprovalChaosReport {
   rejected: number;
   /** Clicks that came second, among those sent twice at the same moment. */
   clicksRefused: number;
-  /** Calls that ran although nobody approved them, or more than once. */
+  /** Calls that ran although no person approved them, or more than once. */
   wrongRuns: number;
   /** Cards that still have buttons in the end. */
   buttonsLeft: number;

@@ -5,7 +5,7 @@ import type { createRandom } from "./random.ts";
 
 export type Kind = "ingress" | "agent-worker" | "tool-runner";
 
-/** The processes of one kind, as they stand in the system. */
+/** The system's own list of the processes of one kind. */
 export function groupOf(system: System, kind: Kind): AppProcess[] {
   if (kind === "ingress") return system.ingresses;
   return kind === "agent-worker" ? system.workers : system.runners;
@@ -21,12 +21,12 @@ async function killOne(system: System, kind: Kind, index: number): Promise<void>
 }
 
 /**
- * Kills processes of these kinds, one after the other, until it is over; counts them by kind. A failure waits for
- * whoever asks for the result.
+ * Kills processes of these kinds, one after the other, until it is over; counts them by kind. A failure
+ * rejects the returned promise.
  */
 export function killUntil(...[system, plan, over]: Parameters<typeof killAndCount>): Promise<Record<string, number>> {
   const killing = killAndCount(system, plan, over);
-  killing.catch(() => undefined); // told to whoever waits for the result
+  killing.catch(() => undefined); // the caller that awaits it gets the error
   return killing;
 }
 

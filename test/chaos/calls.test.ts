@@ -2,14 +2,17 @@ import { expect, it } from "vitest";
 import { runApprovalChaos } from "./approvals.ts";
 import { runCallChaos } from "./calls.ts";
 
+/** As a part of its own, with more load. */
+const isLong = process.env["LARKLINE_LONG_TESTS"] === "1";
+
 it(
   "kill -9 of workers and runners strands no call, repeats no `once` call, and what is unknown is said",
   { timeout: 240_000 },
   async () => {
     const report = await runCallChaos({
       seed: 11,
-      calls: 300,
-      chats: 10,
+      calls: isLong ? 300 : 150,
+      chats: isLong ? 10 : 5,
       callsPerMessage: 10,
       pauseMs: 2_500,
       patienceMs: 120_000,
@@ -27,7 +30,7 @@ it(
   async () => {
     const report = await runApprovalChaos({
       seed: 12,
-      chats: 6,
+      chats: isLong ? 6 : 4,
       batchesPerChat: 3,
       pauseMs: 2_500,
       patienceMs: 120_000,

@@ -54,7 +54,7 @@ async function writeChat(system: System, chat: number, options: CallChaosOptions
   return written;
 }
 
-/** Runs many calls while workers and runners are killed, then counts. Nobody decides unknown outcomes: the model is told. */
+/** Runs many calls while workers and runners are killed, then counts. The model is told of unknown outcomes. */
 export async function runCallChaos(options: CallChaosOptions): Promise<CallChaosReport> {
   const system = await startSystem({
     workers: 2,

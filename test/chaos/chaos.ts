@@ -117,7 +117,7 @@ interface Questions {
 /** How long a question stays open for the others to be answered meanwhile, at most. */
 const longestQuestionMs = 10_000;
 
-/** One person's calls need a decision; it is taken when somebody else has been answered meanwhile. */
+/** One person's calls need a decision; it is taken when another person has been answered meanwhile. */
 async function decideIn(
   { system, watch }: DisasterScene,
   { chatId, asker, questions }: { chatId: string; asker: string; questions: Questions },
@@ -178,7 +178,7 @@ function startGroup(
   return { chatId, asker: people[0]?.openId ?? "", written };
 }
 
-/** Somebody writes what kills every worker, each time in a chat of its own. */
+/** A person writes what kills every worker, each time in a chat of its own. */
 async function writePoison({ system }: DisasterScene, options: ChaosOptions, over: AbortSignal): Promise<Written[]> {
   const written: Written[] = [];
   const pauseMs = options.durationMs / (options.poison + 1);
@@ -242,7 +242,7 @@ function botMessages({ feishu }: System): SimMessage[] {
   );
 }
 
-/** Somebody clicks on the stop button of some open card now and then; returns how many clicks stopped a turn. */
+/** A person clicks on the stop button of some open card now and then; returns how many clicks stopped a turn. */
 async function clickStops(system: System, options: ChaosOptions, over: AbortSignal): Promise<number> {
   const random = createRandom(options.seed + 1);
   let clicks = 0;
@@ -258,7 +258,7 @@ async function clickStops(system: System, options: ChaosOptions, over: AbortSign
   return clicks;
 }
 
-/** How the conversations of messages without an answer stand, for whoever looks for the cause. */
+/** The states of conversations whose messages have no answer, to find the cause. */
 async function storiesOf({ system }: DisasterScene, written: readonly Watched[]): Promise<string[]> {
   const redis = connectRedis(system.redis.url);
   const store = new SessionStore({ redis, namespace: "larkline" });
@@ -302,7 +302,7 @@ async function count(
   const once = repeats(recorded, "once");
   const unanswered = written.flat().filter((_, at) => answers[at]?.length === 0);
   const healed = await Promise.all(system.workers.map(async ({ url }) => await healedBy(url)));
-  // In a group the name of the person comes first; the scripted model repeats what a turn that goes on is told, too.
+  // In a group the name of the person comes first; the scripted model repeats what a resumed turn is told, too.
   const failed = texts.filter((text) => !/^\[(?:\w+: )?m|^\[\[People have answered|^Stopped\.$/m.test(text));
   return {
     accepted: answers.length,

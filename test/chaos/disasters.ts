@@ -20,7 +20,7 @@ export interface DisasterScene {
   freezeMs: number;
   /** Fills the disk of Redis, and gives the room back; absent where no disk could be made for it. */
   disk: { fill(): Promise<void>; clear(): Promise<void> } | undefined;
-  /** Processes that end as part of a disaster: nobody else starts others in their place. */
+  /** Processes that end as part of a disaster: only the disaster starts others in their place. */
   expected: WeakSet<AppProcess>;
 }
 
@@ -89,7 +89,7 @@ export async function startAgain(system: System, kind: Kind, env: Record<string,
   }
 }
 
-/** A machine that stalls: the process comes back and goes on as if nothing had been. */
+/** A machine that stalls: the process is paused, and later continues where it was. */
 async function freeze({ system, random, freezeMs }: DisasterScene): Promise<Damage> {
   const what = random.pick(kinds);
   const victim = random.pick(groupOf(system, what));

@@ -136,7 +136,7 @@ async function run(scene: Scene, nodes: TestRedisNodes): Promise<FailoverReport>
   };
 }
 
-/** Masters of Redis are killed under load, and replicas stand in for them; then it is counted what became of the messages. */
+/** Kills masters of Redis under load, so that replicas take over; then counts what became of the messages. */
 export async function runFailover(options: FailoverOptions): Promise<FailoverReport> {
   const { settings, silenceMs } = options;
   const nodes = await (options.kind === "cluster"

@@ -30,14 +30,14 @@ async function isInSync({ ask }: TestRedisNodes, port: number): Promise<boolean>
 }
 
 export interface MasterFailure {
-  /** For how long before its end the master has no replica, ms: what it takes meanwhile, nobody else has. */
+  /** For how long before its end the master has no replica, ms: what it takes meanwhile, no replica has. */
   cutMs: number;
-  /** When its supervisor starts it again, ms after its end. Default: once everybody knows who stands in for it. */
+  /** When its supervisor starts it again, ms after its end. Default: once all servers know which replica took over. */
   returnMs?: number;
 }
 
 /**
- * Kills a master, waits until a replica stands in for it, and until it is one of the replicas itself.
+ * Kills a master, waits until a replica has taken over, and until the killed server is a replica itself.
  * Resolves with the moment of its end, on the clock of `performance`.
  */
 export async function replaceMaster(nodes: TestRedisNodes, { cutMs, returnMs }: MasterFailure): Promise<number> {

@@ -64,7 +64,7 @@ export const alertCases: Readonly<Record<string, SeriesByName>> = {
     'larkline_queue_jobs{service="console",queue="tools-other.limited",state="waiting"}': still(1),
   },
   LarklineCallsWait: { 'larkline_queue_oldest_seconds{service="console",queue="tools-default"}': still(120) },
-  // Nobody has seen this series before.
+  // A series that begins within the window.
   LarklineUnknownOutcomes: {
     'larkline_tool_calls_total{service="tool-runner",tool="deploy",outcome="unknown"}': `_x${minutes - 10} 1x10`,
   },

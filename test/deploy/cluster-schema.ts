@@ -64,7 +64,7 @@ function moduleOf({ apiVersion, kind }: Manifest): string {
 }
 
 /**
- * What the compiler finds in manifests that are written down as values of their types: fields that nobody knows, such
+ * What the compiler finds in manifests that are written down as values of their types: fields that the types lack, such
  * as misspelled ones, which the schemas let pass and the API server drops.
  */
 export async function unknownFields(manifests: readonly Manifest[]): Promise<string> {

@@ -232,7 +232,7 @@ describe("npm run compose-files", () => {
     expect(() => deploymentFiles({ env }, {})).toThrow("FEISHU_APP_SECRET must not have quotes or line breaks in it.");
   });
 
-  // Addresses, names and places stand in the composition; a runner's own variables are not ours to know.
+  // The composition sets addresses, names and places; a runner's own variables are not ours to know.
   const elsewhere = [
     "REDIS_URL",
     "HOST",

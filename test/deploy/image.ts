@@ -37,7 +37,7 @@ export interface Workshop {
 }
 
 const isRoot = process.getuid?.() === 0;
-/** Somebody whom the files do not belong to, where this process may become somebody else. */
+/** A user that does not own the files, where this process may change its user. */
 const somebody = isRoot ? { uid: 65_534, gid: 65_534 } : {};
 
 /** For tests that are not run by root: their own folders, in which files may be made or not. Files are left alone, being links. */

@@ -3,7 +3,7 @@ import type { INetworkPolicy, INetworkPolicyPeer, INetworkPolicyPort } from "kub
 
 type Labels = Readonly<Record<string, string>>;
 
-/** Somebody on the network: a pod of a namespace, or an address elsewhere. */
+/** A party on the network: a pod of a namespace, or an address elsewhere. */
 export interface Party {
   name: string;
   /** Of pods alone. */

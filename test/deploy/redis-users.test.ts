@@ -49,7 +49,7 @@ afterAll(async () => {
 function connect(url: string): Redis {
   // Not opened again: a wrong password would be tried, and refused, for as long as the tests last.
   const client = new Redis(url, { maxRetriesPerRequest: 1, enableReadyCheck: false, retryStrategy: () => null });
-  client.on("error", () => undefined); // told to whoever waits for an answer
+  client.on("error", () => undefined); // the caller that awaits an answer gets the error
   clients.push(client);
   return client;
 }
@@ -85,7 +85,7 @@ async function allowedOf(user: string, commands: readonly string[]): Promise<str
   return answers.flat();
 }
 
-/** What nobody has any business with. */
+/** Commands that no app may use. */
 const administration = [
   "KEYS *",
   "SCAN 0",
@@ -305,6 +305,9 @@ describe("a Redis with a user for each app", () => {
       "SET {larkline}:duty:sweep x",
     ];
     expect(await allowedOf("ingress", [...administration, ...keeping, ...reading, ...elsewhere])).toEqual([]);
+    const overHttp = ["LRANGE {larkline:3}:h:api.s1 0 -1", "HKEYS {larkline:3}:who:api.s1"];
+    const inChats = ["LRANGE {larkline:3}:h:cli_api.oc_1 0 -1", "HKEYS {larkline:3}:who:cli_1.oc_1"];
+    expect(await allowedOf("ingress", [...overHttp, ...inChats])).toEqual(overHttp);
     const worker = await allowedOf("agent-worker", [...administration, ...keeping, ...reading]);
     expect(worker).toEqual(["SCAN 0", ...keeping]);
   });
@@ -436,7 +439,7 @@ describe("the commands of queues", () => {
       name.toLowerCase(),
     );
     expect(called.length).toBeGreaterThan(0);
-    // PERSIST is for jobs that are told apart by a key of their own, which nobody adds here.
+    // PERSIST is for jobs that are told apart by a key of their own, which no app adds.
     expect(granted).toEqual(expect.arrayContaining(called.filter((name) => name !== "persist")));
   });
 });

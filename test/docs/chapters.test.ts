@@ -3,16 +3,17 @@ import { dirname, join } from "node:path";
 import { expect, it } from "vitest";
 import { root, textOf } from "./document.ts";
 
-/** Short files with one importer that a reader looks for by name, or that cannot stand in their importer's file. */
+/** Short files with one importer that a reader looks for by name, or that cannot be part of their importer's file. */
 const reasons: Record<string, string> = {
   "apps/console/src/overview.ts": "one file for each page",
   "apps/console/src/rules.ts": "one file for each page",
   "packages/runner/src/index.ts": "the door of the package",
   "apps/ingress/src/webhook.ts": "the addresses that Feishu calls: where a message comes in",
   "apps/tool-runner/src/sandbox-host/host-report.ts": "all that a sandbox host logs and counts",
-  "packages/attachments/src/open-document-text.ts": "one file for each format of documents",
-  "packages/attachments/src/slide-text.ts": "one file for each format of documents",
-  "packages/attachments/src/watchdog.ts": "the program of a thread",
+  "apps/agent-worker/src/attachments/open-document-text.ts": "one file for each format of documents",
+  "apps/agent-worker/src/attachments/slide-text.ts": "one file for each format of documents",
+  "apps/agent-worker/src/attachments/watchdog.ts": "the program of a thread",
+  "packages/tool-kit/src/config-types.ts": "written by `npm run sdk-types`",
   "packages/example-tools/src/page-text.ts": "text of a web page, which authors of tools copy",
   "packages/store/src/archive-postgres/migrations.ts": "steps that are never changed once released",
   "packages/store/src/blob-files/blob-file.ts": "a stored format",

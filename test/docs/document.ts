@@ -44,7 +44,7 @@ export function rowsUnder(text: string, heading: string): string[][] {
   return rows;
 }
 
-/** What stands in backticks in a cell. */
+/** The texts in backticks in a cell. */
 export function quotedIn(cell: string): string[] {
   return [...cell.matchAll(/`([^`]+)`/g)].map(([, quoted = ""]) => quoted);
 }

@@ -70,10 +70,26 @@ describe("the pages of docs", () => {
   const folders = [
     "apps/cli/src",
     "apps/console/src",
+    "apps/ingress/src",
+    "apps/agent-worker/src",
+    "apps/tool-runner/src",
+    "packages/agent/src",
+    "packages/example-tools/src",
+    "packages/feishu/src",
+    "packages/model/src",
+    "packages/process/src",
+    "packages/protocol/src",
+    "packages/queue/src",
+    "packages/runner/src",
+    "packages/sandbox/src",
+    "packages/sdk/src",
+    "packages/store/src",
+    "packages/testkit/src",
     "simulator/src",
     "infra/dev",
     "infra/compose/src",
     "infra/k8s/src",
+    "infra/publish/src",
   ];
 
   it.each(folders)("so do the comments below %s", (folder) => {

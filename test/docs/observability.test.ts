@@ -1,6 +1,7 @@
 import { readdirSync } from "node:fs";
 import {
   eventCatalogue,
+  instrumentCatalogue,
   metricCatalogue,
   prometheusName,
   spanCatalogue,
@@ -29,7 +30,19 @@ describe("docs/observability.md", () => {
       .flatMap((source) =>
         [...source.matchAll(/\.create[A-Z]\w+\(\s*"(larkline_[a-z_]+)"/g)].map(([, name = ""]) => name),
       );
-    expect([...documented.keys()].toSorted()).toEqual([...new Set([...catalogue, ...others])].toSorted());
+    expect(new Set(others)).toEqual(new Set(Object.keys(instrumentCatalogue)));
+    expect([...documented.keys()].toSorted()).toEqual([...catalogue, ...new Set(others)].toSorted());
+  });
+
+  it("says of metrics that processes take by themselves what their catalogue says", () => {
+    for (const [name, { by, kind, labels, help }] of Object.entries(instrumentCatalogue)) {
+      const row = documented.get(name) ?? [];
+      const [shownKind, shownLabels = "", shownHelp = ""] = row.slice(-3);
+      // The tables of the console name no process.
+      const from = row.length === 4 ? row[0] : "console";
+      const shown = { from, kind: shownKind, labels: quotedIn(shownLabels), help: shownHelp.replaceAll("`", "") };
+      expect(shown, name).toEqual({ from: by.join(", "), kind, labels, help });
+    }
   });
 
   it("says of metrics of the catalogue what it says", () => {

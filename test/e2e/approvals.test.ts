@@ -1,27 +1,19 @@
-import { fileURLToPath } from "node:url";
-import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { write } from "../system/answers.ts";
 import { askedCards, decide, openQuestions, untilAsked, untilRetired } from "../system/approvals.ts";
-import { createPromptedModel } from "../system/model-script.ts";
 import { answerTo, groupOf, lastRequest, send } from "../system/sending.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { namedPerson } from "../system/asking.ts";
+import { ids, model, system, useDeployment } from "./approvals-deployment.ts";
+import "./approvals-audit.suite.ts";
+import "./approvals-clicks.suite.ts";
+import "./approvals-ending.suite.ts";
+import "./approvals-learning.suite.ts";
+import "./approvals-group.suite.ts";
+import "./approvals-in-group.suite.ts";
+import "./approvals-outcome.suite.ts";
+import "./approvals-trouble.suite.ts";
 
-const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
-const model = createPromptedModel();
-let system: System;
-
-beforeAll(async () => {
-  system = await startSystem({
-    ingresses: 2,
-    script: model.script,
-    env: { RUNNER_TOOLS: `${fixture("recording-tools.ts")},${fixture("approval-tools.ts")}` },
-    config: {
-      permissions: [{ tools: ["ask_pure"], do: "ask", remember: true, reason: "Touches the archive." }],
-      approvals: { maxDenials: 3, learnAfter: 0 },
-    },
-  });
-});
-afterAll(async () => await system.close());
+useDeployment();
 
 const approve = { decision: "approve" };
 const reject = { decision: "reject" };
@@ -129,7 +121,7 @@ describe("a click", () => {
 
 describe("always allowing", () => {
   it("lets the next call of the kind run unasked, until the rule is revoked", async () => {
-    const person = system.person("Fay");
+    const person = namedPerson(system, ids.keeper, "Fay");
     const first = await write(system, person, 'allow\ncall ask_pure {"key":"open"}');
     const [card] = await untilAsked(system, person.chatId);
     if (card === undefined) throw new Error("unreachable: a card was waited for");

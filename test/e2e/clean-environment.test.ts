@@ -109,6 +109,6 @@ describe.runIf(process.platform === "linux")("what other processes can read", ()
     const successor = await system.start("agent-worker");
     expect(await system.ask(system.person("Cid"), "again")).toBe("[again]");
     successor.signal("SIGKILL");
-    await vi.waitFor(() => expect(() => process.kill(successor.pid, 0)).toThrow());
+    await vi.waitFor(() => expect(() => process.kill(successor.pid, 0)).toThrow(), { timeout: 60_000 });
   });
 });

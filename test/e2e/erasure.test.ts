@@ -162,7 +162,7 @@ it(
     expect(system.model.requests.some(({ messages }) => messages[0]?.text.includes(`They spoke of ${marker}`))).toBe(
       true,
     );
-    // In a group with somebody else.
+    // In a group with another person.
     await answerTo(
       system,
       await send(system, inTeam(openId), { text: `${marker} in the group`, mention: true }),

@@ -16,6 +16,7 @@ describe.concurrent("a long connection to Feishu that is swallowed", () => {
       const retryDelaysMs = Array.from({ length: 80 }, () => 500);
       const system = await startSystem({
         ingresses: 0,
+        runners: 0,
         simulator: { connection: { pingIntervalSeconds, ackTimeoutMs: 1_000 }, retryDelaysMs },
       });
       const line = await startTcpLine(Number(new URL(system.feishu.url).port));

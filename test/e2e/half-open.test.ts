@@ -64,7 +64,7 @@ describe.each([
   let system: System;
   beforeAll(async () => {
     place = await start();
-    // As soon as it can, the platform delivers again what is not acknowledged.
+    // The platform delivers an unacknowledged event again every 200 ms.
     system = await startSystem({
       redisUrl: place.url,
       simulator: { retryDelaysMs: Array.from({ length: 40 }, () => 200) },

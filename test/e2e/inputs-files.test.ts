@@ -21,7 +21,7 @@ let worker: AppProcess;
 let file: Awaited<ReturnType<typeof writeConfig>>;
 beforeAll(async () => {
   file = await writeConfig(config);
-  system = await startSystem({ workers: 0, env: { LARKLINE_CONFIG: file.path } });
+  system = await startSystem({ runners: 0, workers: 0, env: { LARKLINE_CONFIG: file.path } });
   worker = await startWorker();
 });
 afterAll(async () => {

@@ -81,7 +81,7 @@ describe("a model that never ends", () => {
     expect(eventOf(events, "turn_end")).toMatchObject({ estimated: true, attempts: 1 });
     expect(eventOf(events, "done")).toMatchObject({ reason: "max_tokens" });
     expect(JSON.stringify(events).length).toBeLessThan(200_000);
-    await vi.waitFor(() => expect(system.model.aborted).toBeGreaterThan(before));
+    await vi.waitFor(() => expect(system.model.aborted).toBeGreaterThan(before), { timeout: 60_000 });
   });
 });
 
@@ -103,7 +103,7 @@ describe("a model that never begins", () => {
     await expect(waitForAnswer(feishu, messageId, { timeoutMs: 4_000 })).rejects.toThrow();
     const before = system.model.aborted;
     await feishu.sendMessage({ appId, chatId: person.chatId, from: person.openId, text: "/stop" });
-    await vi.waitFor(() => expect(system.model.aborted).toBeGreaterThan(before));
+    await vi.waitFor(() => expect(system.model.aborted).toBeGreaterThan(before), { timeout: 60_000 });
   });
 });
 
@@ -243,9 +243,10 @@ describe("slots", () => {
     }
     await vi.waitUntil(
       () => system.model.requests.filter(({ messages }) => messages.at(-1)?.text === "wait").length >= 2,
+      { timeout: 60_000 },
     );
     const other = await personOf("claude-opus-5");
-    expect(await system.ask(other, "quick", 8_000)).toBe("claude-opus-5: quick");
+    expect(await system.ask(other, "quick", 20_000)).toBe("claude-opus-5: quick");
     for (const person of stuck) await feishu.sendMessage({ appId, ...person, from: person.openId, text: "/stop" });
   });
 });

@@ -1,6 +1,8 @@
+import type { EngineEvent } from "@larkline/protocol";
 import type { NormalisedRequest } from "@larkline/testkit";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { elementOf, waitForAnswer } from "../system/answer.ts";
+import { chat } from "../system/chat-stream.ts";
 import { writeConfig } from "../system/config-file.ts";
 import { eventsOfRun } from "../system/run-events.ts";
 import { startSystem, type System } from "../system/system.ts";
@@ -15,12 +17,21 @@ const schema = {
 };
 const options = { effort: "high", temperature: 1, topP: 0.95, maxOutputTokens: 3_000 };
 
+/** What the model says: in the form that it is to have, unless the words ask for something else. */
+function answerTo(text: string, corrected: boolean): string {
+  if (text === "judge") return '```json\n{"verdict":"fine"}\n```';
+  if (text === "hello" || (text === "mend" && !corrected)) return `[${text}]`;
+  return JSON.stringify(text === "fields" ? { verdict: { is: [1, true] } } : { verdict: `[${text}]` });
+}
+
 let system: System;
 let file: Awaited<ReturnType<typeof writeConfig>>;
 
 beforeAll(async () => {
   const script = (request: NormalisedRequest) => {
-    const text = request.messages.at(-1)?.text ?? "";
+    const said = request.messages.filter(({ role }) => role === "user").map(({ text }) => text);
+    const text = said.findLast((words) => !words.startsWith("[Your answer")) ?? "";
+    const corrected = said.at(-1) !== text;
     if (request.model === "broken") {
       return { fault: { kind: "status", status: 400, message: "no such model" } } as const;
     }
@@ -28,10 +39,11 @@ beforeAll(async () => {
     return {
       responseId,
       ...(text.includes("think") ? { thinking: { text: "Six times seven." } } : {}),
-      text: text === "judge" ? '```json\n{"verdict":"fine"}\n```' : `[${text}]`,
+      text: answerTo(text, corrected),
     };
   };
-  system = await startSystem({ workers: 0, script });
+  const others = { quick: { fast: true }, plain: {} };
+  system = await startSystem({ workers: 0, script, config: { agents: others } });
   const { url } = system.model;
   file = await writeConfig({
     agents: {
@@ -39,10 +51,11 @@ beforeAll(async () => {
         model: "claude/opus",
         models: ["deepseek/chat", "reasoner/r1", "chained/broken", "claude/worded"],
         thinking: true,
-        output: { name: "judgement", schema },
+        output: { name: "judgement", schema, format: "{verdict} {{}}" },
         ...options,
       },
-      plain: {},
+      listed: { model: "claude/opus", output: { name: "list", schema: { type: "object" } } },
+      ...others,
     },
     providers: {
       claude: { type: "anthropic", baseUrl: url, keyEnv: "CLAUDE_KEY" },
@@ -106,7 +119,7 @@ for (const { model, body } of wires) {
     const { feishu, appId } = system;
     const { messageId } = await feishu.sendMessage({ appId, ...person, from: person.openId, text: "think" });
     const answer = await waitForAnswer(feishu, messageId, { timeoutMs: 60_000 });
-    expect(answer.text).toBe("[think]");
+    expect(answer.text).toBe("[think] {}");
     const [card] = answer.messages;
     expect(JSON.stringify(card && elementOf(card, "thinking"))).toContain("Six times seven.");
     expect(system.model.requests.at(-1)?.body).toMatchObject({ model: model.split("/")[1], ...body });
@@ -126,34 +139,49 @@ it("EE-46: a model without support is asked for the schema in words, and the val
   expect(ends.at(-1)).toMatchObject({ reason: "", output: { verdict: "fine" } });
 });
 
-it("EE-46: an answer of another form than the agent's is told as such, with its text", async () => {
-  const person = system.person("Eli");
-  expect(await system.ask(person, "hello")).toBe("[hello]");
+it("AT-21: an answer that does not fit is told to the model, and its second one counts", async () => {
+  const person = system.person("Fil");
+  expect(await system.ask(person, "mend")).toBe("[mend] {}");
   const events = await eventsOfRun(system, person);
+  expect(events.filter(({ type }) => type === "turn_end")).toHaveLength(2);
+  expect(events.find(({ type }) => type === "done")).toMatchObject({
+    reason: "",
+    output: { verdict: "[mend]" },
+    outputName: "judgement",
+    outputFormat: "{verdict} {{}}",
+  });
+  expect(system.model.requests.at(-1)?.messages.at(-1)?.text).toContain("not valid JSON");
+});
+
+it("AT-21: an answer that never fits is told as such after two more tries, with its text", async () => {
+  const person = system.person("Eli");
+  expect(await system.ask(person, "hello")).toBe(`[hello]\n\nThe answer did not come in the form that it should have.`);
+  const events = await eventsOfRun(system, person);
+  expect(events.filter(({ type }) => type === "turn_end")).toHaveLength(3);
   const done = events.find(({ type }) => type === "done");
   expect(done).toMatchObject({ reason: "output_invalid", final: "[hello]" });
   expect(done).not.toHaveProperty("output");
   expect(events).toContainEqual(expect.objectContaining({ type: "warning", code: "output_invalid" }));
 });
 
+/** What another agent is asked, and how its step ended. */
+async function askedOf(agent: string): Promise<{ body: Record<string, unknown>; end: EngineEvent | undefined }> {
+  const frames = await (await chat(system.ingresses[0]?.url ?? "", agent, { message: "hello", agent })).end();
+  expect(frames.at(-1)).toMatchObject({ type: "done", final: "[hello]" });
+  const events = await eventsOfRun(system, { app: "api", chatId: agent });
+  return { body: system.model.requests.at(-1)?.body ?? {}, end: events.find(({ type }) => type === "turn_end") };
+}
+
 it("EE-46: `fast` lowers the limit of the request", async () => {
-  const script = ({ messages }: NormalisedRequest) => ({ text: `[${messages.at(-1)?.text}]` });
-  const quick = await startSystem({ script, config: { agents: { default: { fast: true } } } });
-  try {
-    const person = quick.person("Fay");
-    expect(await quick.ask(person, "hello")).toBe("[hello]");
-    expect(quick.model.requests.at(-1)?.body["max_tokens"]).toBe(4_096);
-    const end = (await eventsOfRun(quick, person)).find(({ type }) => type === "turn_end");
-    expect(end).toMatchObject({ maxTokens: 4_096 });
-  } finally {
-    await quick.close();
-  }
+  const { body, end } = await askedOf("quick");
+  expect(body["max_tokens"]).toBe(4_096);
+  expect(end).toMatchObject({ maxTokens: 4_096 });
 });
 
 it("a provider falls back to the model of another one", async () => {
   const person = system.person("Bob");
   await system.ask(person, "/model chained/broken");
-  expect(await system.ask(person, "hello")).toBe("[hello]");
+  expect(await system.ask(person, "greet")).toBe("[greet] {}");
   expect(system.model.requests.slice(-2).map(({ dialect, model }) => [dialect, model])).toEqual([
     ["openai-chat", "broken"],
     ["anthropic", "opus"],
@@ -161,16 +189,8 @@ it("a provider falls back to the model of another one", async () => {
 });
 
 it("EE-47: an agent that asks for nothing sends nothing but the limit of its model", async () => {
-  const usual = await startSystem({ script: ({ messages }) => ({ text: `[${messages.at(-1)?.text}]` }) });
-  try {
-    const person = usual.person("Cai");
-    expect(await usual.ask(person, "hello")).toBe("[hello]");
-    const body = usual.model.requests.at(-1)?.body ?? {};
-    expect(Object.keys(body).toSorted()).toEqual(["max_tokens", "messages", "model", "stream", "system", "tools"]);
-    expect(body["max_tokens"]).toBe(32_000);
-    const end = (await eventsOfRun(usual, person)).find(({ type }) => type === "turn_end");
-    expect(end).toMatchObject({ maxTokens: 32_000 });
-  } finally {
-    await usual.close();
-  }
+  const { body, end } = await askedOf("plain");
+  expect(Object.keys(body).toSorted()).toEqual(["max_tokens", "messages", "model", "stream", "system", "tools"]);
+  expect(body["max_tokens"]).toBe(32_000);
+  expect(end).toMatchObject({ maxTokens: 32_000 });
 });

@@ -51,7 +51,7 @@ async function ready(): Promise<{ status: number; canary: unknown }> {
   return { status: response.status, canary: body.checks["canary"] };
 }
 
-/** Messages of the canary that nobody has taken back or answered. */
+/** Messages of the canary that were neither withdrawn nor answered. */
 async function canariesWaiting(): Promise<number> {
   const redis = connectRedis(users.urlAs(system.redis.port, "console"));
   const { waiting } = await new SessionStore({ redis }).summary(`api.${canarySessionId}`);

@@ -10,7 +10,7 @@ const poison = fileURLToPath(new URL("../fixtures/poison.mjs", import.meta.url))
 describe("a message that kills every worker", () => {
   let system: System;
   beforeAll(async () => {
-    system = await startSystem({ env: { NODE_OPTIONS: `--import=${poison}` } });
+    system = await startSystem({ runners: 0, env: { NODE_OPTIONS: `--import=${poison}` } });
   });
   afterAll(() => system?.close());
 

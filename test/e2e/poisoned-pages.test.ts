@@ -183,7 +183,7 @@ describe("a model that obeys a page", () => {
     const person = system.person("Bob");
     model.prompt("what is new?", call("fetch_page", { url: `http://other.test:${port}/news` }), { text: "This." });
     expect(await answerTo(system, await write(system, person, "what is new?"))).toContain("This.");
-    await vi.waitUntil(() => seen.includes("other.test/news"));
+    await vi.waitUntil(() => seen.includes("other.test/news"), { timeout: 60_000 });
     // The page is read now, and stays so in later turns.
     model.prompt("and then?", call("fetch_page", { url: `http://other.test:${port}/${secret}` }), { text: "No." });
     await write(system, person, "and then?");

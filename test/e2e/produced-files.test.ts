@@ -54,12 +54,17 @@ async function expireBlobs({ redis }: System): Promise<number> {
   return keys.length;
 }
 
-describe("an image that a tool has produced", () => {
-  let system: System;
-  beforeAll(async () => {
-    system = await startSystem({ env });
+let system: System;
+beforeAll(async () => {
+  system = await startSystem({
+    env,
+    config: { agents: { text: { reply: "text" } } },
+    bots: { text: { agent: "text" } },
   });
-  afterAll(async () => await system.close());
+});
+afterAll(async () => await system.close());
+
+describe("an image that a tool has produced", () => {
   afterEach(() => system.feishu.faults.clear());
 
   it("stands in the card where the model names it, and is uploaded once for two answers", async () => {
@@ -128,25 +133,20 @@ describe("an image that a tool has produced", () => {
 });
 
 describe("where no image can be shown, its name stands in for it", () => {
-  let system: System;
-  beforeAll(async () => {
-    system = await startSystem({ env, config: { agents: { default: { reply: "text" } } } });
-  });
-  afterAll(async () => await system.close());
-
   it("in messages without a card", async () => {
+    const before = uploads(system);
     drawing(system, (mark) => ({ text: `Before ${mark} after` }));
-    expect((await ask(system, 'call draw {"key":"a"}')).text).toBe("Before picture a after");
-    expect(uploads(system)).toBe(0);
+    expect((await ask(system.botNamed("text"), 'call draw {"key":"g"}')).text).toBe("Before picture g after");
+    expect(uploads(system)).toBe(before);
   });
 
   it("in the HTTP API's text, piece by piece and whole; the result of the tool names the image", async () => {
     drawing(system, (mark) => ({ text: [..."Before ", ...mark, ..." after"], delayMs: 2 }));
-    const frames = await (await chat(system.ingresses[0]?.url ?? "", "s1", 'call draw {"key":"b"}')).end();
+    const frames = await (await chat(system.ingresses[0]?.url ?? "", "s1", 'call draw {"key":"h"}')).end();
     const said = frames.flatMap((frame) => (frame.type === "assistant" ? [frame.content] : []));
-    expect(said.join("")).toBe("Before picture b after");
-    expect(frames.at(-1)).toMatchObject({ type: "done", final: "Before picture b after" });
+    expect(said.join("")).toBe("Before picture h after");
+    expect(frames.at(-1)).toMatchObject({ type: "done", final: "Before picture h after" });
     const [result] = frames.flatMap((frame) => (frame.type === "tool_result" ? [frame.result] : []));
-    expect(result).toEqual({ image: expect.stringMatching(/^!\[picture b\]\(blob:blob_[\w-]{43}\)$/) });
+    expect(result).toEqual({ image: expect.stringMatching(/^!\[picture h\]\(blob:blob_[\w-]{43}\)$/) });
   });
 });

@@ -2,7 +2,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import type { StreamFrame } from "@larkline/protocol";
-import { startModelServer, type ModelServer, type ScriptedReply } from "@larkline/testkit";
+import { codeCache, startModelServer, type ModelServer, type ScriptedReply } from "@larkline/testkit";
 import { afterAll, beforeAll, expect, it, vi } from "vitest";
 import type { AppProcess } from "../system/app-process.ts";
 import { chat, resume } from "../system/chat-stream.ts";
@@ -16,7 +16,7 @@ function half(kind: "cut" | "hang"): ScriptedReply {
   return { text: ["All is ", "lost, "], delayMs: 30, fault: { kind, afterFrames: 4 } };
 }
 
-/** What is left to somebody who drops what came before each restart and each result. */
+/** The text that a client keeps if it drops what came before each restart and each result. */
 function heldOf(frames: readonly StreamFrame[]): string {
   return frames.reduce((held, frame) => {
     if (frame.type === "assistant") return held + frame.content;
@@ -29,6 +29,7 @@ let fallback: ModelServer;
 beforeAll(async () => {
   fallback = await startModelServer({ script: () => ({ text: final }) });
   system = await startSystem({
+    runners: 0,
     env: {
       MODEL: "anthropic/claude-sonnet-4-6,openai/gpt-5",
       OPENAI_BASE_URL: `${fallback.url}/v1`,
@@ -62,7 +63,7 @@ function restartsIn(frames: readonly StreamFrame[]): number {
 async function screenOf(question: string, during: (until: (part: string) => Promise<void>) => Promise<void>) {
   const client = spawn(process.execPath, ["apps/cli/src/main.ts", "chat", "--url", address(), "--lang", "en"], {
     cwd: fileURLToPath(new URL("../..", import.meta.url)),
-    env: { PATH: process.env["PATH"] ?? "" },
+    env: { PATH: process.env["PATH"] ?? "", NODE_COMPILE_CACHE: codeCache },
     stdio: ["pipe", "pipe", "inherit"],
   });
   let screen = "";

@@ -44,21 +44,21 @@ function textOf(chat: number, position: number): string {
   return tool === "" ? name : `${name}\ncall ${tool} ${JSON.stringify({ key, ms: (position * 71) % 300 })}`;
 }
 
-/** Writes until told to stop, with up to three messages waiting for their answers. */
+/** Writes until told to stop, with up to two messages waiting for their answers. */
 async function keepWriting(chat: number, stop: AbortSignal): Promise<Written[]> {
   const person = system.person(`person ${chat}`);
   const written: Written[] = [];
   const waiting = () => written.filter((message) => answersTo(system, message).length === 0).length;
   for (let position = 0; !stop.aborted; position += 1) {
     written.push(await write(system, person, textOf(chat, position)));
-    await vi.waitUntil(() => waiting() < 3 || stop.aborted, { timeout: patienceMs, interval: 10 });
+    await vi.waitUntil(() => waiting() < 2 || stop.aborted, { timeout: patienceMs, interval: 10 });
   }
   return written;
 }
 
 it("replacing every process under load loses, repeats and reorders nothing, and leaves nothing to be healed", async () => {
   const stop = new AbortController();
-  const writers = Array.from({ length: 4 }, async (_, chat) => await keepWriting(chat, stop.signal));
+  const writers = Array.from({ length: 3 }, async (_, chat) => await keepWriting(chat, stop.signal));
   const writing = Promise.all(writers);
   try {
     await Promise.race([replaceAll(), writing.then(() => Promise.reject(new Error("nobody writes any more")))]);

@@ -35,7 +35,8 @@ async function untilTools(fact: (names: string[]) => boolean): Promise<void> {
       await system.ask(person, "which tools");
       expect(system.model.requests.at(-1)?.tools.map(({ name }) => name)).toSatisfy(fact);
     },
-    { timeout: 60_000, interval: 20 },
+    // Every look is a turn.
+    { timeout: 60_000, interval: 250 },
   );
 }
 

@@ -48,7 +48,7 @@ interface Asked {
   messageId: string;
 }
 
-/** Somebody new writes to a bot in a chat of their own. */
+/** A new person writes to a bot in a chat of their own. */
 async function write(appId: string, text: string): Promise<Asked> {
   const { openId } = system.feishu.addUser({ name: "Ann" });
   const { chatId } = system.feishu.addChat({ type: "p2p", members: [openId, appId] });
@@ -72,8 +72,9 @@ it("what is written to a bot that no worker knows yet waits for one that does, a
   const early = await write(support.appId, "early");
   const other = await write(system.appId, "meanwhile");
   expect((await waitForAnswer(system.feishu, other.messageId, patience)).text).toBe("[meanwhile]");
-  await vi.waitFor(async () =>
-    expect(await (await fetch(`${old.url}/ready`)).json()).toMatchObject({ status: "ready" }),
+  await vi.waitFor(
+    async () => expect(await (await fetch(`${old.url}/ready`)).json()).toMatchObject({ status: "ready" }),
+    { timeout: 60_000 },
   );
   expect(visibleAnswers(system.feishu, early)).toEqual([]);
   await startWorker();

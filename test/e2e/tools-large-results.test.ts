@@ -9,7 +9,7 @@ import { startSystem, type System } from "../system/system.ts";
 const maxResultChars = 20_000;
 /** Above what a runner puts into its answer as a whole, and below: one is kept by the runner, one by the worker. */
 const sizes = [300_000, 150_000];
-/** The first reply has to tell of the stored result what stands in its middle. */
+/** The part of a shortened result that tells how to read the rest. */
 const hint = /from (\d+) on\. Read them with read_result, handle "([^"]+)"/;
 
 /** What the scripted model has read, by size of the archive. */

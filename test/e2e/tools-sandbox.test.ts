@@ -54,7 +54,7 @@ async function untilOffered(...tools: string[]): Promise<void> {
       const offered = system.model.requests.at(-1)?.tools.map(({ name }) => name) ?? [];
       expect(offered).toEqual(expect.arrayContaining(tools));
     },
-    { timeout: 60_000, interval: 50 },
+    { timeout: 60_000, interval: 250 }, // every look is a turn
   );
 }
 

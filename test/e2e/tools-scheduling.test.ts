@@ -46,7 +46,7 @@ async function untilOffered(tool: string, isOffered = true): Promise<void> {
       const names = system.model.requests.at(-1)?.tools.map(({ name }) => name) ?? [];
       expect(names.includes(tool)).toBe(isOffered);
     },
-    { timeout: 60_000, interval: 20 },
+    { timeout: 60_000, interval: 250 }, // every look is a turn
   );
 }
 
@@ -82,7 +82,7 @@ describe("a call whose runner is missing", () => {
     return { written, approve };
   }
 
-  /** The runner stops while people are asked, so that calls are handed out when nobody lives who could take them. */
+  /** The runner stops while people are asked, so that calls are handed out when no runner could take them. */
   beforeAll(async () => {
     const runner = await startWaiting();
     await untilOffered("act_soon");

@@ -22,7 +22,7 @@ const { values } = parseArgs({
     columns: { type: "string" },
     /** Attacks, comma-separated. Default: all. */
     only: { type: "string" },
-    /** How often the tiers are attacked; each time everything must hold. The levels that keep nobody in are attacked once. */
+    /** How often the tiers are attacked; each time everything must hold. Levels without isolation are attacked once. */
     rounds: { type: "string", default: "1" },
     /** Keeps every core busy meanwhile: what holds by being quick does not hold then. */
     busy: { type: "boolean", default: false },

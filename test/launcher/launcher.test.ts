@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import { runnerKeyOf } from "@larkline/protocol";
-import { afterEach, describe, expect, it, vi } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { startLauncher, type LauncherOptions, type LauncherRun } from "./launcher-process.ts";
 
 const cleanUps: (() => void)[] = [];
@@ -136,22 +136,6 @@ describe("what npm start tells a service", () => {
 
 describe.runIf(process.platform === "linux")("npm start", () => {
   it(
-    "keeps a console without a password on this machine, wherever the others listen",
-    { timeout: 150_000 },
-    async () => {
-      const run = await launch({ HOST: "0.0.0.0" });
-      await until(() => expect(run.output()).toContain("Larkline is running."));
-      const elsewhere = Object.values(networkInterfaces())
-        .flatMap((all) => all ?? [])
-        .find(({ internal }) => !internal);
-      const host = elsewhere?.family === "IPv4" ? elsewhere.address : "127.0.0.2";
-      expect((await fetch(`http://${host}:${run.ports.ingress}/health`)).status).toBe(200);
-      await expect(fetch(`http://${host}:${run.ports.console}/health`)).rejects.toThrow();
-      expect((await fetch(`http://127.0.0.1:${run.ports.console}/health`)).status).toBe(200);
-    },
-  );
-
-  it(
     "brings everything up, answers a question, and leaves nothing behind at Ctrl-C",
     { timeout: 150_000 },
     async () => {
@@ -184,32 +168,6 @@ describe.runIf(process.platform === "linux")("npm start", () => {
     },
   );
 
-  it(
-    "keeps its data from other users of the machine, whatever the umask and an older version left",
-    { timeout: 150_000 },
-    async () => {
-      const prepare = (folder: string) => {
-        mkdirSync(join(folder, "redis"));
-        writeFileSync(join(folder, "redis", "dump.rdb"), "");
-        mkdirSync(join(folder, "compile-cache"));
-        mkdirSync(join(folder, "blobs"));
-        writeFileSync(join(folder, "blobs", "x"), "x");
-        for (const name of ["", "redis", "redis/dump.rdb", "blobs", "blobs/x"]) chmodSync(join(folder, name), 0o777);
-      };
-      const run = await launch({}, { umask: "000", prepare });
-      await until(() => expect(run.output()).toContain("Larkline is running."));
-      await fetch(`http://127.0.0.1:${run.ports.ingress}/chat`, {
-        method: "POST",
-        body: JSON.stringify({ message: "what is 12*7?" }),
-      }).then(async (answer) => expect(await answer.text()).toContain('"type":"done"'));
-      expect(openToOthers(run.dataDirectory)).toEqual([]);
-      const there = readdirSync(run.dataDirectory, { recursive: true, encoding: "utf8" }).join("\n");
-      for (const name of ["redis.url", "signing-key", "launcher.pid", "logs/ingress.log", "redis/appendonlydir"]) {
-        expect(there).toContain(name);
-      }
-    },
-  );
-
   it("starts a killed service again, and says which one cannot live", async () => {
     const run = await launch();
     await until(() => expect(run.output()).toContain("Larkline is running."));
@@ -231,10 +189,47 @@ describe.runIf(process.platform === "linux")("npm start", () => {
     expect(await run.exitCode()).toBe(1);
     expect(run.processes()).toEqual([]);
   });
+});
 
-  it("leaves nothing behind when the launcher itself is killed", { timeout: 150_000 }, async () => {
-    const run = await launch();
+describe.runIf(process.platform === "linux")("npm start in an open folder, that listens everywhere", () => {
+  let run: LauncherRun;
+  beforeAll(async () => {
+    const prepare = (folder: string) => {
+      mkdirSync(join(folder, "redis"));
+      writeFileSync(join(folder, "redis", "dump.rdb"), "");
+      mkdirSync(join(folder, "compile-cache"));
+      mkdirSync(join(folder, "blobs"));
+      writeFileSync(join(folder, "blobs", "x"), "x");
+      for (const name of ["", "redis", "redis/dump.rdb", "blobs", "blobs/x"]) chmodSync(join(folder, name), 0o777);
+    };
+    run = await startLauncher({ HOST: "0.0.0.0" }, { umask: "000", prepare });
     await until(() => expect(run.output()).toContain("Larkline is running."));
+  });
+  afterAll(() => run.cleanUp());
+
+  it("keeps a console without a password on this machine", async () => {
+    const elsewhere = Object.values(networkInterfaces())
+      .flatMap((all) => all ?? [])
+      .find(({ internal }) => !internal);
+    const host = elsewhere?.family === "IPv4" ? elsewhere.address : "127.0.0.2";
+    expect((await fetch(`http://${host}:${run.ports.ingress}/health`)).status).toBe(200);
+    await expect(fetch(`http://${host}:${run.ports.console}/health`)).rejects.toThrow();
+    expect((await fetch(`http://127.0.0.1:${run.ports.console}/health`)).status).toBe(200);
+  });
+
+  it("keeps its data from other users of the machine, whatever the umask and an older version left", async () => {
+    await fetch(`http://127.0.0.1:${run.ports.ingress}/chat`, {
+      method: "POST",
+      body: JSON.stringify({ message: "what is 12*7?" }),
+    }).then(async (answer) => expect(await answer.text()).toContain('"type":"done"'));
+    expect(openToOthers(run.dataDirectory)).toEqual([]);
+    const there = readdirSync(run.dataDirectory, { recursive: true, encoding: "utf8" }).join("\n");
+    for (const name of ["redis.url", "signing-key", "launcher.pid", "logs/ingress.log", "redis/appendonlydir"]) {
+      expect(there).toContain(name);
+    }
+  });
+
+  it("leaves nothing behind when the launcher itself is killed", async () => {
     run.kill("SIGKILL");
     await until(() => expect(run.processes()).toEqual([]));
   });

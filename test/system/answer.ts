@@ -10,7 +10,7 @@ export interface Answer {
   messages: readonly SimMessage[];
 }
 
-/** A message that somebody wrote. */
+/** A message that a person wrote. */
 export interface Question {
   chatId: string;
   messageId: string;
@@ -19,7 +19,7 @@ export interface Question {
 type Simulator = Pick<FeishuSimulator, "messages" | "waitUntil">;
 type Json = Record<string, unknown>;
 
-/** The zero-width space of packages/feishu/src/cards: it parts tags, and marks a line that goes on from the card before. */
+/** The zero-width space of packages/feishu/src/cards: it parts tags, and marks a line continued from the card before. */
 const invisible = "\u200B";
 /** The summary of a card that waits for more. */
 const runningSummaries = ["Answering…", "回答中…"];

@@ -20,7 +20,7 @@ export interface Tally {
 
 /**
  * A person writes. Resolves with the acknowledgement: the order that counts is the order of
- * acceptance, so whoever writes the next message waits for it.
+ * acceptance, so a test waits for it before it writes the next message.
  */
 export async function write(
   { feishu, appId }: System,

@@ -44,12 +44,12 @@ export interface AppProcessOptions {
   logFile?: string;
 }
 
-function collect(child: ChildProcess, logFile?: string): () => string {
+function collect(child: ChildProcess, { most, logFile }: { most: number; logFile?: string | undefined }): () => string {
   let text = "";
   const log = logFile === undefined ? undefined : createWriteStream(`${logFile}-${child.pid ?? 0}.log`);
   for (const stream of [child.stdout, child.stderr]) {
     stream?.on("data", (data: Buffer) => {
-      text = (text + data.toString()).slice(-20_000);
+      text = (text + data.toString()).slice(-most);
       log?.write(data);
     });
   }
@@ -64,7 +64,7 @@ async function untilReady(url: string, ended: () => boolean, deadlineMs: number)
     if (ready?.status === 200) return;
     if (ended()) throw new Error("ended before it was ready");
     if (Date.now() > until) throw new Error(`not ready after ${deadlineMs} ms (${ready?.status ?? "no answer"})`);
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    await new Promise((resolve) => setTimeout(resolve, 50));
   }
 }
 
@@ -79,7 +79,7 @@ export async function startApp(options: AppProcessOptions): Promise<AppProcess> 
     env: { ...ownEnvironment, PORT: String(port), LOG_LEVEL: "info", ...env },
     stdio: ["ignore", "pipe", "pipe"],
   });
-  const output = collect(child, logFile);
+  const output = collect(child, { most: 20_000, logFile });
   const exited = new Promise<{ code: number | null; signal: NodeJS.Signals | null }>((resolve) => {
     child.once("exit", (code, signal) => resolve({ code, signal }));
   });
@@ -123,7 +123,7 @@ export async function runApp(
     timeout: deadlineMs,
     killSignal: "SIGKILL",
   });
-  const output = collect(child);
+  const output = collect(child, { most: 10_000_000 });
   const code = await new Promise<number | null>((resolve) => child.once("close", resolve));
   return { code, output: output() };
 }

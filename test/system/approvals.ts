@@ -6,7 +6,7 @@ const patienceMs = 80_000;
 
 type Json = Record<string, unknown>;
 
-/** A card that asks or has asked somebody to decide. */
+/** A card that asks or has asked a person to decide. */
 export interface AskedCard {
   message: SimMessage;
   /** Title of the card. */

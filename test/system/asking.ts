@@ -3,10 +3,10 @@ import { untilAsked, type AskedCard } from "./approvals.ts";
 import type { Writer } from "./sending.ts";
 import type { System } from "./system.ts";
 
-/** Somebody whom a configuration can name, with a chat of their own. */
-export function namedPerson({ feishu }: System, openId: string, name: string): Writer {
+/** A person whom a configuration can name, with a chat of their own. */
+export function namedPerson({ feishu, appId }: System, openId: string, name: string): Writer {
   feishu.addUser({ openId, name });
-  return { openId, chatId: feishu.addChat({ type: "p2p", members: [openId] }).chatId };
+  return { openId, chatId: feishu.addChat({ type: "p2p", members: [openId, appId] }).chatId };
 }
 
 /** Waits for the card of a chat that asks for a decision; of several the oldest. */

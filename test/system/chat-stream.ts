@@ -26,7 +26,7 @@ export async function chat(url: string, session: string, sent: string | object):
   return await open(url, { session_id: session, ...body }, {});
 }
 
-/** Goes on with a stream after the frame of that number, at whichever ingress. */
+/** Continues a stream after the frame of that number, at whichever ingress. */
 export async function resume(url: string, session: string, lastSeq: number): Promise<ChatStream> {
   return await open(url, { session_id: session }, { "last-event-id": String(lastSeq) });
 }
@@ -54,7 +54,7 @@ async function open(url: string, body: object, headers: Record<string, string>):
     ended = true;
     changed.resolve();
   });
-  reading.catch(() => undefined); // told to whoever waits for the end
+  reading.catch(() => undefined); // the caller that awaits the end gets the error
   return {
     frames: () => framesIn(text),
     text: () => text,

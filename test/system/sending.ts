@@ -4,13 +4,13 @@ import { waitForAnswer } from "./answer.ts";
 import type { Written } from "./answers.ts";
 import type { System } from "./system.ts";
 
-/** Somebody and where they write. */
+/** A person and the chat that they write in. */
 export interface Writer {
   openId: string;
   chatId: string;
 }
 
-/** What somebody writes, of any kind. */
+/** What a person writes, of any kind. */
 export type Writing = Omit<PersonMessage, "appId" | "chatId" | "from">;
 
 /** Sends a message of any kind; resolves when the platform has got its acknowledgement. */
@@ -40,12 +40,12 @@ export async function answerTo({ feishu }: System, { messageId }: Written, timeo
 
 /** A group of people with the bot; everyone's way to write in it. */
 export function groupOf(
-  { feishu }: System,
+  { feishu, appId }: System,
   names: readonly string[],
   options: { topic?: boolean } = {},
 ): { chatId: string; people: Writer[] } {
   const openIds = names.map((name) => feishu.addUser({ name }).openId);
-  const { chatId } = feishu.addChat({ type: "group", name: "Team", members: openIds, ...options });
+  const { chatId } = feishu.addChat({ type: "group", name: "Team", members: [...openIds, appId], ...options });
   return { chatId, people: openIds.map((openId) => ({ openId, chatId })) };
 }
 

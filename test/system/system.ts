@@ -19,6 +19,7 @@ import { waitForAnswer } from "./answer.ts";
 import { startApp, type AppProcess, type Program } from "./app-process.ts";
 import { obedientModel } from "./model-script.ts";
 import type { RedisUsers } from "./redis-users.ts";
+import { noteEmitted } from "./seen.ts";
 
 export type AppKind = "ingress" | "agent-worker" | "tool-runner";
 
@@ -37,12 +38,14 @@ export interface SystemOptions {
   otherApps?: SimulatorOptions["apps"];
   workerConcurrency?: number;
   /** What `larkline.config.ts` exports; nothing but JSON. */
-  config?: object;
+  config?: Readonly<Record<string, unknown>>;
+  /** Further bots, by name: what the configuration says of each besides its app. See {@link System.botNamed}. */
+  bots?: Readonly<Record<string, object>>;
   /** Added to every process. */
   env?: Record<string, string>;
   /** Where a Redis is that stays its caller's; default: the system has one of its own. */
   redisUrl?: string;
-  /** Redis has a user for each app and nobody else; default: everybody may do everything. */
+  /** Redis has a user for each app and no other; default: every client may do everything. */
   redisUsers?: RedisUsers;
   /** Each process has lines of its own to Redis, the model and Feishu's API, which tests can break: see `linesOf`. */
   lines?: boolean;
@@ -72,6 +75,8 @@ export interface System {
   linesOf(app: AppProcess): readonly TcpLine[];
   /** A person with a chat of their own. */
   person(name: string): { openId: string; chatId: string };
+  /** The same deployment, in which people write to another of its `bots`. */
+  botNamed(name: string): System;
   /** Writes and waits for the text of the finished answer. */
   ask(person: { openId: string; chatId: string }, text: string, timeoutMs?: number): Promise<string>;
   /** What the recording tools noted: one `effect key` line per run. */
@@ -106,11 +111,11 @@ interface Vendors {
 /** The system's own model and platform. */
 async function startVendors(
   { script = obedientModel, otherApps = [], simulator }: SystemOptions,
-  bot: SimulatorOptions["apps"][number],
+  bots: SimulatorOptions["apps"],
 ): Promise<Vendors> {
   const model = await startModelServer({ script });
   const feishu = await startFeishuSimulator({
-    apps: [bot, ...otherApps],
+    apps: [...bots, ...otherApps],
     limits: "off",
     retryDelaysMs: [300, 600, 1_000, 2_000, 4_000, 8_000],
     ...simulator,
@@ -130,6 +135,27 @@ const defaults = {
   ingresses: 1,
 } satisfies SystemOptions;
 
+function newApp(appId?: string): SimulatorOptions["apps"][number] {
+  return {
+    appId: appId ?? `cli_${randomBytes(8).toString("hex")}`,
+    appSecret: randomBytes(16).toString("hex"),
+    encryptKey: "test key",
+    verificationToken: "vtoken",
+    name: "Larkline",
+  };
+}
+
+/** The variables with the secrets of a bot that has a name. */
+function secretsOf(name: string, app: SimulatorOptions["apps"][number]): Record<string, string> {
+  const { appSecret, encryptKey = "", verificationToken = "" } = app;
+  const bot = name.toUpperCase().replaceAll("-", "_");
+  return {
+    [`FEISHU_APP_SECRET_${bot}`]: appSecret,
+    [`FEISHU_ENCRYPT_KEY_${bot}`]: encryptKey,
+    [`FEISHU_VERIFICATION_TOKEN_${bot}`]: verificationToken,
+  };
+}
+
 async function logFileFor(app: AppKind, { logDirectory }: SystemOptions): Promise<{ logFile?: string }> {
   if (logDirectory === undefined) return {};
   await mkdir(logDirectory, { recursive: true });
@@ -137,26 +163,29 @@ async function logFileFor(app: AppKind, { logDirectory }: SystemOptions): Promis
 }
 
 export async function startSystem(given: SystemOptions = {}): Promise<System> {
-  const options = { ...defaults, appId: `cli_${randomBytes(8).toString("hex")}`, ...given };
-  const { appId } = options;
-  const appSecret = randomBytes(16).toString("hex");
-  const encryptKey = "test key";
-  const verificationToken = "vtoken";
+  const options = { ...defaults, ...given };
+  const bot = newApp(options.appId);
+  const { appId, appSecret, encryptKey = "", verificationToken = "" } = bot;
+  const otherBots = Object.entries(options.bots ?? {}).map(([name, settings]) => ({ name, settings, app: newApp() }));
   const folder = await mkdtemp(join(tmpdir(), "larkline-system-"));
   const recordingFile = join(folder, "recorded");
   const redisDirectory = options.redisDirectory ?? join(folder, "redis");
   await mkdir(redisDirectory, { recursive: true });
-  const configFile = join(folder, "larkline.config.ts");
-  if (options.config !== undefined) await writeFile(configFile, `export default ${JSON.stringify(options.config)};\n`);
   const { redisUsers } = options;
   const redisOptions = {
     directory: redisDirectory,
     ...(redisUsers === undefined ? {} : { users: redisUsers }),
   };
   let redis = options.redisUrl === undefined ? await startRedis(redisOptions) : undefined;
-  const bot = { appId, appSecret, encryptKey, verificationToken, name: "Larkline" };
-  const servers = options.vendors === undefined ? await startVendors(options, bot) : undefined;
+  const apps = [bot, ...otherBots.map(({ app }) => app)];
+  const servers = options.vendors === undefined ? await startVendors(options, apps) : undefined;
   const vendors = options.vendors ?? addressesOf(own(servers));
+  const configFile = join(folder, "larkline.config.ts");
+  const bots = otherBots.map(({ name, settings, app }) => {
+    return [name, { appId: app.appId, domain: vendors.feishu, ...settings }] as const;
+  });
+  const config = bots.length === 0 ? options.config : { ...options.config, bots: Object.fromEntries(bots) };
+  if (config !== undefined) await writeFile(configFile, `export default ${JSON.stringify(config)};\n`);
   const { transport } = options;
   const env = {
     REDIS_URL: options.redisUrl ?? own(redis).url,
@@ -169,11 +198,14 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
     MODEL: "anthropic/claude-sonnet-4-6",
     ANTHROPIC_BASE_URL: vendors.model,
     ANTHROPIC_API_KEY: "scripted",
+    OPENAI_BASE_URL: `${vendors.model}/v1`,
+    OPENAI_API_KEY: "scripted",
     WORKER_CONCURRENCY: String(options.workerConcurrency),
     RUNNER_NAME: "recording",
     RUNNER_TOOLS: tools,
     RECORDING_FILE: recordingFile,
-    ...(options.config === undefined ? {} : { LARKLINE_CONFIG: configFile }),
+    ...(config === undefined ? {} : { LARKLINE_CONFIG: configFile }),
+    ...Object.assign({}, ...otherBots.map(({ name, app }) => secretsOf(name, app))),
     ...options.env,
   };
   const running = new Set<AppProcess>();
@@ -213,6 +245,8 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
   };
   const close = async (): Promise<void> => {
     await Promise.all([...running].map(async (app) => await app.kill()));
+    // Not where a test has stopped it, or has users of its own.
+    if (redis !== undefined && redisUsers === undefined) await noteEmitted(redis.url).catch(() => undefined);
     await servers?.feishu.close();
     await servers?.model.close();
     await redis?.stop();
@@ -235,7 +269,20 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
     if (transport === "webhook") servers.feishu.setTransport(appId, "webhook");
   }
 
-  return {
+  /** Those who write to one of the bots. */
+  const peopleOf = (id: string): Pick<System, "person" | "ask"> => ({
+    person: (name) => {
+      const { feishu } = own(servers);
+      const { openId } = feishu.addUser({ name });
+      return { openId, chatId: feishu.addChat({ type: "p2p", members: [openId, id] }).chatId };
+    },
+    ask: async ({ openId, chatId }, text, timeoutMs = 80_000) => {
+      const { feishu } = own(servers);
+      const { messageId } = await feishu.sendMessage({ appId: id, chatId, from: openId, text });
+      return (await waitForAnswer(feishu, messageId, { timeoutMs })).text;
+    },
+  });
+  const system: System = {
     appId,
     get redis() {
       return own(redis);
@@ -252,15 +299,12 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
     env,
     start,
     linesOf: (app) => linesOf.get(app) ?? [],
-    person: (name) => {
-      const { feishu } = own(servers);
-      const { openId } = feishu.addUser({ name });
-      return { openId, chatId: feishu.addChat({ type: "p2p", members: [openId] }).chatId };
-    },
-    ask: async ({ openId, chatId }, text, timeoutMs = 80_000) => {
-      const { feishu } = own(servers);
-      const { messageId } = await feishu.sendMessage({ appId, chatId, from: openId, text });
-      return (await waitForAnswer(feishu, messageId, { timeoutMs })).text;
+    ...peopleOf(appId),
+    botNamed: (name) => {
+      const other = otherBots.find((each) => each.name === name);
+      if (other === undefined) throw new Error(`no bot ${name}`);
+      const { appId: id } = other.app;
+      return Object.assign(Object.create(system) as System, { appId: id, ...peopleOf(id) }); // all else is inherited
     },
     recorded: async () => {
       const text = await readFile(recordingFile, "utf8").catch(() => "");
@@ -278,4 +322,5 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
     },
     close,
   };
+  return system;
 }

@@ -70,7 +70,7 @@ async function record(previous: CheckedOut, version: string): Promise<Snapshot> 
 }
 
 /**
- * Lets a version write sessions in all their states, kills it, and keeps what stands in Redis as
+ * Lets a version write sessions in all their states, kills it, and keeps the contents of Redis as
  * stored.json. Resolves to the number of keys. To be done for each release, with the release's commit.
  */
 export async function recordStored(previous: CheckedOut, version: string): Promise<number> {

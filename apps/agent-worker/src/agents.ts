@@ -1,4 +1,4 @@
-import { outputReader, turnLimits, type TurnLimits, type TurnModel } from "@larkline/agent";
+import { answerForm, turnLimits, type AnswerForm, type TurnLimits, type TurnModel } from "@larkline/agent";
 import {
   costOf,
   createModelChain,
@@ -7,14 +7,17 @@ import {
   type LlmBackend,
   type ModelChain,
   type ModelChoice,
+  type ModelRequest,
 } from "@larkline/model";
 import { createAnthropicBackend } from "@larkline/model/anthropic";
 import { createOpenAiChatBackend, createOpenAiResponsesBackend } from "@larkline/model/openai";
 import {
   agentOfMessage,
+  modelOptionsOf,
   readModelNames,
   type AgentConfig,
   type LarklineConfig,
+  type ModelOptions,
   type ModelProviders,
 } from "@larkline/process/config";
 import { systemClock, type InboundMessage, type ParseResult, type ReplyLanguage } from "@larkline/protocol";
@@ -29,8 +32,8 @@ export class Agent {
   readonly limits: TurnLimits;
   /** Language of what Larkline itself says; empty: that of the message. */
   readonly speech: { texts?: ReplyLanguage };
-  /** Reads answers that have a form of their own; empty where they are free text. */
-  readonly answers: { output?: (text: string) => ParseResult<unknown> };
+  /** The form of its answers; undefined where they are free text. */
+  readonly #form: AnswerForm | undefined;
   readonly #models: ModelChoices;
 
   constructor(settings: LarklineConfig, config: AgentConfig, models: ModelChoices) {
@@ -38,9 +41,7 @@ export class Agent {
     this.config = config;
     this.limits = limitsOf(settings, config);
     this.speech = config.language === "auto" ? {} : { texts: config.language };
-    const format = config.request.responseFormat;
-    const schema = format?.type === "json_schema" ? format.jsonSchema : undefined;
-    this.answers = schema === undefined ? {} : { output: outputReader(schema) };
+    this.#form = config.output === null ? undefined : answerForm(config.output);
     this.#models = models;
   }
 
@@ -49,11 +50,29 @@ export class Agent {
     return this.#models.usual.name;
   }
 
+  /** For the turn of a message. */
+  optionsFor({ output: asked, model = {} }: InboundMessage): TurnOptions {
+    const output = asked ?? this.config.output;
+    const request = { ...this.config.request, ...modelOptionsOf(model) };
+    if (output === null) return { request, form: undefined };
+    const { name, schema: jsonSchema } = output;
+    return {
+      request: { ...request, responseFormat: { type: "json_schema", name, jsonSchema } },
+      form: asked === undefined ? this.#form : answerForm(asked),
+    };
+  }
+
   /** The model that a session has chosen; the usual one when it has chosen none, or one that is not offered any more. */
   modelOf(chosen: string | undefined): ChosenModel {
     const { usual, offered } = this.#models;
     return (chosen === undefined ? undefined : offered.get(chosen)) ?? usual;
   }
+}
+
+/** What the requests of a turn carry, and the form of its answer: as its message asks, else as its agent does. */
+export interface TurnOptions {
+  request: ModelOptions & Pick<ModelRequest, "responseFormat">;
+  form: AnswerForm | undefined;
 }
 
 /** By name. */
@@ -209,7 +228,7 @@ function chainOf(
     const backend = backends.get(provider) ?? backendOf(provider, providers);
     backends.set(provider, backend);
     const name = nameOf({ provider, id });
-    const known = health.get(name) ?? new ModelHealth({ slots, now: systemClock.monotonic });
+    const known = health.get(name) ?? new ModelHealth({ slots, clock: systemClock });
     health.set(name, known);
     return { info: findModelInfo(provider, id, settings.models), backend, health: known };
   });

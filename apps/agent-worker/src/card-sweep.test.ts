@@ -132,7 +132,9 @@ describe("sweeping cards", () => {
     simulator.faults.add({ match: { path: /batch_update$/ }, action: { kind: "hang" } });
     const stopping = new AbortController();
     const sweeping = sweep(stopping.signal);
-    await vi.waitFor(() => expect(simulator.apiCalls.some(({ path }) => path.endsWith("batch_update"))).toBe(true));
+    await vi.waitFor(() => expect(simulator.apiCalls.some(({ path }) => path.endsWith("batch_update"))).toBe(true), {
+      timeout: 60_000,
+    });
     stopping.abort();
     await sweeping.catch(() => undefined);
     expect(await stores.cards.load(lost.session, lost.replyId)).toBeDefined();

@@ -16,7 +16,7 @@ import {
   servicesOf,
 } from "./turn-world.fixture.ts";
 
-/** A call that nobody has answered when its deadline passes. */
+/** Leaves a call that has no answer when its deadline passes. */
 async function unanswered(world: World, tool: string, { started }: { started: boolean }): Promise<void> {
   await append(world, inbound("om_1", "please"));
   await runWakes(world, { backend: calling([tool]).backend });

@@ -69,6 +69,7 @@ logger.info(
 
 runUntilSignal({
   logger,
+  givesWay: true,
   deadlineMs: 9_000,
   close: async () => {
     await ops.close();

@@ -1,4 +1,4 @@
-import { createTextExtractor } from "@larkline/attachments";
+import { createTextExtractor } from "./attachments/text-extractor.ts";
 import { FeishuApi } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator, type PersonMessage } from "@larkline/simulator";
 import { textOf, type InboundMessage, type MessageReferences, type UserPart } from "@larkline/protocol";

@@ -19,16 +19,8 @@ import {
   type StepResult,
   type Transition,
 } from "@larkline/agent";
-import {
-  budgetStanding,
-  budgetUse,
-  spenderOf,
-  type BudgetAccount,
-  type BudgetUse,
-  type Spender,
-} from "@larkline/agent/budgets";
+import { budgetStanding, budgetUse, spenderOf, type BudgetAccount, type BudgetUse } from "@larkline/agent/budgets";
 import { costOf, type ModelChain, type ModelInfo, type StepPast } from "@larkline/model";
-import type { ModelOptions } from "@larkline/process/config";
 import { scrubText, type Tags, type Telemetry } from "@larkline/process/telemetry";
 import {
   pause,
@@ -45,7 +37,7 @@ import {
   type Usage,
 } from "@larkline/protocol";
 import type { BlobStore, BudgetStore, Spending } from "@larkline/store";
-import type { Agent } from "./agents.ts";
+import type { Agent, TurnOptions } from "./agents.ts";
 import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
@@ -59,7 +51,7 @@ interface Asked {
   system: string;
   history: readonly Message[];
   tools: readonly ToolSpec[];
-  options?: ModelOptions;
+  options?: TurnOptions["request"];
   /** Told what the model says while it says it. */
   onEvent?: (event: EngineEvent) => void;
 }
@@ -81,7 +73,8 @@ export class ModelSteps {
   /** The next step of the answer. `brokenOff` is set where the run's signal has ended it. */
   async answer(tools: readonly ToolSpec[], onEvent: (event: EngineEvent) => void): Promise<StepResult> {
     const { agent, model, stored } = this.#run;
-    const { instructions: system, request: options } = agent.config;
+    const { instructions: system } = agent.config;
+    const { request: options } = this.#run.options;
     const { turn, history } = stored;
     const asked = { turnNumber: turn.steps + 1, system, options, history, tools, onEvent };
     return await watchStep(this.#run, "answer", async () => {
@@ -117,7 +110,8 @@ export class ModelSteps {
     const accumulator = createAccumulator();
     const request = { ...asked.options, messages, tools: asked.tools, system: asked.system };
     for await (const chunk of model.chain.stream(request, signal, this.#past())) {
-      accumulator.push(chunk);
+      // Emits a block at its end, before the first delta of the next one.
+      for (const block of accumulator.push(chunk)) asked.onEvent?.(block);
       if (chunk.type === "retry") watch.retried(chunk);
       const event = deltaEventOf(chunk, asked.turnNumber);
       if (event !== undefined) asked.onEvent?.(event);
@@ -125,7 +119,8 @@ export class ModelSteps {
     const result = accumulator.result();
     const use = stepUse(result, asked, model.model);
     await budget.charge(use);
-    return { ...result, use, uses: callUses(result, asked), ...(signal.aborted ? { brokenOff: true } : {}) };
+    const uses = callUses(result, asked);
+    return { ...result, use, uses, blocksTold: true, ...(signal.aborted ? { brokenOff: true } : {}) };
   }
 
   /** What the chain needs to know of a step that was put off. */
@@ -383,7 +378,7 @@ const maxTries = 5;
 export class TurnBudget {
   readonly #services: Services;
   readonly #run: BudgetedRun;
-  readonly #spender: Spender;
+  readonly #agent: Agent;
   readonly #facts: BudgetFacts;
   #known: { uses: readonly BudgetUse[]; atMs: number } | undefined;
   /** Model calls that were counted in this run. */
@@ -392,7 +387,7 @@ export class TurnBudget {
   constructor(services: Services, agent: Agent, run: BudgetedRun) {
     this.#services = services;
     this.#run = run;
-    this.#spender = spenderOf(run.message, agent.name);
+    this.#agent = agent;
     const { timeZone, contact } = services.budgetBook;
     this.#facts = { timeZone, contact, ...agent.speech };
   }
@@ -403,7 +398,9 @@ export class TurnBudget {
    */
   async before(turn: TurnState): Promise<Transition | undefined> {
     const { counters } = this.#services;
-    const { exceeded, near } = budgetStanding(await this.#uses());
+    const uses = await this.#uses();
+    if (uses.length === 0) return undefined;
+    const { exceeded, near } = budgetStanding(uses);
     if (exceeded !== undefined) {
       const { per, period } = exceeded.account;
       counters.budgetRefusals.add(1, { per, period });
@@ -429,8 +426,10 @@ export class TurnBudget {
     this.#learn(accounts, await this.#patiently(async (budgets) => await budgets.charge(accounts, charge)));
   }
 
+  /** None where the deployment has no budgets. */
   #accounts(): BudgetAccount[] {
-    return this.#services.budgetBook.accountsOf(this.#spender, this.#services.clock.now());
+    const { budgetBook, clock } = this.#services;
+    return budgetBook.isEmpty ? [] : budgetBook.accountsOf(spenderOf(this.#run.message, this.#agent.name), clock.now());
   }
 
   async #uses(): Promise<readonly BudgetUse[]> {

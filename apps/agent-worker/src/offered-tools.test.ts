@@ -1,7 +1,7 @@
-import { readResultName, type AvailableTool } from "@larkline/store";
+import { type AvailableTool } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { silentLogger } from "@larkline/process/telemetry";
-import { systemClock } from "@larkline/protocol";
+import { systemClock, readResultName } from "@larkline/protocol";
 import { expect, it } from "vitest";
 import { builtInRunner } from "./approvals.ts";
 import { ToolCatalog } from "./tools.ts";

@@ -1,5 +1,5 @@
 import { speakerName, underSpeaker } from "@larkline/agent";
-import { createSlots, type TextExtractor } from "@larkline/attachments";
+import { createSlots, type TextExtractor } from "./attachments/text-extractor.ts";
 import { addressesIn } from "@larkline/agent/permissions";
 import { readContent, type FetchedMessage } from "@larkline/feishu";
 import {
@@ -58,7 +58,7 @@ export class MessagePreparer {
     this.#extractor = extractor;
   }
 
-  /** Fetches what the message refers to. Never rejects: what cannot be fetched is said in the message. */
+  /** Fetches what the message refers to. Never rejects: the message names each thing that could not be fetched. */
   async prepare(message: InboundMessage, signal: AbortSignal): Promise<InboundMessage> {
     // From here on the parts hold more than the person's own words.
     const addresses = message.parts.flatMap((part) => (part.type === "text" ? addressesIn(part.text) : []));

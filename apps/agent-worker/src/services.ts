@@ -1,4 +1,4 @@
-import { createTextExtractor, type TextExtractor } from "@larkline/attachments";
+import { createTextExtractor, type TextExtractor } from "./attachments/text-extractor.ts";
 import { createBudgetBook, type BudgetBook } from "@larkline/agent/budgets";
 import {
   ApprovalCards,
@@ -15,13 +15,11 @@ import { runnerKeyOf, stateKeyOf, systemClock, systemRandom, type Clock, type Ra
 import {
   cancelChannelOf,
   createCancelBus,
-  createToolQueues,
-  createTurnQueue,
+  ToolQueues,
+  TurnQueue,
   type Cancellation,
   type CancelBus,
   type QueueOptions,
-  type ToolQueues,
-  type TurnQueue,
 } from "@larkline/queue";
 import {
   ApprovalStore,
@@ -278,8 +276,8 @@ export function openStores(config: WorkerConfig, settings: LarklineConfig, redis
 
 function openQueues({ namespace }: WorkerConfig, redis: RedisConnection, queue: QueueOptions): Queues {
   return {
-    turns: createTurnQueue(queue),
-    tools: createToolQueues(queue),
+    turns: new TurnQueue(queue),
+    tools: new ToolQueues(queue),
     cancels: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
     runnerCancels: {
       publish: async (runner, cancel) =>
@@ -342,7 +340,6 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
       ledger,
       handover,
       imageOf,
-      mayAppear: async (session) => await ledger.mayAppear(session),
       logger: log,
       onFrame: (sinceStartMs, isFirst) => {
         counters.cardFrames.add(1);
@@ -366,70 +363,22 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
 /** What a worker counts. */
 export function createCounters(metrics: Metrics) {
   return {
-    turnRuns: metrics.createCounter("larkline_turn_runs_total", {
-      description: "Runs of turns by how they ended; a turn with slow tools has several.",
-      labels: ["outcome"],
-    }),
-    turnRunSeconds: metrics.createHistogram("larkline_turn_run_seconds", {
-      description: "Time a run held its slot.",
-      labels: ["outcome"],
-    }),
-    turnHolds: metrics.createCounter("larkline_turn_holds_total", {
-      description:
-        "Times that a turn kept its slot while its calls ran, by how that ended: answered, or else it was suspended.",
-      labels: ["end"],
-    }),
-    healed: metrics.createCounter("larkline_healed_total", {
-      description: "What the sweeper found left lying and took up.",
-      labels: ["what"],
-    }),
-    largeResults: metrics.createCounter("larkline_large_results_total", {
-      description: "Results too large for their conversation: kept as a whole, or cut because they could not be kept.",
-      labels: ["what"],
-    }),
-    cardFrames: metrics.createCounter("larkline_card_frames_total", {
-      description: "Frames of cards that reached the platform while their turns ran.",
-    }),
-    firstFrameSeconds: metrics.createHistogram("larkline_card_first_frame_seconds", {
-      description: "Time from the beginning of a turn until its card was visible.",
-    }),
-    approvalsAsked: metrics.createCounter("larkline_approvals_asked_total", {
-      description:
-        "Questions to people: may a call run, what becomes of an unknown outcome, may such calls always run.",
-      labels: ["kind"],
-    }),
-    approvalsSettled: metrics.createCounter("larkline_approvals_settled_total", {
-      description: "Questions of turns that are settled, by how.",
-      labels: ["kind", "state"],
-    }),
-    approvalWaitSeconds: metrics.createHistogram("larkline_approval_wait_seconds", {
-      description: "Time from a question of a turn until it was settled.",
-      labels: ["kind", "state"],
-      advice: { explicitBucketBoundaries: [...waitBuckets] },
-    }),
-    budgetRefusals: metrics.createCounter("larkline_budget_refusals_total", {
-      description: "Turns that were refused a model call because a budget is spent.",
-      labels: ["per", "period"],
-    }),
-    budgetWarnings: metrics.createCounter("larkline_budget_warnings_total", {
-      description: "Turns that were warned because a budget is spent by 80 % or more.",
-      labels: ["per", "period"],
-    }),
-    dataKept: metrics.createCounter("larkline_data_kept_total", {
-      description: "Conversations that expired, messages trimmed or archived, audit records dropped or archived.",
-      labels: ["what"],
-    }),
-    dataWaiting: metrics.createGauge("larkline_data_waiting_sessions", {
-      description: "Sessions whose newest turns are not archived and bounded yet, as this worker last saw it.",
-    }),
-    dataRounds: metrics.createCounter("larkline_data_rounds_total", {
-      description: "Rounds of looking after stored data, by whether all of it went well.",
-      labels: ["outcome"],
-    }),
+    turnRuns: metrics.createCounter("larkline_turn_runs_total"),
+    turnRunSeconds: metrics.createHistogram("larkline_turn_run_seconds"),
+    turnHolds: metrics.createCounter("larkline_turn_holds_total"),
+    healed: metrics.createCounter("larkline_healed_total"),
+    largeResults: metrics.createCounter("larkline_large_results_total"),
+    cardFrames: metrics.createCounter("larkline_card_frames_total"),
+    firstFrameSeconds: metrics.createHistogram("larkline_card_first_frame_seconds"),
+    approvalsAsked: metrics.createCounter("larkline_approvals_asked_total"),
+    approvalsSettled: metrics.createCounter("larkline_approvals_settled_total"),
+    approvalWaitSeconds: metrics.createHistogram("larkline_approval_wait_seconds"),
+    budgetRefusals: metrics.createCounter("larkline_budget_refusals_total"),
+    budgetWarnings: metrics.createCounter("larkline_budget_warnings_total"),
+    dataKept: metrics.createCounter("larkline_data_kept_total"),
+    dataWaiting: metrics.createGauge("larkline_data_waiting_sessions"),
+    dataRounds: metrics.createCounter("larkline_data_rounds_total"),
   };
 }
 
 export type WorkerCounters = ReturnType<typeof createCounters>;
-
-/** People take seconds or days. */
-const waitBuckets = [1, 5, 15, 30, 60, 300, 900, 3_600, 14_400, 86_400, 604_800] as const;

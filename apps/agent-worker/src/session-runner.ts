@@ -310,7 +310,7 @@ function reportTurn({ log, counters }: Services, { turnId, outcome, seconds, fai
 async function afterCommit(
   services: Services,
   { session, epoch, othersWait }: Claim,
-  { result, history, settings, released }: Extract<TurnEnd, { end: "committed" }>,
+  { result, history, settings, totals, released }: Extract<TurnEnd, { end: "committed" }>,
 ): Promise<TurnStart | undefined> {
   if (result.state === "fenced") return undefined;
   if (result.deliver !== undefined) {
@@ -329,6 +329,7 @@ async function afterCommit(
     control,
     history,
     settings,
+    ...(totals === undefined ? {} : { totals }),
     mayHaveWaited: true,
     tries: 0,
     deaths,

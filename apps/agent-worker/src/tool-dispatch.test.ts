@@ -9,9 +9,10 @@ import {
   type ToolJob,
   type ToolOutcome,
   type TurnState,
+  readResultName,
 } from "@larkline/protocol";
 import type { DispatchOptions } from "@larkline/queue";
-import { keepResult, readResultName, type ApprovalStatus } from "@larkline/store";
+import { keepResult, type ApprovalStatus } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { builtInRunner } from "./approvals.ts";
 import { dispatchCalls } from "./tools.ts";

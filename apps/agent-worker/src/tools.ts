@@ -16,15 +16,9 @@ import {
   type ToolJob,
   type ToolOutcome,
   type TurnState,
-} from "@larkline/protocol";
-import {
-  keepResult,
   readResultName,
-  resultPage,
-  type AvailableTool,
-  type DeliverResult,
-  type RunnerDirectory,
-} from "@larkline/store";
+} from "@larkline/protocol";
+import { keepResult, resultPage, type AvailableTool, type DeliverResult, type RunnerDirectory } from "@larkline/store";
 import { Type } from "typebox";
 import { limitsOf, type Agent } from "./agents.ts";
 import { actorOf, argumentsTextOf, builtInRunner, objectionTo } from "./approvals.ts";
@@ -219,7 +213,7 @@ function signedJob({ owner, clock, runnerKeys }: Services, turn: TurnState, call
   return { ...job, envelope };
 }
 
-/** Tells a runner that its calls of a turn are to stop. Never rejects: a call that goes on ends at its deadline. */
+/** Tells a runner to stop its calls of a turn. Never rejects: a call that does not stop ends at its deadline. */
 export async function stopCalls(
   { runnerCancels, log }: Services,
   runner: string,
@@ -233,9 +227,9 @@ export async function stopCalls(
 }
 
 /**
- * How a hold ended. `answered`: the turn goes on. Otherwise it asks the gate and is suspended, unless something is unread
- * there: `late`, the time is over; `crowded`, no slot is free; `missed`, others have added entries, too; `stopped`, the
- * turn was cancelled, fenced, or its process stops; `dropped`, the calls could not be handed out, or people are asked.
+ * How a hold ended. `answered`: the turn continues. Otherwise it asks the gate and is suspended, unless something is
+ * unread there: `late`, the time is over; `crowded`, no slot is free; `missed`, others have added entries, too; `stopped`,
+ * the turn was cancelled, fenced, or its process stops; `dropped`, the calls could not be handed out, or people are asked.
  */
 export type HoldEnd = "answered" | "late" | "crowded" | "missed" | "stopped" | "dropped";
 
@@ -477,7 +471,8 @@ const keepMs = 10_000;
 
 /**
  * Keeps the results among these entries that are longer than what the model gets of them, and notes
- * their handles. Never rejects: what cannot be kept stays as it is, and is cut when it is decided upon.
+ * their handles. Never rejects: a result that could not be kept stays whole in its entry, and is cut when the entry
+ * is decided upon.
  */
 export async function keepLargeResults(
   services: Services,

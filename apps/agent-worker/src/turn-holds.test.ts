@@ -1,5 +1,5 @@
-import { messageStop, systemClock, textOf, turnIdOf } from "@larkline/protocol";
-import { readResultName, type SessionStore } from "@larkline/store";
+import { messageStop, systemClock, textOf, turnIdOf, readResultName } from "@larkline/protocol";
+import { type SessionStore } from "@larkline/store";
 import { describe, expect, it, vi } from "vitest";
 import { calling, eventsOf, resultsIn } from "./approval-world.fixture.ts";
 import { checkEnds } from "./crash.fixture.ts";
@@ -268,7 +268,7 @@ describe("a turn that may keep its slot", () => {
     const { backend } = calling(["echo"]);
     await append(world, inbound("om_1", "please"));
     const stuck = runOne(world, { backend });
-    await vi.waitUntil(() => world.dispatched.length === 1);
+    await vi.waitUntil(() => world.dispatched.length === 1, { timeout: 60_000 });
     expect(await world.store.summary(session)).toMatchObject({ state: "running" });
     // What the dead one has done is all that is known: its calls are handed out once more, and it is fenced.
     const gen = await world.store.heal(session, 1);

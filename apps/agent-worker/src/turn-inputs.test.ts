@@ -349,3 +349,51 @@ describe("a context that gets too long", () => {
     checkPairs(claim?.history ?? []);
   });
 });
+
+describe("a message with options of its own", () => {
+  const output = {
+    name: "count",
+    schema: { type: "object", properties: { n: { type: "integer" } }, required: ["n"] },
+    format: "{n} of them",
+  };
+
+  it("AT-21: gets an answer of its form, checked and asked for again, with the options of its requests", async () => {
+    const world = newWorld();
+    let asked = 0;
+    const { backend, requests } = model(() => answer((asked += 1) === 1 ? "many" : '{"n":3}'));
+    const options = { thinking: true, effort: "low", temperature: 0, topP: 0.5, maxOutputTokens: 77 } as const;
+    const own = { needs: ["run-options"], output, model: options, metadata: { ticket: "T-1" } };
+    await ask(world, { backend }, inbound("om_own", "how many?", own));
+    expect(requests).toHaveLength(2);
+    for (const request of requests) {
+      expect(request).toMatchObject({
+        needsThinking: true,
+        effort: "low",
+        temperature: 0,
+        topP: 0.5,
+        maxTokens: 77,
+        responseFormat: { type: "json_schema", name: "count", jsonSchema: output.schema },
+      });
+    }
+    expect(world.sent.map(({ text }) => text)).toEqual(["3 of them"]);
+    const events = (await world.events.read(session, 0, 1_000)).map(({ event }) => event);
+    const formed = { reason: "", output: { n: 3 }, outputName: "count", outputFormat: "{n} of them", final: '{"n":3}' };
+    expect(events.find(({ type }) => type === "done")).toMatchObject({ ...formed, agent: "default" });
+  });
+
+  it("leaves the next message alone, and is left alone by a process that does not know such options", async () => {
+    const world = newWorld();
+    const { backend, requests } = model(() => answer("free text"));
+    await append(world, inbound("om_own", "how many?", { needs: ["run-options"], output }));
+    const features = ["held-step", "put-off-step", "given-history"];
+    await expect(world.store.claim(session, 1, "w", { features })).rejects.toMatchObject({ reason: "needs" });
+    await settle(world, { backend });
+    await ask(world, { backend }, inbound("om_free", "and now?"));
+    expect(requests.map((request) => request.responseFormat?.type)).toEqual([
+      ...Array(3).fill("json_schema"),
+      undefined,
+    ]);
+    const notice = "The answer did not come in the form that it should have.";
+    expect(world.sent[0]?.text).toBe(`free text\n\n${notice}`);
+  });
+});

@@ -34,8 +34,11 @@ export class TurnReply {
     const { reply, session, id } = message;
     if (options === undefined || reply.channel !== "feishu") return;
     const { clock, liveReplies } = this.#services;
-    const running = (): ReplyView =>
-      runningView(this.#run.stored.turn, this.#run.stored.live, { ...options, nowMs: clock.now() });
+    const { options: asked, stored } = this.#run;
+    // An answer with fields is shown when it is complete: until then it is JSON.
+    const live = () =>
+      asked.form === undefined || stored.live === undefined ? stored.live : { ...stored.live, text: "" };
+    const running = (): ReplyView => runningView(stored.turn, live(), { ...options, nowMs: clock.now() });
     this.#view = running;
     const { channel: _channel, ...target } = reply;
     this.#card = liveReplies.open({

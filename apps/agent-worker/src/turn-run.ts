@@ -28,8 +28,8 @@ import {
   type QueuedMessage,
   type TurnState,
 } from "@larkline/protocol";
-import type { CommitResult, SaveResult, SessionSettings } from "@larkline/store";
-import type { Agent, ChosenModel } from "./agents.ts";
+import type { CommitResult, SaveResult, SessionSettings, SessionTotals } from "@larkline/store";
+import type { Agent, ChosenModel, TurnOptions } from "./agents.ts";
 import { builtInRunner, checkEntries, dropApprovals, TurnJudge, waitsForPeople } from "./approvals.ts";
 import { ModelSteps, TurnBudget } from "./model-step.ts";
 import type { Services } from "./services.ts";
@@ -54,6 +54,7 @@ export interface TurnSlot {
 export interface RunningTurn extends TurnSlot {
   agent: Agent;
   model: ChosenModel;
+  options: TurnOptions;
   stored: TurnStore;
   budget: TurnBudget;
 }
@@ -71,11 +72,17 @@ export type TurnEnd =
       reason: string;
       history: Message[];
       settings: SessionSettings;
+      totals: SessionTotals | undefined;
       /** Settles when nothing is written to the turn's card any more. */
       released: Promise<void>;
       /** Of the model, when the turn ended in it. */
       failure?: ModelFailure;
     };
+
+const dayMs = 86_400_000;
+
+/** A session that was not used for this share of the time that it is kept is warned of. */
+const expiringShare = 0.8;
 
 /** A decision that waits for the facts of the moment. */
 type Decision = (environment: TurnEnvironment) => Transition;
@@ -120,7 +127,8 @@ export class TurnRun {
     const stored = new TurnStore(services, start, begun, () => controller.abort("fenced" satisfies AbortReason));
     const { message } = head;
     const run = { message, turnId: begun.turnId, epoch, signal: controller.signal };
-    this.#run = { ...slot, agent, model, stored, budget: new TurnBudget(services, agent, run) };
+    const options = agent.optionsFor(begun.message);
+    this.#run = { ...slot, agent, model, options, stored, budget: new TurnBudget(services, agent, run) };
     this.#stored = stored;
     this.#judge = new TurnJudge(services, agent, message);
     this.#steps = new ModelSteps(services, this.#run);
@@ -166,6 +174,7 @@ export class TurnRun {
     if (reason === "fenced") return { end: "fenced" };
     if (reason === "shutdown") return await this.#handOff();
     const first = this.#firstTransition(this.#run.agent, this.#run.model);
+    first.events.push(...this.#expiringSoon());
     // Followers may hold deltas of a run that died before it saved anything.
     if (first.next.do === "model" && this.#hasStarted(first.turn)) {
       first.events.push(stepRestart(first.turn.steps, this.#environment().model, "crash"));
@@ -204,6 +213,16 @@ export class TurnRun {
       commandTurn(this.#head, commandFactsOf(agent, name, nowMs)) ??
       startTurn({ head: this.#head, nowMs, model, othersWait, history });
     return { ...first, turn: withNotes(first.turn, lostIn(this.#start), agent.speech.texts) };
+  }
+
+  /** A session whose last run ended long ago was soon to be removed. */
+  #expiringSoon(): EngineEvent[] {
+    const { totals } = this.#start;
+    const { conversationDays } = this.#services.settings.retention;
+    const days = totals === undefined ? 0 : (this.#services.clock.now() - totals.endedAtMs) / dayMs;
+    if (conversationDays === 0 || days < conversationDays * expiringShare) return [];
+    const message = `The last message is ${Math.floor(days)} days old; conversations are removed after ${conversationDays}.`;
+    return [{ type: "warning", code: "session_expiring", message, detail: `${Math.floor(days)}/${conversationDays}` }];
   }
 
   /** Whether a worker that died has published something of the next model step. */
@@ -452,13 +471,13 @@ export class TurnRun {
 
   /** The facts of this moment. */
   #environment(): TurnEnvironment {
-    const { agent, model } = this.#run;
+    const { agent, model, options } = this.#run;
     const { history, live } = this.#stored;
     return {
       limits: agent.limits,
       tools: this.#services.toolCatalog.offeredTo(agent.config),
       model: model.model,
-      ...agent.answers,
+      ...(options.form === undefined ? {} : { output: options.form }),
       ...agent.speech,
       nowMs: this.#services.clock.now(),
       judge: this.#judge,
@@ -511,10 +530,11 @@ export class TurnRun {
     const cancel = { session: turn.message.session, turnId: turn.turnId };
     for (const runner of this.#stopped) void stopCalls(this.#services, runner, cancel);
     const settings = this.#stored.settings ?? this.#start.settings;
+    const { history, totals } = this.#stored;
     // What is on its way to the card must not arrive after what the delivery of the answer sends.
     const released = this.#reply.release();
     const failure = this.#failure === undefined ? {} : { failure: this.#failure };
-    return { end: "committed", result, reason, history: this.#stored.history, settings, released, ...failure };
+    return { end: "committed", result, reason, history, settings, totals, released, ...failure };
   }
 }
 

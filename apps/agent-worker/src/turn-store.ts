@@ -1,7 +1,10 @@
-import { attemptOf, type LiveStep, type Transition } from "@larkline/agent";
+import { attemptOf, textHead, type LiveStep, type Transition } from "@larkline/agent";
 import {
   argumentsHashOf,
+  isTerminal,
+  personMessageOf,
   splitAtOpenMark,
+  textOf,
   withoutImageMarks,
   type Approval,
   type CallState,
@@ -10,6 +13,7 @@ import {
   type NewEvent,
   type EventOf,
   type Message,
+  type PersonMessage,
   type QueuedMessage,
   type SessionKey,
   type TurnState,
@@ -23,6 +27,7 @@ import type {
   SaveRequest,
   SaveResult,
   SessionSettings,
+  SessionTotals,
 } from "@larkline/store";
 import { actorOf, approvalsAsked, argumentsTextOf, waitsForPeople } from "./approvals.ts";
 import type { Services } from "./services.ts";
@@ -36,6 +41,7 @@ export interface TurnStart {
   control: ControlEntry[];
   history: Message[];
   settings: SessionSettings;
+  totals?: SessionTotals;
   /** As in a claim. */
   mayHaveWaited: boolean;
   tries: number;
@@ -71,15 +77,20 @@ export class TurnStore {
   #turn: TurnState;
   #history: Message[];
   #unsaved: Unsaved;
+  /** No event of the run may have been stored yet. */
+  #mayBegin: boolean;
   /** Control entries decided on but not yet acknowledged. */
   #consumed = 0;
   #settings: SessionSettings | undefined;
+  /** Of the runs before; with this one once it is committed. */
+  #totals: SessionTotals | undefined;
   /** The model step that streams right now. */
   live: LiveStep | undefined;
 
   /** `onLost` is called when another worker has taken the session over. */
   constructor(services: Services, start: TurnStart, turn: TurnState, onLost: () => void) {
-    const { session, epoch, history, published = new Set() } = start;
+    const { session, epoch, history, totals, published = new Set() } = start;
+    this.#totals = totals;
     this.#services = services;
     this.#session = session;
     this.#epoch = epoch;
@@ -88,6 +99,7 @@ export class TurnStore {
     this.#unsaved = { history: [], approvals: [], absorbed: [], ...replacementsOf(start) };
     const { agent = "default" } = turn.message;
     this.#events = new EventWriter(services, { session, epoch, runId: turn.turnId, agent, published }, onLost);
+    this.#mayBegin = start.turn === undefined || start.turn.steps === 0;
   }
 
   get turn(): TurnState {
@@ -102,6 +114,11 @@ export class TurnStore {
   /** The choices that this turn has made for the session, if any. */
   get settings(): SessionSettings | undefined {
     return this.#settings;
+  }
+
+  /** What the session has used, with this turn once it is committed. */
+  get totals(): SessionTotals | undefined {
+    return this.#totals;
   }
 
   /** Publishes what happens between writes. */
@@ -125,6 +142,8 @@ export class TurnStore {
       this.#unsaved.context = context;
     }
     if (settings !== undefined) this.#settings = this.#unsaved.settings = settings;
+    if (this.#mayBegin) this.#events.tellWith(personMessageOf(turn.message));
+    this.#mayBegin = false;
     for (const event of events) this.#events.push(event);
   }
 
@@ -161,6 +180,9 @@ export class TurnStore {
 
   async commit(ending: Ending): Promise<CommitResult> {
     const { history, context, settings } = this.#unsaved;
+    const totals = totalsWith(this.#turn, this.#totals, this.#services.clock.now());
+    this.#totals = totals;
+    this.#events.push(sessionInfo(this.#session, totals));
     return await this.#services.store.commit({
       ...ending,
       session: this.#session,
@@ -168,6 +190,7 @@ export class TurnStore {
       history,
       events: await this.#takenEvents(),
       consumed: this.#consumed,
+      totals,
       ...(context === undefined ? {} : { context }),
       ...(settings === undefined ? {} : { settings }),
     });
@@ -176,9 +199,32 @@ export class TurnStore {
   /** With the ends of the runs of messages that have joined this one. */
   async #takenEvents(): Promise<NewEvent[]> {
     const events = await this.#events.take();
-    const takenBy = this.#turn.turnId;
-    return [...events, ...this.#unsaved.absorbed.map(({ runId }) => ({ runId, event: joinedEvent(takenBy) }))];
+    const { turnId: takenBy, message } = this.#turn;
+    const done = joinedEvent(takenBy, message.agent ?? "default");
+    return [...events, ...this.#unsaved.absorbed.map(({ runId }) => ({ runId, event: done }))];
   }
+}
+
+const maxTitleChars = 60;
+
+/** The totals of a session after a run that ends now. */
+function totalsWith({ message, steps, totals: used }: TurnState, before: SessionTotals | undefined, endedAtMs: number) {
+  const { title = "", turnCount = 0, inputTokens = 0, outputTokens = 0, costUsd = 0 } = before ?? {};
+  // In a group it would be the words of one of several people, whose data can be taken away without the session.
+  const isTitle = message.command === undefined && message.chatType !== "group";
+  const said = isTitle ? textOf({ role: "user", content: message.parts }) : "";
+  return {
+    title: title === "" ? textHead(said.replaceAll(/\s+/g, " ").trim(), maxTitleChars) : title,
+    turnCount: turnCount + steps,
+    inputTokens: inputTokens + used.inputTokens,
+    outputTokens: outputTokens + used.outputTokens,
+    costUsd: costUsd + used.costUsd,
+    endedAtMs,
+  };
+}
+
+function sessionInfo(sessionId: SessionKey, { endedAtMs: _endedAtMs, ...totals }: SessionTotals): EngineEvent {
+  return { type: "session_info", sessionId, ...totals };
 }
 
 /** The attempts of a turn that runners work on. */
@@ -216,7 +262,7 @@ function waitsForPeopleOnly({ calls, held, message }: TurnState): boolean {
   return message.chatType === "group" && held !== undefined && open.length > 0 && open.every(waitsForPeople);
 }
 
-/** What the next write puts in place of what cannot be read: default settings, and all that is left of the context. */
+/** What the next write puts in place of unreadable fields: default settings, and all that is left of the context. */
 function replacementsOf({ lost = [], history }: TurnStart): Pick<Unsaved, "context" | "settings"> {
   const isLost = (what: "settings" | "summary"): boolean => lost.some((each) => each.what === what);
   return {
@@ -226,7 +272,7 @@ function replacementsOf({ lost = [], history }: TurnStart): Pick<Unsaved, "conte
 }
 
 /** The end of the run of a message that has become part of another one. */
-function joinedEvent(takenBy: string): EventOf<"done"> {
+function joinedEvent(takenBy: string, agent: string): EventOf<"done"> {
   const reason = "joined";
   return {
     type: "done",
@@ -238,6 +284,7 @@ function joinedEvent(takenBy: string): EventOf<"done"> {
     turnCount: 0,
     reason,
     final: "",
+    agent,
     takenBy,
   };
 }
@@ -273,6 +320,7 @@ export class EventWriter {
   #timerDelayMs = 0;
   #writing: Promise<void> = Promise.resolve();
   #written = false;
+  #person: PersonMessage | undefined;
   /** End of the text so far that may become the mark of an image. */
   #openText = "";
 
@@ -283,15 +331,25 @@ export class EventWriter {
     this.#onLost = onLost;
   }
 
+  /** What the person said goes with the next event. */
+  tellWith(person: PersonMessage): void {
+    this.#person = person;
+  }
+
   push(event: EngineEvent): void {
     if (event.type !== "text_delta") {
       // The text that the held end belongs to is over; one that begins anew voids it.
       this.#endText();
-      return this.#push(withoutImages(event));
+      return this.#push(this.#complete(event));
     }
     const { shown, open } = splitAtOpenMark(this.#openText + event.text);
     this.#openText = open;
     if (shown !== "") this.#push({ type: "text_delta", text: shown });
+  }
+
+  #complete(event: EngineEvent): EngineEvent {
+    const shown = withoutImages(event);
+    return isTerminal(shown) ? { ...shown, agent: this.#run.agent } : shown;
   }
 
   #endText(): void {
@@ -311,7 +369,10 @@ export class EventWriter {
 
   #recordOf(event: EngineEvent): NewEvent {
     const { runId, agent } = this.#run;
-    return { runId, agent, atMs: this.#services.clock.now(), event };
+    const person = this.#person;
+    this.#person = undefined;
+    const record = { runId, agent, atMs: this.#services.clock.now(), event };
+    return person === undefined ? record : { ...record, person };
   }
 
   #flushIn(delayMs: number): void {
@@ -353,7 +414,9 @@ export class EventWriter {
 
 function withoutImages(event: EngineEvent): EngineEvent {
   if (event.type === "text") return { ...event, text: withoutImageMarks(event.text) };
-  return event.type === "done" ? { ...event, final: withoutImageMarks(event.final) } : event;
+  if (event.type !== "done") return event;
+  const reply = event.reply === undefined ? {} : { reply: withoutImageMarks(event.reply) };
+  return { ...event, final: withoutImageMarks(event.final), ...reply };
 }
 
 function delayOf(event: EngineEvent, written: boolean): number {
@@ -375,8 +438,10 @@ function keyOf(event: EngineEvent): string | undefined {
     case "turn_end":
       return `${event.type} ${event.turnNumber}`;
     case "tool_result":
+    case "tool_summary":
       return `${event.type} ${event.id}`;
     case "slash_command":
+    case "session_info":
       return event.type;
     default:
       return undefined;

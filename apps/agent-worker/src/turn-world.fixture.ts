@@ -1,5 +1,5 @@
 import type { TurnModel } from "@larkline/agent";
-import { createTextExtractor } from "@larkline/attachments";
+import { createTextExtractor } from "./attachments/text-extractor.ts";
 import { FeishuApi } from "@larkline/feishu";
 import { resolveConfig, type AgentConfig, type LarklineConfig } from "@larkline/process/config";
 import { createModelChain, findModelInfo, type LlmBackend, type ModelInfo } from "@larkline/model";
@@ -20,7 +20,7 @@ import {
   type ToolOutcome,
   type TurnJob,
 } from "@larkline/protocol";
-import type { JobResult, ToolQueues } from "@larkline/queue";
+import type { JobResult, ToolQueues, TurnQueue } from "@larkline/queue";
 import {
   type ApprovalStore,
   type AvailableTool,
@@ -148,7 +148,7 @@ export interface World extends Parts, Omit<TestStores, keyof Parts> {
   logged: Record<string, unknown>[];
   /** Ids of approvals whose cards were to be worked on. */
   carded: string[];
-  /** Works on them; nobody does if absent. */
+  /** Works on them; absent: the cards are not worked on. */
   workCards?: (session: string, approvalId: string) => Promise<void>;
   /** Answers of tools; without one a call is answered with its attempt's id. */
   outcomeOf: (job: ToolJob) => ToolOutcome;
@@ -303,9 +303,12 @@ export function healedIn({ logged }: World, kind: string): number {
 /** Queues that keep what is added in the world. */
 function queuesOf(world: World, { dispatch }: Parts["queues"]): Queues {
   const wake = async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen);
+  const turns = { wake, ensure: async () => true, alive: async () => true, close: async () => {} };
+  const calls = { dispatch, limit: async () => {}, close: async () => {} };
   return {
-    turns: { wake, ensure: async () => true, alive: async () => true, close: async () => {} },
-    tools: { dispatch, limit: async () => {}, close: async () => {} },
+    // All methods that there are; only their insides are missing.
+    turns: turns as unknown as TurnQueue,
+    tools: calls as unknown as ToolQueues,
     cancels: { publish: async () => {}, subscribe: async () => {} },
     runnerCancels: {
       publish: async (runner, { session: key, turnId = "" }) =>
@@ -409,7 +412,7 @@ export async function outboxOf({ store, advance }: World): Promise<OutboxRecord[
   const records: OutboxRecord[] = [];
   await advance(60_000);
   while ((await store.summary(session)).unsent > 0) {
-    // Whoever died may hold it for a moment.
+    // A sender that died may hold the lease for a moment.
     const lease = await vi.waitUntil(async () => await store.leaseOutbox(session), { timeout: 60_000, interval: 5 });
     for (let next: OutboxLease | undefined = lease; next !== undefined;) {
       records.push(next.record);

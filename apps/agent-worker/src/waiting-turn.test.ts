@@ -210,7 +210,7 @@ describe("waiting for people", () => {
     expect(world.ran.size).toBe(1);
     expect(world.sent).toHaveLength(1);
     expect(world.sent[0]?.text).not.toBe("");
-    expect((await eventsOf(world)).at(-1)).toMatchObject({ type: "error", code: "api_auth_error" });
+    expect((await eventsOf(world)).at(-2)).toMatchObject({ type: "error", code: "api_auth_error" });
   });
 
   it("AL-43: steps count over the whole turn, whatever people decide in between", async () => {
@@ -220,7 +220,7 @@ describe("waiting for people", () => {
     await ask(world, { backend });
     await settle(world, { backend });
     expect(requests).toHaveLength(maxIterations);
-    expect((await eventsOf(world)).at(-1)).toMatchObject({ type: "done", reason: "max_turns_reached" });
+    expect((await eventsOf(world)).at(-2)).toMatchObject({ type: "done", reason: "max_turns_reached" });
   });
 
   it("EE-37: `checkpoint` holds the call up until a person has decided", async () => {

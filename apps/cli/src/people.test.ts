@@ -11,13 +11,7 @@ import {
   type ToolJob,
   systemClock,
 } from "@larkline/protocol";
-import {
-  createQueueCatalog,
-  createToolQueues,
-  createToolWorker,
-  createTurnQueue,
-  createTurnWorker,
-} from "@larkline/queue";
+import { createQueueCatalog, ToolQueues, createToolWorker, TurnQueue, createTurnWorker } from "@larkline/queue";
 import { closeRedis, connectRedis, mastersOf, SessionStore } from "@larkline/store";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it, vi } from "vitest";
@@ -365,7 +359,7 @@ describe("the data of one person", () => {
   it("is not kept with finished jobs, those of others are", async () => {
     const prefix = `{${namespace}}`;
     const connection = connectRedis(inject("redisUrl"), { role: "worker" });
-    const [turns, tools] = [createTurnQueue({ connection, prefix }), createToolQueues({ connection, prefix })];
+    const [turns, tools] = [new TurnQueue({ connection, prefix }), new ToolQueues({ connection, prefix })];
     const catalog = createQueueCatalog({ connection, prefix, masters: () => mastersOf(connection) });
     const handled = { redact: (text: string) => text, concurrency: 1, onFailed: async () => {} };
     await talk(direct, "ou_ann");
@@ -435,6 +429,22 @@ describe("the data of one person", () => {
     });
     expect(await stores.store.history("api.one")).toEqual([]);
     expect(await stores.store.history("api.two")).toHaveLength(1);
+  });
+
+  it("AT-29: is in the sessions of a named caller of the HTTP API, and in no other's", async () => {
+    for (const name of ["alice", "bob"]) {
+      const session = `api.of-${name}`;
+      const from = { app: "api", chatType: "api", sender: { id: `api:${name}` } } as const;
+      const { wakeGen = 0 } = await stores.store.append({ ...messageFrom(session, "api"), ...from });
+      const { epoch = "", head } = (await stores.store.claim(session, wakeGen, "worker")) ?? {};
+      const history: Message[] = [{ role: "user", content: [{ type: "text", text: name }] }];
+      await stores.store.commit({ session, epoch, seq: head?.seq ?? 0, history, events: [], consumed: 0, more: false });
+    }
+    const alice = { app: "api", id: "api:alice", chats: [] };
+    expect(await deletePerson(stores, alice, { act: true, ...quick })).toMatchObject({ sessions: 1, messages: 1 });
+    expect(await stores.store.history("api.of-alice")).toEqual([]);
+    expect(await stores.store.ownerOf("api.of-alice")).toBeUndefined();
+    expect(await stores.store.history("api.of-bob")).toHaveLength(1);
   });
 
   it("is found in a direct chat of an older version when the operator names it", async () => {

@@ -37,8 +37,12 @@ export interface KeptMessage {
 
 const page = 500;
 
-/** No person is known for sessions of the HTTP API: the operator names them one by one. */
+/** Sessions of callers of the HTTP API without a name are those of no person: the operator names them one by one. */
 const apiApp = "api";
+
+function hasIndex({ app, id }: Person): boolean {
+  return app !== apiApp || id.startsWith(`${apiApp}:`);
+}
 
 /** Sessions in which the person has written, as far as they are known. */
 export async function sessionsOfPerson(stores: PersonStores, person: Person): Promise<SessionKey[]> {
@@ -47,7 +51,7 @@ export async function sessionsOfPerson(stores: PersonStores, person: Person): Pr
   // Which chat with the bot is theirs is remembered while they write in it.
   const direct = await lookups.get(`direct:${app}:${id}`);
   const chats = new Set([...named, ...(direct === undefined ? [] : [direct])]);
-  const indexes = app === apiApp ? [] : [sessions, ...(archive === undefined ? [] : [archive])];
+  const indexes = !hasIndex(person) ? [] : [sessions, ...(archive === undefined ? [] : [archive])];
   const found = await Promise.all([
     ...indexes.map(async (index) => await index.sessionsOf(app, id)),
     ...[...chats].map(async (chat) => await sessions.sessionsOfChat(app, chat)),

@@ -46,11 +46,14 @@ async function until(run: AdminRun, part: string): Promise<void> {
 
 async function linkOf(run: AdminRun): Promise<string> {
   await until(run, "user_code=");
-  return await vi.waitFor(() => {
-    const link = /^http\S+user_code=\S+(?=\n)/m.exec(run.output())?.[0];
-    if (link === undefined) throw new Error(run.output());
-    return link;
-  });
+  return await vi.waitFor(
+    () => {
+      const link = /^http\S+user_code=\S+(?=\n)/m.exec(run.output())?.[0];
+      if (link === undefined) throw new Error(run.output());
+      return link;
+    },
+    { timeout: 60_000 },
+  );
 }
 
 function values(text: string): Record<string, string> {

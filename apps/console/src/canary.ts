@@ -133,15 +133,9 @@ function deadlineOf(intervalMs: number): number {
 
 function createCanaryMetrics(metrics: Metrics) {
   return {
-    seconds: metrics.createHistogram("larkline_canary_seconds", {
-      description: "Time that the canary's messages took through the whole system.",
-    }),
-    failures: metrics.createCounter("larkline_canary_failures_total", {
-      description: "Messages of the canary that did not come through in time.",
-    }),
-    aliveAt: metrics.createObservableGauge("larkline_canary_success_timestamp_seconds", {
-      description: "When a message of the canary came through last, in seconds since 1970; absent: none so far.",
-    }),
+    seconds: metrics.createHistogram("larkline_canary_seconds"),
+    failures: metrics.createCounter("larkline_canary_failures_total"),
+    aliveAt: metrics.createObservableGauge("larkline_canary_success_timestamp_seconds"),
   };
 }
 

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { resolveConfig, type LarklineConfig } from "@larkline/process/config";
 import { argumentsHashOf, type Approval, type InboundMessage, type ToolJob } from "@larkline/protocol";
-import { createToolQueues, createTurnQueue } from "@larkline/queue";
+import { ToolQueues, TurnQueue } from "@larkline/queue";
 import {
   applyOrder,
   ApprovalStore,
@@ -39,8 +39,8 @@ export function openWorld() {
   const namespace = `test-${randomUUID()}`;
   const options = { redis, namespace };
   const queue = { connection: redis, prefix: `{${namespace}}` };
-  const tools = createToolQueues(queue);
-  const turns = createTurnQueue(queue);
+  const tools = new ToolQueues(queue);
+  const turns = new TurnQueue(queue);
   const stores = {
     store: new SessionStore({ ...options, stateKey: "0".repeat(64) }),
     letters: new DeadLetters(options),

@@ -29,5 +29,6 @@ if (passwords === undefined) {
 
 runUntilSignal({
   logger,
+  givesWay: true,
   close: async () => await started.close(),
 });

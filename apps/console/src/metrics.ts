@@ -15,15 +15,8 @@ import type { QueueList } from "./queue-board.ts";
 /** The metrics of this process. */
 export function createCounters(metrics: Metrics) {
   return {
-    signIns: metrics.createCounter("larkline_console_sign_ins_total", {
-      description: "Tries to sign in by what became of them (signed_in, wrong, too_many).",
-      labels: ["outcome"],
-    }),
-    actions: metrics.createCounter("larkline_console_actions_total", {
-      description:
-        "What operators did (content_shown, rule_revoked, turn_cancelled, and actions on queues such as retry).",
-      labels: ["action"],
-    }),
+    signIns: metrics.createCounter("larkline_console_sign_ins_total"),
+    actions: metrics.createCounter("larkline_console_actions_total"),
   };
 }
 
@@ -53,49 +46,19 @@ const queueStates = ["waiting", "active", "delayed", "failed"] as const;
 
 function createGauges(metrics: Metrics) {
   return {
-    jobs: metrics.createObservableGauge("larkline_queue_jobs", {
-      description: "Jobs of a queue by their state.",
-      labels: ["queue", "state"],
-    }),
-    oldestJob: metrics.createObservableGauge("larkline_queue_oldest_seconds", {
-      description: "Age of the oldest waiting job; 0 when none waits.",
-      labels: ["queue"],
-    }),
-    sessions: metrics.createObservableGauge("larkline_sessions", {
-      description: "Sessions by their state.",
-      labels: ["state"],
-    }),
-    oldestMessage: metrics.createObservableGauge("larkline_message_oldest_seconds", {
-      description:
-        "Age of the oldest message that is being answered, by the state of its session; 0 when there is none.",
-      labels: ["state"],
-    }),
-    outboxes: metrics.createObservableGauge("larkline_outbox_sessions", {
-      description: "Sessions with replies that the platform has not confirmed.",
-    }),
-    oldestReply: metrics.createObservableGauge("larkline_outbox_oldest_seconds", {
-      description: "Age of the oldest reply that the platform has not confirmed; 0 when there is none.",
-    }),
-    calls: metrics.createObservableGauge("larkline_calls_open", { description: "Tool calls without an outcome." }),
-    approvals: metrics.createObservableGauge("larkline_approvals_open", {
-      description: "Questions to people that are open.",
-    }),
-    workers: metrics.createObservableGauge("larkline_workers", { description: "Living workers." }),
-    runners: metrics.createObservableGauge("larkline_runners", {
-      description: "Living instances of a runner.",
-      labels: ["runner"],
-    }),
-    monthCalls: metrics.createObservableGauge("larkline_feishu_month_calls", {
-      description: "Calls of the platform this month that count against its quota.",
-      labels: ["app"],
-    }),
-    monthLimit: metrics.createObservableGauge("larkline_feishu_month_limit", {
-      description: "Calls of the platform that an app may make in a month, where the configuration says so.",
-      labels: ["app"],
-    }),
-    letters: metrics.createObservableGauge("larkline_dead_letters", {
-      description: "Dead letters: messages, replies, questions.",
-    }),
+    jobs: metrics.createObservableGauge("larkline_queue_jobs"),
+    oldestJob: metrics.createObservableGauge("larkline_queue_oldest_seconds"),
+    sessions: metrics.createObservableGauge("larkline_sessions"),
+    oldestMessage: metrics.createObservableGauge("larkline_message_oldest_seconds"),
+    outboxes: metrics.createObservableGauge("larkline_outbox_sessions"),
+    oldestReply: metrics.createObservableGauge("larkline_outbox_oldest_seconds"),
+    calls: metrics.createObservableGauge("larkline_calls_open"),
+    approvals: metrics.createObservableGauge("larkline_approvals_open"),
+    workers: metrics.createObservableGauge("larkline_workers"),
+    runners: metrics.createObservableGauge("larkline_runners"),
+    monthCalls: metrics.createObservableGauge("larkline_feishu_month_calls"),
+    monthLimit: metrics.createObservableGauge("larkline_feishu_month_limit"),
+    letters: metrics.createObservableGauge("larkline_dead_letters"),
   };
 }
 
@@ -169,9 +132,7 @@ function show(result: Shown, gauges: Gauges, all: Awaited<ReturnType<typeof read
 export function showState(deps: StateMetricsDeps): void {
   const { metrics, logger, freshMs = 5_000, deadlineMs = 2_000 } = deps;
   const gauges = createGauges(metrics);
-  const up = metrics.createObservableGauge("larkline_state_up", {
-    description: "Whether Redis could be read (1 or 0).",
-  });
+  const up = metrics.createObservableGauge("larkline_state_up");
   let readAtMs = Number.NEGATIVE_INFINITY;
   let last: Awaited<ReturnType<typeof readAll>> | undefined;
   let reading: Promise<void> | undefined;
@@ -198,19 +159,9 @@ const deadlineMs = 2_000;
 
 /** Shows how the servers of Redis are, read for each scrape; absent while one of them does not answer. */
 export function showRedis(metrics: Metrics, read: () => Promise<readonly ServerState[]>): void {
-  const labels = ["node"] as const;
-  const memory = metrics.createObservableGauge("larkline_redis_memory_bytes", {
-    description: "Memory that Redis takes.",
-    labels,
-  });
-  const limit = metrics.createObservableGauge("larkline_redis_memory_limit_bytes", {
-    description: "Memory that Redis may take.",
-    labels,
-  });
-  const persists = metrics.createObservableGauge("larkline_redis_persists", {
-    description: "Whether Redis keeps an append-only file and can write it (1 or 0).",
-    labels,
-  });
+  const memory = metrics.createObservableGauge("larkline_redis_memory_bytes");
+  const limit = metrics.createObservableGauge("larkline_redis_memory_limit_bytes");
+  const persists = metrics.createObservableGauge("larkline_redis_persists");
   const refresh = async (result: Shown): Promise<void> => {
     const states = await withDeadline(systemClock, read(), deadlineMs).catch(() => []);
     for (const { node, memoryBytes, memoryLimitBytes, persists: isSafe } of states) {

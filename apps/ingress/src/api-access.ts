@@ -1,19 +1,43 @@
-import { createHash, timingSafeEqual } from "node:crypto";
 import { BlockList, isIPv6 } from "node:net";
+import type { Clock, SessionKey } from "@larkline/protocol";
 import type { FastifyInstance } from "fastify";
-import type { ApiConfig } from "./config.ts";
+import { apiApp, needsCredentials, personOf, type CallerRules } from "./callers.ts";
 import type { Services } from "./services.ts";
 
 // Who may use the HTTP API, and how its requests are read.
 
-/** Lets only those use the routes of a scope who may use the HTTP API. */
-export function guardApi(scope: FastifyInstance, { config, log }: Services): void {
+declare module "fastify" {
+  interface FastifyRequest {
+    /** The person that a caller of the HTTP API stands for, see `personOf`. */
+    caller: string;
+  }
+}
+
+/** Lets only those use the routes of a scope who may use the HTTP API, each within their limits. */
+export function guardApi(scope: FastifyInstance, { clock, config, log, requestLimits }: Services): void {
+  const { callers, corsOrigins } = config.api;
+  scope.decorateRequest("caller", "");
   scope.addHook("onRequest", async (request, reply) => {
     const { host, origin, authorization } = request.headers;
     const isCrossSite = request.headers["sec-fetch-site"] === "cross-site";
-    const caller = { address: request.socket.remoteAddress ?? "", host, origin, authorization, isCrossSite };
-    const access = accessOf({ ...caller, headerNames: Object.keys(request.headers) }, config.api);
-    if (access.allowed) return undefined;
+    const headerNames = Object.keys(request.headers);
+    const caller = {
+      address: request.socket.remoteAddress ?? "",
+      host,
+      origin,
+      authorization,
+      headerNames,
+      isCrossSite,
+    };
+    const access = needsCredentials(callers)
+      ? await withCredentials(caller, callers, clock)
+      : withoutCredentials(caller, corsOrigins);
+    if (access.allowed) {
+      request.caller = access.person;
+      const waitSeconds = requestLimits.take(access.person);
+      if (waitSeconds === 0) return undefined;
+      return await reply.code(429).header("retry-after", `${waitSeconds}`).send({ error: "too many requests" });
+    }
     log.warn({ reason: access.reason, address: request.ip }, "API request refused");
     if (access.status === 401) reply.header("www-authenticate", "Bearer");
     return await reply.code(access.status).send({ error: access.reason });
@@ -32,44 +56,34 @@ interface Caller {
   isCrossSite: boolean;
 }
 
-type Access = { allowed: true } | { allowed: false; status: 401 | 403; reason: string };
+type Access = { allowed: true; person: string } | { allowed: false; status: 401 | 403; reason: string };
 
-/**
- * Decides who may use the HTTP API. With a token, everybody who shows it, from any origin: a page
- * cannot know it. Without a token the network is the only guard, so what a proxy on the same machine
- * passes on is refused, and so are two tricks of web pages that run there: DNS rebinding (the Host header
- * then names the attacker's domain) and plain cross-origin requests (the Origin header does, or
- * Sec-Fetch-Site where a request has no Origin), although CORS preflights succeed.
- */
-function accessOf(caller: Caller, rules: ApiConfig): Access {
-  return rules.token === undefined ? withoutToken(caller, rules.corsOrigins) : withToken(caller, rules.token);
-}
-
-function withToken({ authorization }: Caller, token: string): Access {
+/** Everybody who shows a credential, from any origin: a page cannot know it. */
+async function withCredentials({ authorization }: Caller, rules: CallerRules, clock: Clock): Promise<Access> {
   const given = /^bearer +(\S+) *$/i.exec(authorization ?? "")?.[1] ?? "";
-  return isSame(given, token) ? { allowed: true } : { allowed: false, status: 401, reason: "wrong or missing token" };
-}
-
-/** Compares in constant time, whatever the lengths. */
-function isSame(one: string, other: string): boolean {
-  return timingSafeEqual(digestOf(one), digestOf(other));
-}
-
-function digestOf(text: string): Buffer {
-  return createHash("sha256").update(text).digest();
+  const person = await personOf(rules, given, clock);
+  if (person === undefined) return { allowed: false, status: 401, reason: "wrong or missing token" };
+  return { allowed: true, person };
 }
 
 const proxyHeader = /^(?:forwarded|via|x-forwarded(?:-.*)?|x-real-ip)$/;
 
-function withoutToken(caller: Caller, corsOrigins: ApiConfig["corsOrigins"]): Access {
+/**
+ * Without credentials the network is the only guard, so what a proxy on the same machine passes on is refused, and so
+ * are two tricks of web pages that run there: DNS rebinding (the Host header then names the attacker's domain) and plain
+ * cross-origin requests (the Origin header does, or Sec-Fetch-Site where a request has no Origin), although CORS
+ * preflights succeed.
+ */
+function withoutCredentials(caller: Caller, corsOrigins: "*" | readonly string[]): Access {
+  const allowed = { allowed: true, person: apiApp } as const;
   if (!isLoopbackAddress(caller.address)) return refused("without API_TOKEN only clients on loopback are served");
   if (!isLoopbackUrl(`http://${caller.host ?? ""}`)) return refused("the Host header does not name loopback");
   // To this process a proxy on the same machine is a client on loopback, whomever it speaks for.
   const proxied = caller.headerNames.find((name) => proxyHeader.test(name));
   if (proxied !== undefined) return refused(`requests that a proxy passes on (${proxied}) need API_TOKEN`);
   const { origin } = caller;
-  if (origin !== undefined && corsOrigins !== "*" && corsOrigins.includes(origin)) return { allowed: true };
-  if ((origin === undefined || isLoopbackUrl(origin)) && !caller.isCrossSite) return { allowed: true };
+  if (origin !== undefined && corsOrigins !== "*" && corsOrigins.includes(origin)) return allowed;
+  if ((origin === undefined || isLoopbackUrl(origin)) && !caller.isCrossSite) return allowed;
   return refused("pages of other origins need API_TOKEN, or their origin in API_CORS_ORIGINS");
 }
 
@@ -90,6 +104,12 @@ function isLoopbackUrl(url: string): boolean {
   if (!URL.canParse(url)) return false;
   const name = new URL(url).hostname.replace(/^\[(.*)\]$/, "$1");
   return name === "localhost" || name.endsWith(".localhost") || isLoopbackAddress(name);
+}
+
+/** Whether a session is the caller's, or belongs to no one yet. */
+export async function isTheirs({ store }: Services, session: SessionKey, caller: string): Promise<boolean> {
+  const owner = await store.ownerOf(session);
+  return owner === undefined || owner === caller;
 }
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });

@@ -18,12 +18,13 @@ import {
 } from "@larkline/protocol";
 import type { AppendResult } from "@larkline/store";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
-import { bodyText, isSessionId } from "./api-access.ts";
+import { bodyText, isSessionId, isTheirs } from "./api-access.ts";
+import { apiApp } from "./callers.ts";
 import { obeyCommand, readCommand, type Order } from "./commands.ts";
-import { hearLanguage, shownLanguage } from "./notices.ts";
-import { apiApp, type Services } from "./services.ts";
+import { hearLanguage, shownLanguage } from "./messages.ts";
+import type { Services } from "./services.ts";
 import { answeredBy, appendMessage, MessageWatch, supersedeTurn, wakeSession } from "./sessions.ts";
-import { chatView, findRun, followRun, lostRunFrame, sendFrames, type RunQuery } from "./stream.ts";
+import { chatView, findRun, followRun, lostRunFrame, sendFrames, takePlace, type RunQuery } from "./stream.ts";
 
 // Messages over HTTP, answered with the events of their runs.
 
@@ -42,10 +43,9 @@ interface EventsRoute {
  * Needs a scope of its own that only callers of the API reach, with a parser that leaves bodies as bytes.
  */
 export function registerChatRoutes(scope: FastifyInstance, services: Services): void {
-  scope.addHook("onRequest", async (_request, reply) => {
+  scope.addHook("onRequest", async (request, reply) => {
     // The place is taken before the request is read: requests that come at once do not pass together.
-    if (services.streams.reserve(reply.raw)) return undefined;
-    return await reply.code(503).header("retry-after", "5").send({ error: "too many open streams" });
+    return (await takePlace(services, request, reply)) ? undefined : reply;
   });
   scope.post("/chat", async (request, reply) => await postChat(services, request, reply));
   scope.get<EventsRoute>(
@@ -55,12 +55,13 @@ export function registerChatRoutes(scope: FastifyInstance, services: Services): 
   );
 }
 
-async function postChat(services: Services, { body, headers }: FastifyRequest, reply: FastifyReply) {
-  const parsed = parseAsk(body, headers);
+async function postChat(services: Services, { body, caller, headers }: FastifyRequest, reply: FastifyReply) {
+  const parsed = parseAsk(body, headers, caller);
   if (!parsed.ok) return await reply.code(400).send({ error: parsed.error });
   const { ask } = parsed;
   if (ask.lastEventId !== undefined && ask.sessionId !== undefined && ask.key === undefined) {
-    return await resume(services, reply, ask.sessionId, { runId: undefined, afterSeq: ask.lastEventId });
+    const { sessionId, lastEventId: afterSeq } = ask;
+    return await resume(services, reply, { sessionId, caller, runId: undefined, afterSeq });
   }
   const { settings } = services;
   const { agent: name = "default" } = ask;
@@ -81,6 +82,8 @@ async function postChat(services: Services, { body, headers }: FastifyRequest, r
 
 /** A message that a client brings, and what it wants of the run. */
 export interface Ask {
+  /** The person that the client stands for. */
+  caller: string;
   text: string;
   sessionId: string | undefined;
   /** Dedup id of the message within its session. */
@@ -90,7 +93,7 @@ export interface Ask {
   background: boolean;
   /** Name of the agent that is to answer; not looked up yet. */
   agent: string | undefined;
-  /** The client's own trace, which the message goes on with. */
+  /** The client's own trace, which the message continues. */
   traceparent: Traceparent | undefined;
   /** Given by a client that comes back: nothing is appended unless `key` is there, too. */
   lastEventId: number | undefined;
@@ -105,7 +108,11 @@ const parseFields = parserOf(ChatRequest);
  * Reads body and headers of `POST /chat`; fields of the body win over `X-Session-Id` and
  * `Idempotency-Key`. The content type is not looked at.
  */
-function parseAsk(body: unknown, headers: Headers): { ok: true; ask: Ask } | { ok: false; error: string } {
+function parseAsk(
+  body: unknown,
+  headers: Headers,
+  caller: string,
+): { ok: true; ask: Ask } | { ok: false; error: string } {
   const text = bodyText(body);
   if (text === undefined) return { ok: false, error: "the body is not valid UTF-8" };
   const parsed = parseBody(text);
@@ -125,7 +132,17 @@ function parseAsk(body: unknown, headers: Headers): { ok: true; ask: Ask } | { o
   const { message, on_disconnect: given, background = false, agent } = parsed.value;
   const onDisconnect = given === "detach" ? "continue" : given;
   const traceparent = traceparentIn(headers);
-  const ask = { text: message ?? "", sessionId, key, onDisconnect, background, agent, traceparent, lastEventId };
+  const ask = {
+    caller,
+    text: message ?? "",
+    sessionId,
+    key,
+    onDisconnect,
+    background,
+    agent,
+    traceparent,
+    lastEventId,
+  };
   return { ok: true, ask };
 }
 
@@ -159,6 +176,7 @@ async function start(services: Services, reply: FastifyReply, ask: Ask, agent: A
   const stored = await storeMessage(services, message, agent);
   count(services, message, outcomeOf(stored));
   if (stored === "refused") return await unavailable(services, reply, "not taken, please try again");
+  if (typeof stored !== "string" && stored.result === "foreign") return await unknownSession(reply);
   reply.header("x-session-id", sessionId);
   if (stored === "uncertain") return await sendFrames(services, reply, uncertainFrame(sessionId, key));
   if (stored === "busy") return await sendFrames(services, reply, busyFrame);
@@ -187,7 +205,7 @@ export async function askedOf(services: Services, ask: Ask, agent: AgentConfig):
     // The dedup key of a client holds within its session only.
     id: `${sessionId}.${key}`,
     app: apiApp,
-    sender: { id: apiApp },
+    sender: { id: ask.caller },
     chatType: "api",
     parts: [{ type: "text", text: ask.text }],
     language,
@@ -209,6 +227,7 @@ async function obey(services: Services, reply: FastifyReply, order: Order, asked
   const watch = watchOf(services, message);
   let text: string;
   try {
+    if (!(await isTheirs(services, message.session, message.sender.id))) return await unknownSession(reply);
     const answer = await obeyCommand(services, services.apiChannel, order, { message, language });
     text = answer ?? noticeText("stopping", language);
   } catch (error) {
@@ -365,19 +384,26 @@ async function getEvents(services: Services, request: FastifyRequest<EventsRoute
   const afterSeq =
     eventSeqOf(typeof lastEventId === "string" ? lastEventId : undefined) ??
     eventSeqOf(typeof after === "string" ? after : undefined);
-  return await resume(services, reply, sessionId, { runId: run, afterSeq });
+  return await resume(services, reply, { sessionId, caller: request.caller, runId: run, afterSeq });
+}
+
+/** The same for sessions of others: a caller does not learn that there are any. */
+async function unknownSession(reply: FastifyReply) {
+  return await reply.code(404).send({ error: "nothing is known of this session" });
 }
 
 /** Streams to a client that comes back. */
 async function resume(
   services: Services,
   reply: FastifyReply,
-  sessionId: string,
-  query: Omit<RunQuery, "session">,
+  { sessionId, caller, ...query }: Omit<RunQuery, "session"> & { sessionId: string; caller: string },
 ): Promise<void> {
   if (!services.redis.isReady()) return await unavailable(services, reply, "not taken, please try again");
-  const found = await findRun(services, { session: sessionKeyOf(apiApp, sessionId), ...query });
-  if (found === "unknown") return await reply.code(404).send({ error: "nothing is known of this session" });
+  const session = sessionKeyOf(apiApp, sessionId);
+  const found = (await isTheirs(services, session, caller))
+    ? await findRun(services, { session, ...query })
+    : "unknown";
+  if (found === "unknown") return await unknownSession(reply);
   // 204 also keeps an EventSource from connecting again.
   if (found === "idle" || found === "ahead") return await reply.code(204).send();
   reply.header("x-session-id", sessionId);

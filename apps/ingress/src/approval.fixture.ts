@@ -18,7 +18,7 @@ export interface Question {
 
 const input = { to: "prod" };
 
-/** A call in the turn of the claim that nobody has decided about. */
+/** A call in the turn of the claim that no person has decided about. */
 export function approvalFor(claim: Claim, chatId: string, fields: Partial<Approval> = {}): Approval {
   if (claim.head === undefined) throw new Error("the claim has no message");
   const { message, seq } = claim.head;
@@ -97,7 +97,7 @@ export async function ask(here: FeishuWorld, fields: Partial<Approval> = {}): Pr
   return { session, approval, messageId };
 }
 
-/** What the card in the chat shows: its title, and whether somebody could still click. */
+/** What the card in the chat shows: its title, and whether a person could still click. */
 export function shownCard(here: FeishuWorld, { messageId }: Pick<Question, "messageId">) {
   const json = here.said(here.group).find((message) => message.messageId === messageId)?.card?.json;
   const text = JSON.stringify(json ?? {});

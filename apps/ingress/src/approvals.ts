@@ -18,9 +18,10 @@ import {
 } from "@larkline/protocol";
 import { answersKind, type ApprovalStatus, type DecideResult } from "@larkline/store";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
-import { bodyText, isSessionId } from "./api-access.ts";
+import { bodyText, isSessionId, isTheirs } from "./api-access.ts";
 import { decisionDeadlineMs } from "./bot.ts";
-import { apiApp, levelOf, type Channel, type Services } from "./services.ts";
+import { apiApp } from "./callers.ts";
+import { levelOf, type Channel, type Services } from "./services.ts";
 import { wakeSession } from "./sessions.ts";
 
 // Decisions of people about calls, wherever they are given, and the routes with which clients of the HTTP API decide.
@@ -184,19 +185,42 @@ export function registerApprovalRoutes(scope: FastifyInstance, services: Service
   scope.delete<RuleRoute>("/v1/permissions/:id", async (request, reply) => await deleteRule(services, request, reply));
 }
 
-async function listApprovals(services: Services, { query }: FastifyRequest<ListRoute>, reply: FastifyReply) {
+async function listApprovals(services: Services, { query, caller }: FastifyRequest<ListRoute>, reply: FastifyReply) {
   const { approvals, clock, log } = services;
   const { session_id: sessionId } = query;
   if (typeof sessionId !== "string" || !isSessionId(sessionId)) return await sessionMissing(reply);
   const session = sessionKeyOf(apiApp, sessionId);
   try {
     const pending = await withDeadline(clock, approvals.pending(session), decisionDeadlineMs);
-    const listed: ApiApprovals = { approvals: pending.map(approvalView) };
+    const isOwn = await withDeadline(clock, isTheirs(services, session, caller), decisionDeadlineMs);
+    const shown = isOwn ? pending : await decidedBy(services, pending, caller);
+    if (!isOwn && shown.length === 0) return await reply.code(404).send({ error: "nothing is known of this session" });
+    const listed: ApiApprovals = { approvals: shown.map(approvalView) };
     return await reply.send(listed);
   } catch (error) {
     log.error({ error, session }, "approvals could not be read");
     return await unavailable(reply, "try again");
   }
+}
+
+/** Those of another's session that this caller may decide. */
+async function decidedBy(
+  services: Services,
+  pending: readonly ApprovalStatus[],
+  caller: string,
+): Promise<ApprovalStatus[]> {
+  const may = await Promise.all(pending.map(async ({ approval }) => await isApprover(services, approval, caller)));
+  return pending.filter((_, at) => may[at] === true);
+}
+
+async function isApprover(services: Services, approval: Approval, caller: string): Promise<boolean> {
+  const { apiChannel, clock } = services;
+  const limit = new SharedDeadline(clock, decisionDeadlineMs);
+  const say = {
+    approvalId: approval.id,
+    decision: { decision: wordsFor[approval.kind][0] ?? "approve", by: { id: caller } },
+  };
+  return await mayDecide(services, apiChannel, { approval, say, limit });
 }
 
 async function sessionMissing(reply: FastifyReply) {
@@ -240,12 +264,18 @@ async function postDecision(services: Services, request: FastifyRequest<DecideRo
   const parsed = parseDecision(text);
   if (!parsed.ok) return await reply.code(400).send({ error: parsed.error });
   const { decision, note, remember } = parsed.value;
+  const { caller, params } = request;
+  const isKnown = await mayKnow(services, params.id, caller).catch((error: unknown) => {
+    services.log.error({ error, approvalId: params.id }, "an approval could not be read");
+    return undefined;
+  });
+  if (isKnown === undefined) return await unavailable(reply, "not taken, try again");
+  if (!isKnown) return await reply.code(404).send({ error: "no pending approval" });
   const said = await decideApproval(services, services.apiChannel, {
-    approvalId: request.params.id,
+    approvalId: params.id,
     decision: {
       decision,
-      // A caller of the API speaks for the person behind its messages.
-      by: { id: apiApp },
+      by: { id: caller },
       ...(note === undefined || note === null || note.trim() === "" ? {} : { note }),
       ...(remember === true ? { remember } : {}),
     },
@@ -268,10 +298,24 @@ async function postDecision(services: Services, request: FastifyRequest<DecideRo
   }
 }
 
-async function listRules(services: Services, { query }: FastifyRequest<RuleRoute>, reply: FastifyReply) {
+/** Whether a caller may know of an approval: one of a session of theirs, or that they may decide. */
+async function mayKnow(services: Services, approvalId: string, caller: string): Promise<boolean> {
+  const { approvals, clock } = services;
+  if (!parseApprovalId(approvalId).ok) return false;
+  const found = await withDeadline(clock, approvals.find(apiApp, approvalId), decisionDeadlineMs);
+  if (found === undefined) return false;
+  const { approval } = found;
+  const isOwn = await withDeadline(clock, isTheirs(services, approval.session, caller), decisionDeadlineMs);
+  return isOwn || (await isApprover(services, approval, caller));
+}
+
+async function listRules(services: Services, { query, caller }: FastifyRequest<RuleRoute>, reply: FastifyReply) {
   const { session_id: sessionId } = query;
   if (typeof sessionId !== "string" || !isSessionId(sessionId)) return await sessionMissing(reply);
   try {
+    if (!(await isTheirs(services, sessionKeyOf(apiApp, sessionId), caller))) {
+      return await reply.code(404).send({ error: "nothing is known of this session" });
+    }
     const rules: ApiRules = { rules: (await rulesHeldBy(services, sessionId)).map(ruleView) };
     return await reply.send(rules);
   } catch (error) {
@@ -296,13 +340,15 @@ async function rulesUnreachable({ log }: Services, reply: FastifyReply, facts: {
 async function deleteRule(services: Services, request: FastifyRequest<RuleRoute>, reply: FastifyReply) {
   const { session_id: sessionId } = request.query;
   const { id = "" } = request.params;
+  const { caller } = request;
   if (typeof sessionId !== "string" || !isSessionId(sessionId)) return await sessionMissing(reply);
   try {
     const { clock, rules } = services;
-    const isHeld = parseApprovalId(id).ok && (await rulesHeldBy(services, sessionId)).some((rule) => rule.id === id);
+    const isOwn = await isTheirs(services, sessionKeyOf(apiApp, sessionId), caller);
+    const isHeld =
+      isOwn && parseApprovalId(id).ok && (await rulesHeldBy(services, sessionId)).some((rule) => rule.id === id);
     if (!isHeld) return await reply.code(404).send({ error: "no such rule" });
-    // A caller of the API has left the rules of its sessions.
-    const revoked = await withDeadline(clock, rules.revoke(apiApp, id, { id: apiApp }), decisionDeadlineMs);
+    const revoked = await withDeadline(clock, rules.revoke(apiApp, id, { id: caller }), decisionDeadlineMs);
     if (revoked === undefined) return await reply.code(404).send({ error: "no such rule" });
     return await reply.code(204).send();
   } catch (error) {

@@ -10,6 +10,7 @@ import type {
   LookupCache,
   PermissionRules,
   RateGovernor,
+  SessionRetention,
   SessionStore,
   TokenCache,
 } from "@larkline/store";
@@ -20,6 +21,7 @@ import type { Stores } from "./services.ts";
 /** What replicas share, in Redis. */
 export interface TestMemory {
   store: SessionStore;
+  sessions: SessionRetention;
   log: EventLog;
   cards: CardLedger;
   lookups: LookupCache;

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import {
   agentInChat,
   groupsAtBot,
@@ -8,9 +9,8 @@ import {
 import { watchPlatform, type Logger } from "@larkline/process/telemetry";
 import { GroupLookup, OutboxSender, StatusReactions, type FeishuApi, type LongConnection } from "@larkline/feishu";
 import { LRUCache } from "lru-cache";
-import { pause, withDeadline } from "@larkline/protocol";
-import type { DeadLetters, OutboxLease, SessionStore } from "@larkline/store";
-
+import { pause, traceparentOf, withDeadline, type InboundMessage } from "@larkline/protocol";
+import type { DeadLetters, OutboxLease, OutboxRecord, OutboxTarget, SessionStore } from "@larkline/store";
 import type { Channel, Services } from "./services.ts";
 
 /** How events reach this process. */
@@ -215,6 +215,53 @@ class Background {
       this.#log.warn({ error, unfinished: this.#running.size }, "work in the background is left undone"),
     );
   }
+}
+
+/** Something to be said outside of a turn. */
+export interface Notice {
+  /** With `key` it names the notice, which is sent once, however often it is asked for. */
+  purpose: "notice" | "queued" | "welcome";
+  /** What it is about, such as a message id. */
+  key: string;
+  session: string;
+  target: OutboxTarget;
+  /** What is sent when the card cannot be. */
+  text: string;
+  card?: Record<string, unknown>;
+}
+
+/**
+ * Stores a notice in the session's outbox, from where it is sent in the background. Resolves when it is stored; false
+ * when it was stored before. The outbox remembers it under `messageId`; `parked` waits behind the question on its card.
+ */
+export async function sendNotice(
+  services: Services,
+  bot: Bot,
+  notice: Notice,
+  { messageId, parked }: { messageId?: string; parked?: InboundMessage } = {},
+): Promise<boolean> {
+  const record = recordOf(notice, services.clock.now());
+  const lease = await services.store.pushOutbox(record, messageId ?? record.id, parked);
+  if (lease !== undefined) bot.outbox.deliver(lease);
+  return lease !== undefined;
+}
+
+/** The `uuid` of the record depends on purpose, app and key alone, so the platform shows the notice once. */
+function recordOf({ purpose, key, session, target, text, card }: Notice, nowMs: number): OutboxRecord {
+  return {
+    v: 1,
+    id: `${purpose}-${key}`,
+    uuid: createHash("sha256").update(`${purpose} ${target.app}:${key}`).digest("base64url").slice(0, 40),
+    session,
+    target,
+    text,
+    ...(card === undefined ? {} : { card }),
+    // A welcome is about no message.
+    ...(purpose === "welcome" ? {} : { traceparent: traceparentOf({ app: target.app, id: key }) }),
+    createdAtMs: nowMs,
+    attempts: 0,
+    uncertainSinceMs: 0,
+  };
 }
 
 type OutboxParts = Pick<SessionStore, "ackOutbox" | "leaseOutbox" | "retryOutbox">;

@@ -38,7 +38,7 @@ describe("queue", () => {
     const first = await here.say("one");
     await here.begin(session);
     const second = await here.say("two");
-    await vi.waitFor(() => expect(here.reactions(second)).toEqual(["OneSecond"]));
+    await vi.waitFor(() => expect(here.reactions(second)).toEqual(["OneSecond"]), { timeout: 60_000 });
     expect(here.reactions(first)).toEqual([]);
     expect(await here.waiting(session)).toBe(2);
     expect(await here.told(session)).toEqual([]);
@@ -121,7 +121,7 @@ describe("a typing reaction", () => {
   it("is put on a message where that is switched on, and not without", async () => {
     const here = await world("queue", { typing: true });
     const first = await here.say("one");
-    await vi.waitFor(() => expect(here.reactions(first)).toEqual(["Typing"]));
+    await vi.waitFor(() => expect(here.reactions(first)).toEqual(["Typing"]), { timeout: 60_000 });
     const plain = await world("queue");
     const other = await plain.say("one");
     await plain.ingress.close();
@@ -145,7 +145,7 @@ describe("steer", () => {
     await here.say("one");
     await here.begin(session);
     const second = await here.say("two");
-    await vi.waitFor(() => expect(here.reactions(second)).toEqual(["OneSecond"]));
+    await vi.waitFor(() => expect(here.reactions(second)).toEqual(["OneSecond"]), { timeout: 60_000 });
     expect((await here.ingress.store.waiting(session, 10)).map(({ message }) => message.id)).toEqual([second]);
     expect(await here.told(session)).toEqual([]);
   });

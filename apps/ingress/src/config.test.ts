@@ -15,7 +15,15 @@ describe("configuration", () => {
         port: 8000,
         logLevel: "info",
         feishu: undefined,
-        api: { token: undefined, corsOrigins: "*", onDisconnect: "continue", heartbeatMs: 15_000, maxStreams: 1_000 },
+        api: {
+          callers: { token: undefined, keys: [], jwtSecret: undefined, jwks: undefined },
+          corsOrigins: "*",
+          onDisconnect: "continue",
+          heartbeatMs: 15_000,
+          maxStreams: 1_000,
+          maxStreamsPerCaller: 1_000,
+          requestsPerMinute: 0,
+        },
         configFile: undefined,
       },
     });

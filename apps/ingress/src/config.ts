@@ -7,6 +7,7 @@ import {
   redisProtocols,
 } from "@larkline/process/config";
 import type { ParseResult } from "@larkline/protocol";
+import { hasNames, readCallers, type CallerRules } from "./callers.ts";
 import { logLevels, type LogLevel } from "@larkline/process/telemetry";
 
 export interface FeishuConfig {
@@ -21,13 +22,17 @@ export interface FeishuConfig {
 }
 
 export interface ApiConfig {
-  /** Bearer token; undefined: only clients on loopback are served. */
-  token: string | undefined;
+  /** By what callers are known; by nothing: only clients on loopback are served. */
+  callers: CallerRules;
   /** Origins of browsers that may call; `*` is any. */
   corsOrigins: "*" | readonly string[];
   onDisconnect: "cancel" | "continue";
   heartbeatMs: number;
   maxStreams: number;
+  /** Of them for one caller. */
+  maxStreamsPerCaller: number;
+  /** Requests of one caller; 0: no limit. */
+  requestsPerMinute: number;
 }
 
 export interface IngressConfig {
@@ -97,29 +102,32 @@ function readOrigins(reader: EnvReader): "*" | string[] {
   return origins;
 }
 
-/** Shorter tokens can be guessed. */
-const shortestToken = 16;
-
 function readOnDisconnect(reader: EnvReader): ApiConfig["onDisconnect"] {
   const choice = reader.choice("API_ON_DISCONNECT", ["continue", "cancel", "detach"], { default: "continue" });
   return choice === "cancel" ? "cancel" : "continue"; // "detach" is the former name
 }
 
-function readToken(reader: EnvReader): string | undefined {
-  const token = reader.secret("API_TOKEN", { minLength: shortestToken });
-  if (token !== undefined && /\s/.test(token)) {
-    reader.problem("API_TOKEN must not contain blanks: no header can carry it.");
-  }
-  return token;
-}
-
 function readApi(reader: EnvReader): ApiConfig {
+  const callers = readCallers(reader);
+  const maxStreams = reader.integer("API_MAX_STREAMS", { default: 1_000, min: 1, max: 100_000 });
+  // One caller may use all there is; of several none may take it from the others.
+  const several = hasNames(callers);
   return {
-    token: readToken(reader),
+    callers,
     corsOrigins: readOrigins(reader),
     onDisconnect: readOnDisconnect(reader),
     heartbeatMs: reader.integer("API_HEARTBEAT_MS", { default: 15_000, min: 10, max: 600_000 }),
-    maxStreams: reader.integer("API_MAX_STREAMS", { default: 1_000, min: 1, max: 100_000 }),
+    maxStreams,
+    maxStreamsPerCaller: reader.integer("API_MAX_STREAMS_PER_CALLER", {
+      default: several ? Math.ceil(maxStreams / 4) : maxStreams,
+      min: 1,
+      max: 100_000,
+    }),
+    requestsPerMinute: reader.integer("API_REQUESTS_PER_MINUTE", {
+      default: several ? 6_000 : 0,
+      min: 0,
+      max: 10_000_000,
+    }),
   };
 }
 
@@ -131,6 +139,8 @@ function readApi(reader: EnvReader): ApiConfig {
  *   say, `continue` or `cancel`
  * - `API_HEARTBEAT_MS` (15000): pause between heartbeats of a stream
  * - `API_MAX_STREAMS` (1000): streams served at once
+ * - `API_MAX_STREAMS_PER_CALLER`, `API_REQUESTS_PER_MINUTE`: what one caller may use of this process; by default all of it
+ *   where there is one caller, a quarter of the streams and 6,000 requests where there may be several
  * - `EVENTS_SIGNING_KEY`: signs events and clicks that are sent to `events.url` of the configuration
  * - `REDIS_NAMESPACE` (`larkline`): prefix of all keys, the same in every process of a deployment
  */

@@ -31,7 +31,7 @@ async function scene(): Promise<{
   return { world, watch, note, report: async () => await services.eventWatches.of(app) };
 }
 
-/** Somebody else's program with the same app id and secret, which acknowledges whatever it gets. */
+/** Another program with the same app id and secret, which acknowledges whatever it gets. */
 async function startThief({ platform }: FeishuWorld): Promise<void> {
   const thief = new LongConnection({ ...testApp, domain: platform.url, onEvent: async () => undefined });
   opened.push(thief);

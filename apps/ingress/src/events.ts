@@ -3,10 +3,17 @@ import { messageEventType, type Envelope, type FeishuMessage } from "@larkline/f
 import { welcomeCard } from "@larkline/feishu/cards";
 import { parserOf, turnIdOf, withDeadline } from "@larkline/protocol";
 import { Type } from "typebox";
-import type { Bot, Transport } from "./bot.ts";
+import { sendNotice, type Bot, type Transport } from "./bot.ts";
 import { handleClick } from "./clicks.ts";
-import { handleMessage, servesTenant, takeMessage, watched, type Admitted } from "./messages.ts";
-import { languageOfPerson, sendNotice, shownLanguage } from "./notices.ts";
+import {
+  handleMessage,
+  languageOfPerson,
+  servesTenant,
+  shownLanguage,
+  takeMessage,
+  watched,
+  type Admitted,
+} from "./messages.ts";
 import { otherEventOf, type EventAnswer } from "./other-events.ts";
 import { levelOf, type Services } from "./services.ts";
 import { cancelTurn, chatSession, forgetChatKind, placeOf, sessionOfMessage, type Place } from "./sessions.ts";

@@ -20,7 +20,9 @@ async function waitingIn({ ingress }: FeishuWorld, session: string): Promise<num
 
 /** Until the bot has asked who it is. */
 async function untilKnown({ platform }: FeishuWorld): Promise<void> {
-  await vi.waitFor(() => expect(platform.apiCalls.some(({ path }) => path.includes("bot/v3/info"))).toBe(true));
+  await vi.waitFor(() => expect(platform.apiCalls.some(({ path }) => path.includes("bot/v3/info"))).toBe(true), {
+    timeout: 60_000,
+  });
 }
 
 describe("a message by webhook", () => {
@@ -77,7 +79,9 @@ describe("a message by webhook", () => {
   it("is not acknowledged while it cannot be stored, and nothing is lost", async () => {
     const here = await world();
     here.ingress.trouble.append = true;
-    const failed = vi.waitFor(() => expect(here.platform.deliveries).toMatchObject([{ status: 500 }]));
+    const failed = vi.waitFor(() => expect(here.platform.deliveries).toMatchObject([{ status: 500 }]), {
+      timeout: 60_000,
+    });
     const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "hi" });
     await failed;
     here.ingress.trouble.append = false;
@@ -293,7 +297,9 @@ describe("the long connection", () => {
   it("takes messages; what cannot be stored is delivered again", async () => {
     const here = await connected({ transport: "websocket" });
     here.ingress.trouble.append = true;
-    const failed = vi.waitFor(() => expect(here.platform.deliveries).toMatchObject([{ acknowledged: false }]));
+    const failed = vi.waitFor(() => expect(here.platform.deliveries).toMatchObject([{ acknowledged: false }]), {
+      timeout: 60_000,
+    });
     const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "hi" });
     await failed;
     here.ingress.trouble.append = false;

@@ -30,7 +30,7 @@ export interface FeishuWorld {
   topics: string;
   /** What waits first in a session. */
   head(session: string): Promise<InboundMessage | undefined>;
-  /** Somebody (Ann by default) writes in a chat (hers by default); resolves when that is acknowledged. */
+  /** A person (Ann by default) writes in a chat (hers by default); resolves when that is acknowledged. */
   say(text: string, written?: Partial<PersonMessage>): Promise<string>;
   /** Takes a session as a worker does: from now on its first message is being answered. */
   begin(session: string): Promise<Claim>;

@@ -32,9 +32,9 @@ export interface TestOptions {
   settings?: ConfigInput;
   /** What another replica keeps its state in. */
   shared?: TestMemory;
-  /** Get what is not for Larkline itself; default: none do. */
+  /** Receive the events that Larkline does not handle itself; default: no consumers. */
   consumers?: readonly EventConsumer[];
-  /** Who watches; default: nobody. */
+  /** Receives spans and counters; absent: none are kept. */
   telemetry?: Telemetry;
 }
 

@@ -50,10 +50,13 @@ it("tells of a message that is taken, one that is not for the bot, and one that 
   const long = await here.say("far too many words");
   expect(of(long)).toContain("message.refused too_long");
   // The line that says so is delivered in the trace of its message.
-  await vi.waitFor(() => {
-    const sent = heard.filter(([name, tags]) => name === "reply.sent" && tags["traceparent"] === traceOf(long));
-    expect(sent).toHaveLength(1);
-  });
+  await vi.waitFor(
+    () => {
+      const sent = heard.filter(([name, tags]) => name === "reply.sent" && tags["traceparent"] === traceOf(long));
+      expect(sent).toHaveLength(1);
+    },
+    { timeout: 60_000 },
+  );
   expect(JSON.stringify(heard)).not.toContain("too many words");
 });
 

@@ -100,7 +100,7 @@ describe("an event that is not ours", () => {
       const expected = createHmac("sha256", key).update(`${timestamp}.${body}`).digest("hex");
       expect(headers["x-larkline-signature"]).toBe(`v1=${expected}`);
     }
-    await vi.waitFor(async () => expect(await counted(here, "event", "passed")).toBe(4));
+    await vi.waitFor(async () => expect(await counted(here, "event", "passed")).toBe(4), { timeout: 60_000 });
   });
 
   it("AL-62: is acknowledged whatever a module does with it, and the others still get theirs", async () => {
@@ -117,8 +117,8 @@ describe("an event that is not ours", () => {
     const startedMs = performance.now();
     expect(await deliver(here, "contact.user.created_v3", {})).toMatchObject({ outcome: "acknowledged" });
     expect(performance.now() - startedMs).toBeLessThan(1_500);
-    await vi.waitFor(() => expect(told).toEqual(["contact.user.created_v3"]));
-    await vi.waitFor(async () => expect(await counted(here, "event", "failed")).toBe(1));
+    await vi.waitFor(() => expect(told).toEqual(["contact.user.created_v3"]), { timeout: 60_000 });
+    await vi.waitFor(async () => expect(await counted(here, "event", "failed")).toBe(1), { timeout: 60_000 });
   });
 
   it("AL-62: is acknowledged before any consumer hears of it", async () => {
@@ -152,7 +152,7 @@ describe("an event that is not ours", () => {
     await deliver(here, "contact.user.created_v3", {});
     await vi.waitFor(() => expect(received).toHaveLength(2), 60_000);
     expect(received[1]?.body).toBe(received[0]?.body);
-    await vi.waitFor(async () => expect(await counted(here, "event", "passed")).toBe(1));
+    await vi.waitFor(async () => expect(await counted(here, "event", "passed")).toBe(1), { timeout: 60_000 });
     await deliver(here, "contact.user.updated_v3", {});
     await vi.waitFor(async () => expect(await counted(here, "event", "failed")).toBe(1), 60_000);
     expect(received).toHaveLength(3);
@@ -164,7 +164,7 @@ describe("an event that is not ours", () => {
     await here.say("hello");
     await deliver(here, "im.chat.updated_v1", { chat_id: here.group });
     await deliver(here, "contact.user.created_v3", {});
-    await vi.waitFor(() => expect(told).toEqual(["contact.user.created_v3"]));
+    await vi.waitFor(() => expect(told).toEqual(["contact.user.created_v3"]), { timeout: 60_000 });
   });
 });
 

@@ -60,7 +60,7 @@ interface OtherEventsParts {
   log: Logger;
 }
 
-/** Hands out what is not for Larkline itself. */
+/** Hands the events that Larkline does not handle itself to the consumers. */
 export class OtherEvents {
   readonly #consumers: readonly EventConsumer[];
   readonly #parts: OtherEventsParts;

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { replacing } from "./backend.fixture.ts";
 import { createTestServices } from "./ingress.fixture.ts";
-import { hearLanguage, languageOfPerson, writtenLanguage, type Written } from "./notices.ts";
+import { hearLanguage, languageOfPerson, writtenLanguage, type Written } from "./messages.ts";
 import { testMemory } from "./redis.fixture.ts";
 
 const chinese = { defaultLanguage: "zh" } as const;

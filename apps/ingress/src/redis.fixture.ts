@@ -13,6 +13,7 @@ import {
   LookupCache,
   PermissionRules,
   RateGovernor,
+  SessionRetention,
   SessionStore,
   TokenCache,
 } from "@larkline/store";
@@ -40,6 +41,7 @@ export function connectSharedRedis(limits: { maxWaiting?: number } = {}): Shared
   return {
     memory: {
       store: new SessionStore({ ...options, ...limits, stateKey: "0".repeat(64) }),
+      sessions: new SessionRetention(options),
       log,
       cards: new CardLedger(options),
       approvals: new ApprovalStore(options),

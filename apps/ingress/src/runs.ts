@@ -3,6 +3,7 @@ import {
   canarySessionId,
   isTerminal,
   jsonParserOf,
+  outputFormProblem,
   sseEvent,
   textOf,
   traceIdOf,
@@ -11,16 +12,22 @@ import {
   type ApiApproval,
   type EventRecord,
   type InboundMessage,
-  type QueuedMessage,
+  type Message,
   type SessionKey,
 } from "@larkline/protocol";
 import type { RunFacts } from "@larkline/protocol/views/engine-view";
 import { parseInput } from "@larkline/protocol/views/item-input";
 import { ItemView, type RunState } from "@larkline/protocol/views/item-view";
-import { parsePosition, RunStream, type Position } from "@larkline/protocol/views/run-stream";
+import {
+  parsePosition,
+  runViews,
+  RunStream,
+  type Position,
+  type RunViewName,
+} from "@larkline/protocol/views/run-stream";
 import { RunRequest, type RunReport } from "@larkline/protocol/views/run-api";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
-import { bodyText } from "./api-access.ts";
+import { bodyText, isTheirs } from "./api-access.ts";
 import {
   askedOf,
   count,
@@ -34,9 +41,10 @@ import {
   type Stored,
 } from "./api.ts";
 import { approvalView } from "./approvals.ts";
-import { apiApp, type Services } from "./services.ts";
+import { apiApp } from "./callers.ts";
+import type { Services } from "./services.ts";
 import { cancelTurn } from "./sessions.ts";
-import { followRun, hasEventsOfRun, keptEvents, recordsOfRun, type RunView } from "./stream.ts";
+import { followRun, hasEventsOfRun, keptEvents, recordsOfRun, takePlace, type RunView } from "./stream.ts";
 
 // Runs over HTTP, for programs: each is started, followed in a view, asked for and cancelled by its id.
 
@@ -52,7 +60,7 @@ interface RunRoute {
  * - `POST /v1/runs` takes an input and answers 202 with the ids of the run; with `Accept: text/event-stream` its events
  *   follow at once, with `Prefer: wait=<1-300>` the report of the run, if it has ended by then.
  * - `GET /v1/runs/:id` reports on a run as long as its events are kept.
- * - `GET /v1/runs/:id/events` streams it: `view` is `engine` or `items`; `Last-Event-ID` or `after` say what the client
+ * - `GET /v1/runs/:id/events` streams it: `view` is `engine`, `items` or `messages`; `Last-Event-ID` or `after` say what the client
  *   has seen.
  * - `POST /v1/runs/:id/cancel` stops a run, waiting or under way: 202, or 409 when it has ended.
  *
@@ -63,7 +71,7 @@ export function registerRunRoutes(scope: FastifyInstance, services: Services): v
   scope.get<RunRoute>(
     "/v1/runs/:id",
     { exposeHeadRoute: false },
-    async (request, reply) => await getRun(services, request.params.id, reply),
+    async (request, reply) => await getRun(services, request, reply),
   );
   scope.get<RunRoute>(
     "/v1/runs/:id/events",
@@ -71,7 +79,7 @@ export function registerRunRoutes(scope: FastifyInstance, services: Services): v
     async (request, reply) => await getEvents(services, request, reply),
   );
   scope.post<RunRoute>("/v1/runs/:id/cancel", async (request, reply) => {
-    return await postCancel(services, request.params.id, reply);
+    return await postCancel(services, request, reply);
   });
 }
 
@@ -81,15 +89,14 @@ async function postRun(services: Services, request: FastifyRequest, reply: Fasti
   const read = await readRun(services, request);
   if ("error" in read) return await refuse(reply, read.error, read.status);
   // The place is taken before anything is stored, so that a client that is sent away can simply come again.
-  if ((isFollowed || waitMs > 0) && !services.streams.reserve(reply.raw)) return await tooManyStreams(reply);
+  if ((isFollowed || waitMs > 0) && !(await takePlace(services, request, reply))) return reply;
   const { asked, message, agent, cancelWhenGone } = read;
   const traceId = traceIdOf(traceparentOfMessage(message));
   reply.header("x-trace-id", traceId).header("x-session-id", asked.sessionId);
   const stored = await storeMessage(services, message, agent);
   count(services, message, outcomeOf(stored));
-  if (typeof stored === "string" || stored.result === "full") {
-    return await notStored(reply, asked, typeof stored === "string" ? stored : "full");
-  }
+  if (typeof stored === "string") return await notStored(reply, asked, stored);
+  if (stored.result === "full" || stored.result === "foreign") return await notStored(reply, asked, stored.result);
   await supersedeAndWake(services, message, agent, stored);
   const { session } = message;
   const runId = turnIdOf(session, stored.seq);
@@ -118,7 +125,7 @@ interface ReadRun {
 /** What a request asks for, or why it is refused. Stores nothing. */
 async function readRun(
   services: Services,
-  { body, headers }: FastifyRequest,
+  { body, caller, headers }: FastifyRequest,
 ): Promise<ReadRun | { error: string; status?: number }> {
   const { settings } = services;
   const text = bodyText(body);
@@ -132,6 +139,8 @@ async function readRun(
   if (request.message_id !== undefined && request.session_id === undefined) {
     return { error: "message_id: needs a session_id" };
   }
+  const formProblem = request.output === undefined ? undefined : outputFormProblem(request.output);
+  if (formProblem !== undefined) return { error: `output.${formProblem}` };
   const input = parseInput(request.input);
   if (!input.ok) return input;
   const { history, parts } = input.value;
@@ -140,22 +149,39 @@ async function readRun(
   if (said.length > messageChars) {
     return { error: `input: the last message is longer than ${messageChars} characters`, status: 413 };
   }
-  const asked = await askedOf(services, askOf(request, said, headers), agent);
+  const asked = await askedOf(services, { ...askOf(request, said, headers), caller }, agent);
   const isNew = history.length === 0 || (await isNewSession(services, asked.message));
+  if (isNew === "foreign") return { error: "nothing is known of this session", status: 404 };
   if (isNew === "unknown") return { error: "not taken, please try again", status: 503 };
   if (!isNew) return { error: "input: this session has a conversation already, so it takes user messages only" };
-  const given = history.length === 0 ? {} : { needs: ["given-history"], history };
-  const message: InboundMessage = { ...given, ...asked.message, parts };
+  const message = { ...givenOf(request, history), ...asked.message, parts };
   return { asked, message, agent, cancelWhenGone: request.on_disconnect === "cancel" };
 }
 
 const parseRequest = jsonParserOf(RunRequest);
 
+/** What a message brings for its run, beside its words. Workers that do not know it leave the message to others. */
+function givenOf({ model, output, metadata }: RunRequest, history: readonly Message[]): Partial<InboundMessage> {
+  const hasOptions = model !== undefined || output !== undefined;
+  const needs = [...(history.length > 0 ? ["given-history"] : []), ...(hasOptions ? ["run-options"] : [])];
+  return {
+    ...(needs.length === 0 ? {} : { needs }),
+    ...(history.length === 0 ? {} : { history: [...history] }),
+    ...(model === undefined ? {} : { model }),
+    ...(output === undefined ? {} : { output }),
+    ...(metadata === undefined ? {} : { metadata }),
+  };
+}
+
 /** Whether nothing has been said in the session of a message, except the message itself by a request before. */
-async function isNewSession(services: Services, { session, app, id }: InboundMessage): Promise<boolean | "unknown"> {
+async function isNewSession(
+  services: Services,
+  { session, app, id, sender }: InboundMessage,
+): Promise<boolean | "unknown" | "foreign"> {
   const { store, redis, log } = services;
   if (!redis.isReady()) return "unknown";
   try {
+    if (!(await isTheirs(services, session, sender.id))) return "foreign";
     if (await store.seen(session, app, id)) return true;
     const { messages, waiting } = await store.summary(session);
     return messages === 0 && waiting === 0;
@@ -165,8 +191,14 @@ async function isNewSession(services: Services, { session, app, id }: InboundMes
   }
 }
 
-async function notStored(reply: FastifyReply, { sessionId, key }: Asked, why: Exclude<Stored, object> | "full") {
+async function notStored(
+  reply: FastifyReply,
+  { sessionId, key }: Asked,
+  why: Exclude<Stored, object> | "full" | "foreign",
+) {
   switch (why) {
+    case "foreign":
+      return await noSuchSession(reply);
     case "refused":
       return await unavailable(reply, "not taken, please try again");
     case "uncertain": {
@@ -184,7 +216,7 @@ async function notStored(reply: FastifyReply, { sessionId, key }: Asked, why: Ex
   }
 }
 
-function askOf(request: RunRequest, text: string, headers: FastifyRequest["headers"]): Ask {
+function askOf(request: RunRequest, text: string, headers: FastifyRequest["headers"]): Omit<Ask, "caller"> {
   return {
     text,
     sessionId: request.session_id,
@@ -234,11 +266,13 @@ function isOver(state: RunState): boolean {
   return state === "done" || state === "error" || state === "cancelled";
 }
 
-async function getRun(services: Services, runId: string, reply: FastifyReply) {
+async function getRun(services: Services, { params, caller }: FastifyRequest<RunRoute>, reply: FastifyReply) {
+  const { id: runId } = params;
   const session = runPattern.exec(runId)?.[1];
   if (session === undefined) return await noSuchRun(reply);
   if (!services.redis.isReady()) return await unavailable(reply, "not known at the moment, please try again");
   try {
+    if (!(await isTheirs(services, session, caller))) return await noSuchRun(reply);
     const report = await reportOn(services, session, runId);
     return report === undefined ? await noSuchRun(reply) : await reply.send(report);
   } catch (error) {
@@ -254,7 +288,8 @@ async function reportOn(services: Services, session: SessionKey, runId: string):
   const records = await keptRecords(services, session, runId);
   const end = records.findLast(({ event }) => isTerminal(event));
   if (open === undefined && end === undefined) return undefined;
-  const agent = open?.agent ?? records[0]?.agent ?? null;
+  const agent = (open === undefined ? records[0]?.agent : agentOf(open.message)) ?? null;
+  const metadata = records.find(({ person }) => person !== undefined)?.person?.metadata ?? open?.message.metadata;
   // A message that has joined another run has the result of that one.
   const view = new ItemView(factsOf({ session, runId: records.at(-1)?.runId ?? runId }, agent ?? undefined));
   for (const record of records) view.push(record);
@@ -272,6 +307,8 @@ async function reportOn(services: Services, session: SessionKey, runId: string):
     reason: error === null ? reason : "",
     error,
     interruptions: end === undefined ? await approvalsOf(services, session, runId) : [],
+    children: [],
+    metadata: { ...metadata },
     created_at: records[0]?.atMs ?? null,
     ended_at: endedAtMs,
   };
@@ -309,36 +346,40 @@ async function openRun(
   { store }: Services,
   session: SessionKey,
   runId: string,
-): Promise<{ state: RunState; agent: string } | undefined> {
+): Promise<{ state: RunState; message: InboundMessage } | undefined> {
   const { head, turn, waiting, setAside, state } = await store.summary(session);
   const seq = Number(runPattern.exec(runId)?.[2]);
   const aside = setAside.find((one) => one.head.seq === seq);
-  if (aside !== undefined) return { state: "waiting", agent: agentOf(aside.head) };
+  if (aside !== undefined) return { state: "waiting", message: aside.head.message };
   if (head?.seq === seq || (head !== undefined && turn?.absorbed?.includes(runId) === true)) {
-    if (state === "suspended") return { state: "waiting", agent: agentOf(head) };
-    return { state: state === "running" || turn !== undefined ? "running" : "queued", agent: agentOf(head) };
+    const { message } = head;
+    if (state === "suspended") return { state: "waiting", message };
+    return { state: state === "running" || turn !== undefined ? "running" : "queued", message };
   }
   const queued = waiting > 0 ? await store.waiting(session, waiting) : [];
   const found = queued.find((message) => message.seq === seq);
-  return found === undefined ? undefined : { state: "queued", agent: agentOf(found) };
+  return found === undefined ? undefined : { state: "queued", message: found.message };
 }
 
-function agentOf({ message }: QueuedMessage): string {
-  return message.agent ?? "default";
+function agentOf({ agent = "default" }: InboundMessage): string {
+  return agent;
 }
 
 async function getEvents(services: Services, request: FastifyRequest<RunRoute>, reply: FastifyReply) {
   const { id: runId } = request.params;
-  const { after, view = "engine" } = request.query;
-  if (!isViewName(view)) return await refuse(reply, `view: must be one of ${viewNames.join(", ")}`);
+  const { after, nested = "0", view = "engine" } = request.query;
+  if (!isViewName(view)) return await refuse(reply, `view: must be one of ${runViews.join(", ")}`);
+  // Runs have no children yet, so that their events are all there is.
+  if (nested !== "0" && nested !== "1") return await refuse(reply, "nested: must be 0 or 1");
   const session = runPattern.exec(runId)?.[1];
   if (session === undefined) return await noSuchRun(reply);
-  if (!services.streams.reserve(reply.raw)) return await tooManyStreams(reply);
+  if (!(await takePlace(services, request, reply))) return reply;
   if (!services.redis.isReady()) return await unavailable(reply, "not known at the moment, please try again");
   const seen = headerOf(request.headers, "last-event-id") ?? (typeof after === "string" ? after : undefined);
   const position = seen === undefined ? undefined : parsePosition(seen);
   let open: Awaited<ReturnType<typeof openRun>>;
   try {
+    if (!(await isTheirs(services, session, request.caller))) return await noSuchRun(reply);
     open = await openRun(services, session, runId);
     // Read after the summary: a run that has ended in between has its events in the log.
     const left = open === undefined ? await eventsLeft(services, session, runId, position) : "some";
@@ -352,24 +393,20 @@ async function getEvents(services: Services, request: FastifyRequest<RunRoute>, 
   reply.header("x-session-id", sessionIdOf(session)).header("x-run-id", runId);
   // From the first event on, since a view is made from all of them.
   const run = { session, runId, afterSeq: 0 };
-  const shown = runView(view, factsOf(run, open?.agent), position);
+  const shown = runView(view, factsOf(run, open === undefined ? undefined : agentOf(open.message)), position);
   await followRun(services, reply, { run, view: shown, first: undefined, cancelWhenGone: false });
 }
 
-/** The view `messages` is not served: it begins with what the person said, which the event log does not have. */
-const viewNames = ["engine", "items"] as const;
-type ViewName = (typeof viewNames)[number];
-
-function isViewName(name: unknown): name is ViewName {
-  return viewNames.some((known) => known === name);
+function isViewName(name: unknown): name is RunViewName {
+  return runViews.some((known) => known === name);
 }
 
 /**
  * A view of a run for one client, who has seen everything up to `after`. It is given all records of the run, since a
  * view is made from what came before, too. The event `end` says that there is no more.
  */
-function runView(name: ViewName, run: RunFacts, after?: Position): RunView {
-  const streamOf = (runId: string) => new RunStream(name, { ...run, runId }, after === undefined ? {} : { after });
+function runView(name: RunViewName, run: RunFacts, after?: Position): RunView {
+  const streamOf = (runId: string) => new RunStream(name, { ...run, runId }, after);
   let { runId } = run;
   let stream = streamOf(runId);
   return {
@@ -403,9 +440,12 @@ async function eventsLeft(
   return known ? "none" : "unknown";
 }
 
-async function postCancel(services: Services, runId: string, reply: FastifyReply) {
+async function postCancel(services: Services, { params, caller }: FastifyRequest<RunRoute>, reply: FastifyReply) {
+  const { id: runId } = params;
+  const session = runPattern.exec(runId)?.[1];
   try {
-    const state = await cancelRun(services, runId);
+    const isKnown = session !== undefined && (await isTheirs(services, session, caller));
+    const state = isKnown ? await cancelRun(services, runId) : "unknown";
     if (state === "unknown") return await noSuchRun(reply);
     if (state === "ended") return await reply.code(409).send({ error: "the run has ended", run_id: runId, state });
     return await reply.code(202).send({ run_id: runId, state });
@@ -441,8 +481,9 @@ async function noSuchRun(reply: FastifyReply) {
   return await refuse(reply, "there is no such run, or its events are no longer kept", 404, "session_not_found");
 }
 
-async function tooManyStreams(reply: FastifyReply) {
-  return await reply.code(503).header("retry-after", "5").send({ error: "too many open streams" });
+/** Of sessions of others: a caller does not learn that there are any. */
+async function noSuchSession(reply: FastifyReply) {
+  return await refuse(reply, "nothing is known of this session", 404, "session_not_found");
 }
 
 async function unavailable(reply: FastifyReply, error: string) {

@@ -8,8 +8,10 @@ import { registerChatRoutes } from "./api.ts";
 import { registerApprovalRoutes } from "./approvals.ts";
 import { drainMs, type Bot, type Transport } from "./bot.ts";
 import { ConnectionChecks, EventWatch, openLongConnection } from "./long-connection.ts";
+import { registerDescription } from "./openapi.ts";
 import { registerRunRoutes } from "./runs.ts";
 import type { Services } from "./services.ts";
+import { registerSessionRoutes } from "./session-api.ts";
 import { registerWebhookRoutes } from "./webhook.ts";
 
 /** A running ingress. */
@@ -130,7 +132,8 @@ export async function createServer(
     maxAge: 600,
   });
   registerOpsRoutes(server, { metrics, ready, logger: log });
-  for (const register of [registerChatRoutes, registerRunRoutes, registerApprovalRoutes]) {
+  registerDescription(server);
+  for (const register of [registerChatRoutes, registerRunRoutes, registerSessionRoutes, registerApprovalRoutes]) {
     await server.register(async (scope) => {
       guardApi(scope, services);
       register(scope, services);

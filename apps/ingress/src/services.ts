@@ -9,7 +9,7 @@ import {
   type Telemetry,
 } from "@larkline/process/telemetry";
 import { systemClock, systemRandom, type Clock, type Random, type SessionKey } from "@larkline/protocol";
-import { createCancelBus, createTurnQueue } from "@larkline/queue";
+import { createCancelBus, TurnQueue } from "@larkline/queue";
 import {
   ApprovalStore,
   BudgetStore,
@@ -25,12 +25,14 @@ import {
   Presence,
   RateGovernor,
   ServerClock,
+  SessionRetention,
   SessionStore,
   takesWrites,
   TokenCache,
   WarmUpLookups,
   WarmUpStore,
 } from "@larkline/store";
+import { apiApp, RequestLimits } from "./callers.ts";
 import type { IngressConfig } from "./config.ts";
 import { OtherEvents, type EventConsumer } from "./other-events.ts";
 
@@ -51,11 +53,14 @@ export interface Services extends Stores {
   /** The HTTP API as a place where messages come from. */
   apiChannel: Channel;
   streams: OpenStreams;
+  requestLimits: RequestLimits;
 }
 
 /** Everything durable, in Redis, and the queues behind it. */
 export interface Stores {
   store: SessionStore;
+  /** Reads conversations. */
+  sessions: SessionRetention;
   approvals: ApprovalStore;
   rules: PermissionRules;
   budgets: BudgetStore;
@@ -115,9 +120,6 @@ export interface Channel {
   groupsOf(openId: string): Promise<readonly string[]>;
 }
 
-/** Stands where a bot's app id would stand: in session keys and remembered facts of the HTTP API. */
-export const apiApp = "api";
-
 /** One person uses a session of the API and decides about everything in it; the platform knows no name of theirs. */
 function createApiChannel(log: Logger): Channel {
   return {
@@ -146,10 +148,9 @@ export interface ServiceParts {
 export function createServices({ stores, consumers, ...parts }: ServiceParts): Services {
   const { config, settings, metrics, log } = parts;
   const counters = createCounters(metrics);
-  const streams = new OpenStreams(config.api.maxStreams);
-  const open = metrics.createObservableGauge("larkline_ingress_streams", {
-    description: "Event streams that are open now.",
-  });
+  const { maxStreams, maxStreamsPerCaller, requestsPerMinute } = config.api;
+  const streams = new OpenStreams(maxStreams, maxStreamsPerCaller);
+  const open = metrics.createObservableGauge("larkline_ingress_streams");
   open.addCallback((result) => result.observe(streams.count()));
   const [clock, random] = [systemClock, systemRandom];
   return {
@@ -159,6 +160,7 @@ export function createServices({ stores, consumers, ...parts }: ServiceParts): S
     random,
     counters,
     streams,
+    requestLimits: new RequestLimits(clock, requestsPerMinute),
     budgetBook: createBudgetBook(settings.budgets),
     otherEvents: new OtherEvents(consumers, { clock, counters, log }),
     apiChannel: createApiChannel(log),
@@ -167,27 +169,11 @@ export function createServices({ stores, consumers, ...parts }: ServiceParts): S
 
 function createCounters(metrics: Metrics) {
   return {
-    messages: metrics.createCounter("larkline_ingress_messages_total", {
-      description: "Messages by channel and what became of them (accepted, duplicate, full, late, not_mentioned, ...).",
-      labels: ["channel", "outcome"],
-    }),
-    events: metrics.createCounter("larkline_ingress_events_total", {
-      description: "Events of the platform by type (unknown: without a handler).",
-      labels: ["type", "outcome"],
-    }),
-    otherEvents: metrics.createCounter("larkline_ingress_other_events_total", {
-      description:
-        "Events and clicks that are not Larkline's own, by what became of them at each consumer (passed, failed, dropped).",
-      labels: ["kind", "outcome"],
-    }),
-    refused: metrics.createCounter("larkline_ingress_webhook_refused_total", {
-      description: "Webhook requests that were forged, unreadable or of another app.",
-      labels: ["status"],
-    }),
-    ackSeconds: metrics.createHistogram("larkline_ingress_ack_seconds", {
-      description: "Time until an event was acknowledged or given back.",
-      labels: ["transport", "outcome"],
-    }),
+    messages: metrics.createCounter("larkline_ingress_messages_total"),
+    events: metrics.createCounter("larkline_ingress_events_total"),
+    otherEvents: metrics.createCounter("larkline_ingress_other_events_total"),
+    refused: metrics.createCounter("larkline_ingress_webhook_refused_total"),
+    ackSeconds: metrics.createHistogram("larkline_ingress_ack_seconds"),
   };
 }
 
@@ -196,12 +182,16 @@ export type IngressCounters = ReturnType<typeof createCounters>;
 /** The event streams that this process serves at the moment. */
 export class OpenStreams {
   readonly #max: number;
+  readonly #maxPerCaller: number;
   readonly #closing = new AbortController();
   readonly #running = new Set<Promise<void>>();
-  #reserved = 0;
+  /** By caller. */
+  readonly #reserved = new Map<string, number>();
+  #all = 0;
 
-  constructor(max: number) {
+  constructor(max: number, maxPerCaller = max) {
     this.#max = max;
+    this.#maxPerCaller = maxPerCaller;
   }
 
   /** Aborts when the process stops: streams end so that their clients resume elsewhere. */
@@ -209,12 +199,22 @@ export class OpenStreams {
     return this.#closing.signal;
   }
 
-  /** Takes a place until `response` is closed; false when there is none left. */
-  reserve(response: ServerResponse): boolean {
-    if (this.#reserved >= this.#max || this.#closing.signal.aborted) return false;
-    this.#reserved += 1;
-    response.once("close", () => (this.#reserved -= 1));
-    return true;
+  /** Takes a place until `response` is closed. Otherwise there is none left: at all, or for this caller. */
+  reserve(response: ServerResponse, caller: string): "taken" | "full" | "caller_full" {
+    const theirs = this.#reserved.get(caller) ?? 0;
+    if (this.#all >= this.#max || this.#closing.signal.aborted) return "full";
+    if (theirs >= this.#maxPerCaller) return "caller_full";
+    this.#all += 1;
+    this.#reserved.set(caller, theirs + 1);
+    response.once("close", () => this.#release(caller));
+    return "taken";
+  }
+
+  #release(caller: string): void {
+    const left = (this.#reserved.get(caller) ?? 1) - 1;
+    this.#all -= 1;
+    if (left === 0) this.#reserved.delete(caller);
+    else this.#reserved.set(caller, left);
   }
 
   /** Streams of runs. */
@@ -250,9 +250,10 @@ export function connectStores(
   const serverClock = new ServerClock(redis, createClockLog(log));
   const eventLog = new EventLog({ redis, namespace });
   const presence = new Presence({ redis, namespace });
-  const turns = createTurnQueue({ connection: redis, prefix: `{${namespace}}`, onError });
+  const turns = new TurnQueue({ connection: redis, prefix: `{${namespace}}`, onError });
   return {
     store: new SessionStore({ redis, namespace }),
+    sessions: new SessionRetention({ redis, namespace }),
     approvals: new ApprovalStore({ redis, namespace }),
     rules: new PermissionRules({ redis, namespace }),
     budgets: new BudgetStore({ redis, namespace }),

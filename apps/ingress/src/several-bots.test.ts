@@ -160,7 +160,7 @@ describe("several bots of one process", () => {
       mention: true,
     });
     const session = `${first.appId}.${chatId}.${ann}`;
-    await vi.waitFor(async () => expect((await ingress.store.summary(session)).waiting).toBe(1));
+    await vi.waitFor(async () => expect((await ingress.store.summary(session)).waiting).toBe(1), { timeout: 60_000 });
     const claim = await ingress.store.claim(session, (await ingress.store.summary(session)).gen, "test");
     expect(claim?.head?.message).toMatchObject({ id: messageId, agent: "ops" });
   });
@@ -352,10 +352,13 @@ describe("people of another tenant than those that a bot is for", () => {
 describe("the agent of a request over HTTP", () => {
   it("is the one it names, with the commands of that one", async () => {
     const stream = await postChat(ingress, { message: "/ticket a lamp", session_id: "named", agent: "support" });
-    const { waiting } = await vi.waitUntil(async () => {
-      const summary = await ingress.store.summary("api.named");
-      return summary.waiting > 0 ? summary : undefined;
-    });
+    const { waiting } = await vi.waitUntil(
+      async () => {
+        const summary = await ingress.store.summary("api.named");
+        return summary.waiting > 0 ? summary : undefined;
+      },
+      { timeout: 60_000 },
+    );
     stream.leave();
     expect(waiting).toBe(1);
     const claim = await ingress.store.claim("api.named", (await ingress.store.summary("api.named")).gen, "test");

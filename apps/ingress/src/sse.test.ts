@@ -32,7 +32,7 @@ describe("an event stream", () => {
   it("notices a client that leaves, also between two events", async () => {
     const { stream, client } = await connected();
     client.destroy();
-    await vi.waitFor(() => expect(stream.gone.aborted).toBe(true));
+    await vi.waitFor(() => expect(stream.gone.aborted).toBe(true), { timeout: 60_000 });
     await stream.write("data: x\n\n");
     stream.end("late");
   });

@@ -9,11 +9,24 @@ import {
   type SessionKey,
   type StreamFrame,
 } from "@larkline/protocol";
-import type { FastifyReply } from "fastify";
+import type { FastifyReply, FastifyRequest } from "fastify";
 import type { Services } from "./services.ts";
 import { cancelTurn } from "./sessions.ts";
 
 // Runs as streams of server-sent events: which run a returning client wants, its frames, and the bytes.
+
+/** Takes a place for a stream before the request is read; without one the client is sent away, and this is false. */
+export async function takePlace(
+  { streams }: Services,
+  { caller }: FastifyRequest,
+  reply: FastifyReply,
+): Promise<boolean> {
+  const place = streams.reserve(reply.raw, caller);
+  if (place === "taken") return true;
+  const status = place === "full" ? 503 : 429;
+  await reply.code(status).header("retry-after", "5").send({ error: "too many open streams" });
+  return false;
+}
 
 /** A run to follow. Without `runId`: the run of the next event. */
 export interface RunPosition {

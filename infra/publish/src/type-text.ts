@@ -1,5 +1,5 @@
-// Writes the types of the wire as plain TypeScript, from the schemas that the server checks them against: whoever
-// installs the SDK needs neither the schemas nor what they are written with.
+// Writes the types of the wire as plain TypeScript, from the schemas that the server checks them against: a
+// project that installs the SDK needs neither the schemas nor what they are written with.
 
 type Schema = Readonly<Record<string, unknown>>;
 

@@ -122,7 +122,7 @@ const keeping: Grant[] = [
   { keys: ["audits"], commands: "xrange xlen xtrim" },
 ];
 
-/** Appends, shows and stops; reads no history, and hands out no calls. */
+/** Appends, shows and stops; reads no history but that of the HTTP API, and hands out no calls. */
 function ingress(place: Place): RedisUser {
   return {
     name: "ingress",
@@ -137,13 +137,15 @@ function ingress(place: Place): RedisUser {
       ...beginning,
       ...tracing,
       ...naming,
-      { keys: ["warmUps"], commands: "hmget hset hsetnx lindex mget pexpire rpush set zadd" },
+      { keys: ["warmUps"], commands: "hkeys hmget hset hsetnx lindex mget pexpire rpush set zadd" },
       { keys: ["sessions"], commands: "hget hmget hset hdel hincrby" },
       { keys: ["inboxes"], commands: "llen lindex lrange lrem rpush" },
       { keys: ["ingressLookups"], commands: "get set del getdel" },
       { keys: ["states"], commands: "hget hmget" },
       { keys: ["requests"], commands: "rpush" },
       { keys: ["histories"], commands: "llen" },
+      { keys: ["apiHistories"], commands: "lrange" },
+      { keys: ["apiWriters"], commands: "hkeys hgetall" },
       { keys: ["events"], commands: "xadd xrange pexpire" },
       { keys: ["seen", "parked"], commands: "get set del" },
       { keys: ["seen", "recalled"], commands: "mget" },

@@ -47,6 +47,9 @@ export const keyFamilies = {
   requests: ofCell("req:*"),
   calls: ofCell("calls:*"),
   histories: ofCell("h:*"),
+  /** Conversations over HTTP, and whose they are. */
+  apiHistories: ofCell("h:api.*"),
+  apiWriters: ofCell("who:api.*"),
   writers: ofCell("who:*"),
   events: ofCell("ev:*"),
   outboxes: ofCell("ob:*"),

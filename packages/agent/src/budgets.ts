@@ -35,7 +35,7 @@ export const budgetPeriods = ["day", "month"] as const;
 
 /** Answers who may spend what, at any moment. */
 export interface BudgetBook {
-  /** Nobody has a budget: nothing is to be counted. */
+  /** No account has a budget: nothing is to be counted. */
   readonly isEmpty: boolean;
   readonly timeZone: string;
   readonly contact: string | undefined;

@@ -15,7 +15,6 @@ export {
   type Accumulator,
   type StepResult,
   deltaEventOf,
-  outputReader,
   stepRestart,
 } from "./step.ts";
 export {
@@ -76,12 +75,16 @@ export {
   languageOf,
   languageOfMessage,
   noticeText,
+  textHead,
   type NoticeName,
   type NoticeValues,
 } from "./texts/index.ts";
-export { finalView, notesOf, runningView, type ViewOptions } from "./reply-view.ts";
-export { attemptOf, type OfferedTool } from "./tool-call.ts";
+export { answerForm, type AnswerForm } from "./structured-answer.ts";
 export {
+  finalView,
+  notesOf,
+  runningView,
+  type ViewOptions,
   type CallJudge,
   type LiveStep,
   type NextAction,
@@ -93,3 +96,4 @@ export {
   turnLimits,
   type TurnLimits,
 } from "./transition.ts";
+export { attemptOf, type OfferedTool } from "./tool-call.ts";

@@ -215,8 +215,8 @@ export function addressContextOf(history: readonly Message[], message: InboundMe
 const command = /^\/([A-Za-z][\w-]{0,63})(?:\s+([^]*))?$/;
 
 /**
- * What to report when a message is a slash command. It is only reported: whoever follows the events
- * may act on it, while the model answers the message like any other.
+ * What to report when a message is a slash command. It is only reported: a client that follows the
+ * events may act on it, while the model answers the message like any other.
  */
 export function slashCommandIn({ parts }: InboundMessage): EventOf<"slash_command"> | undefined {
   const found = command.exec(textOf({ role: "user", content: parts }).trim());
@@ -299,9 +299,17 @@ export function isSendable(part: Message["content"][number]): boolean {
 /** Parts an assistant message may hold. */
 export type AssistantPart = Extract<Message, { role: "assistant" }>["content"][number];
 
+/**
+ * Whether a part is a block that only the vendor understands, such as a call of one of its own tools. It is kept as a
+ * part of thinking without text, so that every version can read it, and goes back to the model that made it.
+ */
+export function isOpaque(part: Message["content"][number]): boolean {
+  return part.type === "thinking" && part.providerMetadata?.["opaque"] !== undefined;
+}
+
 /** Thinking may not be the last thing an assistant says. The same array when it is not. */
 export function withoutTrailingThinking(parts: AssistantPart[]): AssistantPart[] {
-  const end = parts.findLastIndex(({ type }) => type !== "thinking") + 1;
+  const end = parts.findLastIndex((part) => part.type !== "thinking" || isOpaque(part)) + 1;
   return end === parts.length ? parts : parts.slice(0, end);
 }
 

@@ -254,3 +254,111 @@ describe("live events of a model stream", () => {
     expect(event).toEqual({ type: "step_restarted", turnNumber: 3, model: "m2", reason: "stream_truncated" });
   });
 });
+
+describe("the blocks of a stream", () => {
+  const item = { type: "reasoning", id: "rs_1" };
+  const hosted = { type: "web_search_call", id: "ws_1" };
+  const metadata = (of: object) => ({ vendor: "openai-responses", item: JSON.stringify(of) });
+  const stop = messageStop("end_turn");
+
+  function told(chunks: readonly ModelChunk[]): (EngineEvent | string)[] {
+    const accumulator = createAccumulator();
+    return chunks.flatMap((chunk) => [...accumulator.push(chunk), chunk.type]);
+  }
+
+  it("EE-5: are complete before the first delta of the next one, and two texts with something between stay two", () => {
+    const chunks: ModelChunk[] = [
+      { type: "thinking_delta", index: 0, text: "Hm" },
+      { type: "thinking_delta", index: 0, text: "m." },
+      { type: "text_delta", text: "One" },
+      { type: "text_delta", text: " two" },
+      toolCallDelta(1, { id: "c1", name: "a" }),
+      { type: "text_delta", text: "three" },
+      stop,
+    ];
+    expect(told(chunks)).toEqual([
+      "thinking_delta",
+      "thinking_delta",
+      { type: "thinking", text: "Hmm." },
+      "text_delta",
+      "text_delta",
+      { type: "text", text: "One two" },
+      "tool_call_delta",
+      "text_delta",
+      { type: "text", text: "three" },
+      "message_stop",
+    ]);
+    const accumulator = createAccumulator();
+    for (const chunk of chunks) accumulator.push(chunk);
+    expect(accumulator.result()).toMatchObject({
+      text: "One twothree",
+      parts: [{}, { text: "One two" }, { text: "three" }],
+    });
+  });
+
+  it("a restart voids the one under way, and one that broke off is never complete", () => {
+    const open: ModelChunk = { type: "text_delta", text: "half" };
+    expect(told([open, { type: "restart", model: "m", reason: "stream_truncated" }, open, stop])).toEqual([
+      "text_delta",
+      "restart",
+      "text_delta",
+      { type: "text", text: "half" },
+      "message_stop",
+    ]);
+  });
+
+  it("carry the vendor's own items, those without an event with the next one that has", () => {
+    const chunks: ModelChunk[] = [
+      { type: "thinking_delta", index: 0, text: "", providerMetadata: metadata(item) },
+      {
+        type: "thinking_delta",
+        index: 1,
+        text: "",
+        providerMetadata: { ...metadata(hosted), opaque: "web_search_call" },
+      },
+      { type: "text_delta", text: "Found." },
+      {
+        type: "thinking_delta",
+        index: 3,
+        text: "",
+        providerMetadata: { ...metadata(hosted), opaque: "web_search_call" },
+      },
+      stop,
+    ];
+    const events = told(chunks).filter((event) => typeof event !== "string");
+    expect(events).toEqual([
+      { type: "thinking", text: "", vendorItem: item },
+      { type: "text", text: "Found.", vendorItems: [hosted] },
+    ]);
+    const accumulator = createAccumulator();
+    for (const chunk of chunks) accumulator.push(chunk);
+    expect(accumulator.result().vendorItems).toEqual([hosted]);
+  });
+
+  it("EE-48, EE-52: an answer that paused counts each of its calls, with its own usage and nothing estimated", () => {
+    const accumulator = createAccumulator();
+    const used = (outputTokens: number) => ({
+      inputTokens: 1,
+      outputTokens,
+      cacheReadTokens: 0,
+      cacheCreationTokens: 0,
+    });
+    const attempt = { type: "attempt", model: "m", maxTokens: 9 } as const;
+    const chunks: ModelChunk[] = [
+      attempt,
+      { type: "text_delta", text: "a long beginning" },
+      { type: "usage_so_far", usage: used(5) },
+      { ...attempt, continues: true },
+      { type: "text_delta", text: "end" },
+      messageStop("end_turn", used(2)),
+    ];
+    for (const chunk of chunks) accumulator.push(chunk);
+    expect(accumulator.result()).toMatchObject({
+      text: "a long beginningend",
+      vendorCalls: [
+        { usage: used(5), complete: true },
+        { usage: used(2), complete: true },
+      ],
+    });
+  });
+});

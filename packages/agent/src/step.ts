@@ -15,9 +15,7 @@ import {
   type EventOf,
   type OpenStep,
   type TurnState,
-  compileJsonSchema,
   type Message,
-  type ParseResult,
 } from "@larkline/protocol";
 import { writtenTokens, addUse, allTokens, noUse, stepUse } from "./compaction.ts";
 import {
@@ -29,10 +27,12 @@ import {
   noticeFor,
   assistantText,
   type Transition,
+  withText,
+  withNeeds,
 } from "./transition.ts";
-import type { NoticeName } from "./texts/index.ts";
-import { isSendable, withoutTrailingThinking } from "./messages.ts";
-import { withText } from "./reply-view.ts";
+import { languageOfMessage, noticeText, type NoticeName } from "./texts/index.ts";
+import { correctionMessage, maxAnswerRetries, shownAnswer, shownText } from "./structured-answer.ts";
+import { isOpaque, isSendable, withoutTrailingThinking } from "./messages.ts";
 
 /** One model step, complete. */
 export interface StepResult {
@@ -61,8 +61,14 @@ export interface StepResult {
   uses?: readonly { model: string | undefined; usage: Usage }[];
   /** The caller aborted the step. */
   brokenOff?: true;
+  /** The complete events of its blocks have been published already, each when its block ended. */
+  blocksTold?: true;
+  /** Items of the vendor's own tools that come after the last block. */
+  vendorItems?: JsonObject[];
   warnings: ModelWarning[];
 }
+
+type JsonObject = Record<string, unknown>;
 
 /** One call of a vendor, whether its answer counts or not. */
 export interface VendorCall {
@@ -75,9 +81,13 @@ export interface VendorCall {
   writtenTokens: number;
 }
 
+/** The event of a block that is complete. */
+export type BlockEvent = EventOf<"text" | "thinking">;
+
 /** Takes the chunks of one model stream, in order. */
 export interface Accumulator {
-  push(chunk: ModelChunk): void;
+  /** Returns the complete events of the blocks that have ended by now; a delta of this chunk comes after them. */
+  push(chunk: ModelChunk): BlockEvent[];
   /** The step as received so far. */
   result(): StepResult;
 }
@@ -92,9 +102,9 @@ interface Ending {
 }
 
 /**
- * Collects a model stream into one step. Calls and thinking are grouped by `index`; of several ids
- * or names of one call the first non-empty one wins; a later stop replaces an earlier one; chunks
- * after a stop still count; a `restart` voids everything but the warnings; unknown chunks are skipped.
+ * Collects a model stream into one step. Calls and thinking are grouped by `index`, and a block ends where another one
+ * or a call begins; of several ids or names of one call the first non-empty one wins; a later stop replaces an earlier
+ * one; chunks after a stop still count; a `restart` voids everything but the warnings; unknown chunks are skipped.
  */
 export function createAccumulator(): Accumulator {
   const warnings: ModelWarning[] = [];
@@ -102,12 +112,17 @@ export function createAccumulator(): Accumulator {
   let ending: Ending = { stopReason: "other", usage: null };
   const ended: VendorCall[] = [];
   let current: VendorCall | undefined;
+  /** By the calls that the current one continues. */
+  let writtenBefore = 0;
+
+  function written(): number {
+    const { parts, callsByIndex } = blocks;
+    return writtenTokens({ parts, toolCalls: [...callsByIndex.values()] });
+  }
 
   /** The call as it stands. */
   function call(): VendorCall[] {
-    if (current === undefined) return [];
-    const { parts, callsByIndex } = blocks;
-    return [{ ...current, writtenTokens: writtenTokens({ parts, toolCalls: [...callsByIndex.values()] }) }];
+    return current === undefined ? [] : [{ ...current, writtenTokens: Math.max(0, written() - writtenBefore) }];
   }
 
   function endCall(): void {
@@ -115,7 +130,7 @@ export function createAccumulator(): Accumulator {
     current = undefined;
   }
 
-  function push(chunk: ModelChunk): void {
+  function push(chunk: ModelChunk): BlockEvent[] {
     switch (chunk.type) {
       case "text_delta":
         return addText(blocks, chunk.text);
@@ -124,20 +139,23 @@ export function createAccumulator(): Accumulator {
       case "tool_call_delta":
         return addCall(blocks, chunk);
       case "warning":
-        return void warnings.push(chunk);
+        warnings.push(chunk);
+        return [];
       case "attempt":
+        if (chunk.continues === true && current?.usage != null) current.complete = true;
         endCall();
         current = { model: chunk.model, usage: null, complete: false, writtenTokens: 0 };
+        writtenBefore = chunk.continues === true ? written() : 0;
         ending = { ...ending, model: chunk.model, maxTokens: chunk.maxTokens };
-        return;
+        return [];
       case "usage_so_far":
         if (current !== undefined) current.usage = chunk.usage;
-        return;
+        return [];
       case "restart":
         endCall();
         blocks = emptyBlocks();
         ending = { stopReason: "other", usage: null, model: chunk.model };
-        return;
+        return [];
       case "message_stop":
         ending = { ...ending, stopReason: chunk.stopReason, usage: chunk.usage };
         if (chunk.model !== undefined) ending.model = chunk.model;
@@ -145,9 +163,12 @@ export function createAccumulator(): Accumulator {
         if (current !== undefined && chunk.usage !== null) {
           Object.assign(current, { usage: chunk.usage, complete: true });
         }
-        return;
+        return endBlock(blocks);
       case "error":
         ending.failure = chunk;
+        return [];
+      default:
+        return [];
     }
   }
 
@@ -156,38 +177,82 @@ export function createAccumulator(): Accumulator {
 
 interface Blocks {
   parts: (TextPart | ThinkingPart)[];
+  /** The one that grows: those before it have ended. */
+  open: TextPart | ThinkingPart | undefined;
   thinkingByIndex: Map<number, ThinkingPart>;
   callsByIndex: Map<number, ToolCall>;
+  /** Items of the vendor's own tools that no event carries yet. */
+  vendorItems: JsonObject[];
 }
 
 function emptyBlocks(): Blocks {
-  return { parts: [], thinkingByIndex: new Map(), callsByIndex: new Map() };
+  return { parts: [], open: undefined, thinkingByIndex: new Map(), callsByIndex: new Map(), vendorItems: [] };
 }
 
-function addText({ parts }: Blocks, text: string): void {
-  if (text === "") return;
-  const last = parts.at(-1);
-  if (last?.type === "text") last.text += text;
-  else parts.push({ type: "text", text });
-}
-
-function addThinking({ parts, thinkingByIndex }: Blocks, delta: ThinkingDelta): void {
-  let part = thinkingByIndex.get(delta.index);
-  if (part === undefined) {
-    part = { type: "thinking", text: "" };
-    thinkingByIndex.set(delta.index, part);
-    parts.push(part);
+function addText(blocks: Blocks, text: string): BlockEvent[] {
+  if (text === "") return [];
+  if (blocks.open?.type === "text") {
+    blocks.open.text += text;
+    return [];
   }
-  part.text += delta.text;
-  const metadata = merged(part.providerMetadata, delta.providerMetadata);
-  if (metadata !== undefined) part.providerMetadata = metadata;
+  return beginBlock(blocks, { type: "text", text });
+}
+
+function addThinking(blocks: Blocks, { index, text, providerMetadata: more }: ThinkingDelta): BlockEvent[] {
+  const known = blocks.thinkingByIndex.get(index);
+  // What comes late without text, such as a signature, belongs to the block all the same.
+  if (known !== undefined && (known === blocks.open || text === "")) {
+    known.text += text;
+    const metadata = merged(known.providerMetadata, more);
+    if (metadata !== undefined) known.providerMetadata = metadata;
+    return [];
+  }
+  const part: ThinkingPart = { type: "thinking", text, ...(more === undefined ? {} : { providerMetadata: more }) };
+  blocks.thinkingByIndex.set(index, part);
+  const ended = beginBlock(blocks, part);
+  if (!isOpaque(part)) return ended;
+  const item = vendorItemIn(part);
+  if (item !== undefined) blocks.vendorItems.push(item);
+  blocks.open = undefined;
+  return ended;
+}
+
+function beginBlock(blocks: Blocks, part: TextPart | ThinkingPart): BlockEvent[] {
+  const ended = endBlock(blocks);
+  blocks.parts.push(part);
+  blocks.open = part;
+  return ended;
+}
+
+function endBlock(blocks: Blocks): BlockEvent[] {
+  const { open } = blocks;
+  blocks.open = undefined;
+  const event = open === undefined ? undefined : blockEventOf(open, blocks.vendorItems);
+  if (event === undefined) return [];
+  blocks.vendorItems = [];
+  return [event];
+}
+
+/** The event of a block; undefined for one that says nothing. `before`: items of the vendor that come before it. */
+function blockEventOf(part: TextPart | ThinkingPart, before: readonly JsonObject[]): BlockEvent | undefined {
+  const vendorItems = before.length === 0 ? {} : { vendorItems: [...before] };
+  if (part.type === "text") return part.text === "" ? undefined : { type: "text", text: part.text, ...vendorItems };
+  const vendorItem = vendorItemIn(part);
+  if (isOpaque(part) || (part.text === "" && vendorItem === undefined)) return undefined;
+  return { type: "thinking", text: part.text, ...(vendorItem === undefined ? {} : { vendorItem }), ...vendorItems };
+}
+
+/** The item of the OpenAI Responses API that a part was made from. */
+function vendorItemIn({ providerMetadata: { vendor, item } = {} }: ThinkingPart): JsonObject | undefined {
+  return vendor === "openai-responses" && item !== undefined ? (JSON.parse(item) as JsonObject) : undefined; // by its adapter
 }
 
 function merged(known: ProviderMetadata | undefined, more: ProviderMetadata | undefined): ProviderMetadata | undefined {
   return known === undefined ? more : { ...known, ...more };
 }
 
-function addCall({ callsByIndex }: Blocks, delta: ToolCallDelta): void {
+function addCall(blocks: Blocks, delta: ToolCallDelta): BlockEvent[] {
+  const { callsByIndex } = blocks;
   let call = callsByIndex.get(delta.index);
   if (call === undefined) {
     call = { id: "", name: "", arguments: "" };
@@ -198,6 +263,7 @@ function addCall({ callsByIndex }: Blocks, delta: ToolCallDelta): void {
   call.arguments += delta.arguments;
   const metadata = merged(call.providerMetadata, delta.providerMetadata);
   if (metadata !== undefined) call.providerMetadata = metadata;
+  return endBlock(blocks);
 }
 
 function resultOf(
@@ -210,6 +276,7 @@ function resultOf(
     text: textOfParts(blocks.parts),
     toolCalls: sortedCalls(blocks),
     parts: blocks.parts.map((part) => ({ ...part })),
+    ...(blocks.vendorItems.length === 0 ? {} : { vendorItems: [...blocks.vendorItems] }),
     ...ending,
     warnings: [...warnings],
   };
@@ -248,24 +315,55 @@ export function deltaEventOf(chunk: ModelChunk, turnNumber: number): EngineEvent
   }
 }
 
-/** Ends the turn with the text of its last step, and with a notice where the text is not a complete answer. */
+/**
+ * Ends the turn with the text of its last step, and with a notice where the text is not a complete answer. An answer
+ * that does not have the form of the agent is asked for again.
+ */
 export function finalAnswer(
   turn: TurnState,
   step: StepResult,
   { env, numbers }: { env: TurnEnvironment; numbers: OpenStep },
 ): Transition {
+  const { output } = env;
+  const language = languageOfMessage(turn.message, env.texts);
   const name = noticeOf(step);
-  const notice = name === undefined ? "" : noticeFor(turn, name, env.texts);
+  const notice = name === undefined ? "" : noticeText(name, language);
   const { stopReason, text } = step;
-  const { reason, events, ...structured } = outputOf(step, env);
+  const isCut = stopReason === "max_tokens" || stopReason === "refusal";
+  const read = output === undefined || isCut ? undefined : output.read(text);
+  const said = [...blockEvents(step), ...droppedCallsEvents(step)];
+  if (read?.ok === false && (turn.answerRetries ?? 0) < maxAnswerRetries && turn.steps < env.limits.maxIterations) {
+    return askedAgain(turn, { stored: storedAnswer(step, notice), error: read.error }, { env, said, numbers });
+  }
+  const shown = output === undefined ? text : shownAnswer(text, read, output, language);
   return endDone(turn, {
-    ...structured,
+    ...(output === undefined || read?.ok !== true ? {} : { output: { value: read.value, form: output } }),
     history: [storedAnswer(step, notice)],
-    events: [...blockEvents(step), ...droppedCallsEvents(step), ...events, stepEnd(turn.steps, numbers)],
-    reply: [text, notice].filter((line) => line.trim() !== "").join("\n\n"),
-    reason: stopReason === "max_tokens" || stopReason === "refusal" ? stopReason : reason,
+    events: [...said, ...(read?.ok === false ? [misfit(read.error)] : []), stepEnd(turn.steps, numbers, step)],
+    reply: [shown, notice].filter((line) => line.trim() !== "").join("\n\n"),
+    reason: isCut ? stopReason : read?.ok === false ? "output_invalid" : "",
     final: text,
+    ...(name === undefined ? {} : { notice: name }),
   });
+}
+
+/** Tells the model that its answer does not fit, and asks again. */
+function askedAgain(
+  turn: TurnState,
+  { stored, error }: { stored: Message; error: string },
+  { env, said, numbers }: { env: TurnEnvironment; said: EngineEvent[]; numbers: OpenStep },
+): Transition {
+  return {
+    turn: { ...turn, answerRetries: (turn.answerRetries ?? 0) + 1 },
+    history: [stored, correctionMessage(error)],
+    events: [...said, misfit(error), stepEnd(turn.steps, numbers), stepStart(turn.steps, env.model)],
+    next: { do: "model" },
+  };
+}
+
+function misfit(error: string): EngineEvent {
+  const message = `The answer is not of the form that it was to have: ${error}`;
+  return warningEvent({ type: "warning", code: "output_invalid", message });
 }
 
 /** The notice that the person gets beside the text of an answer. */
@@ -275,15 +373,6 @@ function noticeOf(step: StepResult): NoticeName | undefined {
   if (step.stopReason === "refusal") return "refusal";
   if (dropped) return "callsDropped";
   return step.text.trim() === "" ? "empty" : undefined;
-}
-
-/** Reads the answer of an agent with an output schema. An answer that was cut off or refused is not read. */
-function outputOf({ stopReason, text, toolCalls }: StepResult, { output }: TurnEnvironment) {
-  if (output === undefined || stopReason !== "end_turn" || toolCalls.length > 0) return { reason: "", events: [] };
-  const read = output(text);
-  if (read.ok) return { reason: "", output: read.value, events: [] };
-  const message = `The answer is not of the form that it was to have: ${read.error}`;
-  return { reason: "output_invalid", events: [warningEvent({ type: "warning", code: "output_invalid", message })] };
 }
 
 /** The answer as stored. When calls were dropped, the notice is stored with it, so that the model reads it later. */
@@ -297,26 +386,6 @@ function storedAnswer(step: StepResult, notice: string): Message {
   };
 }
 
-/** Reads answers that are JSON of this schema, also in a code fence. Throws when it is no schema. */
-export function outputReader(schema: object): (text: string) => ParseResult<unknown> {
-  const check = compileJsonSchema(schema);
-  return (text) => {
-    try {
-      return check(JSON.parse(withoutFence(text)));
-    } catch {
-      return { ok: false, error: "not valid JSON" };
-    }
-  };
-}
-
-/** The text without a code fence around all of it. */
-function withoutFence(text: string): string {
-  const whole = text.trim();
-  const firstLine = whole.indexOf("\n");
-  if (!whole.startsWith("```") || !whole.endsWith("```") || firstLine < 0) return whole;
-  return whole.slice(firstLine + 1, -3);
-}
-
 /** The model failed and will not be asked again: the person gets a notice, which also answers the message in history. */
 export function stepFailure(
   turn: TurnState,
@@ -328,7 +397,7 @@ export function stepFailure(
   const reply = noticeFor(turn, failureNotice(failure), env.texts);
   const isCommand = turn.message.command !== undefined; // its step wrote a summary, not an answer
   const used = isCommand ? { turn, events: [] } : withUnanswered(turn, { text, use: step.use, step }, env);
-  return endError(isCommand ? turn : withText(used.turn, text), {
+  return endError(isCommand ? turn : withText(used.turn, shownText(text, env.output)), {
     history: answering(turn, [assistantText(reply)]),
     events: [...warnings.map(warningEvent), ...used.events],
     reply,
@@ -371,10 +440,10 @@ export function measured(step: StepResult, turn: TurnState, { model }: Pick<Turn
 }
 
 /** The turn with one more finished step. */
-export function counted({ putOff: _putOff, needs: _needs, ...turn }: TurnState, step: OpenStep): TurnState {
+export function counted({ putOff: _putOff, ...turn }: TurnState, step: OpenStep): TurnState {
   const { inputTokens, outputTokens, costUsd, cacheReadTokens = 0, cacheCreationTokens = 0 } = turn.totals;
   return {
-    ...turn,
+    ...withNeeds(turn),
     steps: turn.steps + 1,
     totals: {
       inputTokens: inputTokens + step.inputTokens,
@@ -397,15 +466,19 @@ export function stepRestart(steps: number, { info }: TurnModel, reason: string):
 }
 
 /** The event that closes model step number `steps`, after its tools. */
-export function stepEnd(steps: number, { text: _text, ...numbers }: OpenStep): EventOf<"turn_end"> {
-  return { type: "turn_end", turnNumber: steps, ...numbers };
+export function stepEnd(
+  steps: number,
+  { text: _text, ...numbers }: OpenStep,
+  { vendorItems }: Pick<StepResult, "vendorItems"> = {},
+): EventOf<"turn_end"> {
+  return { type: "turn_end", turnNumber: steps, ...numbers, ...(vendorItems === undefined ? {} : { vendorItems }) };
 }
 
-/** Warnings and complete blocks of a step, in order. */
+/** Warnings and complete blocks of a step, as far as they have not been published while it was generated. */
 export function blockEvents(step: StepResult): EngineEvent[] {
   const warnings = step.warnings.map(warningEvent);
-  const blocks = step.parts.filter(({ text }) => text !== "").map(({ type, text }): EngineEvent => ({ type, text }));
-  return [...warnings, ...blocks];
+  if (step.blocksTold === true) return warnings;
+  return [...warnings, ...step.parts.flatMap((part) => blockEventOf(part, []) ?? [])];
 }
 
 /** The event of a warning of the model stream. */

@@ -14,8 +14,8 @@ import {
   type ReplyLanguage,
   outcomeText,
   type StoredResult,
+  shortenedResult,
 } from "@larkline/protocol";
-import { shortenedResult } from "@larkline/store";
 import {
   maskedArguments,
   type AddressContext,
@@ -26,7 +26,7 @@ import {
 } from "./permissions/index.ts";
 import type { TurnEnvironment, TurnLimits } from "./transition.ts";
 import { addressContextOf } from "./messages.ts";
-import { languageOfMessage, noticeText, textHead } from "./texts/index.ts";
+import { languageOfMessage, noticeText, oneLine, textHead, textsOf } from "./texts/index.ts";
 
 /** A tool that can be called now, and the runner that offers it. */
 export interface OfferedTool {
@@ -39,7 +39,7 @@ export interface OfferedTool {
 }
 
 /** A call of the model under the id it is stored with. `refusal` is set when it must not run. */
-interface PreparedCall {
+export interface PreparedCall {
   call: CallState;
   use: ToolUsePart;
   refusal?: ToolOutcome;
@@ -318,7 +318,7 @@ export function requestEvents(approval: Approval, declared: boolean): EngineEven
   const input = maskedArguments(approval.arguments, approval.secrets);
   const message = reason === "" ? noticeText("approvalNeeded", language, { tool: toolName }) : reason;
   const checkpoint: EngineEvent = { type: "checkpoint", toolCallId: callId, toolName, input, message };
-  const request: EngineEvent = { type: "permission_request", id, toolName, input, message };
+  const request: EngineEvent = { type: "permission_request", id, toolName, input, message, toolCallId: callId };
   return declared ? [checkpoint, request] : [request];
 }
 
@@ -359,9 +359,32 @@ export function answered(
     isError: !outcome.ok,
     truncated,
     storedPath: outcome.ok && outcome.stored !== undefined ? outcome.stored.handle : "",
+    code: outcome.ok ? "" : errorCodeOf(outcome.error),
   };
   if (outcome.ok && !truncated) event.result = outcome.result;
   return { call: { ...withoutWait(call), state: "done", outcome }, outcome, event };
+}
+
+const errorCode = /^(tool_not_found|tool_execution_error|permission_denied|mcp_connection_error): /;
+
+/** Why a call failed, as its text begins. */
+function errorCodeOf(error: string): string {
+  return errorCode.exec(error)?.[1] ?? "tool_execution_error";
+}
+
+const maxSummaryChars = 20;
+
+/** What a result is, for display, in 20 characters: the value itself where it fits, else kind and size. */
+export function resultSummary(outcome: ToolOutcome, language: ReplyLanguage): string {
+  const { summaries } = textsOf(language);
+  const text = outcomeText(outcome);
+  if (!outcome.ok) return summaries.error(text.length);
+  const { result, stored } = outcome;
+  const isEmpty = text.trim() === "";
+  if (!isEmpty && text.length <= maxSummaryChars && text === oneLine(text, maxSummaryChars)) return text;
+  if (stored !== undefined) return summaries.text(stored.characters);
+  if (typeof result === "object" && result !== null) return summaries.json(Object.keys(result).length);
+  return summaries.text(text.length);
 }
 
 /** An outcome that fits its share. */

@@ -5,9 +5,9 @@ import {
   type TurnState,
   type ControlEntry,
   type ToolOutcome,
+  shortenedResult,
 } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { shortenedResult } from "@larkline/store";
 import { isWhole, largeResults } from "./tool-round.ts";
 import type { TurnEnvironment } from "./transition.ts";
 import { modelMessagesOf } from "./messages.ts";
@@ -226,8 +226,10 @@ describe("a result that is kept elsewhere", () => {
         isError: false,
         truncated: true,
         storedPath: stored.handle,
+        code: "",
       },
     ]);
+    expect(eventsOf(run, "tool_summary")).toMatchObject([{ id: "c1", summary: "text, 1,000 chars" }]);
     expect(resultOf(kept(whole))).toBe(text);
   });
 

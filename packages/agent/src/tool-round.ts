@@ -1,26 +1,49 @@
 import {
+  awayMs,
   toolResultPart,
   type Approval,
   type CallState,
   type CallTiming,
   type EngineEvent,
   type Message,
+  type ReplyLanguage,
   type ShownTool,
   type ToolOutcome,
   type TurnState,
   argumentsHashOf,
   textOf,
   type HeldStep,
+  type McpOrigin,
   type ToolCall,
   outcomeText,
   type ControlEntry,
+  type DecisionWord,
 } from "@larkline/protocol";
 import { type StepResult, blockEvents, stepEnd, stepStart } from "./step.ts";
-import { answered, resultText, attemptOf, prepareCalls, signatureOf, toolUseEvent } from "./tool-call.ts";
-import { exhaustedText, textHead } from "./texts/index.ts";
-import { isSendable, userMessageOf } from "./messages.ts";
-import { endedTool, shownOf, withoutText, withTools } from "./reply-view.ts";
 import {
+  answered,
+  resultText,
+  attemptOf,
+  prepareCalls,
+  signatureOf,
+  resultSummary,
+  toolUseEvent,
+  type PreparedCall,
+  approvalOf,
+  hashOf,
+  requestEvents,
+  withoutWait,
+  deadlineOf,
+  withFacts,
+  type OfferedTool,
+} from "./tool-call.ts";
+import { exhaustedText, languageOfMessage, textHead } from "./texts/index.ts";
+import { isSendable, userMessageOf, addressContextOf } from "./messages.ts";
+import {
+  endedTool,
+  shownOf,
+  withoutText,
+  withTools,
   endDone,
   assistantText,
   after,
@@ -30,8 +53,11 @@ import {
   type TurnEnvironment,
   resultShare,
   type TurnLimits,
+  needsOf,
+  withNeeds,
 } from "./transition.ts";
 import { isSummary } from "./compaction.ts";
+import { isCorrection, shownText } from "./structured-answer.ts";
 
 /*
  * A step that asks for calls is not written into the history at once. Its turn may have to wait for people, for
@@ -64,13 +90,16 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
   const held = heldStep(said, env.history);
   const signatures = new Set(step.toolCalls.map(signatureOf));
   const repeated = Object.fromEntries([...signatures].map((one) => [one, (turn.repeated?.[one] ?? 0) + 1]));
+  const calls = prepared.map(({ call }) => call);
+  const mcpServers = serversOf(calls, turn, env);
   const open = {
     ...turn,
+    ...(mcpServers.length === 0 ? {} : { mcpServers }),
     repeated,
-    calls: prepared.map(({ call }) => call),
+    calls,
     callIds: [...known, ...ids],
     held,
-    needs: ["held-step"],
+    needs: needsOf(turn, "held-step"),
   };
   const refusals = prepared.flatMap(({ call, refusal }) =>
     refusal === undefined ? [] : [{ callId: call.id, outcome: refusal }],
@@ -80,13 +109,49 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
     history: [],
     events: [
       ...blockEvents(step),
-      ...prepared.map(toolUseEvent),
+      ...toolUseEvents(prepared, step, { turn, env }),
       ...prepared.flatMap(({ events }) => events),
       ...round.events,
     ],
   };
   const approvals = prepared.flatMap(({ approval }) => approval ?? []);
   return after(records, nextInRound({ turn: round.turn, started: runningCalls(round.turn), approvals }, env));
+}
+
+/** The first call tells what the step has used, and which items of the vendor come before it. */
+function toolUseEvents(
+  prepared: readonly PreparedCall[],
+  { vendorItems }: StepResult,
+  { turn: { openStep, mcpServers }, env }: { turn: TurnState; env: TurnEnvironment },
+): EngineEvent[] {
+  const told = new Set(mcpServers);
+  const [first, ...rest] = prepared.map((each) => {
+    const mcp = mcpOriginOf(each.call, env, told);
+    return { ...toolUseEvent(each), ...(mcp === undefined ? {} : { mcp }) };
+  });
+  if (first === undefined) return [];
+  const { inputTokens = 0, outputTokens = 0, cacheReadTokens = 0, cacheCreationTokens = 0 } = openStep ?? {};
+  const step = { calls: prepared.length, inputTokens, outputTokens, cacheReadTokens, cacheCreationTokens };
+  return [{ ...first, step, ...(vendorItems === undefined ? {} : { vendorItems }) }, ...rest];
+}
+
+/** Servers may describe a thousand tools at length: then only the one that is called is named. */
+const maxListedCharacters = 100_000;
+
+/** The server that gives the tool of a call; its first call in a run names all of its tools. Adds it to `told`. */
+function mcpOriginOf({ name }: CallState, { tools }: TurnEnvironment, told: Set<string>): McpOrigin | undefined {
+  const server = tools.get(name)?.announcement.mcp;
+  if (server === undefined || told.has(server)) return server === undefined ? undefined : { server };
+  told.add(server);
+  const all = [...tools.values()].filter(({ announcement }) => announcement.mcp === server);
+  const listed = all.map(({ announcement: { spec } }) => spec);
+  return JSON.stringify(listed).length > maxListedCharacters ? { server } : { server, tools: listed };
+}
+
+/** The servers of calls, those that were told of before included. */
+function serversOf(calls: readonly CallState[], { mcpServers = [] }: TurnState, { tools }: TurnEnvironment): string[] {
+  const called = calls.flatMap(({ name }) => tools.get(name)?.announcement.mcp ?? []);
+  return [...new Set([...mcpServers, ...called])];
 }
 
 /** A round in which something has happened. */
@@ -108,7 +173,7 @@ export function nextInRound({ turn, started, approvals }: RoundMove, env: TurnEn
 }
 
 /** An outcome on its way to a call. */
-export interface Answer {
+interface Answer {
   /** Of the attempt. */
   callId: string;
   outcome: ToolOutcome;
@@ -116,15 +181,16 @@ export interface Answer {
 }
 
 /** What answering depends on. `stopped`: the calls are broken off. */
-type RoundFacts = Pick<TurnEnvironment, "limits" | "nowMs"> & { stopped?: boolean };
+type RoundFacts = Pick<TurnEnvironment, "limits" | "nowMs"> & { texts?: ReplyLanguage | undefined; stopped?: boolean };
 
 /** Gives open calls their outcome. The first outcome of a call counts; later ones and those of unknown calls are ignored. */
-export function answerCalls(
+function answerCalls(
   turn: TurnState,
   answers: readonly Answer[],
-  { limits, nowMs, stopped = false }: RoundFacts,
+  { limits, nowMs, texts, stopped = false }: RoundFacts,
 ): { turn: TurnState; events: EngineEvent[] } {
   const maxChars = resultShare(limits, turn.calls.length);
+  const language = languageOfMessage(turn.message, texts);
   const calls = [...turn.calls];
   const ended: ShownTool[] = [];
   const events: EngineEvent[] = [];
@@ -134,7 +200,8 @@ export function answerCalls(
     if (call === undefined) continue;
     const done = answered(call, outcome, maxChars);
     calls[index] = done.call;
-    events.push(done.event);
+    const { id, name: toolName } = call;
+    events.push(done.event, { type: "tool_summary", id, toolName, summary: resultSummary(outcome, language) });
     ended.push(endedTool(call, done.outcome, { nowMs, stopped, timing }));
   }
   return { turn: { ...turn, calls, shown: withTools(shownOf(turn), ended) }, events };
@@ -143,10 +210,10 @@ export function answerCalls(
 /** Every call is answered: stores the results, then the next model step, unless the limit is reached. */
 function settleRound(turn: TurnState, env: TurnEnvironment): Transition {
   const records = roundRecords(turn, env.history);
-  if (turn.steps >= env.limits.maxIterations) return after(records, exhausted(turn));
-  const { openStep: _openStep, held: _held, needs: _needs, ...rest } = turn;
+  if (turn.steps >= env.limits.maxIterations) return after(records, exhausted(turn, env));
+  const { openStep: _openStep, held: _held, ...rest } = turn;
   return after(records, {
-    turn: { ...rest, calls: [] },
+    turn: withNeeds({ ...rest, calls: [] }),
     history: [],
     events: [stepStart(turn.steps, env.model)],
     next: { do: "model" },
@@ -170,12 +237,13 @@ function resultsMessage(calls: readonly CallState[]): Message {
 }
 
 /** The last words of the model may be a preamble ("let me look..."), so the notice always follows them. */
-function exhausted(turn: TurnState): Transition {
+function exhausted(turn: TurnState, { output }: TurnEnvironment): Transition {
   const final = turn.openStep?.text ?? "";
+  const shown = shownText(final, output);
   return endDone(withoutText(turn, final), {
     history: [assistantText(exhaustedText)],
     events: [],
-    reply: final.trim() === "" ? exhaustedText : `${final}\n\n${exhaustedText}`,
+    reply: shown.trim() === "" ? exhaustedText : `${shown}\n\n${exhaustedText}`,
     reason: "max_turns_reached",
     final,
   });
@@ -193,13 +261,13 @@ interface ClosingWords {
 export function closeRound(
   turn: TurnState,
   words: ClosingWords,
-  { limits, nowMs, history: before }: RoundFacts & Pick<TurnEnvironment, "history">,
+  { limits, nowMs, texts, history: before }: RoundFacts & Pick<TurnEnvironment, "history">,
 ): Pick<Transition, "turn" | "history" | "events"> {
   if (turn.calls.length === 0) return { turn, history: [], events: [] };
   const answers = turn.calls
     .filter(isOpen)
     .map((call): Answer => ({ callId: attemptOf(call), outcome: closedOutcome(call, words) }));
-  const round = answerCalls(turn, answers, { limits, nowMs, stopped: true });
+  const round = answerCalls(turn, answers, { limits, nowMs, texts, stopped: true });
   const { history, events } = roundRecords(round.turn, before);
   return { turn: withWaitingTime(round.turn, nowMs), history, events: [...round.events, ...events] };
 }
@@ -306,7 +374,7 @@ export function isWhole(history: readonly Message[], { turnId, absorbed = [] }: 
 }
 
 function isSystemMessage(message: Message): boolean {
-  return isSummary(message) || isResumeNote(message);
+  return isSummary(message) || isResumeNote(message) || isCorrection(message);
 }
 
 /** A number that no other turn of the session has: the tail of `<session>-<seq>`. */
@@ -349,4 +417,221 @@ function withWaitingTime(turn: TurnState, nowMs: number): TurnState {
 function waitsForPeople({ calls }: TurnState): boolean {
   const open = calls.filter(({ state }) => state !== "done");
   return open.length > 0 && open.every(({ state }) => state !== "running");
+}
+
+// Control entries: outcomes of attempts and decisions of people, as they change the open round.
+
+/** `ending`: the turn is about to end, so no call starts and no approval is requested. */
+interface ApplyFacts {
+  env: TurnEnvironment;
+  ending: boolean;
+}
+
+/** The round after its entries. */
+interface Applied {
+  turn: TurnState;
+  events: EngineEvent[];
+  /** Questions that calls wait for from now on. */
+  approvals: Approval[];
+}
+
+/** Applies control entries to the open round, in order. Unknown and repeated entries change nothing. */
+export function applyControlEntries(turn: TurnState, entries: readonly ControlEntry[], facts: ApplyFacts): Applied {
+  let applied: Applied = { turn, events: [], approvals: [] };
+  for (const entry of entries) {
+    if (entry.type === "outcome") applied = applyOutcome(applied, entry, facts);
+    else if (entry.type === "decision") applied = applyDecision(applied, entry, facts);
+  }
+  return applied;
+}
+
+type OutcomeEntry = Extract<ControlEntry, { type: "outcome" }>;
+
+/** Applies an outcome from a runner or from recovery. Only running attempts take one, and the first one counts. */
+function applyOutcome(applied: Applied, entry: OutcomeEntry, facts: ApplyFacts): Applied {
+  const { callId, outcome, timing, unstarted = false } = entry;
+  const call = applied.turn.calls.find((one) => one.state === "running" && attemptOf(one) === callId);
+  if (call === undefined) return applied;
+  const again = unstarted && !facts.ending ? handedOutAgain(applied.turn, call, facts.env) : undefined;
+  if (again !== undefined) return { ...applied, turn: withCall(applied.turn, again) };
+  const question = questionAbout(call, outcome, facts);
+  if (question === undefined) return answer(applied, { callId, outcome, timing }, facts);
+  const approval = approvalOf(applied.turn, { kind: "outcome", call, question, findings: [] }, facts.env);
+  const { deadlineMs: _deadlineMs, ...rest } = call;
+  return {
+    turn: withCall(applied.turn, { ...rest, state: "waiting_outcome", outcome, approvalId: approval.id }),
+    events: [...applied.events, ...requestEvents(approval, false)],
+    approvals: [...applied.approvals, approval],
+  };
+}
+
+/** By how much the clocks of a runner and of a worker may differ, ms. */
+const clockSlackMs = 1_000;
+
+/**
+ * The next attempt of a call that was not started by its deadline because its runner was away: for the same runner, or
+ * for the one that offers the tool by now. The ledger has closed the attempt before, so that one can never start.
+ * Undefined when the runner was there all the time, or its tool is not offered any more: then the time-out counts.
+ */
+function handedOutAgain(turn: TurnState, call: CallState, env: TurnEnvironment): CallState | undefined {
+  const { nowMs, limits } = env;
+  const { startedAtMs = nowMs, handedOutAgainAtMs = startedAtMs, deadlineMs = nowMs } = call;
+  const offered = env.tools.get(call.name);
+  const isLate = deadlineMs <= nowMs + clockSlackMs;
+  // A runner that keeps restarting holds a call no longer than one that stays away.
+  if (offered === undefined || !isLate || nowMs - startedAtMs > awayMs) return undefined;
+  const { awayForMs, livingSinceMs = 0 } = offered;
+  const isTaken = offered.runner !== call.runner;
+  // Its instances started after the call: for a time the runner had none.
+  const wasAway = isTaken || awayForMs !== undefined || livingSinceMs > handedOutAgainAtMs;
+  const next = isTaken ? takenOver(turn, call, { offered, env }) : call;
+  if (!wasAway || next === undefined) return undefined;
+  const { runnerIsAway: _wasAway, ...rest } = next;
+  return {
+    ...rest,
+    ...(awayForMs === undefined ? {} : { runnerIsAway: true }),
+    attempt: (call.attempt ?? 1) + 1,
+    handedOutAgainAtMs: nowMs,
+    deadlineMs: deadlineOf(next.timeoutMs ?? limits.toolTimeoutMs, env, offered),
+  };
+}
+
+/**
+ * The call as one of another runner, which has taken over its tool. Undefined where it was made for another schema or
+ * effect, or where it needs more than what has allowed it: the model may call the tool as it is now.
+ */
+function takenOver(
+  turn: TurnState,
+  call: CallState,
+  { offered, env }: { offered: OfferedTool; env: TurnEnvironment },
+): CallState | undefined {
+  const { toolDigest, limited: _limited, secrets = [], authority, ...rest } = call;
+  const { digest, secrets: itsSecrets = [] } = offered.announcement;
+  if (toolDigest === undefined || toolDigest !== digest) return undefined;
+  const addressContext = addressContextOf(env.history ?? [], turn.message);
+  const verdict = env.judge.verdict({ name: call.name, arguments: call.arguments, addressContext });
+  const isApproved = authority?.by === "approval";
+  if (verdict.do === "refuse" || (verdict.do === "ask" && !isApproved)) return undefined;
+  const allowed = verdict.do === "ask" || isApproved ? authority : verdict.authority;
+  const hidden = [...new Set([...secrets, ...itsSecrets])];
+  return {
+    ...withFacts(rest, offered),
+    ...(hidden.length === 0 ? {} : { secrets: hidden }),
+    ...(allowed === undefined || allowed.by === "policy" ? {} : { authority: allowed }),
+  };
+}
+
+function withCall(turn: TurnState, changed: CallState): TurnState {
+  return { ...turn, calls: turn.calls.map((call) => (call.id === changed.id ? changed : call)) };
+}
+
+/** The question to people about this outcome, where the policy asks one. */
+function questionAbout(call: CallState, outcome: ToolOutcome, { env, ending }: ApplyFacts) {
+  const unknown = !outcome.ok && outcome.unknown === true && call.effect === "once";
+  return unknown && !ending ? env.judge.unknownOutcome({ name: call.name, arguments: call.arguments }) : undefined;
+}
+
+function answer(applied: Applied, given: Answer, { env }: ApplyFacts): Applied {
+  const { turn, events } = answerCalls(applied.turn, [given], env);
+  return { ...applied, turn, events: [...applied.events, ...events] };
+}
+
+type DecisionEntry = Extract<ControlEntry, { type: "decision" }>;
+
+/** Applies a settled approval. It is ignored unless its call waits for it. */
+function applyDecision(applied: Applied, entry: DecisionEntry, facts: ApplyFacts): Applied {
+  const call = applied.turn.calls.find(({ approvalId }) => approvalId === entry.approvalId);
+  const ruling = call === undefined ? undefined : rulingOn(call, entry, facts.env);
+  if (call === undefined || ruling === undefined) return applied;
+  if ("start" in ruling) return facts.ending ? applied : { ...applied, turn: withCall(applied.turn, ruling.start) };
+  const ended = answer(applied, { callId: attemptOf(call), outcome: ruling.end }, facts);
+  if (ruling.denied === undefined) return ended;
+  return { ...ended, turn: { ...ended.turn, denials: (ended.turn.denials ?? 0) + 1 } };
+}
+
+/** The effect of a settled approval on its call: the call starts or ends. */
+type Ruling = { start: CallState } | { end: ToolOutcome; denied?: true };
+
+function rulingOn(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling | undefined {
+  if (call.state === "waiting_approval") return permissionRuling(call, entry, env);
+  return call.state === "waiting_outcome" ? outcomeRuling(call, entry, env) : undefined;
+}
+
+/** What the model reads when a person has rejected a call; the same in every language, by contract. */
+const rejectedText = "User rejected this action.";
+
+/** What the model reads when a call was not approved, by the state of the approval. */
+const notRun: Readonly<Record<string, string>> = {
+  expired: "permission_denied: nobody approved this call in time. It was not run.",
+  undeliverable: "permission_denied: nobody could be asked to approve this call. It was not run.",
+  cancelled: "permission_denied: the question whether to run this call was withdrawn. It was not run.",
+};
+
+const notDecided = "permission_denied: this call was not approved. It was not run.";
+
+const otherArguments = "permission_denied: the approval was given for other arguments. The call was not run.";
+
+/** The ruling on a call that waits for permission. */
+function permissionRuling(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling {
+  const { state } = entry;
+  if (state === "rejected") {
+    return { end: failure(`${rejectedText}${notesOf("Reason", entry, "reject")}`), denied: true };
+  }
+  if (state !== "approved") return { end: failure(notRun[state] ?? notDecided) };
+  if (entry.argumentsHash !== hashOf(call)) return { end: failure(otherArguments) };
+  return { start: startNow(call, entry, env) };
+}
+
+function failure(error: string): ToolOutcome {
+  return { ok: false, error };
+}
+
+/** The notes of people who decided `word`, one per line. */
+function notesOf(label: string, { decisions }: DecisionEntry, word: DecisionWord): string {
+  return decisions
+    .filter(({ decision }) => decision === word)
+    .flatMap(({ note = "" }) => (note.trim() === "" ? [] : `\n${label}: ${note.trim()}`))
+    .join("");
+}
+
+/** The call as it starts after an approval: its clock and its deadline begin now. */
+function startNow(call: CallState, { approvalId, decisions }: DecisionEntry, env: TurnEnvironment): CallState {
+  const people = [...new Set(decisions.map(({ by }) => by.id))];
+  const offered = env.tools.get(call.name);
+  const tool = offered?.runner === call.runner ? offered : undefined;
+  const { runnerIsAway: _wasAway, handedOutAgainAtMs: _again, ...rest } = withoutWait(call);
+  return {
+    ...rest,
+    ...(tool?.awayForMs === undefined ? {} : { runnerIsAway: true }),
+    state: "running",
+    startedAtMs: env.nowMs,
+    deadlineMs: deadlineOf(call.timeoutMs ?? env.limits.toolTimeoutMs, env, tool),
+    authority: { by: "approval", id: approvalId, people },
+  };
+}
+
+const aborted = "The outcome of this call is unknown, and a person decided not to try it again.";
+
+const markedDone = "A person has checked this call: it took effect. Its own result is lost.";
+
+/** The ruling on a call whose outcome is unknown. Without a decision about exactly this call the outcome stays unknown. */
+function outcomeRuling(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling {
+  const unknown: ToolOutcome = call.outcome ?? { ok: false, error: aborted, unknown: true };
+  if (entry.argumentsHash !== hashOf(call)) return { end: unknown };
+  switch (entry.state) {
+    case "retried":
+      return { start: { ...startNow(call, entry, env), attempt: (call.attempt ?? 1) + 1 } };
+    case "done":
+      return { end: { ok: true, result: `${markedDone}${notesOf("Note", entry, "done")}` } };
+    case "aborted":
+      return { end: { ok: false, error: `${aborted}${notesOf("Reason", entry, "abort")}`, unknown: true } };
+    default:
+      return { end: unknown };
+  }
+}
+
+/** Calls to dispatch now: the attempts that did not run before. */
+export function startedSince(before: TurnState, { calls }: TurnState): CallState[] {
+  const running = new Set(before.calls.filter(({ state }) => state === "running").map(attemptOf));
+  return calls.filter((call) => call.state === "running" && !running.has(attemptOf(call)));
 }

@@ -3,7 +3,6 @@ import {
   type CallState,
   type EngineEvent,
   type Message,
-  type ParseResult,
   type ReplyLanguage,
   type TurnState,
   type Usage,
@@ -11,12 +10,31 @@ import {
   errorCodes,
   type ErrorCode,
   type EventOf,
+  traceIdOf,
+  traceparentOfMessage,
+  type ReplyFooter,
+  type ReplyView,
+  withoutImageMarks,
+  type CallTiming,
+  type ShownSoFar,
+  type ShownTool,
+  type ToldAtEnd,
+  type ToolOutcome,
 } from "@larkline/protocol";
 import type { ModelInfo } from "@larkline/model";
 import type { AddressContext, Question, Verdict } from "./permissions/index.ts";
 import type { StepResult } from "./step.ts";
-import type { OfferedTool } from "./tool-call.ts";
-import { languageOfMessage, noticeText, type NoticeName } from "./texts/index.ts";
+import type { AnswerForm } from "./structured-answer.ts";
+import { type OfferedTool, resultText } from "./tool-call.ts";
+import {
+  languageOfMessage,
+  noticeText,
+  type NoticeName,
+  exhaustedText,
+  joinedTexts,
+  textHead,
+  textTail,
+} from "./texts/index.ts";
 
 /*
  * How turns end. Every ending leaves an assistant text in history, so that the user message is
@@ -80,8 +98,8 @@ export interface TurnEnvironment {
   tools: ReadonlyMap<string, OfferedTool>;
   judge: CallJudge;
   model: TurnModel;
-  /** Reads the answer of an agent with an output schema; see `outputReader`. */
-  output?: (text: string) => ParseResult<unknown>;
+  /** The form that the answer is to have; absent: free text. */
+  output?: AnswerForm;
   /** Language of notices; without it that of the user's message. */
   texts?: ReplyLanguage;
   /** The conversation so far. With it no call gets an id that an earlier turn used. */
@@ -183,21 +201,46 @@ interface DoneEnding {
   reason: string;
   /** Text of the last model step. */
   final: string;
-  /** The value of an answer with an output schema. */
-  output?: unknown;
+  /** The value of an answer that has a form. */
+  output?: { value: unknown; form: AnswerForm };
+  /** The notice that is part of the reply. */
+  notice?: NoticeName;
 }
 
 /** Ends the turn with its `done` event, the last one of the run. */
 export function endDone(turn: TurnState, ending: DoneEnding): Transition {
-  const { reason, final, output } = ending;
-  const structured = output === undefined ? {} : { output };
-  const done: EventOf<"done"> = { type: "done", ...countsOf(turn), reason, final, ...structured };
+  const { reason, final, output, reply, notice } = ending;
+  const told = { ...toldAtEnd(turn, reply, final), ...(notice === undefined ? {} : { notice }) };
+  const done: EventOf<"done"> = { type: "done", ...countsOf(turn), reason, final, ...structured(output), ...told };
   return {
     turn: withoutCalls(turn),
     history: ending.history,
     events: [...ending.events, done],
     next: { do: "finish", reply: ending.reply, reason: ending.reason },
   };
+}
+
+/** What people read that the event does not say otherwise. */
+function toldAtEnd(turn: TurnState, reply: string, said: string): ToldAtEnd {
+  const notes = notesOf(turn);
+  return { ...(reply === said || reply === "" ? {} : { reply }), ...(notes.length === 0 ? {} : { notes }) };
+}
+
+function structured(output: DoneEnding["output"]): Pick<EventOf<"done">, "output" | "outputName" | "outputFormat"> {
+  if (output === undefined) return {};
+  const { name, format } = output.form;
+  return { output: output.value, outputName: name, ...(format === undefined ? {} : { outputFormat: format }) };
+}
+
+/** What a process has to know to continue the turn: what its message asks for, and `features`. */
+export function needsOf({ message: { output, model } }: TurnState, ...features: string[]): string[] {
+  return output === undefined && model === undefined ? features : ["run-options", ...features];
+}
+
+/** The turn in a state that needs no more than its message does. */
+export function withNeeds({ needs: _needs, ...turn }: TurnState): TurnState {
+  const needs = needsOf(turn);
+  return needs.length === 0 ? turn : { needs, ...turn };
 }
 
 /** Ended calls have been copied to `shown` before. */
@@ -221,10 +264,11 @@ interface ErrorEnding {
 
 /** Ends the turn with its `error` event, the last one of the run. */
 export function endError(turn: TurnState, ending: ErrorEnding): Transition {
+  const told = toldAtEnd(turn, ending.reply, ending.error.message);
   return {
     turn: withoutCalls(turn),
     history: ending.history,
-    events: [...ending.events, { type: "error", ...ending.error, ...countsOf(turn) }],
+    events: [...ending.events, { type: "error", ...ending.error, ...countsOf(turn), ...told }],
     next: { do: "finish", reply: ending.reply, reason: ending.error.code },
   };
 }
@@ -271,4 +315,218 @@ function countsOf({ totals, steps }: TurnState) {
     totalCostUsd: totals.costUsd,
     turnCount: steps,
   };
+}
+
+// What people see of a turn: the view of a running one, that of its end, and what finished steps have added.
+
+/** What a view shows besides the answer, and in which words. */
+export interface ViewOptions {
+  show: {
+    thinking: boolean;
+    tools: boolean;
+    model: boolean;
+    tokens: boolean;
+    cost: boolean;
+    seconds: boolean;
+    trace: boolean;
+  };
+  language: ReplyLanguage;
+  /** The texts are sent in both languages. Default: no. */
+  bilingual?: boolean;
+  nowMs: number;
+  /** Name of the model, as the footer shows it. */
+  model: string;
+  /** Whether a running reply has a stop button. */
+  stoppable: boolean;
+  /** Cards that a reply may take; absent: as many as it needs. */
+  maxCards?: number;
+}
+
+/**
+ * What the person sees while the turn runs: the finished steps, and the one that is streaming. The
+ * answer only grows, over steps and crashes, except that a step that begins anew takes its own text back.
+ */
+export function runningView(turn: TurnState, live: LiveStep | undefined, options: ViewOptions): ReplyView {
+  const { text, thinking } = shownOf(turn);
+  return {
+    v: 1,
+    ...sharedOf(options),
+    state: "running",
+    ...seen(turn, shownThinking(thinking, live?.thinking ?? ""), options),
+    answer: joinedTexts(text, live?.text ?? ""),
+    footer: runningFooter(turn, options),
+    ...(options.stoppable ? { stop: { session: turn.message.session, turnId: turn.turnId } } : {}),
+  };
+}
+
+function runningFooter({ message }: TurnState, { show, model }: ViewOptions): ReplyFooter {
+  const traceId = traceIdOf(traceparentOfMessage(message));
+  return { ...(show.model ? { model } : {}), ...(show.trace ? { traceId } : {}) };
+}
+
+/**
+ * What stays of the reply. `turn` is that of the transition that finished it, `end` its `next`. The
+ * answer ends with the reply, and begins with what the running views showed whenever the last step
+ * ended by itself or was cancelled with its live text.
+ */
+export function finalView(turn: TurnState, end: { reply: string; reason: string }, options: ViewOptions): ReplyView {
+  const { text, thinking } = shownOf(turn);
+  return {
+    v: 1,
+    ...sharedOf(options),
+    state: stateOf(end.reason),
+    ...seen(turn, thinking, options),
+    answer: joinedTexts(text, inLanguage(end.reply, options.language)),
+    footer: finalFooter(turn, options),
+  };
+}
+
+/** Reasons of endings in which the model had its say. */
+const answeredReasons: ReadonlySet<string> = new Set([
+  "",
+  "max_tokens",
+  "refusal",
+  "max_turns_reached",
+  "output_invalid",
+]);
+
+function stateOf(reason: string): ReplyView["state"] {
+  if (reason === "cancelled") return "stopped";
+  return answeredReasons.has(reason) ? "answered" : "failed";
+}
+
+/** The loop's own words, which are fixed elsewhere, in the language of the card. */
+function inLanguage(reply: string, language: ReplyLanguage): string {
+  if (!reply.endsWith(exhaustedText)) return reply;
+  return `${reply.slice(0, -exhaustedText.length)}${noticeText("exhausted", language)}`;
+}
+
+/** Costs of models without a known price are 0: such a footer has none. */
+function finalFooter(turn: TurnState, options: ViewOptions): ReplyFooter {
+  const { totals, startedAtMs, waitedMs = 0 } = turn;
+  const notes = notesOf(turn);
+  const { show, nowMs } = options;
+  const { inputTokens, outputTokens } = totals;
+  return {
+    ...runningFooter(turn, options),
+    ...(show.tokens && inputTokens + outputTokens > 0 ? { inputTokens, outputTokens } : {}),
+    ...(show.cost && totals.costUsd > 0 ? { costUsd: totals.costUsd } : {}),
+    ...(show.seconds ? { seconds: Math.max(0, nowMs - startedAtMs - waitedMs) / 1_000 } : {}),
+    ...(notes.length === 0 ? {} : { note: notes.join(" · ") }),
+  };
+}
+
+/** The notes that the person sees beside the answer. */
+export function notesOf({ budgetNote, notes = [] }: TurnState): string[] {
+  return budgetNote === undefined ? notes : [...notes, budgetNote];
+}
+
+const nothing: ShownSoFar = { text: "", thinking: "", tools: [], earlierTools: 0 };
+
+/** What the person has seen of the finished steps of a turn; checkpoints of an earlier version lack it. */
+export function shownOf({ shown }: TurnState): ShownSoFar {
+  return shown ?? nothing;
+}
+
+const maxThinkingChars = 2_000;
+
+/** The end of all thinking, as much as is shown. */
+function shownThinking(earlier: string, more: string): string {
+  return textTail(joinedTexts(earlier, more), maxThinkingChars);
+}
+
+/** The turn with more text shown. */
+export function withText(turn: TurnState, text: string): TurnState {
+  const shown = shownOf(turn);
+  return { ...turn, shown: { ...shown, text: joinedTexts(shown.text, text) } };
+}
+
+/** Takes back the text that {@link withText} added last, for an ending whose reply repeats it. */
+export function withoutText(turn: TurnState, text: string): TurnState {
+  const shown = shownOf(turn);
+  if (text.trim() === "" || !shown.text.endsWith(text)) return turn;
+  const before = shown.text.slice(0, -text.length);
+  return { ...turn, shown: { ...shown, text: before.endsWith("\n\n") ? before.slice(0, -2) : "" } };
+}
+
+/** The turn with what a finished step thought. */
+export function withThinking(turn: TurnState, { parts }: Pick<StepResult, "parts">): TurnState {
+  const shown = shownOf(turn);
+  const thinking = parts.reduce(
+    (all, { type, text }) => (type === "thinking" ? shownThinking(all, text) : all),
+    shown.thinking,
+  );
+  return { ...turn, shown: { ...shown, thinking } };
+}
+
+const maxTools = 20;
+
+/** What is shown, with calls that have just ended; the oldest are only counted. */
+export function withTools(shown: ShownSoFar, ended: readonly ShownTool[]): ShownSoFar {
+  const tools = [...shown.tools, ...ended];
+  const dropped = Math.max(0, tools.length - maxTools);
+  return { ...shown, tools: tools.slice(dropped), earlierTools: shown.earlierTools + dropped };
+}
+
+/** When a call ended, and how. */
+interface EndedFacts {
+  nowMs: number;
+  stopped: boolean;
+  timing?: CallTiming | undefined;
+}
+
+const maxOutputChars = 500;
+
+/** A call that has ended, as the person sees it. */
+export function endedTool(call: CallState, outcome: ToolOutcome, facts: EndedFacts): ShownTool {
+  const ended = outcome.ok ? "done" : "failed";
+  return {
+    id: call.id,
+    name: call.name,
+    state: facts.stopped && call.state !== "waiting_approval" ? "stopped" : ended,
+    startedAtMs: call.startedAtMs ?? facts.nowMs,
+    ...durationOf(call, facts),
+    output: textHead(withoutImageMarks(resultText(outcome)), maxOutputChars),
+  };
+}
+
+/** All shown calls: those of earlier rounds, then those of the open round in the order of the model. */
+function toolsNow(turn: TurnState, nowMs: number): ShownTool[] {
+  const { tools } = shownOf(turn);
+  const ofRound = new Set(turn.calls.map(({ id }) => id));
+  const round = turn.calls.flatMap((call): ShownTool[] => {
+    const ended = tools.find(({ id }) => id === call.id);
+    if (ended !== undefined) return [ended];
+    if (call.state === "done") return [];
+    const state = call.state === "running" ? "running" : "waiting";
+    const isAway = state === "running" && call.runnerIsAway === true;
+    const startedAtMs = call.startedAtMs ?? nowMs;
+    return [{ id: call.id, name: call.name, state, ...(isAway ? { isAway } : {}), startedAtMs }];
+  });
+  return [...tools.filter(({ id }) => !ofRound.has(id)), ...round];
+}
+
+type Seen = Omit<ReplyView, "v" | "language" | "bilingual" | "state" | "answer" | "footer">;
+
+function seen(turn: TurnState, thinking: string, { show, nowMs }: ViewOptions): Seen {
+  return {
+    thinking: show.thinking ? thinking : "",
+    tools: show.tools ? toolsNow(turn, nowMs) : [],
+    earlierTools: show.tools ? shownOf(turn).earlierTools : 0,
+  };
+}
+
+function sharedOf({
+  maxCards,
+  language,
+  bilingual,
+}: ViewOptions): Pick<ReplyView, "maxCards" | "language" | "bilingual"> {
+  return { language, ...(bilingual === true ? { bilingual } : {}), ...(maxCards === undefined ? {} : { maxCards }) };
+}
+
+/** How long it took; nothing of a call that ended while it waited for people. */
+function durationOf(call: CallState, { nowMs, timing }: EndedFacts): Pick<ShownTool, "elapsedMs" | "queuedMs"> {
+  if (call.state !== "running") return {};
+  const elapsedMs = Math.max(0, nowMs - (call.startedAtMs ?? nowMs));
+  return timing === undefined ? { elapsedMs } : { elapsedMs, queuedMs: Math.min(elapsedMs, timing.queuedMs) };
 }

@@ -157,7 +157,7 @@ describe("a call that people are asked about", () => {
     const common = { toolName: "deploy", input: { env: "prod", pin: "***" }, message: "It changes production." };
     expect(run.events.slice(-2)).toEqual([
       { type: "checkpoint", toolCallId: "c1", ...common },
-      { type: "permission_request", id: only(run.approvals).id, ...common },
+      { type: "permission_request", id: only(run.approvals).id, ...common, toolCallId: "c1" },
     ]);
     const asks = { ...testJudge, verdict: () => ({ do: "ask", question: testQuestion, findings: [] }) as const };
     const plain = asking([["c1", "weather"]], { ...env, judge: asks });

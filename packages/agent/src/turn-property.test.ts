@@ -372,7 +372,7 @@ function play(world: World, wanted: Move): void {
   if (transition !== undefined) save(world, transition, wanted.do === "crash");
 }
 
-/** Brings the turn to its end: every call is answered, nobody decides any more, the model says something. */
+/** Brings the turn to its end: every call is answered, no person decides any more, the model says something. */
 function drain(world: World): void {
   for (let guard = 0; world.next.do !== "finish" && guard < 20; guard++) {
     if (world.next.do === "model") {

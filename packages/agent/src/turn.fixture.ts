@@ -40,7 +40,7 @@ export const testQuestion: Question = {
   expiresAtMs: 9_000_000,
 };
 
-/** Runs everything but `deploy` and `erase`, which people are asked about and nobody may have. */
+/** Runs everything but `deploy`, which people are asked about, and `erase`, which is always refused. */
 export const testJudge: CallJudge = {
   verdict: ({ name }) => {
     if (name === "deploy") return { do: "ask", question: testQuestion, findings: [] };

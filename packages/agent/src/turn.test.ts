@@ -7,7 +7,6 @@ import {
   exhaustedText,
   modelMessagesOf,
   noticeText,
-  outputReader,
   resumeTurn,
   startTurn,
 } from "./index.ts";
@@ -252,6 +251,7 @@ describe("a tool round", () => {
       "text",
       "tool_use",
       "tool_result",
+      "tool_summary",
       "turn_end",
       "turn_start",
       "text",
@@ -538,9 +538,80 @@ describe("results", () => {
         isError: false,
         truncated: false,
         storedPath: "",
+        code: "",
         result: { a: [1] },
       },
     ]);
+  });
+
+  it.each([
+    [42, "en", "42"],
+    ["yes", "zh", "yes"],
+    [Array.from({ length: 12 }, () => "entry"), "en", "JSON, 12 entries"],
+    [Object.fromEntries(Array.from({ length: 1_200 }, (_, at) => [at, ""])), "zh", "JSON，1,200 项"],
+    ["字".repeat(3_120), "zh", "文本 3,120 字"],
+    ["two\nlines", "en", "text, 9 chars"],
+    ["", "en", "text, 0 chars"],
+    ["x".repeat(99_000), "en", "text, 99,000 chars"],
+  ] as const)(
+    "EE-1: a summary for display follows the result, made of its kind and size: %#",
+    (result, texts, summary) => {
+      const facts = environment({ texts, bounds: { maxResultChars: 200_000 } });
+      const run = startRun()
+        .apply((turn) => afterStep(turn, step("", { calls: [call("c1")] }), facts))
+        .apply((turn) => afterControl(turn, [outcome("c1", result)], facts));
+      expect(types(run).slice(2, 4)).toEqual(["tool_result", "tool_summary"]);
+      expect(eventsOf(run, "tool_summary")).toEqual([{ type: "tool_summary", id: "c1", toolName: "weather", summary }]);
+      expect(summary.length).toBeLessThanOrEqual(20);
+    },
+  );
+
+  it.each([
+    ["tool_not_found: there is none", "tool_not_found"],
+    ["mcp_connection_error: the MCP server x was not reached: late", "mcp_connection_error"],
+    ["boom", "tool_execution_error"],
+  ])("EE-12: the code of an error is that of its text: %s", (error, code) => {
+    expect(eventsOf(resultOf(failed("c1", error)), "tool_result")).toMatchObject([{ isError: true, code }]);
+    expect(eventsOf(resultOf(failed("c1", error)), "tool_summary")).toMatchObject([
+      { summary: `error, ${error.length} chars` },
+    ]);
+  });
+
+  it("the first call of a step tells how many there are and what the step has used", () => {
+    const usage = { inputTokens: 7, outputTokens: 3, cacheReadTokens: 5, cacheCreationTokens: 1 };
+    const vendorItems = [{ type: "web_search_call", id: "ws_1" }];
+    const run = stepped(startRun(), "", { calls: [call("c1"), call("c2")], usage, vendorItems });
+    const [first, second] = eventsOf(run, "tool_use");
+    expect(first).toMatchObject({ step: { calls: 2, ...usage }, vendorItems });
+    expect(second).not.toHaveProperty("step");
+  });
+
+  it("a call of an MCP server names it, and the first one all of its tools, once in a run", () => {
+    const tools = ["srv_one", "srv_two"].map((name) => announcement(name, { mcp: "srv" }));
+    const offered = tools.map((tool): [string, OfferedTool] => [
+      tool.spec.name,
+      { runner: "main", announcement: tool },
+    ]);
+    const facts = environment({ tools: new Map(offered) });
+    const run = startRun();
+    for (const id of ["c1", "c2"]) {
+      run.apply((turn) => afterStep(turn, step("", { calls: [call(id, "srv_one")] }), facts));
+      run.apply((turn) => afterControl(turn, [outcome(id)], facts));
+    }
+    const listed = tools.map(({ spec }) => spec);
+    expect(eventsOf(run, "tool_use").map(({ mcp }) => mcp)).toEqual([
+      { server: "srv", tools: listed },
+      { server: "srv" },
+    ]);
+  });
+
+  it("EE-19, EE-56: a window that is four fifths full is warned of once in a turn", () => {
+    const usage = { inputTokens: 60_000, outputTokens: 3, cacheReadTokens: 99_999, cacheCreationTokens: 1 };
+    const run = stepped(startRun(), "", { calls: [call("c1")], usage: { ...usage, cacheReadTokens: 99_998 } });
+    expect(eventsOf(run, "warning")).toEqual([]);
+    stepped(heard(run, outcome("c1")), "", { calls: [call("c2")], usage });
+    stepped(heard(run, outcome("c2")), "done", { usage });
+    expect(eventsOf(run, "warning")).toMatchObject([{ code: "token_usage_high", detail: "160000/200000" }]);
   });
 
   it("SA-14: a failing tool is an error result in events and history, and the run goes on", () => {
@@ -581,7 +652,7 @@ describe("the step limit", () => {
     const run = startRun()
       .apply((turn) => afterStep(turn, step("", { calls: [call("c1")] }), bounded))
       .apply((turn) => afterControl(turn, [outcome("c1")], bounded));
-    expect(types(run)).toEqual(["turn_start", "tool_use", "tool_result", "turn_end", "done"]);
+    expect(types(run)).toEqual(["turn_start", "tool_use", "tool_result", "tool_summary", "turn_end", "done"]);
     expect(eventsOf(run, "done")).toMatchObject([{ reason: "max_turns_reached", turnCount: 1 }]);
   });
 
@@ -626,39 +697,6 @@ describe("the step limit", () => {
       );
     }
     expect(asked).toBe(3);
-  });
-});
-
-describe("an answer in a form of its own", () => {
-  const schema = { type: "object", properties: { n: { type: "integer" } }, required: ["n"] };
-  const facts = { ...env, output: outputReader(schema) };
-
-  it.each([
-    ["as it is", '{"n":1}'],
-    ["in a code fence", '```json\n{"n":1}\n```'],
-  ])("is the output of done when it fits, %s; the text stays what the model said", (_how, text) => {
-    const run = startRun().apply((turn) => afterStep(turn, step(text), facts));
-    expect(eventsOf(run, "done")).toMatchObject([{ reason: "", final: text, output: { n: 1 } }]);
-  });
-
-  it.each([
-    ["no JSON", "one"],
-    ["another value", '{"n":"one"}'],
-    ["a fence that does not end", "```\n{"],
-  ])("is never in done when it is %s: that says so", (_what, text) => {
-    const run = startRun().apply((turn) => afterStep(turn, step(text), facts));
-    const [done] = eventsOf(run, "done");
-    expect(done).toMatchObject({ reason: "output_invalid", final: text });
-    expect(done).not.toHaveProperty("output");
-    expect(eventsOf(run, "warning")).toMatchObject([{ code: "output_invalid" }]);
-  });
-
-  it("is not looked for in an answer that was cut off, and not beside calls", () => {
-    const run = startRun().apply((turn) => afterStep(turn, step("{", { calls: [call("c1")] }), facts));
-    run.apply((turn) => afterControl(turn, [outcome("c1")], facts));
-    run.apply((turn) => afterStep(turn, step("{", { stopReason: "max_tokens" }), facts));
-    expect(eventsOf(run, "done")).toMatchObject([{ reason: "max_tokens" }]);
-    expect(eventsOf(run, "warning")).toEqual([]);
   });
 });
 
@@ -732,7 +770,9 @@ describe("endings that are not an answer", () => {
       "tool_use",
       "tool_use",
       "tool_result",
+      "tool_summary",
       "tool_result",
+      "tool_summary",
       "turn_end",
       "done",
     ]);

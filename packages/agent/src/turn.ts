@@ -1,5 +1,6 @@
 import {
   type ControlEntry,
+  type EngineEvent,
   type ModelFailure,
   type PutOffStep,
   type QueuedMessage,
@@ -24,11 +25,21 @@ import {
   warningEvent,
   withUnanswered,
 } from "./step.ts";
-import { pauseNote, closeRound, nextInRound, openRound, runningCalls, type RoundMove, isOpen } from "./tool-round.ts";
-import { withText, withThinking, shownOf } from "./reply-view.ts";
-import { slashCommandIn, userMessageOf } from "./messages.ts";
-import { applyControlEntries, startedSince } from "./control.ts";
 import {
+  pauseNote,
+  closeRound,
+  nextInRound,
+  openRound,
+  runningCalls,
+  type RoundMove,
+  isOpen,
+  applyControlEntries,
+  startedSince,
+} from "./tool-round.ts";
+import {
+  withText,
+  withThinking,
+  shownOf,
   answering,
   endError,
   errorOf,
@@ -39,8 +50,12 @@ import {
   type TurnEnvironment,
   type TurnModel,
   endDone,
+  needsOf,
+  withNeeds,
 } from "./transition.ts";
-import { addUse, noUse } from "./compaction.ts";
+import { slashCommandIn, userMessageOf } from "./messages.ts";
+import { shownText } from "./structured-answer.ts";
+import { addUse, noUse, requestTokens } from "./compaction.ts";
 import { languageOfMessage, noticeText, joinedTexts, inlineCode, textsOf } from "./texts/index.ts";
 
 /*
@@ -92,7 +107,7 @@ function givenHistory({ history: given = [] }: InboundMessage, history: readonly
 /** The checkpoint of a turn that has done nothing yet. */
 export function newTurn(head: QueuedMessage, nowMs: number): TurnState {
   const { history: _given, needs: _needs, ...message } = head.message; // in the history with the first write
-  return {
+  return withNeeds({
     v: 1,
     turnId: turnIdOf(head.message.session, head.seq),
     message,
@@ -101,7 +116,7 @@ export function newTurn(head: QueuedMessage, nowMs: number): TurnState {
     callIds: [],
     totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
     startedAtMs: nowMs,
-  };
+  });
 }
 
 /** Stored state that a conversation can lose and still continue: its settings, and the summary of compacted messages. */
@@ -137,10 +152,32 @@ export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironmen
   }
   if (failure !== undefined) return stepFailure(turn, { ...step, failure }, env);
   const numbers = measured(step, turn, env);
-  const next = withThinking(counted(turn, numbers), step);
-  return step.stopReason === "tool_use" && step.toolCalls.length > 0
-    ? openRound({ ...withText(next, step.text), openStep: numbers }, step, env)
-    : finalAnswer(next, step, { env, numbers });
+  const { turn: next, events } = warnFullWindow(withThinking(counted(turn, numbers), step), step, env);
+  const decided =
+    step.stopReason === "tool_use" && step.toolCalls.length > 0
+      ? openRound({ ...withText(next, shownText(step.text, env.output)), openStep: numbers }, step, env)
+      : finalAnswer(next, step, { env, numbers });
+  return { ...decided, events: [...events, ...decided.events] };
+}
+
+/** A request that takes this share of the model's window is warned of. */
+const highShare = 0.8;
+
+/** Warns, once in a turn, of a window that is nearly full. */
+function warnFullWindow(
+  turn: TurnState,
+  { usage }: StepResult,
+  { model: { info } }: TurnEnvironment,
+): { turn: TurnState; events: EngineEvent[] } {
+  const tokens = requestTokens(usage) ?? 0;
+  if (turn.tokensWarned === true || tokens < info.contextWindow * highShare) return { turn, events: [] };
+  const percent = Math.round((tokens / info.contextWindow) * 100);
+  const message = `The request took ${percent} % of the model's window.`;
+  const detail = `${tokens}/${info.contextWindow}`;
+  return {
+    turn: { ...turn, tokensWarned: true },
+    events: [{ type: "warning", code: "token_usage_high", message, detail }],
+  };
 }
 
 /**
@@ -164,7 +201,7 @@ function putOffStep(
     used: addUse(before?.used ?? noUse, use),
   };
   return {
-    turn: { needs: ["put-off-step"], ...rest, putOff },
+    turn: { needs: needsOf(turn, "put-off-step"), ...rest, putOff },
     history: [],
     events: warnings.map(warningEvent),
     next: { do: "wait" },
@@ -233,11 +270,18 @@ function joins(waiting: InboundMessage, { message }: TurnState): boolean {
   return (
     command === undefined &&
     references === undefined &&
+    !hasOptions(waiting) &&
+    !hasOptions(message) &&
     agent === message.agent &&
     session === message.session &&
     sender.id === message.sender.id &&
     reply.channel === message.reply.channel
   );
+}
+
+/** Its answer has a form of its own, or its requests have options that other messages do not ask for. */
+function hasOptions({ output, model }: InboundMessage): boolean {
+  return output !== undefined || model !== undefined;
 }
 
 /**
@@ -279,7 +323,8 @@ export function cancelTurn(turn: TurnState, wanted: string, env: TurnEnvironment
       ? { turn: closed.turn, events: [] }
       : withUnanswered(closed.turn, { text: said, use: live?.broken?.use, step: live?.broken ?? {} }, env);
   const parts = live === undefined ? [] : [{ type: "thinking" as const, text: live.thinking }];
-  return endDone(withText(withThinking(used.turn, { parts }), said), {
+  const shown = shownText(said, env.output);
+  return endDone(withText(withThinking(used.turn, { parts }), shown), {
     history: answering(turn, [...closed.history, assistantText(joinedTexts(said, reply))]),
     events: [...closed.events, ...used.events],
     reply,

@@ -3,7 +3,7 @@ export { FeishuApi } from "./feishu-api.ts";
 /** What every failed call rejects with. */
 export { FeishuError } from "./transport/error.ts";
 /** A message as the platform keeps it. */
-export type { FetchedMessage } from "./messages/messages-api.ts";
+export type { FetchedMessage } from "./feishu-api.ts";
 
 /** Decides on the requests of the platform's webhook. */
 export { WebhookVerifier } from "./events/webhook.ts";

@@ -19,10 +19,11 @@ export {
   type StepPast,
   ModelHealth,
 } from "./model-chain.ts";
-export { type StreamTimeouts, serverEvents, type ServerEvent, httpFetch } from "./http.ts";
-export { textStream } from "./text-stream.ts";
-export { failureOfCall, failureOfRefusal, modelFailure, refusalIn, requestIdOf, retryAfterOf } from "./failure.ts";
 export {
+  type StreamTimeouts,
+  serverEvents,
+  type ServerEvent,
+  httpFetch,
   type LlmBackend,
   type ModelRequest,
   type ResponseFormat,
@@ -36,3 +37,5 @@ export {
   toolLimitProblem,
   worthCaching,
 } from "./backend.ts";
+export { textStream } from "./text-stream.ts";
+export { failureOfCall, failureOfRefusal, modelFailure, refusalIn, requestIdOf, retryAfterOf } from "./failure.ts";

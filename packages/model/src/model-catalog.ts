@@ -192,7 +192,7 @@ export function isKnownModel(provider: string, id: string, extra: readonly Model
 
 type KnownFacts = Partial<ModelInfo> & Pick<ModelInfo, "id" | "provider" | "contextWindow" | "maxOutputTokens">;
 
-/** Adds what is not known of a model: no special abilities, prices of 0. */
+/** Fills in the facts that are missing of a model: no special abilities, prices of 0. */
 export function completeModelInfo(known: KnownFacts): ModelInfo {
   return {
     displayName: known.id,

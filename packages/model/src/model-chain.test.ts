@@ -1,6 +1,13 @@
-import { messageStop, toolCallDelta, type ModelChunk } from "@larkline/protocol";
+import { messageStop, systemClock, toolCallDelta, type ModelChunk } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { createModelChain, findModelInfo, modelFailure, type LlmBackend, type ModelChainOptions } from "./index.ts";
+import {
+  createModelChain,
+  findModelInfo,
+  modelFailure,
+  ModelHealth,
+  type LlmBackend,
+  type ModelChainOptions,
+} from "./index.ts";
 
 type Step = readonly (ModelChunk | "hang" | "throw")[];
 
@@ -298,6 +305,21 @@ describe("deadlines and cancellation", () => {
     const { backend, seen } = scripted([text("a"), "hang"]);
     for await (const chunk of chainOf([backend]).chain.stream(request)) if (chunk.type === "text_delta") break;
     expect(seen[0]?.signal?.aborted).toBe(true);
+  });
+
+  it("puts a silent call off whose slot is needed, and shows nothing of it to the person", async () => {
+    const { backend, seen } = scripted(["hang"], ["hang"]);
+    const health = new ModelHealth({ slots: 2, clock: systemClock });
+    const model = { backend, health, info: findModelInfo("anthropic", "m0") };
+    const chain = createModelChain({ models: [model], random: () => 1 });
+    const controller = new AbortController();
+    const first = collect(chain.stream(request, controller.signal));
+    const second = collect(chain.stream(request));
+    await vi.advanceTimersByTimeAsync(4_000);
+    expect(await second).toMatchObject([{ type: "error", code: "api_overloaded", retryInMs: 2_000, partial: false }]);
+    expect(seen.map(({ signal }) => signal?.aborted)).toEqual([false, true]);
+    controller.abort();
+    expect(await first).toEqual([]);
   });
 });
 

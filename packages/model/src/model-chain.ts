@@ -7,10 +7,17 @@ import {
   type ModelFailure,
   type ModelRetry,
 } from "@larkline/protocol";
-import { outputLimit, withSchemaInWords, type LlmBackend, type ModelRequest } from "./backend.ts";
+import {
+  outputLimit,
+  withSchemaInWords,
+  type LlmBackend,
+  type ModelRequest,
+  defaultTimeouts,
+  timedStream,
+  type StreamTimeouts,
+} from "./backend.ts";
 import { modelFailure } from "./failure.ts";
 import type { ModelInfo } from "./model-catalog.ts";
-import { defaultTimeouts, timedStream, type StreamTimeouts } from "./http.ts";
 
 /*
  * What this process knows of one model: whether it answers at all, and how many calls wait for it in silence. Kept per
@@ -107,7 +114,7 @@ export function createModelChain(options: ModelChainOptions): ModelChain {
   const clock = options.clock ?? systemClock;
   const settings: ChainSettings = {
     models: options.models.map((model) => ({
-      health: new ModelHealth({ slots: Number.POSITIVE_INFINITY, now: clock.monotonic }),
+      health: new ModelHealth({ slots: Number.POSITIVE_INFINITY, clock }),
       ...model,
     })),
     retry: { ...defaultRetry, ...options.retry },
@@ -172,6 +179,14 @@ const notAsked = {
   crowded: "Too many calls wait for this model already.",
 } as const;
 
+/** How long a step waits whose call has given way, ms. */
+const givenWayMs = 1_000;
+
+function refusedBy(why: "open" | "crowded", waitMs: number): AttemptEnd {
+  const failure = modelFailure("api_overloaded", notAsked[why], { silent: true });
+  return { failure, delivered: false, refused: { why, waitMs } };
+}
+
 async function* callModel(
   model: Required<ChainModel>,
   request: ChainRequest,
@@ -179,16 +194,21 @@ async function* callModel(
 ): AsyncGenerator<ModelChunk, AttemptEnd> {
   const admitted = model.health.admit();
   if ("refused" in admitted) {
-    const { refused: why, waitMs } = admitted;
-    const failure = modelFailure("api_overloaded", notAsked[why], { silent: true });
-    return { failure, delivered: false, refused: { why, waitMs } };
+    return refusedBy(admitted.refused, admitted.waitMs);
   }
   const { call } = admitted;
   const { info, backend } = model;
   const { timeouts, clock, maxStepBytes } = settings;
   const maxTokens = outputLimit(request, info);
   const full = withSchemaInWords({ ...request, model: info.id, capabilities: info, maxTokens }, info);
-  const options = { timeouts, clock, signal, onAlive: call.alive, thinksSilently: thinksSilently(model, request) };
+  const options = {
+    timeouts,
+    clock,
+    signal,
+    onAlive: call.alive,
+    onStart: (leave: () => void) => void (call.giveWay = leave),
+    thinksSilently: thinksSilently(model, request),
+  };
   const size = new StepSize(maxStepBytes);
   let delivered = false;
   try {
@@ -213,7 +233,7 @@ async function* callModel(
       yield { type: "message_stop", stopReason: "max_tokens", usage: null, model: info.id };
       return { failure: null, delivered };
     }
-    return { failure: null, delivered };
+    return call.hasGivenWay ? refusedBy("crowded", givenWayMs) : { failure: null, delivered };
   } finally {
     call.ended("neutral"); // the caller left; every other end was reported before
   }
@@ -420,21 +440,27 @@ const defaultRetry: RetryPolicy = {
   giveUpMs: 300_000,
 };
 
-/** Largest share of the slots for calls that wait for one model and receive nothing. */
+/** Largest share of the slots for calls of one model that are silent. */
 const silentShare = 0.8;
 
-/** An admitted call, or why it is refused: `open`, the model failed too often; `crowded`, too many calls wait for it. */
+/** An admitted call, or why it is refused: `open`, the model failed too often; `crowded`, too many calls are silent. */
 export type Admission = { call: HealthCall } | { refused: "open" | "crowded"; waitMs: number };
 
 /** One call of the model. */
 export interface HealthCall {
   alive(): void;
+  /** Stops the call: it is silent, and its slot is needed. The code that starts the call sets it. */
+  giveWay?: () => void;
+  /** Whether it was stopped so. */
+  readonly hasGivenWay: boolean;
   /** `neutral` says nothing about the model: the caller left, or the vendor limits the rate. */
   ended(how: "answered" | "failed" | "neutral"): void;
 }
 
-/** After this time without a byte a started call counts as silent again. */
-const quietMs = 5_000;
+/** A call that has received nothing for so long is silent. Vendors take a second or two to begin. */
+const silentMs = 3_000;
+/** How often it is looked for calls that have fallen silent, while there are many. */
+const lookMs = 500;
 
 /** How many failures in a row open the circuit, and for how long: it doubles up to the longest. */
 const failuresToOpen = 5;
@@ -443,46 +469,80 @@ const longestOpenMs = 120_000;
 
 const shortestOpenMs = 10_000;
 
-/** The circuit breaker of one model, and its share of the slots of this process. */
+interface StartedCall extends HealthCall {
+  hasGivenWay: boolean;
+  /** Whether anything was received. */
+  isAlive: boolean;
+  /** When something was received last, or else when it was started. */
+  heardMs: number;
+}
+
+/**
+ * The circuit breaker of one model, and its share of the slots of this process: calls that wait for it in silence get
+ * four fifths of them at most. The newest ones that have received nothing give way, and others are not admitted.
+ */
 export class ModelHealth {
-  readonly #now: () => number;
+  readonly #clock: Clock;
   readonly #maxSilent: number;
-  readonly #calls = new Set<{ aliveMs: number | undefined }>();
+  readonly #calls = new Set<StartedCall>();
   #failures = 0;
   #openUntilMs = 0;
   #openMs = 0;
   #probing = false;
+  #isLooking = false;
 
-  constructor({ slots, now }: { slots: number; now: () => number }) {
-    this.#now = now;
+  constructor({ slots, clock }: { slots: number; clock: Clock }) {
+    this.#clock = clock;
     this.#maxSilent = slots === Number.POSITIVE_INFINITY ? slots : Math.max(1, Math.floor(slots * silentShare));
   }
 
   admit(): Admission {
-    const nowMs = this.#now();
+    const nowMs = this.#clock.monotonic();
     const isOpen = this.#openMs > 0;
     // Once the time is over, one call probes whether the model answers again.
     if (isOpen && (nowMs < this.#openUntilMs || this.#probing)) {
       return { refused: "open", waitMs: Math.max(1_000, this.#openUntilMs - nowMs) };
     }
-    if (this.#silentCalls(nowMs) >= this.#maxSilent) return { refused: "crowded", waitMs: 1_000 };
-    const call: { aliveMs: number | undefined } = { aliveMs: undefined };
-    this.#calls.add(call);
-    this.#probing = isOpen;
-    return {
-      call: {
-        alive: () => (call.aliveMs = this.#now()),
-        ended: (how) => {
-          if (this.#calls.delete(call)) this.#ended(how, isOpen);
-        },
+    const isFull = this.#calls.size >= this.#maxSilent;
+    if (isFull && this.#silentCalls().length >= this.#maxSilent) return { refused: "crowded", waitMs: 1_000 };
+    const call: StartedCall = {
+      hasGivenWay: false,
+      isAlive: false,
+      heardMs: nowMs,
+      alive: () => {
+        call.isAlive = true;
+        call.heardMs = this.#clock.monotonic();
+      },
+      ended: (how) => {
+        if (this.#calls.delete(call)) this.#ended(how, isOpen);
       },
     };
+    this.#calls.add(call);
+    this.#probing = isOpen;
+    if (isFull) this.#look();
+    return { call };
   }
 
-  #silentCalls(nowMs: number): number {
-    let silent = 0;
-    for (const { aliveMs } of this.#calls) if (aliveMs === undefined || nowMs - aliveMs > quietMs) silent += 1;
-    return silent;
+  /** While more calls run than may be silent: has those give way that are too many. */
+  #look(): void {
+    if (this.#isLooking) return;
+    this.#isLooking = true;
+    this.#clock.after(lookMs, () => {
+      this.#isLooking = false;
+      const silent = this.#silentCalls();
+      const newest = silent.filter(({ isAlive }) => !isAlive).toReversed();
+      for (const call of newest.slice(0, Math.max(0, silent.length - this.#maxSilent))) {
+        call.hasGivenWay = true;
+        call.giveWay?.();
+      }
+      if (this.#calls.size > this.#maxSilent) this.#look();
+    });
+  }
+
+  /** The oldest first. */
+  #silentCalls(): StartedCall[] {
+    const sinceMs = this.#clock.monotonic() - silentMs;
+    return [...this.#calls].filter(({ heardMs }) => heardMs <= sinceMs);
   }
 
   #ended(how: "answered" | "failed" | "neutral", wasProbe: boolean): void {
@@ -495,6 +555,6 @@ export class ModelHealth {
     this.#failures += 1;
     if (!wasProbe && (this.#openMs > 0 || this.#failures < failuresToOpen)) return;
     this.#openMs = Math.min(longestOpenMs, Math.max(shortestOpenMs, this.#openMs * 2));
-    this.#openUntilMs = this.#now() + this.#openMs;
+    this.#openUntilMs = this.#clock.monotonic() + this.#openMs;
   }
 }

@@ -39,7 +39,7 @@ function isIterable(source: unknown): source is AsyncIterable<unknown> | Iterabl
 }
 
 /**
- * The text of a model stream, whoever made it: OpenAI chunks, Anthropic events or our own chunks,
+ * The text of a model stream of any maker: OpenAI chunks, Anthropic events or our own chunks,
  * as async or sync iterable. Tool calls, thinking and stops are skipped. Anything that is not an
  * iterable of chunks (a string, a number, null) fails with a TypeError when iteration starts.
  */

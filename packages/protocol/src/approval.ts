@@ -25,7 +25,7 @@ export const RuleProposal = Type.Object({
   tool: Type.String(),
   /** Pattern of the tool's subject; `*` stands for any arguments. */
   pattern: Type.String({ maxLength: 1_000 }),
-  /** Only calls of this person; absent: of anybody in the chat. */
+  /** Only calls of this person; absent: of every person in the chat. */
   person: Type.Optional(Type.String()),
 });
 export type RuleProposal = Static<typeof RuleProposal>;

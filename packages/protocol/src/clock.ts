@@ -1,5 +1,3 @@
-import { randomBytes, randomUUID } from "node:crypto";
-
 /** Time as one process sees it. Made once, in `main`; a simulation passes its own. */
 export interface Clock {
   /** Epoch ms by the clock that all processes of a deployment share, see {@link sharedNow}. */
@@ -36,10 +34,10 @@ export const systemClock: Clock = {
   },
 };
 
-/** The machine's source of secrets. */
+/** The machine's source of secrets. It loads `node:crypto` with the first one: tools in sandboxes load this file for the clock. */
 export const systemRandom: Random = {
-  uuid: () => randomUUID(),
-  id: () => randomBytes(16).toString("base64url"),
+  uuid: () => crypto.randomUUID(),
+  id: () => Buffer.from(crypto.getRandomValues(new Uint8Array(16))).toString("base64url"),
   fraction: () => Math.random(),
 };
 

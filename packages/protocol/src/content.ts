@@ -139,7 +139,8 @@ export interface TextDelta {
 
 /**
  * A piece of thinking. Pieces with the same `index` belong to one block; `providerMetadata`
- * (for instance a signature) may come with any piece and is merged.
+ * (for instance a signature) may come with any piece and is merged. With `opaque` in it, the piece is a whole block
+ * that only the vendor understands, such as a call of one of its own tools.
  */
 export interface ThinkingDelta {
   type: "thinking_delta";
@@ -181,6 +182,8 @@ export interface ModelAttempt {
   model: string;
   /** Most output tokens that the request allows. */
   maxTokens: number;
+  /** The answer before it was complete and has only paused: this call continues it. */
+  continues?: true;
 }
 
 /**

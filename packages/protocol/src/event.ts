@@ -1,3 +1,5 @@
+import type { UserPart } from "./content.ts";
+
 /** Everything that can happen in a run: the 23 types of the contract in its order, then ours. */
 export const engineEventTypes = [
   "text_delta",
@@ -60,6 +62,16 @@ interface VendorItems {
 }
 
 // Fields that may be absent are absent in stored events of earlier versions, or say so.
+/** What people are told at the end of a run, where that is more than its answer. */
+export interface ToldAtEnd {
+  /** What they read in place of `final`, or of `message`: the answer with a notice, or a notice alone. */
+  reply?: string;
+  /** Which notice, in a word: `truncated`, `callCutOff`, `callsDropped`, `refusal` or `empty`. */
+  notice?: string;
+  /** What stands beside the answer, such as files that could not be read. */
+  notes?: string[];
+}
+
 interface EventFields {
   text_delta: { text: string };
   text: { text: string } & VendorItems;
@@ -164,7 +176,7 @@ interface EventFields {
     turnCount?: number;
     /** Who had the word. */
     agent?: string;
-  };
+  } & ToldAtEnd;
   /** `reason` is empty for a normal end, otherwise names a controlled stop (`cancelled`, `max_turns_reached`, ...). */
   done: {
     totalInputTokens: number;
@@ -185,7 +197,7 @@ interface EventFields {
     agent?: string;
     /** With the reason `joined`: the run that answers this message, too. */
     takenBy?: string;
-  };
+  } & ToldAtEnd;
   inbox_message: { messageType: "progress" | "log" | "result"; toolUseId: string; data: string; meta: string };
   teammate_message_received: { from: string; to: string; messageType: string; messageId: string; payloadSize: number };
   /**
@@ -242,6 +254,19 @@ export interface EventRecord {
   atMs?: number;
   /** The run that this run works for. */
   parentRunId?: string;
+  /** The message that the run answers: with the first event that its worker stores. */
+  person?: PersonMessage;
+}
+
+/** What a person has said to begin a run. */
+export interface PersonMessage {
+  /** The person's name, else their id; over HTTP `user`. */
+  source: string;
+  parts: readonly UserPart[];
+  /** Epoch ms. */
+  atMs: number;
+  /** What the client noted about the run. */
+  metadata?: Readonly<Record<string, string>>;
 }
 
 /** An event on its way into the log, which numbers it. */

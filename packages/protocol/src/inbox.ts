@@ -1,7 +1,9 @@
 import { Type, type Static } from "typebox";
 import { Message, UserPart } from "./content.ts";
+import type { PersonMessage } from "./event.ts";
 import { Needs, Sender, SessionKey, Traceparent } from "./session.ts";
 import { ApprovalDecision, ApprovalId, SettledState } from "./decision.ts";
+import { OutputForm } from "./output-form.ts";
 import { CallTiming, ToolOutcome } from "./tool.ts";
 
 /** Where the answer to a message goes. `none`: read from the event stream only (HTTP API). */
@@ -47,6 +49,27 @@ export const SessionCommand = Type.Object({
 });
 export type SessionCommand = Static<typeof SessionCommand>;
 
+/** Options of the model requests of one run; each takes the place of its agent's. */
+export const RunModelOptions = Type.Object(
+  {
+    thinking: Type.Optional(Type.Boolean()),
+    effort: Type.Optional(Type.Enum(["low", "medium", "high"])),
+    /** Sampling values go to the vendor unchecked. */
+    temperature: Type.Optional(Type.Number()),
+    topP: Type.Optional(Type.Number()),
+    maxOutputTokens: Type.Optional(Type.Integer({ minimum: 1, maximum: 10_000_000 })),
+  },
+  { additionalProperties: false },
+);
+export type RunModelOptions = Static<typeof RunModelOptions>;
+
+/** What a client notes about a run, for itself. */
+export const RunMetadata = Type.Record(Type.String(), Type.String({ maxLength: 512 }), {
+  maxProperties: 16,
+  propertyNames: { minLength: 1, maxLength: 64 },
+});
+export type RunMetadata = Static<typeof RunMetadata>;
+
 /** A user message, normalised: mentions resolved, attachments as references. */
 export const InboundMessage = Type.Object({
   needs: Type.Optional(Needs),
@@ -71,7 +94,7 @@ export const InboundMessage = Type.Object({
   addresses: Type.Optional(Type.Array(Type.String())),
   /** The parts hold what others wrote: quotes, forwarded messages, files. */
   foreign: Type.Optional(Type.Boolean()),
-  /** Nobody waits for the answer: tool calls of other turns come first. */
+  /** No client waits for the answer: tool calls of other turns come first. */
   background: Type.Optional(Type.Boolean()),
   /** Which agent answers; absent means the default agent. */
   agent: Type.Optional(Type.String()),
@@ -79,8 +102,28 @@ export const InboundMessage = Type.Object({
   traceparent: Type.Optional(Traceparent),
   /** What a new conversation begins with, before this message; `needs` names the feature `given-history` then. */
   history: Type.Optional(Type.Array(Message, { maxItems: 2_000 })),
+  /** The form of the answer, in place of the agent's; with it or `model`, `needs` names the feature `run-options`. */
+  output: Type.Optional(OutputForm),
+  model: Type.Optional(RunModelOptions),
+  metadata: Type.Optional(RunMetadata),
 });
 export type InboundMessage = Static<typeof InboundMessage>;
+
+/** Images of a message that are larger in all, in base64, are only named in the events of its run. */
+const maxImageChars = 65_536;
+
+/** A message as the events of its run have it. */
+export function personMessageOf(message: InboundMessage): PersonMessage {
+  const { sender, chatType, parts, createdAtMs, metadata } = message;
+  let imageChars = 0;
+  const told = parts.map((part): UserPart => {
+    if (part.type !== "image" || part.source.sourceType !== "base64") return part;
+    imageChars += part.source.data.length;
+    return imageChars > maxImageChars ? { type: "text", text: "[image]" } : part;
+  });
+  const source = chatType === "api" ? "user" : (sender.name ?? sender.id);
+  return { source, parts: told, atMs: createdAtMs, ...(metadata === undefined ? {} : { metadata }) };
+}
 
 /**
  * Why a turn is cancelled: a person stopped it, took their message back, wrote the next one

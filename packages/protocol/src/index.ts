@@ -75,6 +75,9 @@ export {
 export {
   Actor,
   outcomeText,
+  readResultName,
+  shortenedResult,
+  wholeCharacter,
   RiskLevel,
   riskLevels,
   StoredResult,
@@ -111,7 +114,7 @@ export {
   parseHandoffRing,
   readHandoff,
 } from "./tool.ts";
-export { announcementMac, readAnnouncement, RunnerAnnouncement } from "./runner-announcement.ts";
+export { announcementMac, awayMs, readAnnouncement, RunnerAnnouncement } from "./runner-announcement.ts";
 export {
   ApprovalDecision,
   ApprovalId,
@@ -126,6 +129,7 @@ export { ApiApproval, ApiApprovals, ApiDecision, ApiRule, ApiRules } from "./api
 export { Approval, Deciders, PermissionRule, RuleProposal } from "./approval.ts";
 export { auditKinds, AuditRecord, type AuditKind } from "./audit.ts";
 export { hideSecrets } from "./secret-text.ts";
+export { filledFormat, OutputForm, outputFormProblem } from "./output-form.ts";
 export {
   Attachment,
   cancelReasons,
@@ -133,9 +137,12 @@ export {
   InboundMessage,
   MessageReferences,
   ReplyTarget,
+  RunMetadata,
+  RunModelOptions,
   SessionCommand,
   turnIdOf,
   type CancelReason,
+  personMessageOf,
   type QueuedMessage,
 } from "./inbox.ts";
 export { ReplyFooter, replyLanguages, ReplyView, ShownTool, type ReplyLanguage } from "./reply-view.ts";
@@ -149,6 +156,8 @@ export {
   type EngineEventType,
   type EventOf,
   type EventRecord,
+  type PersonMessage,
+  type ToldAtEnd,
   type McpOrigin,
   type MemoryFound,
   type StepCalls,

@@ -107,44 +107,61 @@ export async function runScript(
   keys: object,
   values: Readonly<Record<string, Value | readonly Value[]>> = {},
 ): Promise<unknown> {
-  const [keysInOrder, inOrder] = [valuesOf(script.keys, keys, script), valuesOf(script.arguments, values, script)];
+  const { command, keyNames, argumentNames } = known.get(client)?.get(script) ?? define(client, script);
+  const given: Value[] = [];
+  addValues(given, keyNames, keys, script);
+  const keyCount = given.length;
+  addValues(given, argumentNames, values, script);
   const offsetMs = offsets.get(client);
-  if (offsetMs !== undefined && script.lua.startsWith(serverClock)) inOrder.push(offsetMs);
-  return await commandOf(client, script)(keysInOrder.length, ...keysInOrder, ...inOrder);
+  if (offsetMs !== undefined && script.lua.startsWith(serverClock)) given.push(offsetMs);
+  return await command(keyCount, ...given);
 }
 
-function valuesOf(names: readonly string[], given: object, script: Script): Value[] {
-  const values: Value[] = [];
-  for (const name of names) {
-    const value: unknown = Reflect.get(given, plain(name));
-    if (typeof value === "string" || typeof value === "number") values.push(value);
-    else if (name.endsWith(rest) && Array.isArray(value)) {
-      for (const one of value as Value[]) values.push(one); // as the types of what is given have it
-    } else throw new Error(`the script ${script.name} is called without ${plain(name)}`);
+function addValues(into: Value[], names: readonly Name[], given: object, script: Script): void {
+  for (const { name, isRest } of names) {
+    const value: unknown = (given as Readonly<Record<string, unknown>>)[name];
+    if (typeof value === "string" || typeof value === "number") into.push(value);
+    else if (isRest && Array.isArray(value)) {
+      for (const one of value as Value[]) into.push(one); // as the types of what is given have it
+    } else throw new Error(`the script ${script.name} is called without ${name}`);
   }
-  return values;
 }
 
 type Command = (...values: Value[]) => Promise<unknown>;
 
-/** The commands that a connection has for scripts. */
-const known = new WeakMap<ScriptClient, Map<Script, Command>>();
-const offsets = new WeakMap<ScriptClient, number>();
-let defined = 0;
+interface Name {
+  name: string;
+  isRest: boolean;
+}
 
-function commandOf(client: ScriptClient, script: Script): Command {
-  const commands = known.get(client) ?? new Map<Script, Command>();
-  let command = commands.get(script);
-  if (command === undefined) {
-    defined += 1;
-    const name = `larkline:${script.name}:${defined}`;
-    const lua = offsets.has(client) ? script.lua.replace(serverClock, movedClock) : script.lua;
-    client.defineCommand(name, { lua });
-    const method = Reflect.get(client, name) as Command; // the static type cannot know it
-    command = (...values) => method.apply(client, values);
-    known.set(client, commands.set(script, command));
-  }
-  return command;
+/** A script as a connection has it. */
+interface Defined {
+  command: Command;
+  keyNames: readonly Name[];
+  argumentNames: readonly Name[];
+}
+
+const known = new WeakMap<ScriptClient, Map<Script, Defined>>();
+const offsets = new WeakMap<ScriptClient, number>();
+let count = 0;
+
+function define(client: ScriptClient, script: Script): Defined {
+  count += 1;
+  const name = `larkline:${script.name}:${count}`;
+  const lua = offsets.has(client) ? script.lua.replace(serverClock, movedClock) : script.lua;
+  client.defineCommand(name, { lua });
+  const method = Reflect.get(client, name) as Command; // the static type cannot know it
+  const defined: Defined = {
+    command: (...values) => method.apply(client, values),
+    keyNames: script.keys.map(nameOf),
+    argumentNames: script.arguments.map(nameOf),
+  };
+  known.set(client, (known.get(client) ?? new Map<Script, Defined>()).set(script, defined));
+  return defined;
+}
+
+function nameOf(name: string): Name {
+  return { name: plain(name), isRest: name.endsWith(rest) };
 }
 
 /** Moves the clock of all scripts that are called over this connection. For tests, which own the time then. */

@@ -23,6 +23,9 @@ export const RunnerAnnouncement = Type.Object({
 });
 export type RunnerAnnouncement = Static<typeof RunnerAnnouncement>;
 
+/** How long the tools of a runner are offered after its last instance went, ms: longer than a deployment takes. */
+export const awayMs = 600_000;
+
 const parseAnnouncement = jsonParserOf(RunnerAnnouncement);
 const parseOffer = jsonParserOf(Type.Array(ToolAnnouncement, { maxItems: 1_000 }));
 

@@ -25,9 +25,9 @@ export const Needs = Type.Array(Type.String({ pattern: "^[a-z0-9-]{1,40}$" }), {
 /**
  * The features of this version. `held-step`: checkpoints that hold the assistant message of open calls.
  * `put-off-step`: those whose model step waits for its next try. `given-history`: messages that bring the conversation
- * before them.
+ * before them. `run-options`: messages, and turns, whose answer has a form or whose requests have options of their own.
  */
-export const knownFeatures: readonly string[] = ["held-step", "put-off-step", "given-history"];
+export const knownFeatures: readonly string[] = ["held-step", "put-off-step", "given-history", "run-options"];
 
 /** Session of the HTTP API for messages that only prove that messages are answered. */
 export const canarySessionId = "larkline-canary";
@@ -71,8 +71,8 @@ export const TraceId = Type.String({ pattern: "^[0-9a-f]{32}$" });
 export type TraceId = Static<typeof TraceId>;
 
 /**
- * The trace of a message. Made from what names the message, so that a redelivered one goes on with its
- * own trace, and anybody who knows the message knows its trace.
+ * The trace of a message. Made from what names the message, so that a redelivered one continues its
+ * own trace, and every process that knows the message knows its trace.
  */
 export function traceparentOf({ app, id }: { app: string; id: string }): Traceparent {
   const digest = hash("sha256", JSON.stringify(["larkline", app, id]), "hex");

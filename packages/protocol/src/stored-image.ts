@@ -1,9 +1,9 @@
 /**
  * How a tool's result, and then an answer, name an image that is stored: `![name](blob:blob_...)`.
- * Whoever shows an answer puts the image in its place, or the name where no image can be shown.
+ * A client that shows an answer puts the image in its place, or the name where no image can be shown.
  *
  * Any session may show any stored image whose id it knows. An id is the SHA-256 of the content, so
- * nobody can guess one: who knows it has the content already, or was given the id by a tool's result
+ * an id cannot be guessed: a person who knows it has the content already, or was given the id by a tool's result
  * in a conversation that they could read. Nothing but stored content can be named: a reference never
  * makes a process fetch anything.
  */

@@ -21,7 +21,7 @@ function toolResult(fields: Partial<EventOf<"tool_result">>): EngineEvent {
   };
 }
 
-function done(reason: string, final = "hello"): EngineEvent {
+function done(reason: string, final = "hello"): EventOf<"done"> {
   return { type: "done", totalInputTokens: 1, totalOutputTokens: 2, totalCostUsd: 0, turnCount: 1, reason, final };
 }
 
@@ -103,12 +103,30 @@ describe("the view of engine events as stream frames", () => {
     ]);
   });
 
+  it("a question to people names the approval, and the call where it is known", () => {
+    const asked: EngineEvent = {
+      type: "permission_request",
+      id: "p1",
+      toolName: "rm",
+      input: { path: "/" },
+      message: "?",
+    };
+    const frame = { type: "approval_request", approval_id: "p1", name: "rm", args: { path: "/" }, message: "?" };
+    expect(streamFramesOf(asked)).toEqual([frame]);
+    expect(streamFramesOf({ ...asked, toolCallId: "c1" })).toEqual([{ ...frame, id: "c1" }]);
+  });
+
+  it("ends tell what people in chats are told", () => {
+    const told = { reply: "So far\n\nIt was cut off.", notice: "truncated", notes: ["a.pdf could not be read"] };
+    const [cut] = streamFramesOf({ ...done("max_tokens"), ...told });
+    expect(cut).toEqual({ type: "error", message: "ERROR: the run was stopped (max_tokens)", ...told });
+    const [whole] = streamFramesOf({ ...done(""), notes: told.notes });
+    expect(whole).toMatchObject({ type: "done", notes: told.notes });
+  });
+
   it("events without a counterpart make no frame", () => {
     expect(streamFramesOf({ type: "thinking_delta", text: "hm" })).toEqual([]);
     expect(streamFramesOf({ type: "text", text: "whole" })).toEqual([]);
-    expect(
-      streamFramesOf({ type: "permission_request", id: "c1", toolName: "rm", input: {}, message: "may I?" }),
-    ).toEqual([]);
     expect(engineEventTypes).toHaveLength(27);
   });
 });

@@ -1,5 +1,5 @@
 import { Type, type Static } from "typebox";
-import type { EngineEvent, EventOf, EventRecord } from "./event.ts";
+import type { EngineEvent, EventOf, EventRecord, ToldAtEnd } from "./event.ts";
 
 // The streaming contract is a view: these names are wire format and appear nowhere in the core.
 
@@ -10,6 +10,13 @@ const trace = {
 };
 const call = { ...trace, id: Type.Optional(Type.String()), name: Type.String() };
 
+/** What people are told at the end, see `ToldAtEnd`. */
+const told = {
+  reply: Type.Optional(Type.String()),
+  notice: Type.Optional(Type.String()),
+  notes: Type.Optional(Type.Array(Type.String())),
+};
+
 /** One frame of a streamed run. Readers ignore unknown fields and unknown types. */
 export const StreamFrame = Type.Union([
   Type.Object({ type: Type.Literal("user_message"), content: Type.String(), ...trace }),
@@ -17,7 +24,7 @@ export const StreamFrame = Type.Union([
   Type.Object({ type: Type.Literal("tool_call"), args: Type.Record(Type.String(), Type.Unknown()), ...call }),
   Type.Object({ type: Type.Literal("tool_result"), result: Type.Unknown(), ...call }),
   Type.Object({ type: Type.Literal("tool_error"), error: Type.String(), ...call }),
-  Type.Object({ type: Type.Literal("done"), final: Type.String(), ...trace }),
+  Type.Object({ type: Type.Literal("done"), final: Type.String(), ...told, ...trace }),
   Type.Object({
     type: Type.Literal("error"),
     message: Type.String(),
@@ -28,7 +35,16 @@ export const StreamFrame = Type.Union([
     code: Type.Optional(Type.String()),
     session_id: Type.Optional(Type.String()),
     message_id: Type.Optional(Type.String()),
+    ...told,
     ...trace,
+  }),
+  /** People have to decide about a call: `POST /v1/approvals/<approval_id>`. `id` is that of the call. */
+  Type.Object({
+    type: Type.Literal("approval_request"),
+    approval_id: Type.String(),
+    args: Type.Record(Type.String(), Type.Unknown()),
+    message: Type.String(),
+    ...call,
   }),
   /** The `assistant` frames since the last tool result are void: the answer begins anew. */
   Type.Object({ type: Type.Literal("restart"), ...trace }),
@@ -38,7 +54,7 @@ export type StreamFrame = Static<typeof StreamFrame>;
 /** Body of `POST /chat`. `message` empty, blank, null or absent is answered with an error frame. */
 export const ChatRequest = Type.Object({
   message: Type.Optional(Type.Union([Type.String(), Type.Null()])),
-  /** Goes on with this conversation; absent: a new one. */
+  /** Continues this conversation; absent: a new one. */
   session_id: Type.Optional(Type.Union([Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" }), Type.Null()])),
   /** Makes a repeated request join the first one's run; needs `session_id`. */
   message_id: Type.Optional(Type.Union([Type.String({ pattern: "^[\\x21-\\x7e]{1,100}$" }), Type.Null()])),
@@ -47,7 +63,7 @@ export const ChatRequest = Type.Object({
    * `continue` unless it says otherwise. `detach` is the former name of `continue`.
    */
   on_disconnect: Type.Optional(Type.Enum(["cancel", "continue", "detach"])),
-  /** Nobody waits for the answer: the run's tool calls come after those of others. */
+  /** No client waits for the answer: the run's tool calls come after those of others. */
   background: Type.Optional(Type.Boolean()),
   /** Name of the agent that answers; absent: `default`. */
   agent: Type.Optional(Type.String({ minLength: 1, maxLength: 40 })),
@@ -73,9 +89,18 @@ function toolResultFrame(event: EventOf<"tool_result">): StreamFrame {
 }
 
 function doneFrame(event: EventOf<"done">): StreamFrame {
-  if (event.reason === "") return { type: "done", final: event.final };
-  if (event.reason === "max_turns_reached") return { type: "error", message: streamErrors.roundLimit };
-  return { type: "error", message: `ERROR: the run was stopped (${event.reason})` };
+  if (event.reason === "") return { type: "done", final: event.final, ...toldIn(event) };
+  const isRoundLimit = event.reason === "max_turns_reached";
+  const message = isRoundLimit ? streamErrors.roundLimit : `ERROR: the run was stopped (${event.reason})`;
+  return { type: "error", message, ...toldIn(event) };
+}
+
+function toldIn({ reply, notice, notes }: ToldAtEnd): ToldAtEnd {
+  return {
+    ...(reply === undefined ? {} : { reply }),
+    ...(notice === undefined ? {} : { notice }),
+    ...(notes === undefined ? {} : { notes }),
+  };
 }
 
 /** Events that the version before has stored say a restart with this warning. */
@@ -92,7 +117,12 @@ function frameOf(event: EngineEvent): StreamFrame | undefined {
     case "done":
       return doneFrame(event);
     case "error":
-      return { type: "error", message: event.message };
+      return { type: "error", message: event.message, ...toldIn(event) };
+    case "permission_request": {
+      const { id: approval_id, toolName: name, input: args, message, toolCallId } = event;
+      const about = toolCallId === undefined ? {} : { id: toolCallId };
+      return { type: "approval_request", approval_id, name, args, message, ...about };
+    }
     case "step_restarted":
       return { type: "restart" };
     case "warning":
@@ -104,7 +134,7 @@ function frameOf(event: EngineEvent): StreamFrame | undefined {
 
 /**
  * The frames that show an event to a client: none for events without a counterpart (thinking,
- * usage, permission requests, ...). `user_message` has no event; whoever takes the message sends it.
+ * usage, ...). `user_message` has no event; the process that takes the message sends it.
  */
 export function streamFramesOf(event: EngineEvent): StreamFrame[] {
   const frame = frameOf(event);

@@ -65,6 +65,8 @@ export const ToolAnnouncement = Type.Object({
   /** It is called again and again with the same arguments until something has happened. Default false. */
   poll: Type.Optional(Type.Boolean()),
   limits: Type.Optional(ToolLimits),
+  /** Name of the MCP server that gives it. */
+  mcp: Type.Optional(Type.String({ minLength: 1, maxLength: 200 })),
   /** Stands for schema and effect: calls carry it back, so that a runner knows those that were made for another tool. */
   digest: Type.Optional(ToolDigest),
 });
@@ -90,9 +92,32 @@ export const StoredResult = Type.Object({
 });
 export type StoredResult = Static<typeof StoredResult>;
 
+/** Name of the built-in tool that reads stored results. */
+export const readResultName = "read_result";
+
 /**
- * How a call ended, as stored. `unknown` is true when the call was started and nobody can say
- * whether it took effect.
+ * What a model gets in place of a stored text, or of what an earlier cut has left of it: three
+ * quarters head, one quarter tail, and how to read the rest.
+ */
+export function shortenedResult(text: string, { handle, characters }: StoredResult, maxCharacters: number): string {
+  const head = wholeCharacter(text, Math.floor((maxCharacters * 3) / 4));
+  const tail = wholeCharacter(text, text.length - Math.floor(maxCharacters / 4));
+  if (tail <= head) return text;
+  // Of the whole: the text itself may be what an earlier cut has left.
+  const left = characters - head - (text.length - tail);
+  const hint = `[${left} of ${characters} characters are left out here, from ${head} on. Read them with ${readResultName}, handle "${handle}".]`;
+  return `${text.slice(0, head)}\n${hint}\n${text.slice(tail)}`;
+}
+
+/** The next position that does not split a surrogate pair. */
+export function wholeCharacter(text: string, position: number): number {
+  const code = text.charCodeAt(position);
+  return code >= 0xdc00 && code <= 0xdfff ? position + 1 : position;
+}
+
+/**
+ * How a call ended, as stored. `unknown` is true when the call was started and it is not
+ * known whether it took effect.
  */
 export const ToolOutcome = Type.Union([
   Type.Object({

@@ -159,6 +159,8 @@ export const TurnState = Type.Object({
   waitingSinceMs: Type.Optional(Type.Integer()),
   /** How long the turn has waited for people, ms; not part of its duration. */
   waitedMs: Type.Optional(Type.Integer({ minimum: 0 })),
+  /** Its events have told that a request nearly fills the model's window. */
+  tokensWarned: Type.Optional(Type.Boolean()),
   /** Its events have told that a budget is near its end. */
   budgetWarned: Type.Optional(Type.Boolean()),
   /** What the person is told about it beside the answer. */
@@ -167,6 +169,10 @@ export const TurnState = Type.Object({
   notes: Type.Optional(Type.Array(Type.String())),
   /** Calls of the last step by name and hash of the arguments, each with the number of steps in a row that made it. */
   repeated: Type.Optional(Type.Record(Type.String(), Type.Integer({ minimum: 1 }))),
+  /** MCP servers of which an event has named all tools. */
+  mcpServers: Type.Optional(Type.Array(Type.String())),
+  /** How often the model was told that its answer does not have its form. */
+  answerRetries: Type.Optional(Type.Integer({ minimum: 0 })),
   /** Calls that a person has rejected in this turn. */
   denials: Type.Optional(Type.Integer({ minimum: 0 })),
 });

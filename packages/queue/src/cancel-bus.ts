@@ -7,8 +7,8 @@ const Cancellation = Type.Object({ session: SessionKey, turnId: Type.Optional(Ty
 export type Cancellation = Static<typeof Cancellation>;
 
 /**
- * The durable cancel is the control entry in the session's inbox, which also finds turns that nobody
- * is running; this makes it quick.
+ * The durable cancel is the control entry in the session's inbox, which also finds turns that no worker
+ * runs; this makes it quick.
  */
 export type CancelBus = Bus<Cancellation>;
 
@@ -36,7 +36,7 @@ export interface PubSubConnection {
   disconnect(): void;
 }
 
-/** Tells every process at once, best effort: whoever is away misses it. */
+/** Tells every connected process, best effort: others miss it. */
 export interface Bus<T> {
   publish(message: T): Promise<void>;
   /** Calls `listener` for every message until `signal` aborts. */

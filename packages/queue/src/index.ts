@@ -6,16 +6,15 @@ export {
   type Cancellation,
   type CancelBus,
 } from "./cancel-bus.ts";
+export { defaultQueuePrefix, type QueueOptions, ToolQueues, type DispatchOptions, TurnQueue } from "./queues.ts";
 export {
-  defaultQueuePrefix,
-  type QueueOptions,
-  createToolQueues,
-  type DispatchOptions,
-  type ToolQueues,
-  createTurnQueue,
-  type TurnQueue,
-} from "./queues.ts";
-export { finishJobScript } from "./job-backend.ts";
+  finishJobScript,
+  createToolWorker,
+  createTurnWorker,
+  type JobResult,
+  type JobWorker,
+  type JobWorkerOptions,
+} from "./worker.ts";
 export {
   createQueueCatalog,
   type KeyScanner,
@@ -25,4 +24,3 @@ export {
   type FailedJob,
   type QueuedJob,
 } from "./queue-catalog.ts";
-export { createToolWorker, createTurnWorker, type JobResult, type JobWorker, type JobWorkerOptions } from "./worker.ts";

@@ -15,9 +15,18 @@ import {
 import { Queue } from "bullmq";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
-import { type QueueOptions, createToolQueues, type ToolQueues, createTurnQueue, type TurnQueue } from "./queues.ts";
-import { finishJobScript, kept, timeAt, workerBackend, type Scripts } from "./job-backend.ts";
-import { createToolWorker, createTurnWorker, type JobResult, type JobWorker } from "./worker.ts";
+import { type QueueOptions, ToolQueues, TurnQueue } from "./queues.ts";
+import {
+  finishJobScript,
+  kept,
+  timeAt,
+  workerBackend,
+  type Scripts,
+  createToolWorker,
+  createTurnWorker,
+  type JobResult,
+  type JobWorker,
+} from "./worker.ts";
 
 const patience = { timeout: 60_000, interval: 10 };
 const session = "app.oc_1";
@@ -35,8 +44,8 @@ let workers: JobWorker[];
 beforeEach(() => {
   redis = new Redis(inject("redisUrl"), { maxRetriesPerRequest: null });
   options = { connection: redis, prefix: `{test-${randomUUID()}}` };
-  turns = createTurnQueue(options);
-  tools = createToolQueues(options);
+  turns = new TurnQueue(options);
+  tools = new ToolQueues(options);
   turnQueue = new Queue("turns", options);
   toolQueue = new Queue("tools-alpha", options);
   workers = [];
@@ -98,7 +107,7 @@ function callOf(callId: string, changes: Partial<ToolJob> = {}): ToolJob {
   };
 }
 
-/** Everything that stands in Redis about the queues. */
+/** All that Redis holds of the queues. */
 async function everything(): Promise<string> {
   const parts: unknown[] = [];
   for (const key of await redis.keys(`${options.prefix.replaceAll(/[{}]/g, "?")}*`)) {

@@ -4,7 +4,7 @@ import { UnrecoverableError, Worker } from "bullmq";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";
 import { createQueueCatalog, type QueueCatalog } from "./queue-catalog.ts";
-import { createToolQueues, type ToolQueues, createTurnQueue, type TurnQueue } from "./queues.ts";
+import { ToolQueues, TurnQueue } from "./queues.ts";
 
 let redis: Redis;
 let prefix: string;
@@ -16,8 +16,8 @@ beforeEach(() => {
   redis = new Redis(inject("redisUrl"), { maxRetriesPerRequest: null });
   prefix = `{test-${randomUUID()}}`;
   const options = { connection: redis, prefix };
-  turns = createTurnQueue(options);
-  tools = createToolQueues(options);
+  turns = new TurnQueue(options);
+  tools = new ToolQueues(options);
   catalog = createQueueCatalog({ ...options, masters: () => [redis] });
 });
 

@@ -23,7 +23,7 @@ export interface QueueCatalogOptions extends QueueOptions {
 
 /** How full a queue is. */
 export interface QueueDepth {
-  /** Jobs that nobody has taken, those of background turns included. */
+  /** Waiting jobs, those of background turns included. */
   waiting: number;
   active: number;
   delayed: number;
@@ -33,7 +33,7 @@ export interface QueueDepth {
   oldestAtMs?: number;
 }
 
-/** A job as it stands in its queue; what `data` holds is not checked. */
+/** A job as its queue holds it; `data` is unchecked. */
 export interface QueuedJob {
   id: string;
   name: string;
@@ -140,7 +140,7 @@ function isRepeatable({ data }: Job): boolean {
   return parseTurn(data).ok || parseCall(data).ok;
 }
 
-/** Does something with a job that has failed; false when it is not one, or somebody else was quicker. */
+/** Does something with a job that has failed; false when it is not one, or another process was quicker. */
 async function withFailed(queue: Queue, jobId: string, act: (job: Job) => Promise<boolean>): Promise<boolean> {
   const job: Job | undefined = await queue.getJob(jobId);
   if (job === undefined || !(await job.isFailed())) return false;
@@ -158,7 +158,7 @@ export function createQueueCatalog(options: QueueCatalogOptions): QueueCatalog {
   const open = (name: string): Queue => {
     const known = queues.get(name);
     if (known !== undefined) return known;
-    // Without its settings being written: a queue must not come into being because somebody looked.
+    // Skip writing its settings: looking at a queue must not create it.
     const queue = new Queue(name, { connection, prefix, skipMetasUpdate: true });
     queue.on("error", (error) => onError?.(error));
     queues.set(name, queue);

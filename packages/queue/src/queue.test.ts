@@ -4,9 +4,15 @@ import { startRedis } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished, vi } from "vitest";
 import { createCancelBus } from "./cancel-bus.ts";
-import { type QueueOptions, createToolQueues, type ToolQueues, createTurnQueue, type TurnQueue } from "./queues.ts";
-import type { LockRenewals, Scripts } from "./job-backend.ts";
-import { createToolWorker, createTurnWorker, type JobResult, type JobWorker } from "./worker.ts";
+import { type QueueOptions, ToolQueues, TurnQueue } from "./queues.ts";
+import {
+  type LockRenewals,
+  type Scripts,
+  createToolWorker,
+  createTurnWorker,
+  type JobResult,
+  type JobWorker,
+} from "./worker.ts";
 
 // Shorter than a lock, so that nothing here passes because a stalled job was recovered.
 const patience = { timeout: 9_000, interval: 10 };
@@ -25,8 +31,8 @@ let workers: JobWorker[];
 beforeEach(() => {
   redis = new Redis(inject("redisUrl"), { maxRetriesPerRequest: null });
   options = { connection: redis, prefix: `{test-${randomUUID()}}` };
-  turns = createTurnQueue(options);
-  tools = createToolQueues(options);
+  turns = new TurnQueue(options);
+  tools = new ToolQueues(options);
   workers = [];
 });
 
@@ -96,7 +102,7 @@ describe.each(both)("wake-ups, by %s scripts", (scripts) => {
       const connection = new Redis(server.url, { maxRetriesPerRequest: null });
       onTestFinished(() => connection.disconnect());
       const own = { connection, prefix: "{own}" };
-      const queue = createTurnQueue(own);
+      const queue = new TurnQueue(own);
       onTestFinished(async () => await queue.close());
       const refused = Promise.withResolvers<void>();
       const failed: unknown[] = [];
@@ -284,7 +290,7 @@ describe.each(both)("wake-ups, by %s scripts", (scripts) => {
   });
 
   it("that stalled come back where renewals are late again and again", async () => {
-    // Its process has died: it is active, and nobody renews its lock.
+    // Its process has died: it is active, and no process renews its lock.
     await turns.wake("app.oc_1", 1);
     await redis.rpoplpush(`${options.prefix}:turns:wait`, `${options.prefix}:turns:active`);
     const seen: number[] = [];
@@ -516,7 +522,7 @@ describe.each(both)("a tool with limits, by %s scripts", (scripts) => {
     instance("frozen");
     await vi.waitFor(() => expect(log).toEqual(["frozen begins c1"]), patience);
     instance("other");
-    await redis.del(`${queue}:${c1}:lock`); // as time does while nobody renews it
+    await redis.del(`${queue}:${c1}:lock`); // as time does while no process renews it
     await vi.waitFor(() => expect(log).toEqual(["frozen begins c1", "other begins c1"]), patience);
     gates.get("frozen c1")?.();
     // It has lost the job: the call still counts as the other one's, and nothing else starts.

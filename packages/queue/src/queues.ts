@@ -16,62 +16,94 @@ import {
 import { Queue, type ConnectionOptions } from "bullmq";
 import { runScript, scriptsBeside } from "@larkline/protocol/lua";
 
-/** Wakes sessions. Jobs carry no data: adding one twice is harmless, losing one is healed. */
-export interface TurnQueue {
-  /** Adds the wake-up of generation `gen` unless it is waiting, delayed or active; one that has finished is replaced. */
-  wake(session: SessionKey, gen: number): Promise<void>;
-  /** The same. True if it had to be added. */
-  ensure(session: SessionKey, gen: number): Promise<boolean>;
-  /** Whether it is waiting, delayed or active. */
-  alive(session: SessionKey, gen: number): Promise<boolean>;
-  close(): Promise<void>;
-}
-
 const parseTurnJob = parserOf(TurnJob);
 
 // More would be a bug: a wake-up holds a session and a number.
 const maxTurnBytes = 2_048;
 
-export function createTurnQueue(options: QueueOptions): TurnQueue {
-  const queue = openQueue(turnsQueue, options);
-  const jobs = new JobAdder(queue);
+/** Wakes sessions. Jobs carry no data: adding one twice is harmless, losing one is healed. */
+export class TurnQueue {
+  readonly #queue: Queue;
+  readonly #jobs: JobAdder;
 
-  const ensure = async (session: SessionKey, gen: number): Promise<boolean> => {
+  constructor(options: QueueOptions) {
+    this.#queue = openQueue(turnsQueue, options);
+    this.#jobs = new JobAdder(this.#queue);
+  }
+
+  /** Adds the wake-up of generation `gen` unless it is waiting, delayed or active; one that has finished is replaced. */
+  async wake(session: SessionKey, gen: number): Promise<void> {
+    await this.ensure(session, gen);
+  }
+
+  /** The same. True if it had to be added. */
+  async ensure(session: SessionKey, gen: number): Promise<boolean> {
     const job = parseTurnJob({ v: 1, session, gen });
     if (!job.ok) throw newEngineError("internal_error", `refusing to queue a wake-up: ${job.error}`);
-    return await jobs.add({ id: turnJobId(session, gen), name: "turn", data: job.value, maxBytes: maxTurnBytes });
-  };
+    return await this.#jobs.add({ id: turnJobId(session, gen), name: "turn", data: job.value, maxBytes: maxTurnBytes });
+  }
 
-  return {
-    ensure,
-    wake: async (session, gen) => {
-      await ensure(session, gen);
-    },
-    alive: async (session, gen) =>
-      !["unknown", "failed", "completed"].includes(await queue.getJobState(turnJobId(session, gen))),
-    close: async () => {
-      await queue.close();
-    },
-  };
+  /** Whether it is waiting, delayed or active. */
+  async alive(session: SessionKey, gen: number): Promise<boolean> {
+    return !["unknown", "failed", "completed"].includes(await this.#queue.getJobState(turnJobId(session, gen)));
+  }
+
+  async close(): Promise<void> {
+    await this.#queue.close();
+  }
 }
 
 export interface DispatchOptions {
-  /** Nobody waits for these calls: they come after all others of their queue. Default false. */
+  /** Calls of background turns: they come after all others of their queue. Default false. */
   background?: boolean;
   /** Tools of the runner that have limits, and so queues of their own. */
   limitedTools?: ReadonlySet<string>;
 }
 
 /** Sends calls to runners: one queue per runner, and one for each of its tools that has limits. */
-export interface ToolQueues {
+export class ToolQueues {
+  readonly #options: QueueOptions;
+  readonly #queues = new Map<string, { queue: Queue; jobs: JobAdder }>();
+
+  constructor(options: QueueOptions) {
+    this.#options = options;
+  }
+
   /**
    * Adds calls; an attempt that is queued or running already is not added again, nor is one that was answered within the
    * last 10 s: its outcome is on its way to the session. One that was answered before is: its outcome is lost.
    */
-  dispatch(runner: string, jobs: readonly ToolJob[], options?: DispatchOptions): Promise<void>;
+  async dispatch(
+    runner: string,
+    jobs: readonly ToolJob[],
+    { background = false, limitedTools }: DispatchOptions = {},
+  ): Promise<void> {
+    const limited = (job: ToolJob): string | undefined => (limitedTools?.has(job.name) ? job.name : undefined);
+    const added = jobs.map((job) => ({ to: toolsQueue(runner, limited(job)), job: newJobOf(job, background) }));
+    await Promise.all(added.map(async ({ to, job }) => await this.#open(to).jobs.add(job)));
+  }
+
   /** Bounds the queue of one tool from now on, over all instances of its runner together. */
-  limit(runner: string, tool: string, limits: ToolLimits): Promise<void>;
-  close(): Promise<void>;
+  async limit(runner: string, tool: string, { concurrency, rate }: ToolLimits): Promise<void> {
+    const { queue } = this.#open(toolsQueue(runner, tool));
+    if (concurrency === undefined) await queue.removeGlobalConcurrency();
+    else await queue.setGlobalConcurrency(concurrency);
+    if (rate === undefined) await queue.removeGlobalRateLimit();
+    else await queue.setGlobalRateLimit(rate.calls, rate.perMs);
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#queues.values()].map(async ({ queue }) => await queue.close()));
+  }
+
+  #open(name: string): { queue: Queue; jobs: JobAdder } {
+    const known = this.#queues.get(name);
+    if (known !== undefined) return known;
+    const queue = openQueue(name, this.#options);
+    const opened = { queue, jobs: new JobAdder(queue) };
+    this.#queues.set(name, opened);
+    return opened;
+  }
 }
 
 const parseToolJob = parserOf(ToolJob);
@@ -80,9 +112,8 @@ const parseToolJob = parserOf(ToolJob);
 const maxToolBytes = 524_288;
 
 /**
- * A turn that was suspended hands all of its open calls out again whenever it is woken, as when another one of them has
- * been answered. The outcome of a call that has just ended may not be in the session by then, and the call would run a
- * second time. Carrying it over takes some ms, about a second if the ring is lost, and longer while workers are replaced.
+ * A suspended turn adds all of its open calls again whenever it is woken, for example by the answer to one of them. The
+ * outcome of a call that has just ended may not be in the session yet, and the call would run a second time. Carrying it over takes some ms, about a second if the ring is lost, and longer while workers are replaced.
  */
 const answeredMs = 10_000;
 
@@ -102,37 +133,6 @@ function newJobOf(data: ToolJob, background: boolean): NewJob {
     maxBytes: maxToolBytes,
     recentMs: answeredMs,
     ...(background && { priority: backgroundPriority }),
-  };
-}
-
-async function setLimits(queue: Queue, { concurrency, rate }: ToolLimits): Promise<void> {
-  if (concurrency === undefined) await queue.removeGlobalConcurrency();
-  else await queue.setGlobalConcurrency(concurrency);
-  if (rate === undefined) await queue.removeGlobalRateLimit();
-  else await queue.setGlobalRateLimit(rate.calls, rate.perMs);
-}
-
-export function createToolQueues(options: QueueOptions): ToolQueues {
-  const queues = new Map<string, { queue: Queue; jobs: JobAdder }>();
-  const open = (name: string): { queue: Queue; jobs: JobAdder } => {
-    const known = queues.get(name);
-    if (known !== undefined) return known;
-    const queue = openQueue(name, options);
-    const opened = { queue, jobs: new JobAdder(queue) };
-    queues.set(name, opened);
-    return opened;
-  };
-
-  return {
-    dispatch: async (runner, jobs, { background = false, limitedTools } = {}) => {
-      const limited = (job: ToolJob): string | undefined => (limitedTools?.has(job.name) ? job.name : undefined);
-      const added = jobs.map((job) => ({ to: toolsQueue(runner, limited(job)), job: newJobOf(job, background) }));
-      await Promise.all(added.map(async ({ to, job }) => await open(to).jobs.add(job)));
-    },
-    limit: async (runner, tool, limits) => await setLimits(open(toolsQueue(runner, tool)).queue, limits),
-    close: async () => {
-      await Promise.all([...queues.values()].map(async ({ queue }) => await queue.close()));
-    },
   };
 }
 
@@ -159,7 +159,7 @@ const addJob = script("add-job");
  */
 const retries = { attempts: 7, backoff: { type: "exponential", delay: 100 } };
 
-// Workers of this version decide by themselves what they keep (see job-backend.ts); those of the version before do what
+// Workers of this version decide by themselves what they keep (see worker.ts); those of the version before do what
 // the job says, and must keep no arguments.
 const storedOptions = JSON.stringify({ ...retries, removeOnComplete: true, removeOnFail: { count: 500 } });
 

@@ -9,9 +9,9 @@ import * as fc from "fast-check";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
 import { JobAdder } from "./queues.ts";
-import { kept, type KeepingBackend } from "./job-backend.ts";
-import { workerBackend, type Scripts } from "./job-backend.ts";
-import { createTurnQueue } from "./queues.ts";
+import { kept, type KeepingBackend } from "./worker.ts";
+import { workerBackend, type Scripts } from "./worker.ts";
+import { TurnQueue } from "./queues.ts";
 import { createTurnWorker, type JobResult } from "./worker.ts";
 
 const patience = { timeout: 60_000, interval: 10 };
@@ -29,7 +29,7 @@ afterEach(async () => {
   redis.disconnect();
 });
 
-/** A call as it stands in a job; of the ids only that of the call differs. */
+/** A call as a job holds it; of the ids only that of the call differs. */
 function callOf(callId: string): ToolJob {
   return {
     v: 1,
@@ -299,7 +299,7 @@ describe("small scripts and BullMQ's", () => {
       for (const each of otherLeft) expect(each, name).toEqual(left);
       const isTaken = typeof expected === "object" && name.includes("take");
       const [isHeard, ...otherHeard] = await Promise.all(benches.map(async (bench) => await bench.isHeard(isTaken)));
-      // BullMQ itself tells nobody of a job with priority that is given back, or when a limit falls away.
+      // BullMQ itself wakes no worker for a job with priority that is given back, or when a limit falls away.
       wasLimited ||= name === limit[0];
       if (isHeard === true && !wasLimited) expect(otherHeard, name).not.toContain(false);
     }
@@ -445,7 +445,7 @@ const pairs = (["small", "bullmq"] as const).flatMap((one) => [
 describe("workers that are killed", () => {
   it.each(pairs)("with $one scripts leave their jobs to workers with $other ones", async ({ one, other }) => {
     const prefix = `{test-${randomUUID()}}`;
-    const turns = createTurnQueue({ connection: redis, prefix });
+    const turns = new TurnQueue({ connection: redis, prefix });
     closing.push(async () => await turns.close());
     const dying = startWorker(prefix, one, true);
     for (const gen of [1, 2, 3]) await turns.wake("app.oc_1", gen);
@@ -477,7 +477,7 @@ describe("workers that are killed", () => {
   it("one by one, while both kinds work on one queue, lose no job and leave none behind", async () => {
     const prefix = `{test-${randomUUID()}}`;
     const queue = new Queue("turns", { connection: redis, prefix });
-    const turns = createTurnQueue({ connection: redis, prefix });
+    const turns = new TurnQueue({ connection: redis, prefix });
     closing.push(async () => await Promise.all([queue.close(), turns.close()]));
     const kinds: Scripts[] = ["small", "bullmq", "small", "bullmq"];
     const workers = kinds.map((scripts) => startWorker(prefix, scripts));

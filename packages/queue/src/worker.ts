@@ -1,5 +1,17 @@
 import { setMaxListeners } from "node:events";
-import { DelayedError, UnrecoverableError, WaitingError, Worker, type Job } from "bullmq";
+import {
+  DelayedError,
+  UnrecoverableError,
+  WaitingError,
+  Worker,
+  type Job,
+  createRedisBackend,
+  RedisQueueBackend,
+  type BackendFactory,
+  type KeepJobs,
+  raw2NextJobData,
+  type WorkerOptions,
+} from "bullmq";
 import {
   machineNow,
   parserOf,
@@ -11,9 +23,11 @@ import {
   turnsQueue,
   type Clock,
   type Parser,
+  finishedCallOf,
+  sharedNow,
 } from "@larkline/protocol";
+import { scriptsBeside, runScript, type Script } from "@larkline/protocol/lua";
 import { defaultQueuePrefix, type QueueOptions } from "./queues.ts";
-import { type LockRenewals, type Redact, workerBackend, type Scripts } from "./job-backend.ts";
 
 /**
  * `done`: finished. `requeue`: put the job back for another worker at once (shutdown). `postpone`: put
@@ -303,5 +317,304 @@ function closer(worker: Worker, closing: AbortController, clock: Clock): JobWork
       await Promise.race([drained, pause(clock, deadlineMs, over.signal)]).finally(() => over.abort());
     })();
     await closed;
+  };
+}
+
+// How a worker takes, finishes and puts back jobs in Redis, and what it keeps of them.
+
+const script = scriptsBeside(import.meta.url);
+
+const maxAgeS = 14 * 86_400;
+/** What stays of a queue for people to look at, BullMQ drops the oldest when another job of the kind finishes. */
+export const kept = {
+  completed: { count: 200, age: maxAgeS },
+  failed: { count: 1_000, age: maxAgeS },
+} as const satisfies Record<string, KeepJobs>;
+
+const finishJobOfRunner = script("finish-job-of-runner");
+
+/** For runners in other languages, with the names of its keys and arguments in order. */
+export const finishJobScript = {
+  keys: finishJobOfRunner.keys,
+  arguments: finishJobOfRunner.arguments,
+  lua: finishJobOfRunner.lua,
+};
+
+/** Free text without the secrets that can be recognised in it. */
+type Redact = (text: string) => string;
+
+const maxReasonLength = 300;
+const maxFrames = 15;
+const maxStacks = 3;
+
+const parseCall = parserOf(ToolJob);
+
+/**
+ * What of a job's data stays when it has finished: of a wake-up all, since it holds ids alone; of a call its ids and
+ * numbers; of unreadable data nothing.
+ */
+function keptDataOf(data: unknown, { isCall }: KeptJobRules): { data: string } | undefined {
+  if (!isCall) return undefined;
+  const call = parseCall(data);
+  return { data: JSON.stringify(call.ok ? finishedCallOf(call.value) : {}) };
+}
+
+/**
+ * The reason of a failure as it may be shown: its first line up to the first quotation mark, since parsers quote what
+ * they were given, without secrets. The log has the rest.
+ */
+function shownReason(text: string, redact: Redact): string {
+  const [line = ""] = text.split("\n", 1);
+  const [unquoted = "", ...quoted] = line.split('"');
+  return `${redact(unquoted).slice(0, maxReasonLength)}${quoted.length === 0 ? "" : "…"}`;
+}
+
+/** Where a failure came from: the reason, and the calls without anything that they were given. */
+function shownStack(stack: string, redact: Redact): string {
+  const frames = stack.split("\n").filter((line) => /^\s+at \S/.test(line));
+  return [shownReason(stack, redact), ...frames.slice(0, maxFrames).map((line) => redact(line))].join("\n");
+}
+
+function shownStacks(json: unknown, redact: Redact): string {
+  const stacks: unknown = typeof json === "string" ? JSON.parse(json) : [];
+  const texts = Array.isArray(stacks) ? stacks.filter((stack) => typeof stack === "string") : [];
+  return JSON.stringify(texts.slice(-maxStacks).map((stack) => shownStack(stack, redact)));
+}
+
+/** Where the scripts that BullMQ tells the time itself have it among their keys and arguments. */
+export const timeAt: Readonly<Record<string, number>> = { moveToActive: 12, moveStalledJobsToWait: 11, retryJob: 12 };
+
+type ScriptArguments = (string | number | boolean | Buffer)[];
+
+/** What BullMQ gives a method of its backend. */
+type Given<Method extends "execCommand" | "moveToCompletedArgs" | "moveToDelayed" | "moveToFailedArgs"> = Parameters<
+  RedisQueueBackend[Method]
+>;
+
+/**
+ * BullMQ on Redis, with two differences: it decides what of finished jobs is kept and what they may show, whatever the
+ * options of a job say, and all times in Redis are those of the shared clock, so that a worker on a machine whose clock
+ * is wrong does not delay the jobs of others.
+ */
+export class KeepingBackend extends RedisQueueBackend {
+  protected readonly rules: KeptJobRules;
+  readonly #redact: Redact;
+
+  constructor([name, opts, ...others]: Parameters<BackendFactory>, rules: KeptJobRules) {
+    const base = createRedisBackend(name, opts, ...others);
+    base.on("error", () => undefined); // this one has the same connections, and tells of their errors
+    super(base.connection, name, base.keys, (type) => base.toKey(type), opts, base.blockingConnection);
+    this.rules = rules;
+    this.#redact = rules.redact;
+  }
+
+  override moveToCompletedArgs(...given: Given<"moveToCompletedArgs">): ScriptArguments {
+    const [job, , , token, fetchNext] = given;
+    const fields = keptDataOf(job.data, this.rules);
+    const [result, now] = ["null", sharedNow()];
+    return this.moveToFinishedArgs(
+      job,
+      result,
+      "returnvalue",
+      kept.completed,
+      "completed",
+      token,
+      now,
+      fetchNext,
+      fields,
+    );
+  }
+
+  override moveToFailedArgs(...given: Given<"moveToFailedArgs">): ScriptArguments {
+    const [job, reason, , token, fetchNext, fields = {}] = given;
+    const shown = { ...this.#shown(fields), ...keptDataOf(job.data, this.rules) };
+    const text = shownReason(reason, this.#redact);
+    const now = sharedNow();
+    return this.moveToFinishedArgs(job, text, "failedReason", kept.failed, "failed", token, now, fetchNext, shown);
+  }
+
+  override async moveToDelayed(...given: Given<"moveToDelayed">): Promise<void | unknown[]> {
+    const [jobId, , delay, token, { fieldsToUpdate, ...others } = {}] = given;
+    const shown = fieldsToUpdate === undefined ? others : { ...others, fieldsToUpdate: this.#shown(fieldsToUpdate) };
+    return inMachineTime(await super.moveToDelayed(jobId, sharedNow(), delay, token, shown));
+  }
+
+  override async moveToFinished(jobId: string, args: ScriptArguments): Promise<unknown[]> {
+    return inMachineTime(await super.moveToFinished(jobId, args));
+  }
+
+  override async moveToActive(token: string, name?: string): Promise<unknown[]> {
+    return inMachineTime(await super.moveToActive(token, name));
+  }
+
+  /** Right after an outage of Redis the locks of living workers are not there yet: waits until they are. */
+  override async moveStalledJobsToWait(): Promise<string[]> {
+    const { renewals } = this.rules;
+    if (renewals?.isTaken() === true) await renewals.settled();
+    return renewals?.isTaken() === false ? [] : await super.moveStalledJobsToWait();
+  }
+
+  override async waitForJob(blockTimeout: number): Promise<{ member: string; score: number } | null> {
+    const found = await super.waitForJob(blockTimeout);
+    return found === null ? null : { ...found, score: machineTimeOf(found.score) };
+  }
+
+  override execCommand(...[client, command, args]: Given<"execCommand">): unknown {
+    const at = timeAt[command];
+    return super.execCommand(client, command, at === undefined ? args : args.with(at, sharedNow()));
+  }
+
+  #shown(fields: Record<string, unknown>): Record<string, unknown> {
+    const { failedReason, stacktrace, ...others } = fields;
+    return {
+      ...others,
+      ...(typeof failedReason === "string" && { failedReason: shownReason(failedReason, this.#redact) }),
+      ...(stacktrace !== undefined && { stacktrace: shownStacks(stacktrace, this.#redact) }),
+    };
+  }
+}
+
+/** A time of the shared clock, as BullMQ compares it with the machine's. 0 is no time. */
+function machineTimeOf(sharedMs: number): number {
+  return sharedMs > 0 ? sharedMs + machineNow() - sharedNow() : sharedMs;
+}
+
+/** The fourth part of what a script answers about the next job is when the next delayed one is due. */
+function inMachineTime<T extends unknown[] | void>(next: T): T {
+  const dueMs: unknown = next?.[3];
+  if (next !== undefined && typeof dueMs === "number") next[3] = machineTimeOf(dueMs);
+  return next;
+}
+
+interface KeptJobRules {
+  /** Whether the jobs are tool calls, whose arguments are not kept. */
+  isCall: boolean;
+  redact: Redact;
+  renewals?: LockRenewals | undefined;
+}
+
+/** Renews the locks of running jobs, whatever the event loop of this process does meanwhile. */
+export interface LockRenewals {
+  /** How long a lock is good for, ms. */
+  readonly lockMs: number;
+  /**
+   * Renews the lock of a job until the returned function is called. `queue` is what the keys of the queue begin with,
+   * `token` what the lock holds.
+   */
+  hold(lock: { queue: string; id: string; token: string }): () => void;
+  /** Whether Redis takes renewals at this moment. */
+  isTaken(): boolean;
+  /** Resolves when the locks of all jobs that run are there, some seconds after an outage of Redis at most. */
+  settled(): Promise<void>;
+}
+
+/**
+ * Which scripts move jobs: `small` are ours, for what happens to every job, with BullMQ's where ours do not suffice;
+ * `bullmq` are BullMQ's alone. Both write the same keys, so workers of one queue may differ.
+ */
+export type Scripts = "small" | "bullmq";
+
+const takeJob = script("take-job");
+const finishJob = script("finish-job");
+
+type Completion = Parameters<KeepingBackend["moveToCompleted"]>;
+
+/** What the script `take` gives: the fields of a job, its id, how many lists hold more, when the next one is due. */
+type Taken = [fields: string[] | 0, id: string | 0, left: number, dueMs: number];
+
+/**
+ * Takes and finishes jobs by scripts that do the same as BullMQ's with half of the commands, because they leave out
+ * what our queues do not have: parents, deduplication, limits of workers, metrics, and readers of events. What they
+ * find that is not theirs (a queue that is paused or has limits, jobs with priority, delayed jobs that are due) they
+ * leave to BullMQ's.
+ */
+class SmallScriptsBackend extends KeepingBackend {
+  readonly #lockMs: number;
+  /** When the next delayed job is due, by the shared clock, where the last script has left no other job. */
+  #onlyDueMs: number | undefined;
+
+  constructor(given: Parameters<BackendFactory>, rules: KeptJobRules) {
+    super(given, rules);
+    this.#lockMs = optionsOf(given).lockDuration ?? 0;
+  }
+
+  /** BullMQ asks again after every job that it got; where the script has seen that no other waits, this answers. */
+  override async moveToActive(token: string, name?: string): Promise<unknown[]> {
+    const onlyDueMs = this.#onlyDueMs;
+    this.#onlyDueMs = undefined;
+    if (onlyDueMs !== undefined) return [null, 0, 0, machineTimeOf(onlyDueMs)];
+    const taken = await this.#run(takeJob, { token, nowMs: sharedNow() });
+    return taken === null ? await super.moveToActive(token, name) : this.#nextOf(taken as Taken);
+  }
+
+  override async moveToCompleted(...given: Completion): ReturnType<KeepingBackend["moveToCompleted"]> {
+    const [job, , , token, fetchNext] = given;
+    const isPlain = job.parentKey === undefined && job.opts.deduplication === undefined;
+    if (!isPlain) return await super.moveToCompleted(...given);
+    const id = job.id ?? "";
+    const finishedOn = sharedNow();
+    const finished = await this.#run(finishJob, {
+      token,
+      nowMs: finishedOn,
+      id,
+      data: keptDataOf(job.data, this.rules)?.data ?? "",
+      maxCount: kept.completed.count,
+      maxAgeMs: kept.completed.age * 1_000,
+      fetchNext: fetchNext && this.closing === undefined ? 1 : 0,
+    });
+    if (typeof finished === "number" && finished < 0) {
+      throw this.finishedErrors({ code: finished, jobId: id, command: "moveToFinished", state: "active" });
+    }
+    if (finished === 0) return { result: [], finishedOn };
+    if (finished !== null) return { result: this.#nextOf(finished as Taken), finishedOn };
+    return { result: await this.#takeByBullmq(token), finishedOn };
+  }
+
+  override execCommand(...given: Parameters<KeepingBackend["execCommand"]>): unknown {
+    this.#onlyDueMs = undefined;
+    return super.execCommand(...given);
+  }
+
+  /** After a job has been finished: an error must not tell the worker that it has not. */
+  async #takeByBullmq(token: string): Promise<unknown[] | undefined> {
+    try {
+      return await super.moveToActive(token);
+    } catch (error) {
+      this.emit("error", error);
+      return undefined;
+    }
+  }
+
+  #nextOf([fields, id, left, dueMs]: Taken): unknown[] {
+    if (fields === 0) return [null, 0, 0, machineTimeOf(dueMs)];
+    this.#onlyDueMs = left === 0 ? dueMs : undefined;
+    return raw2NextJobData([fields, id, 0, 0]);
+  }
+
+  async #run(moving: Script, given: Readonly<Record<string, string | number>>): Promise<unknown> {
+    this.#onlyDueMs = undefined;
+    const { keys } = this;
+    const job = given["id"] === undefined ? "" : this.toKey(String(given["id"]));
+    return await runScript(
+      await this.client,
+      moving,
+      { ...keys, priorityCounter: keys["pc"] ?? "", job, lock: `${job}:lock` },
+      { queue: keys[""] ?? "", lockMs: this.#lockMs, ...given },
+    );
+  }
+}
+
+/** BullMQ gives the backend of a worker the worker's options, and types them as those of a queue. */
+function optionsOf([, options]: Parameters<BackendFactory>): WorkerOptions {
+  return options as WorkerOptions;
+}
+
+/** What a worker works its queue with. */
+export function workerBackend(rules: KeptJobRules & { scripts: Scripts }): BackendFactory<KeepingBackend> {
+  return (...given) => {
+    const { name, limiter, metrics } = optionsOf(given);
+    const isPlain = name === undefined && limiter === undefined && metrics === undefined;
+    const Backend = rules.scripts === "small" && isPlain ? SmallScriptsBackend : KeepingBackend;
+    return new Backend(given, rules);
   };
 }

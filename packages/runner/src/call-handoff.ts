@@ -42,15 +42,15 @@ const askAgainMs = [100, 200, 400, 800, 1_000, 1_000, 1_000] as const;
 
 /**
  * Tells workers what becomes of the calls of this runner. All of it goes through the runner's hand-off stream, in
- * order, and survives whoever is killed; a worker carries it over into the session.
+ * order, and survives the death of runner and worker; a worker carries it over into the session.
  */
 export class CallHandoff {
   readonly #options: CallHandoffOptions;
   readonly #clock: Clock;
   readonly #random: Random;
-  /** Those who wait for the answer to their question. */
+  /** Calls that wait for the answer to their question. */
   readonly #asking = new Map<string, (answer: HandoffAnswer["answer"]) => void>();
-  /** Calls about which something was handed in: what follows must not overtake that. */
+  /** Calls with entries on their way to the stream: later entries must not overtake them. */
   readonly #told = new WeakSet<ToolJob>();
 
   constructor(options: CallHandoffOptions) {
@@ -64,7 +64,7 @@ export class CallHandoff {
     await this.#options.handoff.followAnswers(({ ask, answer }) => this.#asking.get(ask)?.(answer), signal);
   }
 
-  /** Says that a call starts that may run twice. Nobody waits for it. */
+  /** Announces the start of a call that may run twice. The runner does not wait for it. */
   begins(job: ToolJob, effect: ToolEffect): void {
     const { handoff, onError } = this.#options;
     this.#told.add(job);
@@ -86,7 +86,7 @@ export class CallHandoff {
     try {
       const answer = await this.#ask(job, { effect, ask, answered: promise, signal });
       if (answer !== undefined && (answer !== "run" || !signal.aborted)) return answer;
-      // In the stream behind the question, so it takes back what that has brought about, or will.
+      // It follows the question in the stream, so it revokes the answer to that.
       await this.#add(job, { ...this.#about(job), kind: "returned", ask });
       return undefined;
     } finally {

@@ -15,9 +15,10 @@ import {
   verifyCall,
   type ParseResult,
   outcomeText,
+  shortenedResult,
 } from "@larkline/protocol";
 import type { JobResult } from "@larkline/queue";
-import { type BlobStore, putResult, shortenedResult } from "@larkline/store";
+import { type BlobStore, putResult } from "@larkline/store";
 import type { Logger, Telemetry, Tags, Counter, Gauge, Histogram, Metrics } from "@larkline/process/telemetry";
 import {
   announcementOf,
@@ -86,7 +87,7 @@ export class CallHandler {
     if (!checked.ok) return await this.#refuse(job, checked.error);
     const tool = find(registry, job.name);
     if (tool instanceof ToolNotFoundError) return await this.#notRun(job, `${tool.message}; it was not run`);
-    // Arguments, effect and approval were judged for another tool than the one that is here.
+    // Arguments, effect and approval were judged for another version of the tool.
     if (job.toolDigest !== undefined && job.toolDigest !== digestOf(tool)) {
       return await this.#notRun(job, `tool_changed: ${texts.changed}`);
     }
@@ -103,7 +104,7 @@ export class CallHandler {
   async fail(job: ToolJob, error: Error): Promise<void> {
     this.#services.logger.error({ ...namesOf(job), error }, "call failed");
     this.#watch.failed(job, error);
-    // The ledger tells whether it was started: only one of the two answers counts.
+    // The effect ledger accepts only one of the two answers: that of the start, or this one.
     if (job.effect === "once") await this.#notRun(job, texts.failed);
     await this.#answer(job, job.effect === "once" ? failure(texts.startedBefore, true) : failure(texts.failed));
   }
@@ -117,7 +118,7 @@ export class CallHandler {
 
   /**
    * Says that the call was not run, unless another process has started it: this job is its second
-   * delivery then. Whoever started it answers, or the deadline does.
+   * delivery then. The process that started it answers, or the call ends at its deadline.
    */
   async #notRun(job: ToolJob, error: string): Promise<"done"> {
     return await this.#answer(job, failure(error), { notRun: true });
@@ -126,7 +127,7 @@ export class CallHandler {
   async #begin(job: ToolJob, admitted: Admitted): Promise<JobResult> {
     const { tool, call, closing } = admitted;
     const effect = stricter(job.effect, tool.effect);
-    // Not started yet: whoever takes the job next can run it, whatever its effect.
+    // Not started yet: the next runner can run it, whatever its effect.
     if (closing.aborted || call.stopped()) return "requeue";
     const run = await this.#run(job, { ...admitted, tool: { ...tool, effect } });
     if (run.state === "back") return "requeue";
@@ -176,7 +177,7 @@ export class CallHandler {
   async #mayBegin(job: ToolJob, admitted: Admitted, run: Pick<Run, "state">): Promise<ToolOutcome | undefined> {
     const { handoff } = this.#services;
     const { tool, call } = admitted;
-    // Running a pure call needs no leave: once too often does nothing, and only one answer counts.
+    // A pure call needs no permission: a repeated run is harmless, and only one answer counts.
     if (tool.effect === "idempotent") handoff.begins(job, tool.effect);
     if (tool.effect === "once") {
       const leftMs = Math.max(0, job.deadlineMs - this.#clock.now());
@@ -297,7 +298,7 @@ interface EnvelopeCheck {
 
 /**
  * The claims of a job's envelope if it is genuine and about this very job; otherwise what is wrong, in
- * words that hold no secret. Whoever can write into the queue and has no key gets nothing run.
+ * words that hold no secret. A writer of the queue without a key gets nothing run.
  */
 export function checkEnvelope(
   job: ToolJob,
@@ -313,7 +314,7 @@ export function checkEnvelope(
   return wrong === undefined ? verified : { ok: false, error: `it is for another ${wrong[0]}` };
 }
 
-/** What the claims have to say about a job, by the name under which a mismatch is reported. */
+/** The claims that must match the job, by the name under which a mismatch is reported. */
 function expectedOf(job: ToolJob, runner: string): Partial<CallClaims> {
   const { name, session, turnId, callId, attempt, actor } = job;
   const argumentsHash = argumentsHashOf(job.arguments);
@@ -368,7 +369,7 @@ const cancelled = new Error("cancelled");
 /** Abort reason of calls that a stopping runner gives up. */
 const stopping = new Error("the runner was stopped during the call");
 
-/** What observers and metrics hear of the calls of a runner. Ids, numbers and names of tools only. */
+/** Reports calls to observers and metrics: ids, numbers and names of tools only. */
 export interface CallWatch {
   /** The tool of the call runs from now on; to be told how that ended, it says how long things took. */
   began(job: ToolJob): (outcome: ToolOutcome) => CallTiming;
@@ -473,32 +474,19 @@ interface KeepOptions {
 export interface RunnerMetrics {
   durations: Histogram;
   refused: Counter;
-  /** Messages of tools' processes that were no good. */
+  /** Invalid messages of tools' processes. */
   dropped: Counter;
   /** 1 for the tier that holds, 0 for one that held and does not any more. */
   sandbox: Gauge;
 }
 
 export function createRunnerMetrics(metrics: Metrics, running: () => number): RunnerMetrics {
-  const calls = metrics.createObservableGauge("larkline_tool_calls_running", {
-    description: "Tool calls this runner works on",
-  });
+  const calls = metrics.createObservableGauge("larkline_tool_calls_running");
   calls.addCallback((result) => result.observe(running()));
   return {
-    durations: metrics.createHistogram("larkline_tool_call_seconds", {
-      description: "Time a tool took, without queueing",
-      labels: ["tool"],
-    }),
-    refused: metrics.createCounter("larkline_tool_calls_refused_total", {
-      description: "Calls whose envelope was not good",
-    }),
-    dropped: metrics.createCounter("larkline_tool_messages_dropped_total", {
-      description: "Messages of tools in processes of their own that were of no known kind or form",
-      labels: ["tool"],
-    }),
-    sandbox: metrics.createGauge("larkline_sandbox_holds", {
-      description: "Whether the sandbox in use keeps programs in, by tier (1 or 0)",
-      labels: ["tier"],
-    }),
+    durations: metrics.createHistogram("larkline_tool_call_seconds"),
+    refused: metrics.createCounter("larkline_tool_calls_refused_total"),
+    dropped: metrics.createCounter("larkline_tool_messages_dropped_total"),
+    sandbox: metrics.createGauge("larkline_sandbox_holds"),
   };
 }

@@ -49,7 +49,7 @@ export interface ChildSlotsOptions {
   callsAtOnce: number;
   /** Shared with the other sets of children. */
   room: ChildRoom;
-  /** Children that are kept although nobody calls. */
+  /** Children that are kept while there are no calls. */
   warm: number;
   memoryMb?: number | undefined;
   env: Readonly<Record<string, string>>;
@@ -83,15 +83,15 @@ const entry = new URL("tool-process.ts", import.meta.url);
 const maxCalls = 5_000;
 const loadMs = 30_000;
 const idleMs = 60_000;
-/** A child that was told to stop is killed after 2 s; until then it is not given another call. */
+/** A child that was told to stop is killed after 2 s; until then it gets no other call. */
 const leavingMs = 2_500;
 /** After a child that could not load the modules. */
 const pauseMs = 1_000;
 /** While no call has ended for this long, waiting for one takes longer than starting a child. */
 const stallMs = 50;
 /**
- * Starting one keeps a processor busy, so more do not start sooner on a machine of their own. On one that is shared they
- * do: each gets its part of the processors.
+ * Starting a child keeps a processor busy, so on a dedicated machine more at a time do not start sooner. On a shared
+ * machine they do: each gets its share of the processors.
  */
 const startsAtOnce = Math.max(8, 4 * availableParallelism());
 /** Node fires longer timers at once. */
@@ -166,7 +166,7 @@ class Slots implements ChildSlots {
       return { answer: await slot.pool.call(body, options) };
     } catch (error) {
       if (!isCalled || !(error instanceof ProcessCallError)) throw error;
-      // The child of a call that was broken off may still be at it; a dead one has a successor.
+      // The child of an aborted call may still run it; a dead child has a successor.
       if (error.failure === "timeout" || error.failure === "cancelled") state = "leaving";
       else if (error.failure !== "handler") state = "broken";
       throw error;
@@ -206,7 +206,7 @@ class Slots implements ChildSlots {
     if (at >= 0) this.#idle.splice(at, 1);
   }
 
-  /** A call has left its place, and its child in this state. What another call of the child has found before counts. */
+  /** Records the state in which a call has left its child. An earlier finding of another call takes precedence. */
   #giveBack(slot: Slot, state: Slot["state"]): void {
     slot.free += 1;
     if (slot.state === "open" && state !== "open") {
@@ -286,7 +286,17 @@ class Slots implements ChildSlots {
   #start(hasPlace: boolean): void {
     const { memoryMb, env, codeCache, onLine, callsAtOnce } = this.#options;
     const limits = memoryMb === undefined ? {} : { memoryMb };
-    const pool = createProcessPool({ entry, size: 1, callsAtOnce, maxCalls, env, codeCache, onLog: onLine, ...limits });
+    const pool = createProcessPool({
+      entry,
+      size: 1,
+      callsAtOnce,
+      maxCalls,
+      env,
+      codeCache,
+      onLog: onLine,
+      clock: this.#clock,
+      ...limits,
+    });
     const slot: Slot = { pool, free: 0, state: "open", loaded: Promise.resolve(undefined), idleSinceMs: 0, hasPlace };
     this.#all.add(slot);
     this.#usable += 1;
@@ -311,7 +321,7 @@ class Slots implements ChildSlots {
     this.#grow();
   }
 
-  /** Whoever has waited longest is told; a new child is tried after a pause. */
+  /** Fails the call that has waited longest; a new child is started after a pause. */
   #giveUp(slot: Slot, problem: ProcessCallError): void {
     const [first] = this.#waiting;
     if (first !== undefined) this.#waiting.delete(first);

@@ -160,7 +160,7 @@ describe("what a runner hands in", () => {
   it("comes with its ring as an outcome without anything before it, and the stream is not read for it", async () => {
     const job = { ...(await bed.openCall({ name: "t", effect: "pure" })), worker: "test" };
     const stream = streamOf(job, "r");
-    // Stays there for as long as nobody reads the stream.
+    // Stays there for as long as no worker reads the stream.
     await bed.redis.xadd(stream, "*", "something", "else");
     const handoff = new CallHandoff({ handoff: bed.handoffOf("r"), runner: "r", onError: () => undefined });
     await handoff.deliver(job, { ok: true, result: "quick" });
@@ -199,13 +199,13 @@ describe("what a runner hands in", () => {
     const job = await bed.openCall({ name: "t", effect: "pure" });
     await bed.handoffs.expect("r");
     await bed.handoffOf("r").add(entryOf(job, fine), "dead-worker");
-    // Nobody listens under that name, so every worker has been rung, and this one hears it.
+    // No worker listens under that name, so every worker has been rung, and this one hears it.
     expect(await bed.outcomeOf(job, 5_000)).toEqual({ ok: true, result: "mine" });
   });
 });
 
 describe("the list that others than workers append to", () => {
-  /** As whoever may append to it does, such as ingress. */
+  /** Appends as the other processes that may do so, such as ingress. */
   async function smuggle(job: ToolJob, entry: unknown): Promise<void> {
     const list = `{${bed.namespace}:${cellOf(job.session)}}:req:${job.session}`;
     await bed.redis.rpush(list, typeof entry === "string" ? entry : JSON.stringify(entry));

@@ -11,10 +11,10 @@ import {
   type SandboxTier,
   type TierFinding,
 } from "@larkline/sandbox";
-import type { ToolOutcome } from "@larkline/protocol";
+import type { Clock, Random, ToolOutcome } from "@larkline/protocol";
 import { inputOf, runTool, type IsolationLevel, type RunToolRequest, type Tool } from "@larkline/tool-kit";
 import { openProcessLevel, type ProcessLevelOptions } from "./process-level.ts";
-import { readablePaths } from "./readable-paths.ts";
+import { outermost, readablePaths } from "./readable-paths.ts";
 import { createSandboxLevel, lendingNeeds, sandboxEntry, sandboxNeeds } from "./sandbox-level.ts";
 import { pathOfModule, type LoadedTools } from "./tool-modules.ts";
 
@@ -40,6 +40,7 @@ export interface LevelsOptions extends ProcessLevelOptions {
   allowUnboundedMemory?: boolean;
   /** A host that runs programs for this runner. */
   remote?: { url: string; token: string } | undefined;
+  random?: Random | undefined;
   onSandboxEvent(event: SandboxEvent): void;
   /** A tier was attacked: at the start those up to the first that holds, and that one at every `recheck`. */
   onFinding(finding: TierFinding): void;
@@ -90,23 +91,24 @@ function readableFor(tool: Tool, { modules, lend }: LoadedTools): string[] {
     throw refused(tool, `${JSON.stringify(wrong)} in its readable is no absolute path that exists`);
   }
   try {
-    // Of this package and of the lender not all is needed: each path is a mount, which takes its time at every start.
+    // Only the needed parts of this package and the lender: each path is a mount, which costs time at every start.
     const lent = Object.fromEntries((lend?.names ?? []).map((name) => [name, "whole"] as const));
     const paths = [
       ...readablePaths(sandboxEntry, lend === undefined ? sandboxNeeds : { ...sandboxNeeds, ...lendingNeeds }),
       ...fileOf(modules.get(tool.name)).flatMap((file) => readablePaths(file)),
       ...fileOf(lend?.lender).flatMap((file) => readablePaths(file, lent)),
     ];
-    return [...new Set(paths), ...tool.isolation.readable];
+    return [...outermost(paths), ...tool.isolation.readable];
   } catch (error) {
     throw refused(tool, `what its module needs cannot be found: ${messageOf(error)}`);
   }
 }
 
 /** The message of its error says what was found, and what can be done. */
-async function openLocal({ tiers, allowUnboundedMemory, onSandboxEvent, onFinding }: LevelsOptions): Promise<Sandbox> {
+async function openLocal(options: LevelsOptions): Promise<Sandbox> {
+  const { tiers, allowUnboundedMemory, clock, random, onSandboxEvent, onFinding } = options;
   const accepted = { ...(tiers === undefined ? {} : { tiers }), allowUnboundedMemory: allowUnboundedMemory === true };
-  const opening = await openSandbox({ ...accepted, onEvent: onSandboxEvent });
+  const opening = await openSandbox({ ...accepted, clock, random, onEvent: onSandboxEvent });
   if (!opening.ok) {
     const found = opening.findings.map(({ tier, reason }) => `${tier}: ${reason}`).join("; ");
     throw new Error(`no sandbox holds on this host (${found}). ${waysOut}`);
@@ -134,7 +136,7 @@ class OpenLevels implements Levels {
 
   constructor(options: LevelsOptions) {
     this.#options = options;
-    this.#levels.set("inline", createInlineLevel());
+    this.#levels.set("inline", createInlineLevel(options.clock));
   }
 
   async open(): Promise<void> {
@@ -164,8 +166,9 @@ class OpenLevels implements Levels {
   async recheck(): Promise<void> {
     const tier = this.#tier;
     if (tier === undefined) return;
+    const { clock, random } = this.#options;
     const allowUnboundedMemory = this.#options.allowUnboundedMemory === true;
-    const findings = await probeTiers({ tiers: [tier as SandboxTier], allowUnboundedMemory }); // it came from openSandbox
+    const findings = await probeTiers({ tiers: [tier as SandboxTier], allowUnboundedMemory, clock, random }); // it came from openSandbox
     const finding = findings.find((each) => each.tier === tier) ?? { tier, holds: false, reason: "it is gone" };
     this.#problem = finding.holds ? undefined : finding.reason;
     this.#options.onFinding(finding);
@@ -197,9 +200,9 @@ class OpenLevels implements Levels {
   }
 
   #remote(tool: Tool): ToolLevel {
-    const { loaded, environment, remote } = this.#options;
+    const { loaded, environment, remote, clock, random } = this.#options;
     if (remote === undefined) throw refused(tool, "no sandbox host is named: set SANDBOX_URL and SANDBOX_TOKEN");
-    const sandbox = createRemoteSandbox(remote);
+    const sandbox = createRemoteSandbox({ ...remote, clock, random });
     return createSandboxLevel({ sandbox, refusal: () => undefined, loaded, environment, readable: new Map() });
   }
 
@@ -225,7 +228,7 @@ class OpenLevels implements Levels {
   async #localSandbox(): Promise<Sandbox> {
     this.#sandbox ??= openLocal(this.#options);
     const sandbox = await this.#sandbox.catch((error: unknown) => {
-      this.#sandbox = undefined; // what is missing may be there at the next try
+      this.#sandbox = undefined; // the next try may find what is missing
       throw error;
     });
     this.#tier = sandbox.tier;
@@ -255,13 +258,13 @@ export async function openLevels(options: LevelsOptions): Promise<Levels> {
 }
 
 /** Tools in the runner's own process. */
-export function createInlineLevel(): ToolLevel {
+export function createInlineLevel(clock?: Clock): ToolLevel {
   return {
     run: async (tool, request, begin) => {
       if (tool.kind === "handler") {
         const input = inputOf(tool, request.argumentsText);
         if (!input.ok) return input;
-        return (await begin()) ?? (await runTool(tool, request));
+        return (await begin()) ?? (await runTool(tool, request, clock));
       }
       return { ok: false, error: `tool ${tool.name} runs programs, which need a sandbox` };
     },

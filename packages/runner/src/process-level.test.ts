@@ -128,7 +128,7 @@ describe("a tool in a process of its own", () => {
     );
     await own.close();
     const processes = new Set(outcomes.map((outcome) => (outcome.ok ? outcome.result : outcome.error)));
-    // The warm one, and those that are started while it answers nobody: how many depends on the machine's load.
+    // The warm one, and those that are started while it answers no call: how many depends on the machine's load.
     expect(processes.size).toBeLessThanOrEqual(20);
   });
 

@@ -67,8 +67,8 @@ function neverRan({ failure, exitCode, signal }: ProcessCallError): boolean {
 }
 
 /**
- * Something outside ended the child, or another call that it had: the tool is not to blame, and may do better in a fresh
- * one that it has to itself.
+ * The child was ended from outside or by another of its calls. The tool is not to blame, so it is run again in a fresh
+ * child of its own.
  */
 function mayRepeat(tool: Tool, error: unknown): boolean {
   if (tool.effect === "once" || !(error instanceof ProcessCallError)) return false;
@@ -208,7 +208,7 @@ class ProcessLevel implements ToolLevel {
       most: Math.ceil(concurrency / callsAtOnce),
       callsAtOnce,
       room: this.#room,
-      // Calls that are tried again after others took their child along are few.
+      // Few calls are retried because another call ended their child.
       warm: callsAtOnce === callsPerChild(tool) ? warmChildren : 0,
       memoryMb,
       env: pickedEnv(environment, env),

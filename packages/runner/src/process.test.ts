@@ -288,13 +288,15 @@ describe("the tool-runner process", () => {
     expect((await bed.directory.runners()).map(({ runner }) => runner)).toEqual(["probe"]);
   });
 
-  it("names every wrong variable, and every module it cannot load", async () => {
+  it("EE-12: names every wrong variable, and every module it cannot load", async () => {
     const wrong = start({ RUNNER_NAME: "no spaces", RUNNER_CONCURRENCY: "many", PORT: "x" });
     expect(await wrong.exited).toBe(1);
     for (const name of ["RUNNER_NAME", "RUNNER_CONCURRENCY", "PORT"]) expect(wrong.output()).toContain(name);
     const missing = start({ RUNNER_TOOLS: "./nowhere.ts,larkline-no-such-package" });
     expect(await missing.exited).toBe(1);
-    expect(missing.output()).toMatch(/RUNNER_TOOLS: cannot load "\.\/nowhere\.ts".*\n.*"larkline-no-such-package"/);
+    expect(missing.output()).toMatch(
+      /plugin_load_error: RUNNER_TOOLS: cannot load "\.\/nowhere\.ts".*\n.*"larkline-no-such-package"/,
+    );
   });
 
   it("says what to do when Redis is not there", async () => {

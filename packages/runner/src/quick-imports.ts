@@ -7,8 +7,8 @@ const { readFileSync } = process.getBuiltinModule("node:fs");
 
 /**
  * Saves a process that runs tools for a runner from loading TypeBox: some 370 files, most of the time in which a tool is
- * loaded. There nobody looks at the schemas that a tool's module makes, since the runner has checked its definition and
- * checks its input. So a module that imports nothing but `Type` gets one whose schemas are made when somebody does look,
+ * loaded. Such a process reads no schema of a tool's module, since the runner has checked its definition and checks its
+ * input. So a module that imports nothing but `Type` gets one whose schemas are made when they are read,
  * by the TypeBox that the module would have got. Other modules get TypeBox at once. Call it before the tool is imported.
  */
 export function quickenImports(): void {
@@ -85,7 +85,7 @@ const plainMakers = new Set([
   "Unsafe",
 ]);
 
-/** `Type` of the TypeBox at `url`, which is loaded for the first schema that somebody looks at. */
+/** `Type` of the TypeBox at `url`, which is loaded when the first schema is read. */
 function typeLater(url: string): object {
   let loaded: Readonly<Record<string, unknown>> | undefined;
   const real = (): Readonly<Record<string, unknown>> =>

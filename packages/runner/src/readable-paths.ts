@@ -58,7 +58,7 @@ function neededOf(directory: string): Needed {
   return neededInside[name] ?? Object.fromEntries(all.map((each) => [each, "whole"]));
 }
 
-/** A package with more files than this is no package: somebody's home directory, as a rule. */
+/** A package with more files than this is not taken for a package: it is usually a home directory. */
 const maxEntries = 50_000;
 
 class Closure {
@@ -73,9 +73,7 @@ class Closure {
       if (this.#paths.has(join(directory, "node_modules"))) this.#paths.add(directory);
       else for (const path of sourcesIn(directory, { entries: maxEntries }) ?? [directory]) this.#paths.add(path);
     }
-    const paths = [...new Set([...this.#paths].map(storeOf))].sort();
-    // Sorted, whatever contains a path comes before it.
-    return paths.filter((path, index) => !paths.slice(0, index).some((other) => path.startsWith(`${other}/`)));
+    return outermost([...this.#paths].map(storeOf));
   }
 
   add(directory: string): void {
@@ -105,6 +103,12 @@ class Closure {
     if (isAlone) this.addFiles(directory);
     else this.add(directory);
   }
+}
+
+/** The paths that no other one contains, each once, sorted. */
+export function outermost(paths: readonly string[]): string[] {
+  const sorted = [...new Set(paths)].sort();
+  return sorted.filter((path, index) => !sorted.slice(0, index).some((other) => path.startsWith(`${other}/`)));
 }
 
 /** In place of a package in pnpm's store the store, as others have one `node_modules` for all: each path is a mount. */

@@ -99,6 +99,7 @@ export async function runRunner({ env: given, defaults, load, refuse }: RunnerPr
   process.on("SIGHUP", () => void runner.recheck());
   runUntilSignal({
     logger,
+    givesWay: true,
     deadlineMs: config.drainMs + settleMs,
     close: async () => {
       await close();

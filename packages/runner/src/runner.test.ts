@@ -298,7 +298,7 @@ describe("a runner answers calls", () => {
   it("does not run a call that was answered meanwhile, and adds the lost wake-up again", async () => {
     let runs = 0;
     const job = await bed.openCall({ name: "count", effect: "once" });
-    // Answered, but whoever answered died before it added the wake-up.
+    // Answered, but the runner died before it added the wake-up.
     await bed.store.deliver(job.session, job.callId, { ok: true, result: "first" });
     await bed.queues.dispatch("r", [job]);
     await start([toolOf("count", () => (runs += 1), { effect: "once" })]);

@@ -2,7 +2,7 @@ import { totalmem } from "node:os";
 import { createHash } from "node:crypto";
 import { createFileBlobStore } from "@larkline/store/blob-files";
 import type { Env, McpServerConfig } from "@larkline/process/config";
-import { cancelChannelOf, createCancelBus, createToolQueues, createToolWorker, type JobWorker } from "@larkline/queue";
+import { cancelChannelOf, createCancelBus, ToolQueues, createToolWorker, type JobWorker } from "@larkline/queue";
 import {
   type BlobStore,
   closeRedis,
@@ -49,7 +49,7 @@ export interface RunnerSetup {
   logger: Logger;
   metrics: Metrics;
   telemetry: Telemetry;
-  /** This runner was taken for dead and another one offers its tools in another way: it must stop. */
+  /** This runner counted as dead, and another one now offers its tools with other definitions: it must stop. */
   onRefused: (conflict: string) => void;
   /** How long files are kept after they were last stored, ms. Default 7 days. */
   blobTtlMs?: number;
@@ -83,7 +83,7 @@ export async function startRunner(setup: RunnerSetup): Promise<ToolRunner> {
   let started = false;
   let problem: unknown;
   const onError = (error: unknown): void => {
-    problem = error; // while starting it is told by the caller, in one line
+    problem = error; // the caller reports it in one line
     if (started) logger.warn({ error }, "background error");
   };
   const connections = await openConnections(setup, onError).catch((error: unknown) => {
@@ -107,7 +107,7 @@ export async function startRunner(setup: RunnerSetup): Promise<ToolRunner> {
 }
 
 interface Connections {
-  /** Fails fast: for what somebody waits for. */
+  /** Fails fast: for commands that a call waits for. */
   redis: RedisConnection;
   /** Waits for Redis without limit, as queue workers must. */
   queueRedis: RedisConnection;
@@ -162,6 +162,7 @@ async function openRunnerLevels(setup: RunnerSetup, metrics: RunnerMetrics): Pro
     allowUnboundedMemory,
     remote: config.remoteSandbox,
     clock: setup.clock,
+    random: setup.random,
     onLine: (line, stream) => logger.info({ stream }, line),
     onDropped: (tool, reason) => {
       metrics.dropped.add(1, { tool });
@@ -201,7 +202,7 @@ function childrenAtMost(childMb: number | undefined = 80, most: number): number 
 
 interface OpenedMounts {
   mounts: McpMounts;
-  /** Who is to know when the list changes. */
+  /** Called when the list changes. */
   follow(listener: () => void): void;
 }
 
@@ -268,7 +269,10 @@ function offered({ loaded }: RunnerSetup, mounts: McpMounts): ToolAnnouncement[]
   const own = loaded.registry.tools();
   const names = new Set(own.map(({ name }) => name));
   const tools = [...own, ...mounts.tools().filter(({ name }) => !names.has(name))];
-  return tools.map((tool) => ({ ...announcementOf(tool), digest: digestOf(tool) }));
+  return tools.map((tool) => {
+    const mcp = names.has(tool.name) ? undefined : mounts.serverOf(tool.name);
+    return { ...announcementOf(tool), ...(mcp === undefined ? {} : { mcp }), digest: digestOf(tool) };
+  });
 }
 
 /** Names this build of the runner. Mounted tools come and go while it runs, so they are no part of it. */
@@ -440,7 +444,7 @@ const settleMs = 1_000;
 
 const recheckMs = 3_600_000;
 
-/** While the sandbox does not hold: on a busy machine that may have been the attack's own haste. */
+/** Attacked again sooner while the sandbox does not hold: on a busy machine the attack may have run out of time. */
 const repairMs = 60_000;
 
 interface Workers {
@@ -454,7 +458,7 @@ async function startWorkers({ setup, connections }: Parts, handler: CallHandler)
   const { runner, concurrency, namespace } = setup.config;
   const { queueRedis: connection, onError } = connections;
   const queueOptions = { connection, prefix: `{${namespace}}`, onError };
-  const queues = createToolQueues(queueOptions);
+  const queues = new ToolQueues(queueOptions);
   const worker = (limited: { limitedTool?: string; concurrency: number }): JobWorker =>
     createToolWorker({
       redact: scrubText,
@@ -522,7 +526,7 @@ function blobsOf({ config, blobTtlMs = defaultBlobTtlMs }: RunnerSetup, redis: R
     : createFileBlobStore({ directory, ttlMs });
 }
 
-/** The runner's own tools come first: no server gets at their calls by a tool of the same name. */
+/** The runner's own tools come first, so that no server receives their calls through a tool of the same name. */
 function mountedTool(name: string, { setup, mounts }: Pick<Parts, "setup" | "mounts">): Tool | undefined {
   const isOwn = setup.loaded.registry.tools().some((tool) => tool.name === name);
   return isOwn ? undefined : mounts.find(name);

@@ -26,7 +26,7 @@ export async function prepare({ module, tool: name, lend }: SandboxPreparation):
   };
 }
 
-/** Runs one call; the sandbox is thrown away afterwards. Whoever reads the result trusts none of it. */
+/** Runs one call; the sandbox is thrown away afterwards. The runner does not trust the result. */
 export async function main(call: SandboxCall, ways: SandboxWays): Promise<unknown> {
   if (run === undefined) throw new Error("the tool was not loaded");
   return await run(call, ways);

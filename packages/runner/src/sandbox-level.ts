@@ -31,7 +31,7 @@ export interface SandboxLevelOptions {
   readable: ReadonlyMap<string, readonly string[]>;
 }
 
-/** Inside, the module of a handler is found under its own path; this one loads it. */
+/** The module that loads a handler inside, where the handler's module keeps its own path. */
 export const sandboxEntry = fileURLToPath(new URL("sandbox-entry.ts", import.meta.url));
 /** What it imports besides files of this package. */
 export const sandboxNeeds: Needed = { "@larkline/tool-kit": "whole" };
@@ -41,7 +41,7 @@ const defaultResultBytes = 1_048_576;
 /** Node fires longer timers at once. */
 const maxTimerMs = 2_147_483_647;
 
-/** What was run had no way to change anything outside. */
+/** Whether a run cannot change anything outside. */
 function isHarmless({ isolation: { network } }: Tool): boolean {
   return network === "none" || network.allow.length === 0;
 }
@@ -70,7 +70,7 @@ function late(hasBegun: boolean): string {
     : "no sandbox was free for the call before its deadline; it was not run";
 }
 
-/** A run that takes no longer than its tool may can still be too late: it waits for a place before. */
+/** A run also waits for a place, so it can pass the call's deadline although it is within the tool's timeout. */
 function signalOf(tool: Tool, { context, timeoutMs = tool.timeoutMs, endsWithinMs }: RunToolRequest): AbortSignal {
   const leftMs = timeoutMs < tool.timeoutMs ? timeoutMs : endsWithinMs;
   if (leftMs === undefined) return context.signal;
@@ -124,7 +124,7 @@ function handlerOutcome(tool: Tool, result: SandboxResult, request: RunFacts): T
   return outcome.ok ? outcome.value : { ok: false, error: `the sandbox of tool ${tool.name} gave no outcome` };
 }
 
-/** Asks for leave once, however often the sandbox does. */
+/** Asks once whether the call may begin, however often the sandbox asks. */
 interface Beginning {
   begin(): Promise<boolean>;
   hasBegun: boolean;
@@ -177,7 +177,7 @@ class SandboxLevel implements ToolLevel {
     await this.#options.sandbox.close();
   }
 
-  /** A crash is the sandbox's, not the program's: it gets another try where that can do no harm. */
+  /** Repeats a run after a crash of the sandbox, where that is harmless. */
   async #execute(tool: Tool, asked: SandboxRequest, beginning: Beginning): Promise<SandboxResult> {
     const { sandbox } = this.#options;
     const result = await sandbox.run(asked);

@@ -20,7 +20,7 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import { codeCache } from "@larkline/testkit";
-import { cancelChannelOf, createCancelBus, createToolQueues, type DispatchOptions } from "@larkline/queue";
+import { cancelChannelOf, createCancelBus, ToolQueues, type DispatchOptions } from "@larkline/queue";
 import {
   AuditLog,
   closeRedis,
@@ -190,7 +190,7 @@ export function createTestBed(redisUrl: string) {
   const log = new EventLog({ redis, namespace });
   const audit = new AuditLog({ redis, namespace });
   const queueOptions = { connection: queueRedis, prefix: `{${namespace}}` };
-  const queues = createToolQueues(queueOptions);
+  const queues = new ToolQueues(queueOptions);
   const lookups = new LookupCache({ redis, namespace, owner: "worker" });
   const wakes = new Map<string, number>();
   const refused: RefusedHandoff[] = [];

@@ -92,8 +92,8 @@ async function run(call: HostCall, { signal, emit, request }: CallContext): Prom
       return String(await request(file));
     },
   });
-  // A tool that does not obey is killed with its process, where it has one to itself. Of a shared one this answer shows
-  // that it is not blocked: it lives until its other calls have ended.
+  // A tool that ignores the abort is killed with its process if it has one to itself. In a shared process this answer
+  // shows that it is not blocked, so the process lives until its other calls have ended.
   const outcome = await (call.isShared === true ? Promise.race([ended, abortOf(signal)]) : ended);
   progress.flush();
   return outcome;

@@ -55,7 +55,9 @@ describe("loadTools", () => {
       { directory },
     );
     const problems = loaded.ok ? [] : loaded.error.split("\n");
-    expect(problems.map((problem) => problem.slice(0, 27))).toEqual(Array(6).fill('RUNNER_TOOLS: cannot load "'));
+    expect(problems.map((problem) => problem.slice(0, 46))).toEqual(
+      Array(6).fill('plugin_load_error: RUNNER_TOOLS: cannot load "'),
+    );
     expect(problems[1]).toContain("boom at import");
     for (const problem of problems.slice(2, 5)) expect(problem).toContain("default export");
     expect(problems[5]).toContain("registered twice");

@@ -78,7 +78,8 @@ export async function loadTools(
         modules.set(tool.name, url);
       }
     } catch (error) {
-      problems.push(`RUNNER_TOOLS: cannot load ${JSON.stringify(specifier)}: ${messageOf(error)}.`);
+      const what = `cannot load ${JSON.stringify(specifier)}: ${messageOf(error)}.`;
+      problems.push(`plugin_load_error: RUNNER_TOOLS: ${what}`);
     }
   }
   return problems.length === 0

@@ -18,7 +18,7 @@ export type ColumnOutcome =
   | { name: string; verdicts: AttackVerdict[] }
   | { name: string; unavailable: string; excused: boolean };
 
-/** Belong to nobody: nothing else of the machine counts against their limits. */
+/** A user id that no account has: no other process of the machine counts against its limits. */
 const ordinaryUid = 48_111;
 const asRoot = getuid?.() === 0;
 

@@ -1,6 +1,6 @@
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
-import { getuid } from "node:process";
+import { env, getuid } from "node:process";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import {
   attackColumn,
@@ -10,9 +10,24 @@ import {
   type AttackColumn,
   type ColumnOutcome,
 } from "./attack.suite.ts";
+import { attackCases } from "./attack-cases.fixture.ts";
+import type { JudgeOrder } from "./attack-judge.fixture.ts";
 
-// The whole matrix takes longer than a test run may: see `npm run attack`. Here each tier meets every
-// attack, and a runner that keeps nobody in meets the quick ones.
+// The whole matrix takes longer than a test run may: see `npm run attack`, and `npm test -- --only long`. Here each
+// tier meets every attack once, bwrap as this user and sbx as an ordinary one. The other columns are spared those that
+// use up time, memory, processes and disk, and a runner without isolation meets the quick ones.
+const isWhole = env["LARKLINE_LONG_TESTS"] === "1";
+const exhausting = /^(?:R\d+|X1|X2|P6|U12)$/;
+
+/** The columns that meet every attack here. */
+const thorough = getuid?.() === 0 ? ["bwrap", "sbx-user"] : ["bwrap-user", "sbx-user"];
+
+function orderHere({ name, order }: AttackColumn): JudgeOrder {
+  if (isWhole || thorough.includes(name)) return order;
+  return { ...order, only: attackCases.map(({ id }) => id).filter((id) => !exhausting.test(id)) };
+}
+
+const chosen = attackColumns().map((column) => ({ ...column, order: orderHere(column) }));
 const control = controlColumns().filter(({ name }) => name === "inline");
 const quickControls = [
   "S1",
@@ -78,7 +93,7 @@ function canBeHere({ order }: AttackColumn, finding: string): boolean {
 
 beforeAll(() => {
   const controls = control.map((column) => ({ ...column, order: { ...column.order, only: quickControls } }));
-  attackAll([...attackColumns(), ...controls]);
+  attackAll([...chosen, ...controls]);
 });
 afterAll(async () => {
   stop.abort();
@@ -87,8 +102,8 @@ afterAll(async () => {
 
 const minuteMs = 60_000;
 
-describe.each(attackColumns().map((column) => ({ column, name: column.name })))("as $name", ({ column, name }) => {
-  it("every attack is held", { timeout: 5 * minuteMs }, async (context) => {
+describe.each(chosen.map((column) => ({ column, name: column.name })))("as $name", ({ column, name }) => {
+  it("every attack that it meets is held", { timeout: 5 * minuteMs }, async (context) => {
     const outcome = await outcomes.get(name);
     if (outcome === undefined || "unavailable" in outcome) {
       expect(
@@ -98,7 +113,7 @@ describe.each(attackColumns().map((column) => ({ column, name: column.name })))(
       return context.skip(outcome?.unavailable);
     }
     expect(outcome.verdicts.filter(({ verdict, expected }) => verdict !== "held" || !expected)).toEqual([]);
-    expect(outcome.verdicts).toHaveLength(66);
+    expect(outcome.verdicts).toHaveLength(column.order.only?.length ?? 66);
   });
 });
 

@@ -1,6 +1,7 @@
 import { lstat, readlink } from "node:fs/promises";
 import { release } from "node:os";
 import { join } from "node:path";
+import type { Clock } from "@larkline/protocol";
 import {
   addressMb,
   baseEnv,
@@ -45,7 +46,7 @@ function readOnly(paths: readonly string[]): string[] {
   return paths.flatMap((path) => ["--ro-bind-try", path, path]);
 }
 
-/** Everything that is a file system, but the working directory and what the program asks for. */
+/** All mounts but the working directory and the paths that a program asks for. */
 async function systemArgs(parts: HostParts): Promise<string[]> {
   const files = ["passwd", "group", "hosts", "nsswitch.conf"];
   return [
@@ -60,7 +61,7 @@ async function systemArgs(parts: HostParts): Promise<string[]> {
   ].flat();
 }
 
-// As the first process of its namespace the program leaves no zombie behind, and all end with it.
+// The program is the first process of its namespace: it leaves no zombie, and all others end with it.
 const isolation = [
   ["--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--as-pid-1"],
   ["--cap-drop", "ALL", "--hostname", "sandbox", "--uid", "1000", "--gid", "1000", "--clearenv"],
@@ -88,7 +89,7 @@ function temporaryArgs({ limits }: Launch, { inside, sizedMb }: Slot): string[] 
   return ["--size", String(limits.diskMb * 1_048_576), "--tmpfs", "/tmp"];
 }
 
-/** Where no control group counts memory the supervisor of `native/sbx.c` does, outside the namespaces. */
+/** Without control groups the supervisor of `native/sbx.c` counts memory, outside the namespaces. */
 function supervision(parts: HostParts, { launch, slot }: { launch: Launch; slot: Slot }): string[] {
   const questions = questionsName({ files: false, tasks: false, sockets: true });
   return [
@@ -109,14 +110,14 @@ export async function bwrapTier(parts: HostParts): Promise<TierPlan> {
   async function plan(launch: Launch, slot: Slot): Promise<LaunchPlan> {
     const isNetworked = launch.egressSocket !== undefined;
     const isMemoryCounted = slot.group !== undefined;
-    // Sockets of the internet keep more in their buffers than others: where no group counts that, only for the proxy.
+    // Internet sockets have large buffers. Where no group counts them they are allowed for the proxy only.
     const sockets = isMemoryCounted || isNetworked ? "loopback" : "none";
     const supervisor = isMemoryCounted ? undefined : parts.launcherPath;
     const limitedInside = taskLimitInside(launch, slot);
     const command = [...limitedInside, ...launch.command(inside)];
     const privateArgs = setEnv(launch.env);
     const args = [
-      await limitsPrefix(launch, slot, limitedInside.length > 0),
+      await limitsPrefix(launch, slot, { clock: parts.clock, limitedInside: limitedInside.length > 0 }),
       dropUser(slot),
       [...slot.enter, "bwrap", ...isolation],
       setEnv(baseEnv(inside, isNetworked)),
@@ -145,9 +146,9 @@ export async function bwrapTier(parts: HostParts): Promise<TierPlan> {
 
 /* ---- Limits outside and inside ---- */
 
-/** Processes that the limit of the kernel has to allow. It counts all of a user, so those of this process's own user come on top. */
-async function taskLimit(launch: Launch, slot: Slot): Promise<number> {
-  const others = slot.user === undefined ? await ownTasks() : 0;
+/** The kernel's limit of processes counts all of a user, so the processes of this process's own user are added. */
+async function taskLimit(launch: Launch, slot: Slot, clock: Clock): Promise<number> {
+  const others = slot.user === undefined ? await ownTasks(clock) : 0;
   return others + launch.limits.processes;
 }
 
@@ -155,7 +156,7 @@ function quoted(path: string): string {
   return `'${path.replaceAll("'", `'\\''`)}'`;
 }
 
-/** Since Linux 5.14 a user namespace counts the processes in it for itself. */
+/** Since Linux 5.14 each user namespace has its own count of processes. */
 const [major = 0, minor = 0] = release().split(".").map(Number);
 const countsInNamespaces = major > 5 || (major === 5 && minor >= 14);
 
@@ -168,12 +169,17 @@ export function taskLimitInside({ limits }: Launch, slot: Slot): string[] {
   return ["/bin/bash", "--noprofile", "--norc", "-c", `ulimit -u ${limits.processes} && exec "$@"`, "bash"];
 }
 
+interface PrefixFacts {
+  clock: Clock;
+  /** Whether what follows limits the processes itself, in a namespace. */
+  limitedInside: boolean;
+}
+
 /**
  * A shell that gives up the descriptors this process has itself inherited (Node passes them on),
- * enters the control group, takes its limits and becomes what follows. What follows may limit the
- * processes itself, in a namespace.
+ * enters the control group, takes its limits and becomes what follows.
  */
-export async function limitsPrefix(launch: Launch, slot: Slot, limitedInside = false): Promise<string[]> {
+async function limitsPrefix(launch: Launch, slot: Slot, { clock, limitedInside }: PrefixFacts): Promise<string[]> {
   const { limits } = launch;
   const enter = (slot.group?.entryFiles ?? []).map((file) => `echo 0 > ${quoted(file)} || exit 71`);
   const script = [
@@ -186,7 +192,7 @@ export async function limitsPrefix(launch: Launch, slot: Slot, limitedInside = f
     `ulimit -t ${limits.cpuSeconds} 2>/dev/null`,
     `ulimit -v ${addressMb * 1_024} 2>/dev/null`,
     `ulimit -d ${dataMb(launch, slot) * 1_024} 2>/dev/null`,
-    ...(limitedInside ? [] : [`ulimit -u ${await taskLimit(launch, slot)} 2>/dev/null`]),
+    ...(limitedInside ? [] : [`ulimit -u ${await taskLimit(launch, slot, clock)} 2>/dev/null`]),
     'exec "$@"',
   ].join("\n");
   return ["--noprofile", "--norc", "-c", script, "sh"];

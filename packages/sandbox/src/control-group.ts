@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { readdir, rmdir } from "node:fs/promises";
 import { join } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
+import { type Clock, pause } from "@larkline/protocol";
 
 /** What bounds and finds everything that one run starts. */
 export interface ControlGroup {
@@ -62,12 +62,12 @@ const removalRounds = 40;
 const roundMs = 25;
 
 /** What was killed stays in its group until its parent has taken note of that. */
-async function removeDirectories(directories: readonly string[]): Promise<void> {
+async function removeDirectories(clock: Clock, directories: readonly string[]): Promise<void> {
   for (const directory of directories) {
     for (let round = 0; round < removalRounds; round += 1) {
       const { code } = await rmdir(directory).then(noProblem, (error: NodeJS.ErrnoException) => error);
       if (code !== "EBUSY") break;
-      await delay(roundMs);
+      await pause(clock, roundMs);
     }
   }
 }
@@ -96,7 +96,7 @@ function firstParents(): [memory: string, pids: string] | undefined {
   return memory === undefined || pids === undefined ? undefined : [memory, pids];
 }
 
-function firstVersion(): ControlGroups | undefined {
+function firstVersion(clock: Clock): ControlGroups | undefined {
   const parents = firstParents();
   if (parents === undefined) return undefined;
   const [memory, pids] = parents;
@@ -118,7 +118,7 @@ function firstVersion(): ControlGroups | undefined {
       memoryKills: () => counter(join(bytes, "memory.oom_control"), "oom_kill"),
       peakBytes: () => Number(text(join(bytes, "memory.max_usage_in_bytes"))) || undefined,
       cpuMs: () => undefined,
-      remove: async () => await removeDirectories([bytes, tasks]),
+      remove: async () => await removeDirectories(clock, [bytes, tasks]),
     };
   };
   return { create };
@@ -128,7 +128,7 @@ function firstVersion(): ControlGroups | undefined {
  * Version 2: one hierarchy. A group with processes of its own cannot have bounded children; where
  * this process is alone in it, as in a service or a container, it moves into a child itself.
  */
-function secondVersion(): ControlGroups | undefined {
+function secondVersion(clock: Clock): ControlGroups | undefined {
   const own = secondParent();
   if (own === undefined) return undefined;
   if (!/\bmemory\b.*\bpids\b/.test(text(join(own, "cgroup.controllers")))) return undefined;
@@ -157,7 +157,7 @@ function secondVersion(): ControlGroups | undefined {
       memoryKills: () => counter(file("memory.events"), "oom_kill"),
       peakBytes: () => Number(text(file("memory.peak"))) || undefined,
       cpuMs: () => Math.round((used() - usedBefore) / 1_000),
-      remove: async () => await removeDirectories([directory]),
+      remove: async () => await removeDirectories(clock, [directory]),
     };
   };
   return { create };
@@ -187,11 +187,11 @@ export function groupParents(): string[] {
 }
 
 /** Where groups can be made, proved by making one; undefined where none can be. */
-export async function findControlGroups(proofName: string): Promise<ControlGroups | undefined> {
+export async function findControlGroups(proofName: string, clock: Clock): Promise<ControlGroups | undefined> {
   for (const version of [secondVersion, firstVersion]) {
     let group: ControlGroup | undefined;
     try {
-      const groups = version();
+      const groups = version(clock);
       group = groups?.create(proofName);
       group?.bound({ memoryMb: 64, processes: 16 });
       if (groups !== undefined) return groups;
@@ -205,13 +205,13 @@ export async function findControlGroups(proofName: string): Promise<ControlGroup
 }
 
 /** Kills and removes what the groups of a dead process hold. */
-export async function removeGroups(parents: readonly string[], prefix: string): Promise<void> {
+export async function removeGroups(clock: Clock, parents: readonly string[], prefix: string): Promise<void> {
   for (const parent of parents) {
     const names = await readdir(parent).catch(() => []);
     for (const name of names.filter((entry) => entry.startsWith(prefix))) {
       const directory = join(parent, name);
       killAll([directory]);
-      await removeDirectories([directory]);
+      await removeDirectories(clock, [directory]);
     }
   }
 }

@@ -1,5 +1,6 @@
 import { lookup } from "node:dns/promises";
 import { connect, isIPv6, type LookupFunction, type Socket } from "node:net";
+import { type Clock, pause, systemClock } from "@larkline/protocol";
 import ipaddr from "ipaddr.js";
 
 /** What was decided about one attempt to get out. */
@@ -35,6 +36,7 @@ export interface EgressSettings {
 export interface EgressGateOptions extends EgressSettings {
   allow: readonly string[];
   onDecision?: (decision: EgressDecision) => void;
+  clock?: Clock;
 }
 
 /** A way that was looked up and checked, or the reason why there is none. */
@@ -52,16 +54,6 @@ export const defaultEgressLimits: EgressLimits = {
 
 const maxDenied = 50;
 
-async function within<T>(work: Promise<T>, ms: number): Promise<T> {
-  const { promise, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error("too slow")), ms);
-  try {
-    return await Promise.race([work, promise]);
-  } finally {
-    clearTimeout(timer);
-  }
-}
-
 function refused(reason: string): EgressPassage {
   return { ok: false, reason };
 }
@@ -70,6 +62,7 @@ function refused(reason: string): EgressPassage {
 export class EgressGate {
   readonly limits: EgressLimits;
   readonly #options: EgressGateOptions;
+  readonly #clock: Clock;
   readonly #allows: (target: EgressTarget) => boolean;
   readonly #denied = new Set<string>();
   #attempts = 0;
@@ -82,6 +75,7 @@ export class EgressGate {
     this.#options = options;
     this.#allows = allowListOf(options.allow);
     this.limits = { ...defaultEgressLimits, ...options.limits };
+    this.#clock = options.clock ?? systemClock;
   }
 
   /** What was refused, each once, such as `denied: evil.test:80 (not on the allow-list)`. */
@@ -128,43 +122,42 @@ export class EgressGate {
     return { ok: true, target, addresses: [first, ...others] };
   }
 
+  /**
+   * Connects to one of the addresses that were checked. Rejects when none answers in time. `halfOpen`: a
+   * host that has said everything may still be written to.
+   */
+  async dial(passage: EgressPassage & { ok: true }, { halfOpen = false } = {}): Promise<Socket> {
+    const { connectMs, idleMs } = this.limits;
+    const socket = connect({
+      host: passage.target.host,
+      port: passage.target.port,
+      allowHalfOpen: halfOpen,
+      lookup: lookupOf(passage.addresses),
+      autoSelectFamily: true,
+      autoSelectFamilyAttemptTimeout: 500,
+    });
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const cancelTimer = this.#clock.after(connectMs, () => socket.destroy(new Error("too slow")));
+    socket.once("connect", resolve).on("error", reject);
+    try {
+      await promise;
+      return socket.setTimeout(idleMs, () => socket.destroy());
+    } finally {
+      cancelTimer();
+    }
+  }
+
   async #resolve(host: string): Promise<string[] | undefined> {
     const resolve = this.#options.resolve ?? resolveBySystem;
     const looked = this.#lookups.then(() => resolve(host)).catch(() => undefined);
     this.#lookups = looked;
-    return await within(looked, this.limits.connectMs).catch(() => undefined);
+    const answered = new AbortController();
+    const late = pause(this.#clock, this.limits.connectMs, answered.signal).then(() => undefined);
+    return await Promise.race([looked, late]).finally(() => answered.abort());
   }
 
   #note(text: string): void {
     if (this.#denied.size < maxDenied) this.#denied.add(text);
-  }
-}
-
-/**
- * Connects to one of the addresses that were checked. Rejects when none answers in time. `halfOpen`: a
- * host that has said everything may still be written to.
- */
-export async function dial(
-  passage: EgressPassage & { ok: true },
-  limits: EgressLimits,
-  { halfOpen = false } = {},
-): Promise<Socket> {
-  const socket = connect({
-    host: passage.target.host,
-    port: passage.target.port,
-    allowHalfOpen: halfOpen,
-    lookup: lookupOf(passage.addresses),
-    autoSelectFamily: true,
-    autoSelectFamilyAttemptTimeout: 500,
-  });
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const timer = setTimeout(() => socket.destroy(new Error("too slow")), limits.connectMs);
-  socket.once("connect", resolve).on("error", reject);
-  try {
-    await promise;
-    return socket.setTimeout(limits.idleMs, () => socket.destroy());
-  } finally {
-    clearTimeout(timer);
   }
 }
 

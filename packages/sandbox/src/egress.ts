@@ -9,10 +9,10 @@ import {
   STATUS_CODES,
 } from "node:http";
 import { type Duplex, pipeline, Transform } from "node:stream";
-import { dial, EgressGate, type EgressGateOptions, targetOfAuthority, targetOfUrl } from "./egress-policy.ts";
+import { EgressGate, type EgressGateOptions, targetOfAuthority, targetOfUrl } from "./egress-policy.ts";
 
 export interface EgressProxyOptions extends EgressGateOptions {
-  /** Where to listen. Whoever may enter its directory may use the proxy. */
+  /** Where to listen. Every user who may enter its directory may use the proxy. */
   socketPath: string;
 }
 
@@ -70,7 +70,7 @@ async function openTunnel(
   if (!passage.ok) return void client.end(tunnelRefusal(403, passage.reason));
   // Were it closed as soon as it has said everything, that would break the other direction off, and the
   // client with it, before the client has read all.
-  const upstream = await dial(passage, gate.limits, { halfOpen: true }).catch(() => undefined);
+  const upstream = await gate.dial(passage, { halfOpen: true }).catch(() => undefined);
   if (upstream === undefined) return void client.end(tunnelRefusal(502, "the host cannot be reached"));
   // One side that breaks takes the other along; a side that ends is only passed on.
   const broken = (error: unknown): void => {
@@ -96,7 +96,7 @@ async function forward(gate: EgressGate, incoming: IncomingMessage, response: Se
   if (url?.protocol !== "http:") return refuse(response, 400, "this is a proxy: absolute http URLs and CONNECT only");
   const passage = await gate.ask(targetOfUrl(url));
   if (!passage.ok) return refuse(response, 403, passage.reason);
-  const socket = await dial(passage, gate.limits).catch(() => undefined);
+  const socket = await gate.dial(passage).catch(() => undefined);
   if (socket === undefined) return refuse(response, 502, "the host cannot be reached");
   if (response.destroyed) return void socket.destroy();
   const outgoing = request({

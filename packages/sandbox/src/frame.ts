@@ -98,7 +98,7 @@ export function parseUntrusted(body: Buffer): unknown {
 
 const mayHoldPrototype = /"(?:__proto__|constructor)"|\\u/;
 
-/** Drops the keys that would change a prototype if somebody merged the value into another one. */
+/** Drops the keys that would change a prototype if the value were merged into another object. */
 function withoutPrototype(key: string, value: unknown): unknown {
   if (key === "__proto__") return undefined;
   const isPrototypeCarrier = key === "constructor" && typeof value === "object" && value !== null;

@@ -3,7 +3,7 @@ import { closeSync, openSync } from "node:fs";
 import { lstat, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import type { Duplex, Readable, Writable } from "node:stream";
-import { setTimeout as delay } from "node:timers/promises";
+import { type Clock, pause, withDeadline } from "@larkline/protocol";
 import type { ControlGroup } from "./control-group.ts";
 import type { LaunchPlan } from "./launch.ts";
 import type { Slot } from "./slot.ts";
@@ -18,7 +18,7 @@ export interface GuestEnd {
   signal: string | undefined;
   /** It could not even be started. */
   spawnError: string | undefined;
-  /** Something of it may still run: its files must not be looked at, and its slot not be used again. */
+  /** Some process may still run: do not read the files, and do not reuse the slot. */
   isStuck: boolean;
 }
 
@@ -26,12 +26,12 @@ const drainMs = 1_000;
 const stuckMs = 10_000;
 const emptyingRounds = 200;
 const roundMs = 5;
-// The gentle way of ending a sandbox takes a millisecond or two.
+// Ending a sandbox in order takes a millisecond or two; after this time everything is killed.
 const patienceMs = { namespace: 150, supervisor: 500 };
-/** Where nothing but the supervisor finds what has run away, it gets more time on a busy machine. */
+/** Longer where only the supervisor can find runaway processes. */
 const solePatienceMs = 5_000;
 
-/** Everything that one launch started, from the outside. */
+/** The processes that one launch started, as seen from outside. */
 export class GuestProcess {
   readonly #process: ChildProcess;
   readonly #plan: LaunchPlan;
@@ -45,13 +45,15 @@ export class GuestProcess {
   readonly ended: Promise<GuestEnd>;
   readonly #exit = Promise.withResolvers<Partial<GuestEnd>>();
   #namespaceInit: number | undefined;
-  #insistence: NodeJS.Timeout | undefined;
-  #patience: NodeJS.Timeout | undefined;
+  readonly #clock: Clock;
+  #cancelInsistence: (() => void) | undefined;
+  #cancelPatience: (() => void) | undefined;
   #killing = false;
   #isOver = false;
 
   /** Throws when no process can be made at all. */
-  constructor(plan: LaunchPlan, slot: Slot, hasControl: boolean) {
+  constructor(plan: LaunchPlan, slot: Slot, { clock, hasControl }: { clock: Clock; hasControl: boolean }) {
+    this.#clock = clock;
     this.#plan = plan;
     this.#slot = slot;
     this.#process = launched(plan, hasControl);
@@ -81,14 +83,14 @@ export class GuestProcess {
   kill(): void {
     if (this.#killing || this.#isOver) return;
     this.#killing = true;
-    if (this.#killGently()) this.#insistence = setTimeout(() => this.#killAll(), this.#patienceMs()).unref();
+    if (this.#killGently()) this.#cancelInsistence = this.#clock.after(this.#patienceMs(), () => this.#killAll());
     else this.#killAll();
-    this.#patience = setTimeout(() => this.#exit.resolve({ isStuck: true }), stuckMs).unref();
+    this.#cancelPatience = this.#clock.after(stuckMs, () => this.#exit.resolve({ isStuck: true }));
   }
 
   /**
-   * Killed first, the launcher would leave its child, the namespace's first process, to the host's
-   * first process, which may not reap it; a supervisor would leave what has run away from it.
+   * Ends the children before their launcher. A launcher that is killed first leaves the namespace's first process to the
+   * host's first process, which may not reap it; a supervisor that is killed first leaves runaway processes.
    */
   #killGently(): boolean {
     if (this.#plan.end === "supervisor") return this.#process.kill("SIGTERM");
@@ -123,28 +125,28 @@ export class GuestProcess {
     launcher.once("error", ({ message }) => this.#exit.resolve({ spawnError: message }));
     const closed = new Promise<unknown>((settle) => launcher.once("close", settle));
     const end = await this.#exit.promise;
-    clearTimeout(this.#insistence);
-    clearTimeout(this.#patience);
+    this.#cancelInsistence?.();
+    this.#cancelPatience?.();
     const isStuck = !(await this.#endRest(end));
-    await Promise.race([closed, delay(drainMs, undefined, { ref: false })]);
+    await withDeadline(this.#clock, closed, drainMs).catch(() => {});
     for (const stream of launcher.stdio) stream?.destroy();
     return { exitCode: undefined, signal: undefined, spawnError: undefined, isStuck, ...end };
   }
 
-  /** The direct child is gone: whatever has left its group goes now. Whether nothing is left. */
+  /** Kills what the direct child has left behind. Whether nothing is left. */
   async #endRest({ exitCode, signal = "" }: Partial<GuestEnd>): Promise<boolean> {
     const { group } = this.#slot;
     const isFound = await this.#endRunaways(exitCode !== undefined || signal in supervisorEnds);
     this.#isOver = true;
-    return (await isEmptied(group)) && isFound;
+    return (await isEmptied(this.#clock, group)) && isFound;
   }
 
-  /** Whether all that has run away is found here, or by a control group later. */
+  /** Whether all runaway processes were found here, or are in a control group that is emptied later. */
   async #endRunaways(endedItself: boolean): Promise<boolean> {
     const { group, user } = this.#slot;
-    // All of a namespace ends before its first process does, which outlives a launcher that was killed.
-    if (this.#plan.end === "namespace") return await hasEndedSoon(this.#namespaceInit);
-    // A supervisor has seen to it, unless it was killed itself.
+    // The first process of a namespace ends last, and outlives a launcher that was killed.
+    if (this.#plan.end === "namespace") return await hasEndedSoon(this.#clock, this.#namespaceInit);
+    // A supervisor kills everything before it ends, unless it was killed itself.
     if (this.#plan.end === "supervisor" && endedItself) return true;
     if (this.#process.pid !== undefined) signalled(-this.#process.pid);
     if (group !== undefined) return true; // nothing leaves it
@@ -152,19 +154,19 @@ export class GuestProcess {
   }
 }
 
-async function hasEndedSoon(id: number | undefined): Promise<boolean> {
+async function hasEndedSoon(clock: Clock, id: number | undefined): Promise<boolean> {
   for (let round = 0; round < emptyingRounds; round += 1) {
     if (id === undefined || (await hasEnded(id))) return true;
-    await delay(roundMs);
+    await pause(clock, roundMs);
   }
   return false;
 }
 
-async function isEmptied(group: ControlGroup | undefined): Promise<boolean> {
+async function isEmptied(clock: Clock, group: ControlGroup | undefined): Promise<boolean> {
   for (let round = 0; round < emptyingRounds; round += 1) {
     if (group === undefined || group.isEmpty()) return true;
     group.kill();
-    await delay(roundMs);
+    await pause(clock, roundMs);
   }
   return false;
 }
@@ -219,7 +221,7 @@ async function filesBelow(directory: string): Promise<string[] | undefined> {
   return files;
 }
 
-/** Whether a directory holds more than it may. Many sizes are asked for at a time: a program makes files faster than one by one. */
+/** Whether a directory holds more than it may. Reads many sizes at a time, since a program makes files quickly. */
 async function isOverfull(directory: string, diskMb: number): Promise<boolean> {
   const files = await filesBelow(directory);
   if (files === undefined) return true;
@@ -241,17 +243,17 @@ async function blocksOf(path: string): Promise<number> {
 
 /**
  * Calls back, once, when a working directory holds more than it may. Coarse: only for slots without
- * a size of their own, where the kernel holds each single file to the limit. Returns what ends the watch.
+ * a size of their own, where the kernel holds each single file to the limit. Returns a function that ends the watch.
  */
-export function watchDisk(slot: Slot, diskMb: number, onOverfull: () => void): () => void {
+export function watchDisk(clock: Clock, slot: Slot, diskMb: number, onOverfull: () => void): () => void {
   if (slot.sizedMb !== undefined) return () => {};
   const over = new AbortController();
   const watch = async (): Promise<void> => {
-    while (!(await isOverfull(slot.directory, diskMb))) {
-      await delay(lookMs, undefined, { signal: over.signal, ref: false });
+    while (!over.signal.aborted) {
+      if (await isOverfull(slot.directory, diskMb)) return over.signal.aborted ? undefined : onOverfull();
+      await pause(clock, lookMs, over.signal);
     }
-    if (!over.signal.aborted) onOverfull();
   };
-  void watch().catch(() => {}); // ended
+  void watch();
   return () => over.abort();
 }

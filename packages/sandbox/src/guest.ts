@@ -1,27 +1,28 @@
 import { join } from "node:path";
 import { StringDecoder } from "node:string_decoder";
+import type { Clock } from "@larkline/protocol";
 import { encodeFrame, type FrameBounds, FrameError, FrameReader } from "./frame.ts";
 import { type GuestEnd, GuestProcess, watchDisk } from "./guest-process.ts";
 import { type Launch, type LaunchPlan, reservedMbOf } from "./launch.ts";
 import type { KernelLimits, SandboxLimits, SandboxProgram, SandboxRequest } from "./sandbox.ts";
 import type { Slot } from "./slot.ts";
 
-/** What ended a run; the first counts. */
+/** What ended a run; only the first reason counts. */
 export type GuestStop =
   | { kind: "result"; value: unknown }
   | { kind: "error"; name: string; message: string; stack: string }
   | { kind: "protocol"; reason: string }
   | { kind: "timeout" | "cancelled" | "output_limit" | "disk_limit" };
 
-/** Everything that is known when a run is over. */
+/** The facts about a run that is over. */
 export interface GuestReport {
-  /** Undefined: the program ended by itself and said nothing. */
+  /** Undefined: the program ended by itself without an answer. */
   stop: GuestStop | undefined;
   end: GuestEnd;
   stdout: string;
   stderr: string;
   memoryKills: number;
-  /** The program was started, if only for a moment; otherwise it can be given to another guest. */
+  /** Whether the program was started; otherwise another guest can run it. */
   hasBegun: boolean;
   wallMs: number;
 }
@@ -42,21 +43,22 @@ const envelopeBytes = 8_192;
 const framesPerSecond = 20;
 const extraFrames = 1_000;
 
-// Before its job an interpreter says that it is ready, then that it is prepared, and no more.
+// Before its job an interpreter sends `ready`, then `prepared`, and nothing else.
 const bootBounds = { bytes: 256, frames: 1 };
 const bootOutputBytes = 65_536;
 
-/** Progress comes ten times a second at most; the bounds leave room for a program that sends it itself. */
+/** Progress comes at most ten times a second; the bounds leave room for programs that send frames themselves. */
 function boundsOf({ wallMs, resultBytes }: SandboxLimits): FrameBounds {
   const frames = extraFrames + Math.ceil((wallMs / 1_000) * framesPerSecond);
   return { bytes: resultBytes + envelopeBytes, frames };
 }
 
-/** An interpreter inside a sandbox: booted, given one job, and gone. Everything it says is hostile. */
+/** An interpreter inside a sandbox: it boots, gets one job and ends. All of its frames are untrusted. */
 export class Guest {
   readonly #process: GuestProcess;
   readonly slot: Slot;
-  /** Where it finds compiled code, as it sees it. */
+  readonly #clock: Clock;
+  /** Path of compiled code, as seen from inside. */
   readonly #compiled: string | undefined;
   #reader = new FrameReader(bootBounds);
   readonly #memoryKillsBefore: number;
@@ -70,11 +72,12 @@ export class Guest {
   #hasBegun = false;
 
   /** Starts to boot. Throws when no process can be made. */
-  constructor(plan: LaunchPlan, slot: Slot, compiled?: string) {
+  constructor(plan: LaunchPlan, slot: Slot, { clock, compiled }: { clock: Clock; compiled: string | undefined }) {
     this.slot = slot;
+    this.#clock = clock;
     this.#compiled = compiled;
     this.#memoryKillsBefore = slot.group?.memoryKills() ?? 0;
-    this.#process = new GuestProcess(plan, slot, true);
+    this.#process = new GuestProcess(plan, slot, { clock, hasControl: true });
     this.#process.control?.on("data", (chunk: Buffer) => this.#take(chunk));
     this.#collect("stdout");
     this.#collect("stderr");
@@ -96,17 +99,16 @@ export class Guest {
   }
 
   /**
-   * Has it load a module ahead of its job, and whether it has; like {@link boot}, after which it may be called once. The
-   * module may do there what it may do in a run, in the same bounds. Then nothing happens in it until its job comes: it
-   * reads, and that blocks.
+   * Loads a module ahead of the job. Call it once, after {@link boot}; resolves like that. The module has the rights and
+   * bounds of a run. Afterwards the guest waits for its job in a blocking read.
    */
   async prepare(preparation: Preparation, diskMb: number, signal: AbortSignal): Promise<boolean> {
     return await this.#prepared({ ...preparation, isAhead: true, compiled: this.#compiled }, diskMb, signal);
   }
 
   /**
-   * In place of {@link prepare}: has it load the module, leave the compiled code of it in a directory of its slot, and
-   * end. Whether it has. It never gets a job.
+   * In place of {@link prepare}: loads the module, leaves its compiled code in a directory of the slot, and ends. Whether
+   * that worked. The guest never gets a job.
    */
   async compile(
     preparation: Preparation & { compileTo: string },
@@ -126,12 +128,12 @@ export class Guest {
 
   async #reached(state: PromiseWithResolvers<boolean>, withinMs: number, signal: AbortSignal): Promise<boolean> {
     const giveUp = (): void => state.resolve(false);
-    const timer = setTimeout(giveUp, withinMs);
+    const cancelTimer = this.#clock.after(withinMs, giveUp);
     signal.addEventListener("abort", giveUp, { once: true });
     if (signal.aborted) giveUp();
     void this.ended.then(giveUp);
     const isReached = await state.promise;
-    clearTimeout(timer);
+    cancelTimer();
     signal.removeEventListener("abort", giveUp);
     if (!isReached) this.kill();
     return isReached;
@@ -141,11 +143,11 @@ export class Guest {
   #watchDisk(diskMb: number): void {
     this.#stopWatching();
     if (this.#process.isDiskWatched) return;
-    this.#stopWatching = watchDisk(this.slot, diskMb, () => this.#end({ kind: "disk_limit" }));
+    this.#stopWatching = watchDisk(this.#clock, this.slot, diskMb, () => this.#end({ kind: "disk_limit" }));
     void this.ended.then(this.#stopWatching);
   }
 
-  /** What it wrote to stderr so far, for operators. */
+  /** Its stderr so far, for operators. */
   lastWords(): string {
     return this.#output.stderr.text().trim();
   }
@@ -154,20 +156,20 @@ export class Guest {
     this.#process.kill();
   }
 
-  /** Hands over the job and waits until nothing inside runs any more. Call it once, when booted. */
+  /** Sends the job and waits until nothing inside runs any more. Call it once, when booted. */
   async run(job: GuestJob): Promise<GuestReport> {
-    const startedMs = performance.now();
+    const startedMs = this.#clock.monotonic();
     const { limits } = job;
     this.#job = job;
     this.#reader = new FrameReader(boundsOf(limits));
     const cancel = (): void => this.#end({ kind: "cancelled" });
     job.signal.addEventListener("abort", cancel, { once: true });
     if (job.signal.aborted) cancel();
-    const timer = setTimeout(() => this.#end({ kind: "timeout" }), limits.wallMs);
+    const cancelTimer = this.#clock.after(limits.wallMs, () => this.#end({ kind: "timeout" }));
     this.#watchDisk(limits.diskMb);
     this.#process.control?.write(jobBytes(job, this.#compiled));
     const end = await this.ended;
-    clearTimeout(timer);
+    cancelTimer();
     job.signal.removeEventListener("abort", cancel);
     return {
       stop: this.#stop,
@@ -176,14 +178,14 @@ export class Guest {
       stderr: this.#output.stderr.text(),
       memoryKills: (this.slot.group?.memoryKills() ?? 0) - this.#memoryKillsBefore,
       hasBegun: this.#hasBegun,
-      wallMs: performance.now() - startedMs,
+      wallMs: this.#clock.monotonic() - startedMs,
     };
   }
 
   #end(stop: GuestStop): void {
     if (this.#stop !== undefined) return;
     this.#stop = stop;
-    this.kill(); // who answers has written its output before
+    this.kill(); // a program writes its output before its answer
   }
 
   #collect(name: "stdout" | "stderr"): void {
@@ -197,7 +199,7 @@ export class Guest {
   }
 
   #take(chunk: Buffer): void {
-    if (this.#stop !== undefined) return; // what comes after the end is nobody's business
+    if (this.#stop !== undefined) return; // frames after the end are ignored
     try {
       for (const frame of this.#reader.push(chunk)) this.#obey(frame);
     } catch (error) {
@@ -251,28 +253,28 @@ function jobBytes({ program, env }: GuestJob, compiled: string | undefined): Buf
 
 /* ---- What a guest is started with ---- */
 
-/** What a sandbox can do before it is known what for: load a module, in the environment of its runs. */
+/** What a sandbox loads before its call is known: a module, in the environment of its runs. */
 export interface Preparation {
   module: string;
   preparation: unknown;
   env: Readonly<Record<string, string>>;
 }
 
-/** What of a program is fixed before its run. Programs with the same one can use the same warm sandboxes. */
+/** What is fixed before a run. Programs with the same profile share warm sandboxes. */
 export interface GuestProfile {
   runtime: SandboxProgram["runtime"];
   readable: Launch["readable"];
   limits: KernelLimits;
-  /** What the warm ones have done already; undefined: they have booted. */
+  /** What warm guests have loaded; undefined: they have only booted. */
   prepared: Preparation | undefined;
 }
 
-/** A text that is the same for the same profile only; `kernelLimits` gives limits an order. */
+/** Equal for equal profiles only; `kernelLimits` orders the limits. */
 export function profileKey({ runtime, readable, limits, prepared }: GuestProfile): string {
   return JSON.stringify([runtime, readable, limits, prepared]);
 }
 
-// Outside its heap a program needs memory too.
+// The rest of the memory is for buffers and code outside the heap.
 const heapShare = 0.6;
 const leastHeapMb = 32;
 

@@ -1,10 +1,10 @@
 import { execFile } from "node:child_process";
-import { randomBytes } from "node:crypto";
 import { chownSync, constants, readFileSync } from "node:fs";
 import { access, chmod, copyFile, cp, link, mkdir, realpath, stat, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
+import type { Clock, Random } from "@larkline/protocol";
 import { type HostParts, type HostPython, systemDirectories } from "./launch.ts";
 import { runCommand } from "./removal.ts";
 import { filterFiles } from "./seccomp.ts";
@@ -69,7 +69,7 @@ export function userRange(
 const execute = promisify(execFile);
 const askMs = 10_000;
 
-/** What stands in for the host's `/etc`: one account, no names. */
+/** Replaces the host's `/etc`: one account, no names. */
 const etc = {
   passwd: "root:x:0:0:root:/nonexistent:/bin/false\nsandbox:x:1000:1000:sandbox:/sandbox:/bin/bash\n",
   group: "root:x:0:\nsandbox:x:1000:\n",
@@ -131,13 +131,15 @@ async function isExecutable(path: string): Promise<boolean> {
 /** Prepares what the tiers have in common, in an instance's directory. Rejects for a Node.js that is not there, or an unknown processor. */
 export async function prepareParts(
   directory: string,
-  options: { nodePath: string; pythonPath: string; launcherPath: string },
+  options: { nodePath: string; pythonPath: string; launcherPath: string; clock: Clock; random: Random },
 ): Promise<HostParts> {
   const architecture = architectureOf(process.arch);
   if (architecture === undefined) throw new Error(`the system calls of ${process.arch} are not known`);
   const guestDirectory = await makeReadable(join(directory, "guest"), {});
   await cp(sourceDirectory, guestDirectory, { recursive: true });
   return {
+    clock: options.clock,
+    random: options.random,
     nodePath: await placeNode(options.nodePath, join(directory, "bin")),
     python: await findPython(options.pythonPath),
     hasBash: await isExecutable("/bin/bash"),
@@ -167,11 +169,12 @@ export interface ViewsOptions {
   /** Whether programs run as users of their own; otherwise they get at what this process gets at. */
   ownUsers: boolean;
   mounts: boolean;
+  random: Random;
 }
 
 /**
  * Lets the users of slots get at what lies below a directory that is shut to them, such as `/root`: a
- * read-only view of it, at a path that nobody can guess.
+ * read-only view of it, at a path that cannot be guessed.
  */
 export class Views {
   readonly #options: ViewsOptions;
@@ -187,7 +190,7 @@ export class Views {
     if (known !== undefined) return await known;
     const found = this.#find(path);
     this.#made.set(path, found);
-    // What is not there now may be there later.
+    // A missing path may exist at the next run.
     found.catch(() => this.#made.delete(path));
     return await found;
   }
@@ -200,7 +203,7 @@ export class Views {
   }
 
   async #make(path: string): Promise<string> {
-    const view = join(this.#options.directory, `view-${randomBytes(16).toString("hex")}`);
+    const view = join(this.#options.directory, `view-${this.#options.random.id()}`);
     if ((await stat(path)).isDirectory()) await mkdir(view);
     else await writeFile(view, "");
     await runCommand("mount", ["--bind", path, view]);

@@ -2,6 +2,7 @@ import { randomInt } from "node:crypto";
 import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, realpath, rename, stat, writeFile } from "node:fs/promises";
 import { connect, createServer, type Server } from "node:net";
 import { join } from "node:path";
+import { type Clock, machineNow } from "@larkline/protocol";
 import { removeGroups } from "./control-group.ts";
 import { userRange, usersPerInstance } from "./host.ts";
 import { removeTree, unmountBelow } from "./removal.ts";
@@ -12,7 +13,7 @@ export interface InstanceDirectory {
   readonly path: string;
   /** Unique among the instances of this host's directory. */
   readonly name: string;
-  /** The first of `usersPerInstance` users that nobody else uses; undefined where programs run as this user. */
+  /** The first of `usersPerInstance` users that no other instance uses; undefined where programs run as this user. */
   readonly firstUser: number | undefined;
   /** Notes in which directories control groups are made, for a successor. */
   noteGroups(parents: readonly string[]): Promise<void>;
@@ -46,7 +47,7 @@ async function openRoot(path: string): Promise<string> {
   const isOurs = facts.isDirectory() && facts.uid === process.getuid?.() && (facts.mode & 0o022) === 0;
   if (!isOurs) throw new Error(`${path} belongs to, or can be changed by, somebody else`);
   const foreign = (await readdir(path)).find((name) => !ownNames.test(name));
-  // What lies in it is removed when nobody holds it.
+  // Directories in it that no process holds are removed.
   if (foreign !== undefined) throw new Error(`${path} holds other things: ${JSON.stringify(foreign)}`);
   await chmod(path, 0o711);
   const root = await realpath(path);
@@ -58,7 +59,7 @@ async function openRoot(path: string): Promise<string> {
 /** Any other failure, such as having no descriptor left to ask with, says nothing: what lives must not be removed. */
 const signsOfDeath = new Set(["ECONNREFUSED", "ENOENT"]);
 
-/** Whoever holds a directory listens in it: the kernel ends that with the process, in whatever container it ran. */
+/** The process that holds a directory listens on a socket in it. The kernel closes that socket with the process, in any container. */
 async function isHeld(directory: string): Promise<boolean> {
   const { promise, resolve } = Promise.withResolvers<boolean>();
   const socket = connect(join(directory, ownerSocket));
@@ -85,41 +86,41 @@ async function factsOf(directory: string): Promise<Facts> {
 }
 
 /** Kills what still runs of a dead instance and removes its directory, groups and mounts. */
-async function removeRemains(directory: string, name: string): Promise<void> {
+async function removeRemains(directory: string, name: string, clock: Clock): Promise<void> {
   const { firstUser, groupParents = [] } = await factsOf(directory);
-  await removeGroups(groupParents, groupPrefix(name));
+  await removeGroups(clock, groupParents, groupPrefix(name));
   if (firstUser !== undefined) await killUsers(firstUser, firstUser + usersPerInstance - 1);
   await unmountBelow(directory);
   await removeTree(directory);
 }
 
 /** Of several that start at once, the rename lets exactly one clean up. */
-async function removeIfDead(root: string, name: string): Promise<boolean> {
+async function removeIfDead(root: string, name: string, clock: Clock): Promise<boolean> {
   const directory = join(root, name);
   const isNew = name.startsWith("new-");
-  if (isNew && Date.now() - (await stat(directory)).mtimeMs < unfinishedMs) return false;
+  if (isNew && machineNow() - (await stat(directory)).mtimeMs < unfinishedMs) return false;
   if (await isHeld(directory)) return false;
   const grave = join(root, `dead-${name}-${randomInt(2 ** 40)}`);
   await rename(directory, grave);
-  await removeRemains(grave, name);
+  await removeRemains(grave, name, clock);
   return true;
 }
 
 /** A grave whose digger died too. */
-async function fillGrave(root: string, name: string): Promise<void> {
+async function fillGrave(root: string, name: string, clock: Clock): Promise<void> {
   const [, instance = ""] = /^dead-(.+)-\d+$/.exec(name) ?? [];
-  await removeRemains(join(root, name), instance);
+  await removeRemains(join(root, name), instance, clock);
 }
 
 /** Cleans up after instances that were killed. Returns how many there were. */
-async function sweep(root: string): Promise<number> {
+async function sweep(root: string, clock: Clock): Promise<number> {
   let removed = 0;
   for (const name of await readdir(root)) {
     try {
-      if (name.startsWith("dead-")) await fillGrave(root, name);
-      else if (await removeIfDead(root, name)) removed += 1;
+      if (name.startsWith("dead-")) await fillGrave(root, name, clock);
+      else if (await removeIfDead(root, name, clock)) removed += 1;
     } catch {
-      // Somebody else cleans it up at this moment.
+      // Another process is cleaning it up.
     }
   }
   return removed;
@@ -133,7 +134,7 @@ async function claim(root: string, unnamed: string): Promise<Pick<InstanceDirect
     const number = randomInt(instances);
     const name = String(number);
     if (await rename(unnamed, join(root, name)).then(isDone, isTaken)) {
-      // Whoever fills a grave kills all of its users.
+      // The process that removes a dead instance kills all of its users.
       const isHaunted = (await readdir(root)).some((entry) => entry.startsWith(`dead-${name}-`));
       if (!isHaunted) return { name, firstUser: users?.firstUser(number) };
       await rename(join(root, name), unnamed);
@@ -151,14 +152,14 @@ function isTaken(error: NodeJS.ErrnoException): boolean {
 
 /**
  * Takes a directory below `root`, which is made when it is missing, and cleans up there after those
- * that were killed. Rejects when `root` belongs to somebody else or cannot be written.
+ * that were killed. Rejects when `root` belongs to another user or cannot be written.
  */
 export async function openInstanceDirectory(
   directory: string,
-  options: { ownUsers: boolean; onRemains(count: number): void },
+  options: { ownUsers: boolean; clock: Clock; onRemains(count: number): void },
 ): Promise<InstanceDirectory> {
   const root = await openRoot(directory);
-  const removed = await sweep(root);
+  const removed = await sweep(root, options.clock);
   if (removed > 0) options.onRemains(removed);
   const unnamed = await mkdtemp(join(root, "new-"));
   await chmod(unnamed, 0o711);
@@ -180,7 +181,7 @@ export async function openInstanceDirectory(
         await unmountBelow(path);
         await removeTree(path);
       } catch {
-        // Nobody holds it from now on: the next start tries again.
+        // The socket closes below, so the next start removes the rest.
       }
       await new Promise((resolve) => server.close(resolve));
     },

@@ -93,7 +93,7 @@ export async function sbxTier(parts: HostParts): Promise<TierPlan> {
       sigpending: 256,
       // The kernel counts all of a user. Where programs share this process's, the supervisor counts those of the run,
       // but can miss some that are made at the same moment: the kernel bounds them with all others of the user.
-      nproc: limits.processes + (slot.user === undefined ? await ownTasks() : 0),
+      nproc: limits.processes + (slot.user === undefined ? await ownTasks(parts.clock) : 0),
     };
     const args = [
       ["-l", leastLandlock, "-s", filterOf(parts, slot), "-q", questionsOf(parts, slot)],

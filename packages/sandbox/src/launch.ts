@@ -1,9 +1,10 @@
+import type { Clock, Random } from "@larkline/protocol";
 import type { KernelLimits, SandboxProgram } from "./sandbox.ts";
 import type { Slot } from "./slot.ts";
 
-/** What is started inside, told to a tier. */
+/** What a tier starts inside. */
 export interface Launch {
-  /** Builds the command line from where things are inside. */
+  /** Builds the command line from the paths inside. */
   command(places: GuestPlaces): readonly string[];
   limits: KernelLimits;
   /** Whether descriptor 3 carries frames; otherwise stdin is open instead, for a session. */
@@ -18,7 +19,7 @@ export interface Launch {
   env: Readonly<Record<string, string>>;
 }
 
-/** Where things are, seen from inside. */
+/** Paths as seen from inside. */
 export interface GuestPlaces {
   node: string;
   python: string;
@@ -30,7 +31,7 @@ export interface GuestPlaces {
   egressSocket: string;
 }
 
-/** A command line outside that leads inside, and how it ends. */
+/** The command line that starts a sandbox, and how the sandbox is ended. */
 export interface LaunchPlan {
   command: string;
   args: readonly string[];
@@ -38,7 +39,7 @@ export interface LaunchPlan {
   cwd: string;
   /** A file that is opened for this start and inherited as descriptor 4. */
   filterPath: string | undefined;
-  /** Arguments that the launcher reads from descriptor 6, where nobody else on the host sees them. */
+  /** Arguments that the launcher reads from descriptor 6, so that no other process of the host sees them. */
   privateArgs: readonly string[];
   /** How everything inside is ended; see `GuestProcess`. */
   end: "namespace" | "supervisor";
@@ -46,7 +47,7 @@ export interface LaunchPlan {
   isDiskWatched: boolean;
 }
 
-/** One way of keeping a program in. */
+/** One way of isolating a program. */
 export interface TierPlan {
   /** Whether it can give a program a network through a proxy. */
   hasNetwork: boolean;
@@ -57,13 +58,15 @@ export interface TierPlan {
 
 /** What the tiers have in common on this host. */
 export interface HostParts {
+  clock: Clock;
+  random: Random;
   /** Real path of the Node.js for programs, readable by every slot's user. */
   nodePath: string;
   python: HostPython | undefined;
   hasBash: boolean;
   /** A copy of `guest/`, readable by every slot's user. */
   guestDirectory: string;
-  /** Files that stand in for the host's `/etc`. */
+  /** Files that replace the host's `/etc`. */
   etcDirectory: string;
   /** Directory of the seccomp programs. */
   filterDirectory: string;
@@ -132,7 +135,7 @@ export const systemSettings = [
   "/etc/fonts",
 ];
 
-// What V8 reserves counts as data; far less of it is ever used.
+// V8 reserves memory that counts as data and is mostly never used.
 const nodeReservedMb = 640;
 
 /** What the interpreter of a program reserves. */
@@ -140,7 +143,7 @@ export function reservedMbOf(runtime: SandboxProgram["runtime"], hasBridge: bool
   return runtime === "node" || hasBridge ? nodeReservedMb : 0;
 }
 
-/** Arguments of a supervisor for what neither a control group nor a file system holds. */
+/** Arguments of a supervisor for the limits that no control group and no file system enforces. */
 export function supervisorArgs({ limits }: Launch, slot: Slot): string[] {
   const memory =
     slot.group === undefined ? ["-m", String(limits.memoryMb), "-k", String(channelLimit(limits.memoryMb))] : [];

@@ -47,7 +47,7 @@ interface Run {
 }
 
 const attempts = 3;
-/** The user that programs see themselves as in a tier with paths of its own, and where compiled code is there. */
+/** User id and path of compiled code inside, in a tier that gives programs paths of their own. */
 const insideUser = 1000;
 const codeInside = "/opt/larkline/code";
 
@@ -72,6 +72,7 @@ export class LocalSandbox implements Sandbox {
     this.#code = new CompiledCode(options.directory);
     this.#warm = new WarmPool({
       size: options.warm,
+      clock: options.parts.clock,
       boot: async (profile, signal) => await this.#bootAhead(profile, signal),
       discard: async (guest) => await this.#discard(guest),
     });
@@ -85,7 +86,7 @@ export class LocalSandbox implements Sandbox {
     return await this.#track(this.#open(command));
   }
 
-  /** Kills everything inside; what runs ends as `cancelled`. Removes no directory: that is for whoever opened them. */
+  /** Kills everything inside; running programs end as `cancelled`. Leaves the directories, which belong to the caller. */
   async close(): Promise<void> {
     this.#closing.abort();
     await Promise.all([...this.#sessions].map(async (session) => await session.close()));
@@ -106,6 +107,7 @@ export class LocalSandbox implements Sandbox {
     if (leave === undefined) throw new Error(`There are ${this.#options.sessions} sessions already.`);
     const opening = openSession(command, {
       ...this.#options,
+      clock: this.#options.parts.clock,
       openProxy: async (allow, slot) => await this.#openProxy(allow, slot),
     });
     const session = await opening.catch((error: unknown) => {
@@ -163,7 +165,7 @@ export class LocalSandbox implements Sandbox {
     }
   }
 
-  /** As long as the program has not begun, a guest that ends is replaced: by a warm one, or one on another slot. */
+  /** Replaces a guest that ends before the program has begun, by a warm one or one on another slot. */
   async #runInGuest(run: Run): Promise<SandboxResult> {
     for (let i = 0; i < attempts && !run.signal.aborted; i += 1) {
       const guest = await this.#guestFor(run);
@@ -185,7 +187,7 @@ export class LocalSandbox implements Sandbox {
     try {
       return await this.#give(guest, run);
     } finally {
-      void this.#track(this.#discard(guest)); // nobody has to wait for the wiping
+      void this.#track(this.#discard(guest)); // the caller need not wait for the wiping
     }
   }
 
@@ -212,14 +214,15 @@ export class LocalSandbox implements Sandbox {
     profile: GuestProfile,
     { signal, egressSocket }: { signal: AbortSignal; egressSocket: string | undefined },
   ): Promise<Guest | undefined> {
-    const { store, plan } = this.#options;
+    const { store, plan, parts } = this.#options;
+    const { clock } = parts;
     const slot = await store.take(profile.limits);
     let guest: Guest;
     try {
       if (egressSocket !== undefined) await giveSocket(egressSocket, slot);
       const code = await this.#codeOf(profile, slot);
       const launch = guestLaunch({ ...profile, readable: [...profile.readable, ...code] }, egressSocket);
-      guest = new Guest(await plan.plan(launch, slot), slot, code[0]?.path);
+      guest = new Guest(await plan.plan(launch, slot), slot, { clock, compiled: code[0]?.path });
     } catch (error) {
       await store.giveBack(slot);
       throw error;
@@ -230,16 +233,15 @@ export class LocalSandbox implements Sandbox {
     return undefined;
   }
 
-  /** Where compiled code is for a guest on a slot, as something to be readable; empty when there is none. */
+  /** The compiled code for a guest on a slot, as a readable path; empty when there is none. */
   async #codeOf(profile: GuestProfile, slot: Slot): Promise<GuestProfile["readable"]> {
     const { hasOwnPaths } = this.#options.plan;
-    // A tier with paths of its own has one user inside.
     const user = hasOwnPaths ? insideUser : (slot.user ?? process.getuid?.() ?? 0);
     const source = await this.#code.directoryFor(profileKey(profile), user);
     return source === undefined ? [] : [{ source, path: hasOwnPaths ? codeInside : source }];
   }
 
-  /** Has a guest that never gets a job compile what those of its profile load, once. */
+  /** Compiles the modules of a profile once, in a guest that never gets a job. */
   async #compile(profile: GuestProfile, prepared: Preparation, signal: AbortSignal): Promise<void> {
     const key = profileKey(profile);
     if (!this.#code.begin(key)) return;
@@ -256,7 +258,7 @@ export class LocalSandbox implements Sandbox {
     await this.#discard(guest);
   }
 
-  /** One for the shelf; undefined when it did not boot, or could not be prepared: a run in one that boots then says why. */
+  /** A prepared guest to keep; undefined when booting or preparing failed: the next run boots a fresh one and reports why. */
   async #bootAhead(profile: GuestProfile, signal: AbortSignal): Promise<Guest | undefined> {
     const { prepared, limits } = profile;
     if (prepared !== undefined) await this.#compile(profile, prepared, signal);
@@ -268,7 +270,7 @@ export class LocalSandbox implements Sandbox {
     return undefined;
   }
 
-  /** Ends a guest, if it has not ended, and frees its slot. */
+  /** Kills a guest if it still runs, and frees its slot. */
   async #discard(guest: Guest): Promise<void> {
     guest.kill();
     const { isStuck } = await guest.ended;
@@ -280,10 +282,11 @@ export class LocalSandbox implements Sandbox {
     this.#proxyCount += 1;
     const socket = join(this.#options.directory, `net-${this.#proxyCount}.sock`);
     const { egress } = this.#options;
-    // A session lives for days, so what it may send in all has no bound.
+    // A session lives for days, so its traffic has no bound.
     const unbounded = slot === undefined ? {} : { bytes: Infinity, attempts: Infinity };
     const proxy = await createEgressProxy({
       ...egress,
+      clock: this.#options.parts.clock,
       limits: { ...unbounded, ...egress?.limits },
       allow,
       socketPath: socket,
@@ -302,13 +305,13 @@ export class LocalSandbox implements Sandbox {
   }
 }
 
-/** A guest that ends before its program has begun is replaced: the caller has given its word by then. */
+/** Asks the caller once: a guest that ends before its program has begun is replaced without asking again. */
 function beginOnce({ begin }: SandboxRequest): Run["begin"] {
   let asked: Promise<boolean> | undefined;
   return async () => await (asked ??= begin?.() ?? Promise.resolve(true));
 }
 
-/** What a sandbox for the same tool can do before its call; undefined: no more than to boot. */
+/** What a sandbox for the same tool loads before its call; undefined: it only boots. */
 function preparationOf({ program, env = {} }: SandboxRequest): Preparation | undefined {
   if (!("module" in program) || program.preparation === undefined) return undefined;
   return { module: program.module, preparation: program.preparation, env };
@@ -316,7 +319,7 @@ function preparationOf({ program, env = {} }: SandboxRequest): Preparation | und
 
 const closedError = (): Error => new Error("The sandbox is closed.");
 
-/** Nobody but the slot's user may use the proxy. */
+/** Lets only the slot's user use the proxy. */
 async function giveSocket(path: string, slot: Slot): Promise<void> {
   await chmod(path, 0o600);
   if (slot.user !== undefined) await chown(path, slot.user, slot.user);
@@ -342,7 +345,7 @@ function factsOf(report: GuestReport, slot: Slot): Pick<SandboxResult, "stdout" 
 
 /* ---- Places ---- */
 
-/** A number of places that callers take in the order in which they came. */
+/** A semaphore: callers get places in the order in which they came. */
 export class Gate {
   readonly #waiting = new Set<() => void>();
   #free: number;

@@ -1,5 +1,6 @@
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
+import { type Clock, type Random, systemClock, systemRandom } from "@larkline/protocol";
 import { bwrapTier } from "./bwrap.ts";
 import { findControlGroups, groupParents } from "./control-group.ts";
 import type { EgressSettings } from "./egress-policy.ts";
@@ -36,6 +37,8 @@ export interface OpenSandboxOptions {
   directory?: string;
   /** For all programs and sessions that have a network. */
   egress?: EgressSettings;
+  clock?: Clock | undefined;
+  random?: Random | undefined;
   /** Must not throw. */
   onEvent?(event: SandboxEvent): void;
 }
@@ -80,7 +83,7 @@ function sizesFrom(options: OpenSandboxOptions): Sizes {
 }
 
 async function openHost(options: OpenSandboxOptions): Promise<Host> {
-  const { onEvent = () => {} } = options;
+  const { onEvent = () => {}, clock = systemClock } = options;
   if (process.platform !== "linux") {
     throw new Error(`the kernel of ${process.platform} has no way of keeping a program in`);
   }
@@ -88,19 +91,21 @@ async function openHost(options: OpenSandboxOptions): Promise<Host> {
   const root = options.directory ?? join(tmpdir(), `larkline-sandbox-${process.getuid?.() ?? 0}`);
   const instance = await openInstanceDirectory(root, {
     ownUsers: powers.ownUsers,
+    clock,
     onRemains: (count) => onEvent({ event: "remains_removed", detail: `of ${count} that did not close` }),
   });
   try {
     await instance.noteGroups(groupParents());
-    const groups = await findControlGroups(groupName(instance.name, "proof"));
+    const groups = await findControlGroups(groupName(instance.name, "proof"), clock);
     const {
       nodePath = process.execPath,
       pythonPath = "/usr/bin/python3",
       launcherPath = defaultLauncherPath,
+      random = systemRandom,
     } = options;
-    const parts = await prepareParts(instance.path, { nodePath, pythonPath, launcherPath });
+    const parts = await prepareParts(instance.path, { nodePath, pythonPath, launcherPath, clock, random });
     const ownUsers = instance.firstUser !== undefined;
-    const views = new Views({ directory: instance.path, ownUsers, mounts: powers.mounts });
+    const views = new Views({ directory: instance.path, ownUsers, mounts: powers.mounts, random });
     const keeper = powers.mounts || ownUsers ? undefined : await openMountKeeper();
     const common = { instance, groups, mounts: powers.mounts, onEvent };
     const store = new SlotStore({ ...common, keeper: undefined, name: "slot" });
@@ -148,6 +153,7 @@ async function tryTier(
         directory: instance.path,
         hasPython: parts.python !== undefined,
         allowUnboundedMemory: options.allowUnboundedMemory === true,
+        random: parts.random,
       });
     } finally {
       await attacked.close();

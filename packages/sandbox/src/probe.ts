@@ -1,9 +1,9 @@
-import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { chmod, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { createServer, type Server } from "node:net";
 import { join } from "node:path";
+import { type Random, systemRandom } from "@larkline/protocol";
 import { allUserAttacks, manyFiles, memoryAttacks, memoryEnds, type UserAttackAim } from "./probe-attacks.ts";
 import type { Sandbox, SandboxLimits, SandboxResult, TierFinding } from "./sandbox.ts";
 
@@ -14,6 +14,7 @@ export interface ProbeOptions {
   hasPython: boolean;
   /** Whether a tier is good enough in which a program gets far more memory than its limit. */
   allowUnboundedMemory: boolean;
+  random?: Random;
 }
 
 const limits = { processes: 24, diskMb: 16, openFiles: 200 };
@@ -39,13 +40,14 @@ const held: Outcome = { end: "held" };
 export async function attackTier(sandbox: Sandbox, options: ProbeOptions): Promise<TierFinding> {
   const { tier } = sandbox;
   const place = await mkdtemp(join(options.directory, "probe-"));
+  const mark = (options.random ?? systemRandom).id();
   try {
     const reason = await decided(async (wallMs) => await attackAsStranger(sandbox, place, wallMs));
     if (reason !== "") return { tier, holds: false, reason };
     if (!options.hasPython) {
       return { tier, holds: false, reason: `${unproved}the attacks need Python 3, and there is none` };
     }
-    const had = await decided(async (wallMs) => await attackAsUser(sandbox, place, wallMs));
+    const had = await decided(async (wallMs) => await attackAsUser(sandbox, place, wallMs, mark));
     if (had !== "") return { tier, holds: false, reason: had };
     const memory = await attackMemory(sandbox);
     if (memory !== "" && !options.allowUnboundedMemory) return { tier, holds: false, reason: memory };
@@ -136,13 +138,12 @@ async function runPython(sandbox: Sandbox, code: string, run: PythonRun): Promis
 }
 
 /** Attacks on what this process's user may do. */
-async function attackAsUser(sandbox: Sandbox, place: string, wallMs: number): Promise<Outcome> {
+async function attackAsUser(sandbox: Sandbox, place: string, wallMs: number, mark: string): Promise<Outcome> {
   const own = join(place, "own.txt");
   const link = join(place, "own.link");
   await writeFile(own, "own");
   await rm(link, { force: true });
   await symlink(own, link);
-  const mark = randomBytes(12).toString("hex");
   const aim: UserAttackAim = {
     runner: process.pid,
     pidNamespace: ownNamespace("pid"),
@@ -208,7 +209,11 @@ async function attackMemory(sandbox: Sandbox): Promise<string> {
   const had: string[] = [];
   // One after the other: the kernel counts the processes of all of them together, and would refuse some.
   for (const [attack, place] of memoryPlaces) {
-    const words = await decided(async (wallMs) => await attackMemoryBy(sandbox, { attack, place, wallMs }));
+    const attackOnce = async () =>
+      await decided(async (wallMs) => await attackMemoryBy(sandbox, { attack, place, wallMs }));
+    const first = await attackOnce();
+    // What watches memory looks every few milliseconds, and may be late once where the machine has too much to do.
+    const words = first === "" || first.startsWith(unproved) ? first : await attackOnce();
     if (words.startsWith(unproved)) return words;
     if (words !== "") had.push(words);
   }

@@ -161,7 +161,7 @@ describe("cancellation", () => {
     const pid = await pidOf();
     const startedMs = performance.now();
     expect(await failure(deed, null, { timeoutMs: 50 })).toMatchObject({ failure: "timeout" });
-    expect(() => process.kill(pid, 0)).not.toThrow(); // nobody waits for its end
+    expect(() => process.kill(pid, 0)).not.toThrow(); // the caller does not wait for its end
     expect(await pidOf()).not.toBe(pid);
     expect(performance.now() - startedMs).toBeGreaterThan(2_000);
     await vi.waitFor(() => expect(isAlive(pid)).toBe(false), patience);

@@ -1,6 +1,18 @@
-import { setTimeout as delay } from "node:timers/promises";
-import { encodeFrame, encodeReadableFrame, type FrameToPool } from "./frame.ts";
-import { type ChildEnd, PoolChild } from "./pool-child.ts";
+import type { ChildProcess } from "node:child_process";
+import { readFile } from "node:fs/promises";
+import type { Duplex, Readable } from "node:stream";
+import { StringDecoder } from "node:string_decoder";
+import { fileURLToPath } from "node:url";
+import { type Clock, pause, systemClock, withDeadline } from "@larkline/protocol";
+import {
+  encodeFrame,
+  encodeReadableFrame,
+  type FrameToPool,
+  callFrameBounds,
+  frameFromChild,
+  FrameReader,
+} from "./frame.ts";
+import { spawnProcess } from "./user-processes.ts";
 
 export interface ProcessPoolOptions {
   /** A module that calls `serveCalls` of `@larkline/sandbox/child`; run in each child. */
@@ -24,6 +36,7 @@ export interface ProcessPoolOptions {
   onLog?(line: string, stream: "stdout" | "stderr"): void;
   /** Default: the Node.js that runs this process. */
   nodePath?: string;
+  clock?: Clock | undefined;
 }
 
 /** Reused warm children that take one call at a time, or as many as they may: faults of trusted code stay in them. */
@@ -61,14 +74,16 @@ class Pool implements ProcessPool {
   readonly #members = new Set<Member>();
   readonly #waiting = new Set<Waiter>();
   readonly #closing = new AbortController();
-  readonly #look: NodeJS.Timeout;
+  readonly #clock: Clock;
+  readonly #stopLooking: () => void;
   #failures = 0;
   #lastFailure = "";
   #callCount = 0;
 
   constructor(options: ProcessPoolOptions) {
     this.#options = options;
-    this.#look = setInterval(() => void this.#checkMemory(), lookMs).unref();
+    this.#clock = options.clock ?? systemClock;
+    this.#stopLooking = this.#clock.every(lookMs, () => void this.#checkMemory());
     for (let i = 0; i < options.size; i += 1) this.#add();
   }
 
@@ -82,7 +97,7 @@ class Pool implements ProcessPool {
 
   async close(): Promise<void> {
     this.#closing.abort();
-    clearInterval(this.#look);
+    this.#stopLooking();
     for (const waiter of this.#waiting) waiter.reject(closedError());
     for (const member of this.#members) {
       failAll(member, closedError());
@@ -98,7 +113,7 @@ class Pool implements ProcessPool {
     const { child } = member;
     child.calls += 1;
     child.write(frame);
-    const running = runningCall(child, { id, graceMs, ...options });
+    const running = runningCall(child, { id, graceMs, clock: this.#clock, ...options });
     member.running.set(id, running);
     // Its place may be taken again when the child has answered, which after a cancellation is later than the caller is told.
     void running.answered.then(() => this.#release(member, id));
@@ -182,7 +197,14 @@ class Pool implements ProcessPool {
     const { entry, env = {}, codeCache, memoryMb = 256, nodePath = process.execPath, onLog = () => {} } = this.#options;
     const cached = codeCache === undefined ? {} : { NODE_COMPILE_CACHE: codeCache };
     try {
-      const child = new PoolChild({ entry, nodePath, memoryMb, onLog, env: { ...baseEnv, ...env, ...cached } });
+      const child = new PoolChild({
+        entry,
+        nodePath,
+        memoryMb,
+        onLog,
+        env: { ...baseEnv, ...env, ...cached },
+        clock: this.#clock,
+      });
       void this.#follow({ child, state: "booting", taken: 0, running: new Map() });
     } catch (error) {
       void this.#pause(error instanceof Error ? error.message : String(error));
@@ -193,13 +215,13 @@ class Pool implements ProcessPool {
   async #follow(member: Member): Promise<void> {
     const { child } = member;
     this.#members.add(member);
-    const boot = setTimeout(() => {
+    const cancelBoot = this.#clock.after(bootMs, () => {
       if (member.state === "booting") child.kill();
-    }, bootMs);
+    });
     child.onFrame = (frame) => this.#onFrame(member, frame);
     child.onGarbage = (reason) => failAll(member, protocolError(reason));
     const end = await child.ended;
-    clearTimeout(boot);
+    cancelBoot();
     this.#members.delete(member);
     failAll(member, this.#closing.signal.aborted ? closedError() : crashError(end));
     if (member.state === "booting") await this.#pause(described(end));
@@ -220,7 +242,7 @@ class Pool implements ProcessPool {
     this.#lastFailure = reason;
     if (this.#failures >= failuresInARow) for (const waiter of this.#waiting) waiter.reject(this.#notStarting());
     const pauseMs = Math.min(longestPauseMs, 50 * 2 ** Math.min(this.#failures, 10));
-    await delay(pauseMs, undefined, { ref: false, signal: this.#closing.signal }).catch(() => {});
+    await pause(this.#clock, pauseMs, this.#closing.signal);
     this.#add();
   }
 
@@ -261,7 +283,7 @@ function crashError(end: ChildEnd): ProcessCallError {
     const message = "The call ran out of memory.";
     return new ProcessCallError("oom", message, { childFault: true, exitCode, signal });
   }
-  // Nobody but the system or an operator sends these; all others are what a fault of the code looks like.
+  // Only the system or an operator sends these signals; all other ends are a fault of the tool's code.
   const childFault = signal === undefined ? exitCode !== undefined : !["SIGKILL", "SIGTERM", "SIGINT"].includes(signal);
   const message = `The process of the call ended before it had answered (${described(end)}).`;
   return new ProcessCallError("crashed", message, { childFault, exitCode, signal });
@@ -276,7 +298,7 @@ export function createProcessPool(options: ProcessPoolOptions): ProcessPool {
 /* ---- One call ---- */
 
 /** A call that a child has. */
-export interface RunningCall {
+interface RunningCall {
   /** What the caller is told. */
   readonly result: Promise<unknown>;
   /** Resolves when the child has answered, or has ended: it does nothing for this call any more. */
@@ -291,32 +313,33 @@ interface RunningCallOptions extends ProcessCallOptions {
   id: number;
   /** Time for the child to answer after a cancellation, ms; then it is killed. */
   graceMs: number;
+  clock: Clock;
 }
 
 /** Follows a call that was just written. Listens to the signal; exactly one of answer, failure and abort counts. */
-export function runningCall(child: PoolChild, options: RunningCallOptions): RunningCall {
-  const { id, signal, timeoutMs } = options;
+function runningCall(child: PoolChild, options: RunningCallOptions): RunningCall {
+  const { id, signal, timeoutMs, clock } = options;
   const result = Promise.withResolvers<unknown>();
   const answered = Promise.withResolvers<void>();
-  let grace: NodeJS.Timeout | undefined;
+  let cancelGrace: (() => void) | undefined;
 
   const cancel = (error: ProcessCallError): void => {
-    if (grace !== undefined) return;
-    grace = setTimeout(() => child.kill(), options.graceMs);
+    if (cancelGrace !== undefined) return;
+    cancelGrace = clock.after(options.graceMs, () => child.kill());
     child.write(encodeFrame({ kind: "cancel", id }));
     result.reject(error);
   };
   const onAbort = (): void =>
     cancel(new ProcessCallError("cancelled", "The call was cancelled.", { childFault: false }));
-  const timer = setTimeout(() => {
+  const cancelTimer = clock.after(timeoutMs, () => {
     cancel(new ProcessCallError("timeout", `The call took longer than ${timeoutMs} ms.`, { childFault: true }));
-  }, timeoutMs);
+  });
   signal.addEventListener("abort", onAbort, { once: true });
   if (signal.aborted) onAbort();
 
   const settle = (): void => {
-    clearTimeout(timer);
-    clearTimeout(grace);
+    cancelTimer();
+    cancelGrace?.();
     signal.removeEventListener("abort", onAbort);
     answered.resolve();
   };
@@ -330,7 +353,7 @@ export function runningCall(child: PoolChild, options: RunningCallOptions): Runn
       settle();
       if (frame.kind === "result") result.resolve(frame.body);
       else result.reject(new ProcessCallError("handler", frame.message, { childFault: true }));
-    } else if (grace === undefined) {
+    } else if (cancelGrace === undefined) {
       if (frame.kind === "event") options.onEvent(frame.body);
       else void answer(frame);
     }
@@ -389,4 +412,180 @@ export interface ProcessCallOptions {
   onEvent(body: unknown): void;
   /** Answers what the handler requested; a rejection's message is told to the handler. */
   onRequest(body: unknown): Promise<unknown>;
+}
+
+/* ---- One child ---- */
+
+interface PoolChildOptions {
+  entry: URL;
+  nodePath: string;
+  memoryMb: number;
+  env: Readonly<Record<string, string>>;
+  onLog(line: string, stream: "stdout" | "stderr"): void;
+  clock: Clock;
+}
+
+/** How a child ended, as far as the kernel told. */
+interface ChildEnd {
+  exitCode: number | undefined;
+  signal: string | undefined;
+  /** It ran out of heap, or past its memory and was killed for that. */
+  outOfMemory: boolean;
+}
+
+// The guardian waits for the end of descriptor 4, which the kernel closes even when this process is
+// killed, and then kills its group: the child, busy or not, and whatever it started.
+const guarded = '(read -r _ <&4; kill -9 0) 3<&- >/dev/null 2>&1 & exec "$@" 4<&-';
+const residentHeadroomMb = 128;
+const drainMs = 100;
+const outOfHeap = /heap out of memory|Allocation failed/;
+
+/** One process of a pool, from its start to its end. Reports through its callbacks, which must not throw. */
+class PoolChild {
+  readonly #process: ChildProcess;
+  readonly #control: Duplex;
+  readonly #lifeline: Duplex;
+  readonly #residentBytes: number;
+  /** Resolves when it has ended, however that came about. */
+  readonly ended: Promise<ChildEnd>;
+  #outOfMemory = false;
+  #ended = false;
+  #killed = false;
+  calls = 0;
+  onFrame: (frame: FrameToPool) => void = () => {};
+  /** Called when it writes anything outside of the protocol; it is killed then. */
+  onGarbage: (reason: string) => void = () => {};
+
+  constructor(options: PoolChildOptions) {
+    const node = [options.nodePath, `--max-old-space-size=${options.memoryMb}`, fileURLToPath(options.entry)];
+    this.#process = spawnProcess("/bin/sh", ["-c", guarded, "sh", ...node], {
+      env: options.env,
+      detached: true,
+      stdio: ["ignore", "pipe", "pipe", "pipe", "pipe"],
+    });
+    this.#residentBytes = (options.memoryMb + residentHeadroomMb) * 1_048_576;
+    const [, , , control, lifeline] = this.#process.stdio;
+    this.#control = control as Duplex; // "pipe" above the standard three is a socket
+    this.#lifeline = lifeline as Duplex; // the same
+    this.#readFrames();
+    this.#readLines(options.onLog);
+    this.ended = this.#untilEnd(options.clock);
+  }
+
+  /** False from the moment it is killed: it takes no further call. */
+  get alive(): boolean {
+    return !this.#ended && !this.#killed;
+  }
+
+  /** Writes a frame; to a child that has ended, nothing happens. */
+  write(frame: Buffer): void {
+    if (this.alive) this.#control.write(frame);
+  }
+
+  /** Kills it and everything in its process group. */
+  kill(): void {
+    if (this.#ended || this.#process.pid === undefined) return;
+    this.#killed = true;
+    try {
+      process.kill(-this.#process.pid, "SIGKILL");
+    } catch {
+      // It has just ended.
+    }
+  }
+
+  /** Whether it holds more memory than it may. */
+  async isTooLarge(): Promise<boolean> {
+    try {
+      const status = await readFile(`/proc/${this.#process.pid}/status`, "utf8");
+      return Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1] ?? 0) * 1_024 > this.#residentBytes;
+    } catch {
+      return false; // it has ended, or this is no Linux
+    }
+  }
+
+  killForMemory(): void {
+    this.#outOfMemory = true;
+    this.kill();
+  }
+
+  #readFrames(): void {
+    const reader = new FrameReader(callFrameBounds);
+    this.#control.on("error", () => {});
+    this.#lifeline.on("error", () => {});
+    const fail = (reason: string): void => {
+      this.#control.removeAllListeners("data").resume();
+      this.onGarbage(reason);
+      this.kill();
+    };
+    this.#control.on("data", (chunk: Buffer) => {
+      try {
+        for (const value of reader.push(chunk)) {
+          const frame = frameFromChild(value);
+          if (frame === undefined) return fail("a message that is not in the protocol");
+          this.onFrame(frame);
+        }
+      } catch (error) {
+        fail(error instanceof Error ? error.message : String(error));
+      }
+    });
+  }
+
+  #readLines(onLog: PoolChildOptions["onLog"]): void {
+    for (const name of ["stdout", "stderr"] as const) {
+      const lines = new LineSplitter((line) => {
+        if (name === "stderr" && outOfHeap.test(line)) this.#outOfMemory = true;
+        onLog(line, name);
+      });
+      const stream = this.#process[name] as Readable; // "pipe" above
+      stream.on("error", () => {});
+      stream.on("data", (chunk: Buffer) => lines.push(chunk));
+      stream.on("close", () => lines.flush());
+    }
+  }
+
+  async #untilEnd(clock: Clock): Promise<ChildEnd> {
+    const { promise, resolve } = Promise.withResolvers<Pick<ChildEnd, "exitCode" | "signal">>();
+    this.#process.once("exit", (code, signal) => resolve({ exitCode: code ?? undefined, signal: signal ?? undefined }));
+    // It could not be started; there is no exit then.
+    this.#process.once("error", () => resolve({ exitCode: undefined, signal: undefined }));
+    const closed = new Promise<unknown>((settle) => this.#process.once("close", settle));
+    const end = await promise;
+    this.#ended = true;
+    this.#lifeline.destroy(); // the guardian ends what is left of the group
+    this.#control.destroy();
+    await withDeadline(clock, closed, drainMs).catch(() => {}); // the last words
+    return { ...end, outOfMemory: this.#outOfMemory };
+  }
+}
+
+const maxLineCharacters = 8_192;
+
+/** Makes lines of what a process writes. Long lines are cut and the rest of them is left out. */
+class LineSplitter {
+  readonly #decoder = new StringDecoder("utf8");
+  readonly #onLine: (line: string) => void;
+  #line = "";
+
+  constructor(onLine: (line: string) => void) {
+    this.#onLine = onLine;
+  }
+
+  push(chunk: Buffer): void {
+    const [first = "", ...more] = this.#decoder.write(chunk).split("\n");
+    this.#append(first);
+    for (const part of more) {
+      this.flush();
+      this.#append(part);
+    }
+  }
+
+  /** Ends the line that is still open. */
+  flush(): void {
+    if (this.#line !== "") this.#onLine(this.#line);
+    this.#line = "";
+  }
+
+  #append(part: string): void {
+    this.#line = (this.#line + part).slice(0, maxLineCharacters);
+  }
 }

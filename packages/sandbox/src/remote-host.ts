@@ -1,5 +1,6 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { type Clock, systemClock } from "@larkline/protocol";
 import {
   beginPath,
   defaultBodyBytes,
@@ -35,12 +36,13 @@ export interface SandboxHostOptions {
   onEvent?(event: SandboxHostEvent): void;
   /** Largest body of a request. Default 32 MiB. */
   bodyBytes?: number;
-  /** Time between two signs of life, ms. Default 5000. */
+  /** Time between two heartbeats, ms. Default 5000. */
   beatMs?: number;
   /** Time that a client has to say that a run which has its place may begin, ms. Default 60,000. */
   confirmMs?: number;
   /** Time that runs get to end when the host closes, ms. Default 8000. */
   drainMs?: number;
+  clock?: Clock;
 }
 
 export interface SandboxHost {
@@ -118,6 +120,7 @@ function refuse(response: ServerResponse, error: unknown): void {
 class Host {
   readonly #options: SandboxHostOptions;
   readonly #token: Buffer;
+  readonly #clock: Clock;
   readonly #ids = new Set<string>();
   readonly #running = new Map<AbortController, Promise<void>>();
   /** Lets runs begin that have their place, and those that have begun. */
@@ -127,6 +130,7 @@ class Host {
   constructor(options: SandboxHostOptions) {
     this.#options = options;
     this.#token = digest(options.token);
+    this.#clock = options.clock ?? systemClock;
   }
 
   running(): number {
@@ -161,11 +165,11 @@ class Host {
   async close(): Promise<void> {
     this.#closing = true;
     const idle = Promise.all(this.#running.values());
-    const timer = setTimeout(() => {
+    const cancelTimer = this.#clock.after(this.#options.drainMs ?? 8_000, () => {
       for (const place of this.#running.keys()) place.abort();
-    }, this.#options.drainMs ?? 8_000);
+    });
     await idle;
-    clearTimeout(timer);
+    cancelTimer();
   }
 
   /** Takes each id once: something between that repeats a request must not repeat a run. */
@@ -202,13 +206,13 @@ class Host {
     });
     say({ type: "accepted" });
     onEvent?.({ event: "run_started", requestId, runtime: parsed.value.program.runtime });
-    const beat = setInterval(() => say({ type: "beat" }), beatMs);
+    const stopBeating = this.#clock.every(beatMs, () => say({ type: "beat" }));
     try {
       const { signal } = place;
       const held = isHeld ? { begin: async () => await this.#mayBegin(requestId, say, signal) } : {};
       await this.#run(requestId, { run: { ...parsed.value, ...held }, response, say, signal });
     } finally {
-      clearInterval(beat);
+      stopBeating();
       this.#held.delete(requestId);
     }
   }
@@ -217,13 +221,13 @@ class Host {
   async #mayBegin(requestId: string, say: RunningRequest["say"], signal: AbortSignal): Promise<boolean> {
     const { promise, resolve } = Promise.withResolvers<boolean>();
     const no = (): void => resolve(false);
-    const timer = setTimeout(no, this.#options.confirmMs ?? 60_000);
+    const cancelTimer = this.#clock.after(this.#options.confirmMs ?? 60_000, no);
     signal.addEventListener("abort", no, { once: true });
     if (signal.aborted) no();
     this.#held.set(requestId, () => resolve(true));
     say({ type: "place" });
     return await promise.finally(() => {
-      clearTimeout(timer);
+      cancelTimer();
       signal.removeEventListener("abort", no);
     });
   }

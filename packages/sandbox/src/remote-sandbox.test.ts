@@ -334,7 +334,7 @@ describe("a run that is to be confirmed", () => {
 });
 
 describe("a sandbox host", () => {
-  /** A request of somebody who does not use our client. */
+  /** A request that our client did not make. */
   async function post(
     port: number,
     {

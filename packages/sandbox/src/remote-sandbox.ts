@@ -1,5 +1,4 @@
-import { randomUUID } from "node:crypto";
-import { setTimeout as delay } from "node:timers/promises";
+import { type Clock, pause, type Random, systemClock, systemRandom } from "@larkline/protocol";
 import {
   beginPath,
   bodyOf,
@@ -20,6 +19,8 @@ export interface RemoteSandboxOptions {
   fetch?: typeof fetch;
   /** Silence after which the host counts as dead, ms. Default 20,000: four of its beats. */
   silenceMs?: number;
+  clock?: Clock | undefined;
+  random?: Random | undefined;
 }
 
 /** Beyond the result itself: files, output and what JSON adds. */
@@ -37,8 +38,8 @@ class HostFailure extends Error {}
 /** The caller does not let the run begin. */
 class NotToBegin extends Error {}
 
-function ended(status: SandboxStatus, error: string, startedMs: number): SandboxResult {
-  const wallMs = performance.now() - startedMs;
+function ended(status: SandboxStatus, error: string, { clock, startedMs }: Timing): SandboxResult {
+  const wallMs = clock.monotonic() - startedMs;
   return { status, error, stdout: "", stderr: "", files: [], skipped: [], denied: [], wallMs };
 }
 
@@ -61,26 +62,31 @@ async function* linesOf(body: AsyncIterable<Uint8Array>, maxBytes: number): Asyn
 }
 
 /** Aborts when it was not touched for `silenceMs`, or after `totalMs` in any case. */
-function createWatch(silenceMs: number, totalMs: number) {
+function createWatch(clock: Clock, silenceMs: number, totalMs: number) {
   const controller = new AbortController();
-  const giveUp = (reason: string) => () => controller.abort(new HostFailure(`${reason}; ${lost}`));
-  const silence = setTimeout(giveUp(`the sandbox host was silent for ${silenceMs} ms`), silenceMs);
-  const total = setTimeout(giveUp(`the sandbox host gave no result within ${totalMs} ms`), totalMs);
+  const abortAfter = (ms: number, reason: string): (() => void) =>
+    clock.after(ms, () => controller.abort(new HostFailure(`${reason}; ${lost}`)));
+  const waitInSilence = (): (() => void) => abortAfter(silenceMs, `the sandbox host was silent for ${silenceMs} ms`);
+  let cancelSilence = waitInSilence();
+  const cancelTotal = abortAfter(totalMs, `the sandbox host gave no result within ${totalMs} ms`);
   return {
     signal: controller.signal,
-    touch: () => void silence.refresh(),
+    touch: () => {
+      cancelSilence();
+      cancelSilence = waitInSilence();
+    },
     stop: () => {
-      clearTimeout(silence);
-      clearTimeout(total);
+      cancelSilence();
+      cancelTotal();
     },
   };
 }
 
-async function refusalOf(response: Response, startedMs: number): Promise<SandboxResult> {
+async function refusalOf(response: Response, timing: Timing): Promise<SandboxResult> {
   const reason = (await response.text()).slice(0, 1_000).trim();
-  if (response.status === 401) return ended("refused", "the sandbox host refuses this runner's token", startedMs);
-  if (response.status === 400 || response.status === 413) return ended("refused", reason, startedMs);
-  return ended("crashed", `the sandbox host answered ${response.status}: ${reason}`, startedMs);
+  if (response.status === 401) return ended("refused", "the sandbox host refuses this runner's token", timing);
+  if (response.status === 400 || response.status === 413) return ended("refused", reason, timing);
+  return ended("crashed", `the sandbox host answered ${response.status}: ${reason}`, timing);
 }
 
 function hand(line: RemoteLine, request: SandboxRequest): void {
@@ -88,37 +94,42 @@ function hand(line: RemoteLine, request: SandboxRequest): void {
   if (line.type === "output") request.onOutput?.(line.stream, line.text);
 }
 
-interface RemoteCall {
+interface Timing {
+  clock: Clock;
+  startedMs: number;
+}
+
+interface RemoteCall extends Timing {
   options: RemoteSandboxOptions;
   request: SandboxRequest;
   closing: AbortSignal;
-  startedMs: number;
 }
 
 async function send(call: RemoteCall): Promise<SandboxResult> {
   const body = bodyOf(call.request);
-  return body.ok ? await new Sending(call, body.value).run() : ended("refused", body.error, call.startedMs);
+  return body.ok ? await new Sending(call, body.value).run() : ended("refused", body.error, call);
 }
 
 /** One run on its way. */
 class Sending {
   readonly #call: RemoteCall;
   readonly #body: string;
-  readonly #id = randomUUID();
+  readonly #id: string;
   readonly #watch: ReturnType<typeof createWatch>;
   /** Ends the run when the caller does not let it begin, or the host cannot be told. */
   readonly #stop = new AbortController();
   readonly #signal: AbortSignal;
-  /** Whether the program may begin; undefined: nobody was asked yet. */
+  /** Whether the program may begin; undefined: the caller was not asked yet. */
   #asking: Promise<boolean> | undefined;
   #mayHaveBegun: boolean;
 
   constructor(call: RemoteCall, body: string) {
-    const { options, request, closing } = call;
+    const { options, request, closing, clock } = call;
     this.#call = call;
+    this.#id = (options.random ?? systemRandom).uuid();
     this.#body = body;
     this.#mayHaveBegun = request.begin === undefined;
-    this.#watch = createWatch(options.silenceMs ?? 20_000, limitsFrom(request.limits).wallMs + waitMs);
+    this.#watch = createWatch(clock, options.silenceMs ?? 20_000, limitsFrom(request.limits).wallMs + waitMs);
     this.#signal = AbortSignal.any([request.signal, closing, this.#watch.signal, this.#stop.signal]);
   }
 
@@ -137,7 +148,7 @@ class Sending {
     } finally {
       this.#watch.stop();
       this.#stop.abort(); // of telling the host that it may begin
-      await this.#asking; // whoever reads the result knows whether the call has begun
+      await this.#asking; // so that the caller knows whether the call has begun
     }
   }
 
@@ -159,8 +170,8 @@ class Sending {
   }
 
   async #follow(response: Response): Promise<SandboxResult> {
-    const { request, startedMs } = this.#call;
-    if (response.status !== 200 || response.body === null) return await refusalOf(response, startedMs);
+    const { request } = this.#call;
+    if (response.status !== 200 || response.body === null) return await refusalOf(response, this.#call);
     for await (const bytes of linesOf(response.body, limitsFrom(request.limits).resultBytes + lineMarginBytes)) {
       this.#watch.touch();
       const line = parseLine(bytes);
@@ -173,12 +184,11 @@ class Sending {
   }
 
   #resultOf(line: RemoteLine & { type: "result" }): SandboxResult {
-    const { startedMs } = this.#call;
     if (!this.#mayHaveBegun && !beforeBegin.includes(line.status)) {
       throw new HostFailure(`the sandbox host ran the program before it was to begin; ${lost}`);
     }
     if (line.status !== "cancelled") return resultOf(line);
-    return ended("crashed", "the sandbox host gave up the place of the run; the program did not run", startedMs);
+    return ended("crashed", "the sandbox host gave up the place of the run; the program did not run", this.#call);
   }
 
   /** Asks once whether the run may begin, while its lines are read on. */
@@ -196,7 +206,8 @@ class Sending {
 
   /** Tells the host that the run may begin, until it has understood. Telling it twice does nothing. */
   async #tell(): Promise<void> {
-    const untilMs = performance.now() + tellingMs;
+    const { clock } = this.#call;
+    const untilMs = clock.monotonic() + tellingMs;
     for (let answer = "no answer"; ;) {
       try {
         const response = await this.#post(beginPath(this.#id));
@@ -207,29 +218,30 @@ class Sending {
         if (this.#signal.aborted) return;
         answer = error instanceof Error ? error.message : String(error);
       }
-      if (performance.now() >= untilMs) {
+      if (clock.monotonic() >= untilMs) {
         throw new HostFailure(`the sandbox host could not be told that the program may begin (${answer}); ${lost}`);
       }
-      await delay(tellAgainMs);
+      await pause(clock, tellAgainMs);
     }
   }
 }
 
-function failureOf(error: unknown, { request, closing, startedMs }: RemoteCall): SandboxResult {
-  if (request.signal.aborted || closing.aborted) return ended("cancelled", "cancelled", startedMs);
+function failureOf(error: unknown, call: RemoteCall): SandboxResult {
+  const { request, closing } = call;
+  if (request.signal.aborted || closing.aborted) return ended("cancelled", "cancelled", call);
   // Limits out of range, or an input that is no JSON.
   if (error instanceof RangeError || (error instanceof TypeError && error.cause === undefined)) {
-    return ended("refused", error.message, startedMs);
+    return ended("refused", error.message, call);
   }
-  if (error instanceof NotToBegin) return ended("cancelled", "the run was not to begin any more", startedMs);
-  if (error instanceof HostFailure) return ended("crashed", error.message, startedMs);
+  if (error instanceof NotToBegin) return ended("cancelled", "the run was not to begin any more", call);
+  if (error instanceof HostFailure) return ended("crashed", error.message, call);
   const { cause } = error instanceof Error ? error : {};
   const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
   // Nothing was sent when there was no connection to send it over.
   if (code === "ECONNREFUSED" || code === "ENOTFOUND") {
-    return ended("crashed", `the sandbox host cannot be reached (${code}); the program did not run`, startedMs);
+    return ended("crashed", `the sandbox host cannot be reached (${code}); the program did not run`, call);
   }
-  return ended("crashed", `the connection to the sandbox host failed${code && ` (${code})`}; ${lost}`, startedMs);
+  return ended("crashed", `the connection to the sandbox host failed${code && ` (${code})`}; ${lost}`, call);
 }
 
 /**
@@ -241,11 +253,12 @@ function failureOf(error: unknown, { request, closing, startedMs }: RemoteCall):
 export function createRemoteSandbox(options: RemoteSandboxOptions): Sandbox {
   const { protocol } = new URL(options.url);
   if (protocol !== "http:" && protocol !== "https:") throw new TypeError("the URL of a sandbox host is http or https");
+  const { clock = systemClock } = options;
   const closing = new AbortController();
   const running = new Set<Promise<SandboxResult>>();
   const run = async (request: SandboxRequest): Promise<SandboxResult> => {
-    const call = { options, request, closing: closing.signal, startedMs: performance.now() };
-    if (request.signal.aborted || closing.signal.aborted) return ended("cancelled", "cancelled", call.startedMs);
+    const call = { options, request, closing: closing.signal, clock, startedMs: clock.monotonic() };
+    if (request.signal.aborted || closing.signal.aborted) return ended("cancelled", "cancelled", call);
     return await send(call).catch((error: unknown) => failureOf(error, call));
   };
   return {

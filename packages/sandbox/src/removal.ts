@@ -50,7 +50,7 @@ function octal(code: string): string {
 
 /**
  * Takes away the mounts below a real path, used or not. Rejects when one stays: removing the path
- * could then remove what is mounted there, which may be a view of somebody's files.
+ * could then remove what is mounted there, which may be a view of a deployer's files.
  */
 export async function unmountBelow(path: string): Promise<void> {
   for (const point of await mountsBelow(path)) await runCommand("umount", ["-l", point]).catch(() => {});

@@ -20,7 +20,7 @@ import type { Slot } from "./slot.ts";
 
 const maxEnvBytes = 65_536;
 const maxJobBytes = 32 * 1_048_576;
-// They would change the launcher, which runs before the sandbox is shut.
+// Variables that would change the launcher, which runs before the sandbox is closed.
 const launcherNames = /^(?:LD_.*|BASH_.*|ENV|SHELLOPTS|IFS|PS4|GCONV_PATH|GLIBC_TUNABLES)$/;
 
 /** Why variables cannot be given, in words. Values are left out of the words: they may be secrets. */
@@ -36,7 +36,7 @@ export function problemOfEnv(env: Readonly<Record<string, string>>): string | un
   return bytes > maxEnvBytes ? `The environment has more than ${maxEnvBytes} bytes.` : undefined;
 }
 
-/** Finds what is to be readable inside, or says why it cannot be. */
+/** Finds the paths that are to be readable inside, or gives the reason why one cannot be. */
 export async function findReadable(
   paths: readonly string[],
   { views, hasOwnPaths }: { views: Views; hasOwnPaths: boolean },
@@ -88,7 +88,7 @@ function problemOfProgram({ program }: SandboxRequest, parts: HostParts): string
   }
 }
 
-/** What a request comes to. */
+/** A request with defaults and sources of readable paths. */
 export interface CheckedRequest {
   limits: SandboxLimits;
   readable: Launch["readable"];
@@ -100,7 +100,7 @@ export interface RequestHost {
   plan: { hasNetwork: boolean; hasOwnPaths: boolean };
 }
 
-/** Checks everything of a request that can be known before it runs; a text says what is wrong. */
+/** Checks a request before it runs; a text says what is wrong. */
 export async function checkRequest(request: SandboxRequest, host: RequestHost): Promise<CheckedRequest | string> {
   const { program, env = {}, network = "none" } = request;
   const { parts, views, plan } = host;
@@ -281,7 +281,7 @@ function endVerdict({ end, stderr, wallMs }: GuestReport, { program, limits }: R
   if (limit === "memory") return overMemory(limits);
   if (limit === "disk") return stopVerdict("disk_limit", limits);
   const wasKilled = signal === "SIGKILL" || signal === "SIGXCPU" || exitCode === killed;
-  // Time on the clock is at least the time of one processor.
+  // Wall time is at least the CPU time of one processor.
   if (wasKilled && wallMs >= limits.cpuSeconds * 900) {
     return {
       status: "timeout",
@@ -315,10 +315,10 @@ export function verdictOf(report: GuestReport, run: Run): Verdict {
   const isSpoiled =
     verdict.status === "error" ||
     verdict.status === "crashed" ||
-    // On a busy machine the clock is far ahead of the processor: what was killed for memory was not killed for time.
+    // On a busy machine wall time is far above CPU time, so a kill for memory is not mistaken for one for time.
     (verdict.status === "timeout" && stop === undefined) ||
     (run.program.runtime === "bash" && verdict.status === "ok" && verdict.value !== 0);
-  // The kernel has killed something inside, and the run did not get over it.
+  // The kernel killed a process inside, and the run failed.
   return report.memoryKills > 0 && isSpoiled ? overMemory(run.limits) : verdict;
 }
 

@@ -299,7 +299,7 @@ describe.runIf(hasProgram("python3"))("a directory whose holder cannot be asked"
     const directory = newDirectory();
     const held = join(directory, "17");
     mkdirSync(held, { recursive: true });
-    // Connecting fails, but not because nobody is there.
+    // Connecting fails, but a process does hold the socket.
     const code =
       "import socket, sys, time; held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); held.bind(sys.argv[1]); print(1, flush=True); time.sleep(60)";
     const holder = spawn("python3", ["-c", code, join(held, "owner.sock")], { stdio: ["ignore", "pipe", "inherit"] });

@@ -3,7 +3,7 @@
  *
  * - `inline`: trusted, nothing is contained.
  * - `process`: trusted, its faults are contained: a reused warm child with a clean environment.
- * - `sandbox`: untrusted; one sandbox, used once, that the kernel keeps from everything.
+ * - `sandbox`: untrusted; one sandbox, used once, isolated by the kernel.
  * - `remote`: the same contract on another machine.
  */
 export const isolationLevels = ["inline", "process", "sandbox", "remote"] as const;
@@ -143,7 +143,7 @@ export interface SandboxSession {
   close(): Promise<void>;
 }
 
-/** A place for programs that nobody trusts. */
+/** Runs untrusted programs. */
 export interface Sandbox {
   /** Which tier holds here, such as `bwrap`; `remote` when it is elsewhere. */
   readonly tier: string;
@@ -165,7 +165,7 @@ export interface TierFinding {
 export const sandboxTiers = ["bwrap", "sbx"] as const;
 export type SandboxTier = (typeof sandboxTiers)[number];
 
-/** Something that operators want to know and no caller is told: a failed boot, a slot that was given up. */
+/** An event for operators that no caller is told: a failed boot, a slot that was given up. */
 export interface SandboxEvent {
   event: "boot_failed" | "slot_discarded" | "remains_removed";
   detail: string;
@@ -173,7 +173,7 @@ export interface SandboxEvent {
 
 /* ---- Limits ---- */
 
-/** What a run gets when it asks for nothing else. */
+/** Limits of a run that names none. */
 export const defaultLimits: Readonly<SandboxLimits> = {
   wallMs: 30_000,
   cpuSeconds: 30,
@@ -188,7 +188,7 @@ export const defaultLimits: Readonly<SandboxLimits> = {
 
 // With less no interpreter boots.
 const lowest: Partial<SandboxLimits> = { memoryMb: 32, processes: 16, openFiles: 32, files: 64 };
-// Beyond these a number is a mistake, and some of them would overflow what the kernel or a timer takes.
+// Larger numbers are mistakes, and some would overflow the kernel or a timer.
 const highest: Readonly<SandboxLimits> = {
   wallMs: 86_400_000,
   cpuSeconds: 86_400,
@@ -201,7 +201,7 @@ const highest: Readonly<SandboxLimits> = {
   resultBytes: 64 * 1024 * 1024,
 };
 
-/** Completes limits with the defaults. Throws a RangeError that names what is not a whole number in range. */
+/** Completes limits with the defaults. Throws a RangeError that names a limit that is no whole number in range. */
 export function limitsFrom(asked: Partial<SandboxLimits> | undefined, defaults = defaultLimits): SandboxLimits {
   const limits = { ...defaults, ...asked };
   for (const [name, value] of Object.entries(limits)) {
@@ -218,7 +218,7 @@ function isLimit(name: string): name is keyof SandboxLimits {
   return Object.hasOwn(highest, name);
 }
 
-/** What the kernel holds a program to from its start on; the rest is watched from outside. */
+/** Limits that the kernel enforces from the start; the others are watched from outside. */
 export type KernelLimits = Omit<SandboxLimits, "wallMs" | "outputBytes" | "resultBytes">;
 
 export function kernelLimits(limits: SandboxLimits): KernelLimits {

@@ -1,4 +1,5 @@
 import type { Readable, Writable } from "node:stream";
+import type { Clock } from "@larkline/protocol";
 import type { EgressProxy } from "./egress.ts";
 import { type GuestEnd, GuestProcess, supervisorEnds, watchDisk } from "./guest-process.ts";
 import type { Views } from "./host.ts";
@@ -11,6 +12,7 @@ interface SessionHost {
   plan: TierPlan;
   store: SlotStore;
   views: Views;
+  clock: Clock;
   openProxy(allow: readonly string[], slot: Slot): Promise<{ proxy: EgressProxy; socket: string }>;
 }
 
@@ -19,7 +21,7 @@ export interface LocalSession extends SandboxSession {
   readonly wiped: Promise<void>;
 }
 
-// A session lives for hours: its time is no sign of a fault.
+// A session lives for hours, so a long CPU time is no fault.
 const sessionDefaults: SandboxLimits = { ...defaultLimits, cpuSeconds: 86_400, processes: 128 };
 
 interface Checked {
@@ -43,7 +45,7 @@ interface Start extends Checked {
 
 async function start(
   { command, args, env = {} }: SandboxCommand,
-  { plan }: SessionHost,
+  { plan, clock }: SessionHost,
   { slot, ...more }: Start,
 ): Promise<GuestProcess> {
   const launch: Launch = {
@@ -53,7 +55,7 @@ async function start(
     env,
     ...more,
   };
-  return new GuestProcess(await plan.plan(launch, slot), slot, false);
+  return new GuestProcess(await plan.plan(launch, slot), slot, { clock, hasControl: false });
 }
 
 function words({ exitCode, signal, spawnError }: GuestEnd, reason: string | undefined): string {
@@ -66,9 +68,10 @@ function words({ exitCode, signal, spawnError }: GuestEnd, reason: string | unde
   );
 }
 
-/** Starts a command that lives on. Rejects with words when it cannot be started as asked. */
+/** Starts a command that lives on. Rejects with a reason for people when it cannot be started as asked. */
 export async function openSession(command: SandboxCommand, host: SessionHost): Promise<LocalSession> {
   const { limits, readable } = await checked(command, host);
+  const { clock } = host;
   const slot = await host.store.take(limits);
   let proxy: EgressProxy | undefined;
   let process: GuestProcess;
@@ -85,7 +88,7 @@ export async function openSession(command: SandboxCommand, host: SessionHost): P
   let reason: string | undefined;
   const stopWatching = process.isDiskWatched
     ? () => {}
-    : watchDisk(slot, limits.diskMb, () => {
+    : watchDisk(clock, slot, limits.diskMb, () => {
         reason = `It wrote more than ${limits.diskMb} MB, or more than ${limits.files} files, and was stopped.`;
         process.kill();
       });

@@ -8,7 +8,7 @@ import { groupName, type InstanceDirectory } from "./instance-directory.ts";
 import { emptyDirectory, runCommand } from "./removal.ts";
 import type { KernelLimits, SandboxEvent } from "./sandbox.ts";
 
-/** What one run has for itself. Never shared by two that live. */
+/** What one run has for itself: user, group and directories. Two running programs never share one. */
 export interface Slot {
   readonly number: number;
   /** The user that programs run as; undefined for this process's own. */
@@ -16,7 +16,7 @@ export interface Slot {
   readonly group: ControlGroup | undefined;
   /** The working directory as this process sees it: empty at the start, wiped after the run. */
   readonly directory: string;
-  /** The same, and one for temporary files, as commands see them that are put behind `enter`. */
+  /** The same and the directory for temporary files, as seen by commands that run behind `enter`. */
   readonly inside: { readonly directory: string; readonly temporary: string };
   readonly enter: readonly string[];
   /** Size of each directory, MB, when the kernel holds it to that; otherwise they have to be watched. */
@@ -35,7 +35,7 @@ export interface SlotStoreOptions {
   mounts: boolean;
   /** Mounts the directories instead where this process may not. */
   keeper: MountKeeper | undefined;
-  /** Tells its directories from those of another store of this instance. */
+  /** Prefix of its directories, unique in the instance. */
   name: string;
   onEvent(event: SandboxEvent): void;
 }
@@ -64,7 +64,7 @@ export class SlotStore {
       slot.group?.bound({ memoryMb: limits.memoryMb, processes: limits.processes + extraProcesses });
       return slot;
     } catch (error) {
-      await this.discard(slot); // who knows what of it is bounded
+      await this.discard(slot); // some of its bounds may not be set
       throw error;
     }
   }
@@ -141,7 +141,7 @@ export class SlotStore {
         else await keeper.mount(path, all);
       }
     } catch {
-      this.#mounts = false; // the right to was not enough: the directories are watched instead
+      this.#mounts = false; // mounting failed in spite of the capability: the directories are watched instead
       return slot;
     }
     if (keeper === undefined) return { ...slot, ...sized };
@@ -176,9 +176,9 @@ export class SlotStore {
  * bounded size. The namespace ends with this process, and all that is mounted in it.
  */
 export interface MountKeeper {
-  /** What a command is put behind in order to see the mounts. It has all rights there, and none outside. */
+  /** Command prefix that enters the namespace. The command has all rights in there, and none outside. */
   readonly enter: readonly string[];
-  /** Where this process sees what has a path in the namespace. */
+  /** The path outside of a path in the namespace. */
   seen(path: string): string;
   mount(path: string, settings: string): Promise<void>;
   /** For a mount that is empty: a new one with other settings. */
@@ -215,7 +215,7 @@ export async function openMountKeeper(): Promise<MountKeeper | undefined> {
   };
   const mount = async (path: string, settings: string): Promise<void> => {
     await run(["mount", "-t", "tmpfs", "-o", settings, "larkline", path]);
-    // A process that is not to be looked into keeps its mounts to itself.
+    // Where `/proc` of the keeper is hidden, so are its mounts.
     if ((await stat(seen(path))).dev === (await stat(path)).dev) throw new Error("the mount is not to be seen");
   };
   return {

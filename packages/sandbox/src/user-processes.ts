@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn, type SpawnOptions } from "node:child_process";
 import { readdir, readFile } from "node:fs/promises";
+import type { Clock } from "@larkline/protocol";
 
 async function statusOf(id: string): Promise<string> {
   return await readFile(`/proc/${id}/status`, "utf8").catch(() => "");
@@ -32,7 +33,7 @@ export async function killUsers(first: number, last = first): Promise<boolean> {
   return false;
 }
 
-/** Whether a process has ended; one that nobody has reaped yet has. */
+/** Whether a process has ended; a zombie has. */
 export async function hasEnded(id: number): Promise<boolean> {
   return !/^State:\s+[^ZX\s]/m.test(await statusOf(String(id)));
 }
@@ -41,9 +42,10 @@ let counted: { atMs: number; tasks: number } | undefined;
 const countedForMs = 1_000;
 
 /** Threads that run as this process's user, on the whole host; up to a second old. */
-export async function ownTasks(): Promise<number> {
+export async function ownTasks(clock: Clock): Promise<number> {
+  const nowMs = clock.monotonic();
   const user = process.getuid?.();
-  if (counted !== undefined && Date.now() - counted.atMs < countedForMs) return counted.tasks;
+  if (counted !== undefined && nowMs - counted.atMs < countedForMs) return counted.tasks;
   const ids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
   const threads = ids.map(async (id) => {
     const status = await statusOf(id);
@@ -51,7 +53,7 @@ export async function ownTasks(): Promise<number> {
     return isOurs ? Number(/^Threads:\s+(\d+)/m.exec(status)?.[1] ?? 0) : 0;
   });
   const tasks = (await Promise.all(threads)).reduce((sum, count) => sum + count, 0);
-  counted = { atMs: Date.now(), tasks };
+  counted = { atMs: nowMs, tasks };
   return tasks;
 }
 
@@ -61,7 +63,7 @@ export async function ownTasks(): Promise<number> {
  */
 export function spawnProcess(command: string, args: readonly string[], options: SpawnOptions): ChildProcess {
   const child = spawn(command, args, options);
-  child.on("error", () => {}); // who waits for the end listens too
+  child.on("error", () => {}); // callers that wait for the end listen too
   const stdio: unknown = child.stdio;
   if (stdio === undefined) throw new Error("no process can be started: too many open files");
   return child;

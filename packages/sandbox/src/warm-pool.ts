@@ -1,16 +1,17 @@
 import { constants } from "node:fs";
 import { chmod, lstat, mkdir, open, readdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
+import { type Clock, pause } from "@larkline/protocol";
 import { type Guest, type GuestProfile, profileKey } from "./guest.ts";
 import { removeTree } from "./removal.ts";
 
 export interface WarmPoolOptions {
   /** Guests kept for each profile. */
   size: number;
+  clock: Clock;
   /** Boots one; undefined when it did not boot. */
   boot(profile: GuestProfile, signal: AbortSignal): Promise<Guest | undefined>;
-  /** Kills one that nobody takes any more and gives its slot back. Never rejects. */
+  /** Kills an unused guest and gives its slot back. Never rejects. */
   discard(guest: Guest): Promise<void>;
 }
 
@@ -21,33 +22,33 @@ interface Shelf {
   isFilling: boolean;
 }
 
-/** Kinds of programs for which guests are kept. */
+/** Guests are kept for at most so many profiles. */
 const maxProfiles = 4;
 const idleMs = 300_000;
 const lookMs = 30_000;
 const pauseMs = 2_000;
-/** Boots that fail in a row until it is left to the next run to try again. */
+/** After so many failed boots in a row the pool waits for the next run before it tries again. */
 const mostFailures = 3;
 const politenessMs = 10;
 
-/** Guests that were booted ahead, and prepared for their tool, each for one run: that is off the way, and nothing is carried over. */
+/** Guests that were booted and prepared for their tool ahead of time. Each serves one run, so nothing is carried over. */
 export class WarmPool {
   readonly #options: WarmPoolOptions;
   readonly #shelves = new Map<string, Shelf>();
   readonly #closing = new AbortController();
-  readonly #look: NodeJS.Timeout;
+  readonly #stopLooking: () => void;
   readonly #fillings = new Set<Promise<void>>();
 
   constructor(options: WarmPoolOptions) {
     this.#options = options;
-    this.#look = setInterval(() => void this.#dropIdle(), lookMs).unref();
+    this.#stopLooking = options.clock.every(lookMs, () => void this.#dropIdle());
   }
 
-  /** One that fits, to be used once; undefined when there is none. From now on some are kept for the profile. */
+  /** A guest of the profile, to be used once; undefined when none is ready. From now on guests of the profile are kept. */
   take(profile: GuestProfile): Guest | undefined {
     if (this.#options.size === 0 || this.#closing.signal.aborted) return undefined;
     const shelf = this.#shelf(profile);
-    shelf.usedAtMs = Date.now();
+    shelf.usedAtMs = this.#options.clock.monotonic();
     const guest = this.#firstAlive(shelf);
     this.#fill(shelf);
     return guest;
@@ -55,7 +56,7 @@ export class WarmPool {
 
   async close(): Promise<void> {
     this.#closing.abort();
-    clearInterval(this.#look);
+    this.#stopLooking();
     await Promise.all(this.#fillings);
     await Promise.all([...this.#shelves.keys()].map(async (key) => await this.#drop(key)));
   }
@@ -72,7 +73,7 @@ export class WarmPool {
     const key = profileKey(profile);
     const known = this.#shelves.get(key);
     const shelf = known ?? { profile, ready: [], usedAtMs: 0, isFilling: false };
-    // The map keeps the order of use: the first one was not used for the longest time.
+    // The map is in order of use, so its first entry is the least recently used.
     this.#shelves.delete(key);
     this.#shelves.set(key, shelf);
     const [oldest] = this.#shelves.keys();
@@ -90,11 +91,12 @@ export class WarmPool {
     this.#fillings.add(filling);
   }
 
-  /** One after the other: boots would only slow each other and the runs down. */
+  /** Boots one guest at a time: parallel boots slow each other and the runs down. */
   async #fillUp(shelf: Shelf): Promise<void> {
     const { signal } = this.#closing;
-    // Starting a process holds this one up for some milliseconds: first the run has its beginning.
-    await delay(politenessMs, undefined, { signal, ref: false }).catch(() => {});
+    const { clock } = this.#options;
+    // Starting a process blocks this one for some milliseconds, so let the run begin first.
+    await pause(clock, politenessMs, signal);
     let failures = 0;
     while (
       !signal.aborted &&
@@ -104,7 +106,7 @@ export class WarmPool {
     ) {
       const guest = await this.#options.boot(shelf.profile, signal).catch(() => undefined);
       failures = guest === undefined ? failures + 1 : 0;
-      if (guest === undefined) await delay(pauseMs, undefined, { signal, ref: false }).catch(() => {});
+      if (guest === undefined) await pause(clock, pauseMs, signal);
       else if (!signal.aborted && this.#isKept(shelf)) this.#keep(shelf, guest);
       else await this.#options.discard(guest);
     }
@@ -118,7 +120,7 @@ export class WarmPool {
   async #removeWhenEnded({ ready }: Shelf, guest: Guest): Promise<void> {
     await guest.ended;
     const at = ready.indexOf(guest);
-    if (at === -1) return; // it was taken: whoever has it sees its end
+    if (at === -1) return; // taken: its run handles the end
     ready.splice(at, 1);
     await this.#options.discard(guest);
   }
@@ -128,7 +130,7 @@ export class WarmPool {
   }
 
   async #dropIdle(): Promise<void> {
-    const since = Date.now() - idleMs;
+    const since = this.#options.clock.monotonic() - idleMs;
     for (const [key, { usedAtMs }] of this.#shelves) if (usedAtMs < since) await this.#drop(key);
   }
 
@@ -141,10 +143,10 @@ export class WarmPool {
 
 /* ---- Compiled code of what guests load ---- */
 
-/** The directory, in that of a slot, in which a guest leaves the compiled code. */
+/** Directory, below the slot's, in which a guest leaves the compiled code. */
 export const compileTo = "compiled";
 
-/** More profiles than these have their code compiled again. */
+/** Code of at most so many profiles is kept. */
 const maxKept = 16;
 const most = { files: 5_000, bytes: 64 * 1_048_576 };
 
@@ -168,12 +170,12 @@ export class CompiledCode {
   readonly #kept = new Map<string, Kept | undefined>();
   #made = 0;
 
-  /** `directory`: where to keep it, below which every slot's user can read what is open to it. */
+  /** `directory`: where the code is kept; every slot's user must be able to enter it. */
   constructor(directory: string) {
     this.#directory = directory;
   }
 
-  /** Whether the caller is to have it compiled; true once for a profile. */
+  /** True once for a profile: the caller then compiles its code. */
   begin(profile: string): boolean {
     if (this.#kept.has(profile)) return false;
     this.#kept.set(profile, undefined);
@@ -181,8 +183,8 @@ export class CompiledCode {
   }
 
   /**
-   * Keeps what a guest has left in a directory, which is as hostile as any: regular files of a compile cache only, up to 64 MB. To be
-   * called when nothing inside runs any more. Rejects, and keeps nothing, when there is none or something else in it.
+   * Copies the compile cache that an untrusted guest has left in a directory: regular files only, up to 64 MB. Call it
+   * when nothing inside runs any more. Rejects, and keeps nothing, when there is no cache or anything else in it.
    */
   async keep(profile: string, directory: string): Promise<void> {
     const from = await cacheIn(directory);
@@ -199,7 +201,7 @@ export class CompiledCode {
     await this.#dropOldest();
   }
 
-  /** Where the code of a profile is for a guest that runs as `user`; undefined when there is none. */
+  /** The directory with the code of a profile for a guest that runs as `user`; undefined when there is none. */
   async directoryFor(profile: string, user: number): Promise<string | undefined> {
     const kept = this.#kept.get(profile);
     if (kept === undefined) return undefined;

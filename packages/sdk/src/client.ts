@@ -1,8 +1,15 @@
 import { Connection, RequestError, type ConnectionOptions } from "./connection.ts";
+import { Feed, type Emission } from "./feed.ts";
 import { toInputItem, type InputItem } from "./items.ts";
-import type { Approval, EngineEvent, RunItem, RunReport, Usage } from "./wire-types.ts";
+import type { Approval, EngineEvent, RunItem, RunMessage, RunReport, Usage } from "./wire-types.ts";
 
-export type ClientOptions = ConnectionOptions;
+export interface ClientOptions extends ConnectionOptions {
+  /**
+   * How much of each view of a run is kept, in characters of JSON; default 8,000,000. An iterator that begins when the
+   * beginning has gone reads it from the server again, and one that is not read from makes the server wait.
+   */
+  keepCharacters?: number;
+}
 
 /** An event with its place in the session. */
 export type RunEvent = EngineEvent & {
@@ -22,19 +29,34 @@ export type Decision =
   | Approval["decisions"][number]
   | { decision: Approval["decisions"][number]; note?: string; remember?: boolean };
 
+/** What a run may ask of models. */
+export interface ModelOptions {
+  thinking?: boolean;
+  effort?: "low" | "medium" | "high";
+  temperature?: number;
+  topP?: number;
+  maxOutputTokens?: number;
+}
+
 /** What a run is started with, beside its input. */
 export interface RunOptions {
   /** Name of the agent that answers; absent: the default agent. */
   agent?: string;
-  /** Goes on with this conversation; absent: a new one. At most 64 letters, digits, `_` and `-`. */
+  /** Continues this conversation; absent: a new one. At most 64 letters, digits, `_` and `-`. */
   session?: string;
   /** A run of the same session and message id is the same run, however often it is started; absent: a new one. */
   messageId?: string;
   /** Tool calls of the run come after those of others. */
   background?: boolean;
-  /** The run goes on when its last iterator is left early. */
+  /** Options of the model requests, each in place of the agent's. */
+  model?: ModelOptions;
+  /** The answer is a JSON object of this JSON Schema: `result().finalOutput`, unless the reason is `output_invalid`. */
+  output?: { name: string; schema: Record<string, unknown>; format?: string };
+  /** For yourself: at most 16 texts of up to 512 characters, which `report()` gives back. */
+  metadata?: Record<string, string>;
+  /** The run continues when its last iterator is left early. */
   detach?: boolean;
-  /** Ends requests and iterators; the run goes on. */
+  /** Ends requests and iterators; the run continues. */
   signal?: AbortSignal;
 }
 
@@ -83,29 +105,35 @@ export interface RunResult {
 export interface Client {
   /** Starts a run. Errors of the request are thrown by what is called of the run first. */
   run(input: string | InputItem[], options?: RunOptions): Run;
-  /** A run that was started elsewhere, or before. It goes on when its iterators are left, unless `detach` is false. */
+  /** A run that was started elsewhere, or before. It continues when its iterators are left, unless `detach` is false. */
   attach(runId: string, options?: Pick<RunOptions, "detach" | "signal">): Run;
 }
 
 /** Makes a client. It keeps no connection open while no run is followed. */
 export function createClient(options: ClientOptions): Client {
   const connection = new Connection(options);
+  const keep = options.keepCharacters ?? 8_000_000;
   return {
-    run: (input, runOptions = {}) => new Run(connection, startOf(connection, input, runOptions), input, runOptions),
+    run: (input, runOptions = {}) =>
+      new Run(connection, startOf(connection, input, runOptions), { ...runOptions, input, keep }),
     attach: (runId, runOptions = {}) =>
-      new Run(connection, Promise.resolve(runId), undefined, { detach: true, ...runOptions }),
+      new Run(connection, Promise.resolve(runId), { detach: true, ...runOptions, keep }),
   };
 }
 
 /** The ids are made here, so that a request that is repeated after a broken connection means the same run. */
 async function startOf(connection: Connection, input: string | InputItem[], options: RunOptions): Promise<string> {
-  const { agent, session = crypto.randomUUID(), messageId = crypto.randomUUID(), background, signal } = options;
+  const { agent, session = newId(), messageId = newId(), signal } = options;
+  const { background, metadata, model, output } = options;
   const body = {
     input,
     session_id: session,
     message_id: messageId,
     ...(agent === undefined ? {} : { agent }),
     ...(background === undefined ? {} : { background }),
+    ...(model === undefined ? {} : { model }),
+    ...(output === undefined ? {} : { output }),
+    ...(metadata === undefined ? {} : { metadata }),
   };
   const started = await connection.json("/v1/runs", {
     method: "POST",
@@ -115,6 +143,19 @@ async function startOf(connection: Connection, input: string | InputItem[], opti
   return (started as { run_id: string }).run_id; // as the server answers 200 and 202
 }
 
+/** Browsers have `crypto.randomUUID` on pages of HTTPS only. */
+function newId(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** What a run is made with, beside its connection and its id. */
+interface Given extends RunOptions {
+  /** Absent: of a run that was started elsewhere. */
+  input?: string | InputItem[];
+  keep: number;
+}
+
 /**
  * One run. Its views may each be iterated several times and at once: every iterator sees everything from the
  * beginning. Iterators do not throw for what happens in the run; a refused request throws a {@link RequestError}.
@@ -122,23 +163,18 @@ async function startOf(connection: Connection, input: string | InputItem[], opti
 export class Run {
   readonly #connection: Connection;
   readonly #runId: Promise<string>;
-  readonly #input: string | InputItem[] | undefined;
-  readonly #options: RunOptions;
+  readonly #options: Given;
   readonly #views = new Map<string, Feed<unknown>>();
   #readers = 0;
   #awaited = 0;
+  /** Its end has been told. */
+  #isOver = false;
 
   /** Made by {@link Client.run} and {@link Client.attach}. */
-  constructor(
-    connection: Connection,
-    runId: Promise<string>,
-    input: string | InputItem[] | undefined,
-    options: RunOptions,
-  ) {
+  constructor(connection: Connection, runId: Promise<string>, given: Given) {
     this.#connection = connection;
     this.#runId = runId;
-    this.#input = input;
-    this.#options = options;
+    this.#options = given;
     // Thrown again by everything that asks for the id.
     runId.catch(() => undefined);
   }
@@ -151,14 +187,20 @@ export class Run {
   /** Everything that happens, as it happens. The last one is `done` or `error`; throws where that is no longer kept. */
   stream(): AsyncIterable<RunEvent> {
     return this.#view<RunEvent>("engine", (data) => {
-      const { event, ...about } = data as { event: object };
-      return { ...about, ...event } as RunEvent; // as the server sends this view
+      const { event, ...about } = data as { event: EngineEvent }; // as the server sends this view
+      this.#isOver ||= event.type === "done" || event.type === "error";
+      return { ...about, ...event } as RunEvent; // the same
     });
   }
 
   /** Messages, calls and their outputs, each when it is complete. */
   items(): AsyncIterable<RunItem> {
     return this.#view<RunItem>("items", (data) => data as RunItem); // as the server sends this view
+  }
+
+  /** Messages between person and agents, and what agents tell meanwhile, in the form of AutoGen's. */
+  messages(): AsyncIterable<RunMessage> {
+    return this.#view<RunMessage>("messages", (data) => data as RunMessage); // as the server sends this view
   }
 
   /** Resolves when the run has ended. Rejects with a {@link RunError} when it ended with an error. */
@@ -170,7 +212,7 @@ export class Run {
       for await (const item of this.items()) newItems.push(item);
       const report = await this.report();
       if (report.error !== null) throw new RunError(runId, report.error);
-      return resultOf(report, newItems, this.#input);
+      return resultOf(report, newItems, this.#options.input);
     } finally {
       this.#awaited -= 1;
     }
@@ -208,7 +250,7 @@ export class Run {
 
   #view<T>(view: string, read: (data: unknown) => T): AsyncIterable<T> {
     const known = this.#views.get(view) as Feed<T> | undefined; // each name has one type
-    const feed = known ?? new Feed<T>((signal) => this.#follow(view, read, signal));
+    const feed = known ?? new Feed<T>((after, stop) => this.#follow({ view, after }, read, stop), this.#options.keep);
     this.#views.set(view, feed as Feed<unknown>);
     return { [Symbol.asyncIterator]: () => this.#reading(feed) };
   }
@@ -227,17 +269,22 @@ export class Run {
   #leave(): void {
     for (const feed of this.#views.values()) feed.stop();
     this.#views.clear();
-    if (this.#awaited > 0 || this.#options.detach === true || this.#options.signal?.aborted === true) return;
+    if (this.#isOver || this.#awaited > 0 || this.#options.detach === true) return;
+    if (this.#options.signal?.aborted === true) return;
     void this.cancel().catch(() => undefined); // best effort: the run ends by itself otherwise
   }
 
-  async *#follow<T>(view: string, read: (data: unknown) => T, stop: AbortSignal): AsyncGenerator<T> {
+  async *#follow<T>(
+    { view, after }: { view: string; after: string },
+    read: (data: unknown) => T,
+    stop: AbortSignal,
+  ): AsyncGenerator<Emission<T>> {
     const runId = await this.#runId;
     const { signal } = this.#options;
     const path = `/v1/runs/${encodeURIComponent(runId)}/events?view=${view}`;
     const ended = signal === undefined ? stop : AbortSignal.any([signal, stop]);
-    for await (const { name, data } of this.#connection.events(path, ended)) {
-      if (name !== "end") yield read(JSON.parse(data));
+    for await (const { id, name, data } of this.#connection.events(path, ended, after)) {
+      if (name !== "end") yield { value: read(JSON.parse(data)), id, size: data.length };
       else if ((JSON.parse(data) as { lost?: true }).lost === true) throw new RequestError(404, lostEvents, lostRun); // as the server ends a view
     }
   }
@@ -265,61 +312,4 @@ function resultOf(report: RunReport, newItems: RunItem[], input: string | InputI
       return [...asked, ...newItems.map(toInputItem)];
     },
   };
-}
-
-/** What one source tells, for any number of readers: each of them sees all of it from the beginning. */
-class Feed<T> {
-  readonly #open: (signal: AbortSignal) => AsyncIterable<T>;
-  readonly #told: T[] = [];
-  readonly #stopping = new AbortController();
-  #waiting: (() => void)[] = [];
-  #state: "unopened" | "open" | "ended" = "unopened";
-  #failure: { error: unknown } | undefined;
-
-  constructor(open: (signal: AbortSignal) => AsyncIterable<T>) {
-    this.#open = open;
-  }
-
-  /** Whether the source has told everything. */
-  get hasEnded(): boolean {
-    return this.#state === "ended";
-  }
-
-  /** Opens the source with its first reader. Throws what the source throws. */
-  async *read(): AsyncGenerator<T> {
-    if (this.#state === "unopened") void this.#fill();
-    for (let at = 0; ; at += 1) {
-      while (at >= this.#told.length) {
-        if (this.#failure !== undefined) throw this.#failure.error;
-        if (this.#state === "ended") return;
-        await new Promise<void>((resolve) => this.#waiting.push(resolve));
-      }
-      yield this.#told[at] as T; // it is shorter than the list
-    }
-  }
-
-  /** Closes the source. */
-  stop(): void {
-    this.#stopping.abort();
-  }
-
-  async #fill(): Promise<void> {
-    this.#state = "open";
-    try {
-      for await (const one of this.#open(this.#stopping.signal)) {
-        this.#told.push(one);
-        this.#wake();
-      }
-    } catch (error) {
-      this.#failure = { error };
-    }
-    this.#state = "ended";
-    this.#wake();
-  }
-
-  #wake(): void {
-    const waiting = this.#waiting;
-    this.#waiting = [];
-    for (const resolve of waiting) resolve();
-  }
 }

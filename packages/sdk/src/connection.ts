@@ -63,17 +63,18 @@ export class Connection {
     const retry = new Retry(this.#retryForMs);
     for (;;) {
       const outcome = await this.#attempt(path, details, async (response) => await response.text());
-      if (outcome.body !== undefined) return outcome.body === "" ? undefined : JSON.parse(outcome.body);
+      if (outcome.body !== undefined) return jsonOf(outcome.body);
       await retry.pause(outcome, details.signal);
     }
   }
 
   /**
    * The events of a stream, in order, each once: a connection that breaks or ends is opened again after the last `id`.
-   * Ends with the event `end`, or when the server has no more. `path` has its query; `after` is added to it.
+   * Ends with the event `end`, or when the server has no more. `path` has its query; the position is added to it.
+   * `after`: where to begin; empty: at the beginning. The `id` of an event is the position after it.
    */
-  async *events(path: string, signal: AbortSignal): AsyncGenerator<ServerEvent> {
-    let lastId = "";
+  async *events(path: string, signal: AbortSignal, after = ""): AsyncGenerator<ServerEvent> {
+    let lastId = after;
     const retry = new Retry(this.#retryForMs);
     for (;;) {
       const outcome = await this.#attempt(lastId === "" ? path : `${path}&after=${lastId}`, {
@@ -87,7 +88,7 @@ export class Connection {
         for await (const event of reader.events()) {
           retry.reset();
           if (event.id !== "") lastId = event.id;
-          yield event;
+          yield { ...event, id: lastId };
           if (event.name === "end") return;
         }
         retry.noteContact();
@@ -127,6 +128,16 @@ export class Connection {
     } finally {
       clearTimeout(timer);
     }
+  }
+}
+
+/** Absent where nothing was said. */
+function jsonOf(body: string): unknown {
+  if (body === "") return undefined;
+  try {
+    return JSON.parse(body);
+  } catch {
+    throw new RequestError(200, "the answer is not of a Larkline deployment: it is no JSON");
   }
 }
 
@@ -199,7 +210,7 @@ async function delay(ms: number, signal: AbortSignal | undefined): Promise<void>
     }, ms);
     const stop = (): void => {
       clearTimeout(timer);
-      reject(signal?.reason as Error); // an error, unless whoever aborts has chosen something else
+      reject(signal?.reason as Error); // an error, unless the caller aborts with another reason
     };
     signal?.addEventListener("abort", stop, { once: true });
   });

@@ -164,7 +164,7 @@ export class ApprovalStore {
     });
   }
 
-  /** Settles without a person: past its expiry by the store's clock, or because nobody could be asked. */
+  /** Settles without a person: past its expiry by the store's clock, or because no person could be asked. */
   async settle(session: SessionKey, approvalId: string, state: "expired" | "undeliverable"): Promise<DecideResult> {
     return await this.#settling(settle, session, { id: approvalId, result: state });
   }
@@ -214,7 +214,7 @@ export class ApprovalStore {
     return pairs.map(([session, approvalId]) => ({ session, approvalId }));
   }
 
-  /** Takes the cards of one approval if nobody holds them and there is something to do. */
+  /** Takes the cards of one approval if no process holds them and there is something to do. */
   async leaseCards(session: SessionKey, approvalId: string): Promise<ApprovalLease | undefined> {
     const keys = this.#keys.session(session);
     const token = this.#random.uuid();
@@ -237,7 +237,7 @@ export class ApprovalStore {
   /**
    * Writes down what the cards show, and ends the lease. `retryAtMs`: they are due again then; without
    * it they are done. If the state has changed since the lease they are due at once. False when the
-   * lease is somebody else's by now.
+   * lease belongs to another process by now.
    */
   async saveCards({ token, status, cards }: ApprovalLease, retryAtMs?: number): Promise<boolean> {
     const { session, id } = status.approval;
@@ -267,7 +267,7 @@ const weekMs = 7 * 24 * 60 * 60 * 1_000;
 
 /**
  * Notes which session an approval belongs to: a button carries its id only. Comes before the approval
- * itself, so that whoever has seen one can find it; a note without an approval leads nowhere.
+ * itself, so that a reader of one can find it; a note without an approval leads nowhere.
  */
 export async function indexApprovals(
   redis: RedisConnection,

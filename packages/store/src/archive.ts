@@ -46,7 +46,7 @@ export interface Archive {
 
   /** Sessions of an app in which the person has written. */
   sessionsOf(app: string, person: string): Promise<SessionKey[]>;
-  /** Removes everything of a session below the number `length`, for good: also what somebody is about to add. */
+  /** Removes everything of a session below the number `length`, for good: also messages that another process is about to add. */
   erase(session: SessionKey, length: number): Promise<void>;
   /** Puts a marker in place of messages, also of those that are not here yet. */
   redact(session: SessionKey, what: Redaction): Promise<void>;

@@ -28,7 +28,7 @@ export interface BlobStore {
   put(bytes: Uint8Array, facts: BlobFacts): Promise<string>;
   /** The blob, or undefined when the id is unknown, expired or no blob id at all. */
   get(blobId: string): Promise<StoredBlob | undefined>;
-  /** Removes a blob before its time; whoever put the same bytes loses them, too. Nothing happens to what is not there. */
+  /** Removes a blob before its time; all who put the same bytes lose them, too. A blob that does not exist is ignored. */
   delete(blobId: string): Promise<void>;
 }
 
@@ -110,7 +110,7 @@ export class RedisBlobStore implements BlobStore {
     if (!isBlobId(blobId)) return undefined;
     const [facts, bytes] = await this.#redis.hmgetBuffer(this.#keyOf(blobId), "facts", "bytes");
     const readable = facts && blobFactsFrom(facts.toString());
-    // Runners may write under any id: what is not what the id says is not there.
+    // Runners may write under any id: bytes that do not have the hash of their id count as absent.
     return readable && bytes && blobIdOf(bytes) === blobId ? { bytes, facts: readable } : undefined;
   }
 

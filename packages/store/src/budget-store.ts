@@ -33,15 +33,15 @@ export interface BigSpender extends Spending {
 }
 
 /** How long counts outlive their period, and how long charges are remembered, ms. */
-export const spendingKeptMs = 86_400_000;
-export const chargeKnownMs = 600_000;
+const spendingKeptMs = 86_400_000;
+const chargeKnownMs = 600_000;
 
 /** Money is added up in billionths of a dollar: whole numbers, so that no sum depends on the order. */
-export function nanoUsdOf(usd: number): number {
+function nanoUsdOf(usd: number): number {
   return Math.round(usd * 1e9);
 }
 
-export function usdOf(nanoUsd: number): number {
+function usdOf(nanoUsd: number): number {
   return nanoUsd / 1e9;
 }
 

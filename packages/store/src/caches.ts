@@ -4,7 +4,7 @@ import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
 /** Longest value that a lookup cache keeps, in bytes of UTF-8. */
-export const maxLookupBytes = 4_096;
+const maxLookupBytes = 4_096;
 
 /** What one app hands to another one: reactions that ingress adds and workers take back. */
 const shared = "reaction";

@@ -42,7 +42,7 @@ function optionsFor({ role = "request", silenceMs = silencesMs[role] }: ConnectO
     enableReadyCheck: true,
     connectTimeout: 5_000,
     // A machine that loses its power ends no connection. The kernel alone would wait for it for a
-    // quarter of an hour, and nobody would find the server that has taken over.
+    // quarter of an hour, and no process would find the server that has taken over.
     socketTimeout: silenceMs,
   };
 }
@@ -116,7 +116,7 @@ class BrokenOffError extends Error {
 
 /**
  * What was on the wire when the connection broke is neither sent again nor left without an answer: of one server
- * ioredis forgets it, and whoever waits for it would wait for ever; in a Cluster it sends it to whoever has taken over.
+ * ioredis forgets it, and its caller would wait without end; in a Cluster it sends it to the server that has taken over.
  * So it fails before ioredis hears of the end. What has not been sent yet is left to ioredis.
  */
 function failUnanswered(redis: Redis): void {
@@ -277,7 +277,7 @@ export function mastersOf(connection: RedisConnection): Redis[] {
   return connection instanceof Cluster ? connection.nodes("master") : [connection];
 }
 
-/** Opens a connection. Whoever opens it closes it with {@link closeRedis}. */
+/** Opens a connection. The caller closes it with {@link closeRedis}. */
 export function connectRedis(url: string, settings: ConnectOptions = {}): RedisConnection {
   const target = parseRedisUrl(url);
   const options: RedisOptions = { ...optionsFor(settings), ...target.options };

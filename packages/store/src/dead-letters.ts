@@ -27,7 +27,7 @@ export type DeadLetter =
   | (LetterFacts & { kind: "reply"; record: OutboxRecord; cards?: CardReply })
   /** A message whose runs crashed again and again. */
   | (LetterFacts & { kind: "message"; message: InboundMessage })
-  /** A question that could be shown to nobody. Its call has ended with that: there is nothing to try again. */
+  /** A question that no person could be shown. Its call has ended with that: there is nothing to try again. */
   | (LetterFacts & { kind: "approval"; approvalId: string; tool: string });
 
 /** A letter in a list: without what people and models wrote. */
@@ -37,7 +37,7 @@ export type DeadLetterFacts = LetterFacts & { kind: DeadLetter["kind"] };
 export const deadLetterLimits = { perCell: 100, keptMs: 14 * 24 * 60 * 60 * 1_000 } as const;
 
 /** The letter of a reply that was given up. A turn's answer has the id of its turn. */
-export function letterOfReply(record: OutboxRecord, reason: string, atMs: number): DeadLetter & { kind: "reply" } {
+function letterOfReply(record: OutboxRecord, reason: string, atMs: number): DeadLetter & { kind: "reply" } {
   const { id, session, target } = record;
   return {
     v: 1,
@@ -60,12 +60,12 @@ function traceOf({ view }: OutboxRecord): { traceId?: string } {
 }
 
 /** The reply of a letter as it goes into the outbox again: its tries and its time count anew. */
-export function replyAgain({ record }: DeadLetter & { kind: "reply" }, nowMs: number): OutboxRecord {
+function replyAgain({ record }: DeadLetter & { kind: "reply" }, nowMs: number): OutboxRecord {
   return { ...record, attempts: 0, againAtMs: nowMs };
 }
 
 /** A letter without its content. */
-export function letterFactsOf(letter: DeadLetter): DeadLetterFacts {
+function letterFactsOf(letter: DeadLetter): DeadLetterFacts {
   const { v, id, session, kind, reason, atMs, app, turnId, messageId, traceId } = letter;
   return {
     v,
@@ -100,7 +100,7 @@ function letterFrom(text: string, cards: string | null): DeadLetter {
 }
 
 /**
- * What was given up, until somebody deals with it. Bounded and expiring: a deployment that gives up
+ * Messages and questions that were given up, until an operator deals with them. Bounded and expiring: a deployment that gives up
  * everything must not fill its store with it.
  */
 export class DeadLetters {

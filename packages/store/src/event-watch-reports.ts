@@ -1,7 +1,7 @@
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
-/** A message that somebody wrote to a bot and of which no process of ours was ever told. */
+/** A message to a bot that the platform never delivered to any of our processes. */
 export interface MissedMessage {
   messageId: string;
   chatId: string;

@@ -24,7 +24,7 @@ import { nameResult } from "./stored-result.ts";
 const handIn = script("hand-in");
 const handInOutcome = script("hand-in-outcome");
 
-/** Longer entries are read from the stream: whoever else is rung would get them for nothing. */
+/** Longer entries are read from the stream: all other workers that are rung would get them for nothing. */
 const maxRingBytes = 16_384;
 
 export interface RunnerHandoffOptions {

@@ -66,6 +66,23 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
       });
     });
 
+    it("AT-29: belong to one person over HTTP, whoever comes first, also when several come at once", async () => {
+      const from = (id: string, key: string) => ({
+        ...messageOf(session, key),
+        chatType: "api" as const,
+        sender: { id },
+      });
+      expect(await store.ownerOf(session)).toBeUndefined();
+      const people = ["api:a", "api:b", "api:c"];
+      const results = await Promise.all(people.map(async (id) => await store.append(from(id, `m-${id}`))));
+      expect(results.map(({ result }) => result).toSorted()).toEqual(["accepted", "foreign", "foreign"]);
+      const owner = (await store.ownerOf(session)) ?? expect.fail();
+      const late = people.find((id) => id !== owner) ?? expect.fail();
+      expect(await store.append(from(late, `m-${owner}`))).toEqual({ result: "foreign", seq: 0, ahead: 0 });
+      expect(await store.append(from(owner, "m-2"))).toMatchObject({ result: "accepted", seq: 2 });
+      expect(await store.summary(session)).toMatchObject({ waiting: 2 });
+    });
+
     describe("places", () => {
       it("a message to an idle session has nothing ahead", async () => {
         const first = await store.append(messageOf(session, "om_1"));
@@ -268,7 +285,7 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
           const refused = await store.cancel(session, { turnId: turnIdOf(session, seq), reason: "recalled" });
           expect(refused).toEqual({ accepted: false });
         }
-        // 3 still waits, although its digit stands in 13.
+        // Message 3 still waits: 13, which the turn absorbed, only contains the digit.
         expect(await store.cancel(session, { turnId: turnIdOf(session, 3), reason: "recalled" })).toEqual({
           accepted: true,
         });

@@ -78,7 +78,7 @@ export async function refuseOlderInstances(
 }
 
 /** How long an instance that went silent is still shown. */
-export const silentInstanceMs = 3_600_000;
+const silentInstanceMs = 3_600_000;
 
 /**
  * Which processes there are: for people who look, and for workers that wait until older ones have stopped. Times are of

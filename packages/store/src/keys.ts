@@ -1,4 +1,5 @@
 import type { Random, SessionKey } from "@larkline/protocol";
+import { LRUCache } from "lru-cache";
 import type { RedisConnection } from "./connection.ts";
 
 /**
@@ -183,40 +184,50 @@ function cellsOf(namespace: string): (CellKeys & { base: string })[] {
   });
 }
 
+function keysOf(session: SessionKey, cells: ReturnType<typeof cellsOf>): SessionKeys {
+  const cell = cells[cellOf(session)];
+  if (cell === undefined) throw new RangeError("cell out of range");
+  const { base, ...indexes } = cell;
+  const approvals = `${base}:approval:${session}`;
+  const said = `${base}:said:${session}`;
+  return {
+    ...indexes,
+    session: `${base}:s:${session}`,
+    state: `${base}:state:${session}`,
+    inbox: `${base}:in:${session}`,
+    control: `${base}:ctl:${session}`,
+    requests: `${base}:req:${session}`,
+    calls: `${base}:calls:${session}`,
+    history: `${base}:h:${session}`,
+    who: `${base}:who:${session}`,
+    events: `${base}:ev:${session}`,
+    channel: `${base}:ch:${session}`,
+    outbox: `${base}:ob:${session}`,
+    cards: `${base}:cards:${session}`,
+    approvals,
+    approvalOf: (approvalId) => `${approvals}:${approvalId}`,
+    said,
+    saidOf: (approvalId) => `${said}:${approvalId}`,
+    pending: `${base}:pending:${session}`,
+    kept: `${base}:approvals:${session}`,
+    seenOf: (app, messageId) => `${base}:seen:${session}:${app}:${messageId}`,
+    parkedOf: (messageId) => `${base}:parked:${session}:${messageId}`,
+  };
+}
+
 export function createKeyspace(namespace: string = defaultNamespace): Keyspace {
   const cells = cellsOf(namespace);
+  // A turn asks for them some ten times, and they are some forty texts.
+  const sessions = new LRUCache<SessionKey, SessionKeys>({ max: 500 });
   const global = (name: string): string => `{${namespace}}:${name}`;
   return {
     cells: () => cells,
     session: (session) => {
-      const cell = cells[cellOf(session)];
-      if (cell === undefined) throw new RangeError("cell out of range");
-      const { base, ...indexes } = cell;
-      const approvals = `${base}:approval:${session}`;
-      const said = `${base}:said:${session}`;
-      return {
-        ...indexes,
-        session: `${base}:s:${session}`,
-        state: `${base}:state:${session}`,
-        inbox: `${base}:in:${session}`,
-        control: `${base}:ctl:${session}`,
-        requests: `${base}:req:${session}`,
-        calls: `${base}:calls:${session}`,
-        history: `${base}:h:${session}`,
-        who: `${base}:who:${session}`,
-        events: `${base}:ev:${session}`,
-        channel: `${base}:ch:${session}`,
-        outbox: `${base}:ob:${session}`,
-        cards: `${base}:cards:${session}`,
-        approvals,
-        approvalOf: (approvalId) => `${approvals}:${approvalId}`,
-        said,
-        saidOf: (approvalId) => `${said}:${approvalId}`,
-        pending: `${base}:pending:${session}`,
-        kept: `${base}:approvals:${session}`,
-        seenOf: (app, messageId) => `${base}:seen:${session}:${app}:${messageId}`,
-        parkedOf: (messageId) => `${base}:parked:${session}:${messageId}`,
-      };
+      const known = sessions.get(session);
+      if (known !== undefined) return known;
+      const keys = keysOf(session, cells);
+      sessions.set(session, keys);
+      return keys;
     },
     blob: (blobId) => `{${namespace}:blob:${blobId}}`,
     lookup: (name) => `${namespace}:look:${name}`,
@@ -263,7 +274,7 @@ export const describedKeys: readonly DescribedKey[] = [
     key: "`{<ns>:<c>}:state:<s>`",
     type: "hash",
     content:
-      "written by workers only: `runningGeneration`, `epoch`, head message `headSeq`, its failed runs `tries`, deaths of its workers beside others `deaths` and alone `deathsAlone`, the run counted last `counted`, excused runs `excused`, whether it runs `alone`, the worker that `lost` it, what its checkpoint `needs`, who `waits` at the head for people only, turns set aside `asides` `aside:…` `waits:<person>`, `owner`, checkpoint `turn`, messages that joined the turn `absorbed`, context (`contextStart` in the history, `summary`, `contextVersion`), messages removed from the history `historyBase`, `settings`; `turn`, `summary` and `settings` are sealed",
+      "written by workers only: `runningGeneration`, `epoch`, head message `headSeq`, its failed runs `tries`, deaths of its workers beside others `deaths` and alone `deathsAlone`, the run counted last `counted`, excused runs `excused`, whether it runs `alone`, the worker that `lost` it, what its checkpoint `needs`, who `waits` at the head for people only, turns set aside `asides` `aside:…` `waits:<person>`, `owner`, checkpoint `turn`, messages that joined the turn `absorbed`, context (`contextStart` in the history, `summary`, `contextVersion`), messages removed from the history `historyBase`, `settings`, what its runs have used `totals`; `turn`, `summary` and `settings` are sealed",
   },
   { key: "`{<ns>:<c>}:in:<s>`", type: "list", content: "waiting messages as `seq:message`" },
   { key: "`{<ns>:<c>}:ctl:<s>`", type: "list", content: "unread control entries; written by workers only" },

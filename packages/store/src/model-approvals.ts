@@ -69,7 +69,7 @@ export class ModelApprovals {
     }
   }
 
-  /** The session is removed: nobody knows its questions any more. */
+  /** The session is removed, and its questions with it. */
   noteRemoved(session: SessionKey): void {
     for (const each of this.#asked.values()) if (each.session === session) each.state = "removed";
   }
@@ -83,7 +83,7 @@ export class ModelApprovals {
     return `decided ${approvalId} ${state}`;
   }
 
-  /** Somebody clicks a button, of whatever age. Returns what the clicked session may need. */
+  /** A person clicks a button of any age. Returns what the clicked session may need. */
   async decide(
     pick: number,
     word: "approve" | "reject",
@@ -136,7 +136,7 @@ export class ModelApprovals {
     return this.#news(asked, settled);
   }
 
-  /** Nobody is asked any more: what is left is given up. */
+  /** No person is asked any more: the questions that are left are given up. */
   async settleAll(tell: (session: SessionKey, wakeGen: number | undefined) => void): Promise<void> {
     for (const [at, { state }] of [...this.#asked.values()].entries()) {
       if (state !== "pending") continue;

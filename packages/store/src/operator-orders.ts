@@ -74,7 +74,7 @@ export class OperatorOrders {
     return parsed.ok ? { state: "done", result: parsed.value } : { state: "uncertain" };
   }
 
-  /** Takes the oldest order and does it; false when there is none. What cannot be read, or comes too late, is not done. */
+  /** Takes the oldest order and does it; false when there is none. Unreadable and late orders are dropped. */
   async serve(apply: (order: OperatorOrder) => Promise<OrderResult>): Promise<boolean> {
     const values = { answers: this.#answers, taken, answerKeptMs, lateMs };
     const taking = await runScript(this.#redis, takeOrder, { orders: this.#stream }, values);
@@ -142,7 +142,7 @@ async function cancel(deps: OrderDeps, by: string, { session, seq }: Act<"cancel
   return (await cancelTurn(deps, session, turnId)) ? done : nothing;
 }
 
-/** As a person's `/stop` does it, whoever's turn it is: stored first, then told to all workers. */
+/** As a person's `/stop` does it, for the turn of any person: stored first, then told to all workers. */
 async function cancelTurn({ store, wake, stop }: OrderDeps, session: SessionKey, turnId: string): Promise<boolean> {
   const { accepted, wakeGen } = await store.cancel(session, { turnId, reason: "cancelled" });
   if (wakeGen !== undefined) await wake(session, wakeGen);
@@ -159,7 +159,7 @@ async function reset(
   const { turnId, wakeGen, runners = [] } = await store.reset(session, { by, replyOf });
   if (wakeGen !== undefined) await wake(session, wakeGen);
   if (turnId === undefined) return nothing;
-  // Whoever runs it is fenced already; this makes its model and its tools stop at once.
+  // The worker that runs it is fenced already; this makes its model and its tools stop at once.
   await Promise.all([
     stop({ session, turnId }),
     ...runners.map(async (runner) => await stopCalls(runner, { session, turnId })),
@@ -205,9 +205,9 @@ const againMark = ".again-";
 
 /**
  * The message as a new one: with an id of its own, and so an answer of its own, made from the run that was
- * given up. Whoever asks for it twice asks for the same one.
+ * given up. Two requests for it are one order.
  */
-export function messageAgain(message: InboundMessage, turnId: string): InboundMessage {
+function messageAgain(message: InboundMessage, turnId: string): InboundMessage {
   const [id = message.id] = message.id.split(againMark, 1);
   const run = turnId.slice(turnId.lastIndexOf("-") + 1);
   return { ...message, id: `${id.slice(0, 180)}${againMark}${run}` };

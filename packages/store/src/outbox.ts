@@ -104,7 +104,7 @@ export interface CardEntry {
   messageId?: string;
   /** Idempotency key of the send, at most 50 characters. */
   uuid: string;
-  /** Highest operation number that may have been used; whoever goes on starts above it. */
+  /** Highest operation number that may have been used; the process that continues starts above it. */
   reservedSequence: number;
   /** Epoch ms at which streaming was last enabled; 0 while it is off. */
   streamingSinceMs: number;
@@ -121,7 +121,7 @@ export interface CardEntry {
 }
 
 /** How eagerly a reply is written: each step down costs the platform fewer calls. */
-export const replyModes = ["typewriter", "slow", "final", "text"] as const;
+const replyModes = ["typewriter", "slow", "final", "text"] as const;
 export type ReplyMode = (typeof replyModes)[number];
 
 /** All that is known of the cards of one reply. */
@@ -140,7 +140,7 @@ export interface CardReply {
 }
 
 /**
- * The right to write: of the worker whose turn the reply is, until the commit, or of whoever holds
+ * The right to write: of the worker whose turn the reply is, until the commit, then of the process that holds
  * the session's outbox while the reply is at its head.
  */
 export type CardFence = { epoch: string } | { outboxToken: string };

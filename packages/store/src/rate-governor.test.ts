@@ -16,7 +16,7 @@ it("every key of the governor expires by itself", async () => {
   await governor.countCall("app", "2026-11");
   const keys = await redis.keys(`{${namespace}:*`);
   expect(keys.length).toBeGreaterThanOrEqual(3);
-  // -1: lives for ever; -2: gone already.
+  // `PTTL` returns -1 for a key without expiry, -2 for a key that has expired already.
   for (const key of keys) expect(await redis.pttl(key)).not.toBe(-1);
   expect(await redis.pttl(`{${namespace}:rate:app}:bucket:chat:1`)).toBeGreaterThan(20_000);
 });

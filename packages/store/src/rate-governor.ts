@@ -220,7 +220,7 @@ interface BucketCounts {
 }
 
 /** How full a bucket is at `nowMs`, as what a person waits for finds it. */
-export function bucketStateOf(bucket: RateBucket, counts: BucketCounts, nowMs: number): BucketState {
+function bucketStateOf(bucket: RateBucket, counts: BucketCounts, nowMs: number): BucketState {
   const { second, minute } = rateWindowsOf(bucket, "final");
   const places = [
     ...(second === undefined ? [] : [[usableOf(second, counts.ceilings.second), counts.second] as const]),
@@ -242,10 +242,10 @@ function usableOf({ limit, usable }: RateWindow, ceiling: number | undefined): n
 }
 
 /** How long a limit that the platform has named is believed, ms. */
-export const ceilingMs = 10 * 60_000;
+const ceilingMs = 10 * 60_000;
 
 /** The app of these buckets: their keys up to the first colon. Throws a RangeError when it is not one app. */
-export function appOfBuckets(buckets: readonly { key: string }[]): string {
+function appOfBuckets(buckets: readonly { key: string }[]): string {
   const apps = new Set(buckets.map(({ key }) => key.slice(0, Math.max(0, key.indexOf(":")))));
   const [app = ""] = apps;
   if (app !== "" && apps.size === 1) return app;

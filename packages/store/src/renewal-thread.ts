@@ -2,14 +2,14 @@ import { parentPort, workerData } from "node:worker_threads";
 import { closeRedis, connectRedis, runScript, script } from "./connection.ts";
 import { createKeyspace } from "./keys.ts";
 import {
+  LockTable,
+  type HeldLock,
   heartbeatMs,
   lockMs,
   monotonicMs,
   sharedTimes,
   type FromThread,
-  type JobLock,
   type RenewalOrders,
-  type ToThread,
 } from "./renewals.ts";
 
 /** Locks are renewed every other time. */
@@ -36,18 +36,20 @@ class RenewalLoop {
   readonly #redis;
   readonly #keys: { heartbeat: string; workers: string };
   readonly #tell: (message: FromThread) => void;
-  /** By queue, job and token. */
-  readonly #locks = new Map<string, JobLock>();
+  readonly #locks: LockTable;
+  /** Uses of places in the table whose locks others have. */
+  #lost = new Set<number>();
   readonly #timer: NodeJS.Timeout;
   #silent = new Set<string>();
   #running: Promise<void> | undefined;
   #isFailing = false;
   #rounds = 0;
 
-  constructor({ redisUrl, namespace, owner = "", times }: RenewalOrders, tell: (message: FromThread) => void) {
+  constructor({ redisUrl, namespace, owner = "", times, locks }: RenewalOrders, tell: (message: FromThread) => void) {
     const { global } = createKeyspace(namespace);
     this.#owner = owner;
     this.#times = new BigInt64Array(times);
+    this.#locks = new LockTable(locks);
     this.#redis = connectRedis(redisUrl, { silenceMs });
     this.#keys = { heartbeat: global(`alive:${owner}`), workers: global("workers") };
     this.#tell = tell;
@@ -55,10 +57,11 @@ class RenewalLoop {
     this.#start();
   }
 
-  hear(message: ToThread): void {
-    if (message === "close") return void this.#close();
-    for (const lock of message.released) this.#locks.delete(keyOf(lock));
-    for (const lock of message.held) this.#locks.set(keyOf(lock), lock);
+  async close(): Promise<void> {
+    clearInterval(this.#timer);
+    await this.#running;
+    await closeRedis(this.#redis);
+    parentPort?.close();
   }
 
   #start(): void {
@@ -68,7 +71,7 @@ class RenewalLoop {
 
   async #round(): Promise<void> {
     this.#rounds += 1;
-    const locks = this.#rounds % 2 === 0 ? [...this.#locks.values()] : [];
+    const locks = this.#rounds % 2 === 0 ? this.#heldLocks() : [];
     const parts = Array.from({ length: Math.ceil(locks.length / locksAtOnce) }, (_, at) =>
       locks.slice(at * locksAtOnce, (at + 1) * locksAtOnce),
     );
@@ -86,11 +89,19 @@ class RenewalLoop {
     }
   }
 
-  async #renew(locks: readonly JobLock[]): Promise<void> {
+  /** Those that are held, as far as they are not lost. */
+  #heldLocks(): HeldLock[] {
+    const held = this.#locks.read();
+    const uses = new Set(held.map(({ use }) => use));
+    this.#lost = new Set([...this.#lost].filter((use) => uses.has(use)));
+    return held.filter(({ use }) => !this.#lost.has(use));
+  }
+
+  async #renew(locks: readonly HeldLock[]): Promise<void> {
     const queueKeys = locks.flatMap(({ queue, id }) => [`${queue}${id}:lock`, `${queue}stalled`, `${queue}active`]);
     const jobs = locks.flatMap(({ id, token }) => [id, token]);
     const kept = (await runScript(this.#redis, renewLocks, { queueKeys }, { lockMs, jobs })) as number[]; // its answer
-    for (const [at, lock] of locks.entries()) if (kept[at] === 0) this.#locks.delete(keyOf(lock));
+    for (const [at, { use }] of locks.entries()) if (kept[at] === 0) this.#lost.add(use);
   }
 
   #noteSuccess(): void {
@@ -114,19 +125,9 @@ class RenewalLoop {
   #write(place: number, ms: number): void {
     Atomics.store(this.#times, place, BigInt(ms));
   }
-
-  async #close(): Promise<void> {
-    clearInterval(this.#timer);
-    await this.#running;
-    await closeRedis(this.#redis);
-    parentPort?.close();
-  }
-}
-
-function keyOf({ queue, id, token }: JobLock): string {
-  return `${queue}${id} ${token}`;
 }
 
 const orders = workerData as RenewalOrders; // written by Renewals
 const loop = new RenewalLoop(orders, (message) => parentPort?.postMessage(message));
-parentPort?.on("message", (message: ToThread) => loop.hear(message));
+// The only message is the order to end.
+parentPort?.on("message", () => void loop.close());

@@ -11,15 +11,6 @@ export interface RenewalOptions {
   onError: (error: Error) => void;
 }
 
-/** The lock of a running job of BullMQ. */
-export interface JobLock {
-  /** What the keys of its queue begin with, such as `{larkline}:turns:`. */
-  queue: string;
-  id: string;
-  /** What the lock holds while the job is this process's. */
-  token: string;
-}
-
 /** What the thread is started with. */
 export interface RenewalOrders {
   redisUrl: string;
@@ -28,10 +19,9 @@ export interface RenewalOrders {
   owner: string | undefined;
   /** See {@link sharedTimes}. */
   times: SharedArrayBuffer;
+  /** The locks to renew. */
+  locks: SharedArrayBuffer;
 }
-
-/** `held` are the locks to renew from now on, `released` those of jobs that have ended. */
-export type ToThread = { held: JobLock[]; released: JobLock[] } | "close";
 
 /** `silent` are workers that have stopped beating since the last report, and have not said that they end. */
 export type FromThread = { error: string } | { silent: string[] } | "renewed";
@@ -69,10 +59,9 @@ export class Renewals {
   readonly #options: RenewalOptions;
   readonly #buffer = new SharedArrayBuffer(Object.keys(sharedTimes).length * BigInt64Array.BYTES_PER_ELEMENT);
   readonly #times = new BigInt64Array(this.#buffer);
-  readonly #held = new Set<JobLock>();
+  readonly #held = new LockTable();
   readonly #beating: NodeJS.Timeout;
   readonly #listeners: (() => void)[] = [];
-  #released: JobLock[] = [];
   #thread: Worker;
   #closed: Promise<void> | undefined;
 
@@ -98,13 +87,7 @@ export class Renewals {
 
   /** Renews the lock of a job until the returned function is called or another process has the job. */
   hold(lock: JobLock): () => void {
-    this.#held.add(lock);
-    // At once: the job may block the event loop from its first step on. To renew a lock for too long harms nothing.
-    this.#tell({ held: [lock], released: this.#released });
-    this.#released = [];
-    return () => {
-      if (this.#held.delete(lock)) this.#released.push(lock);
-    };
+    return this.#held.add(lock);
   }
 
   /** Whether Redis takes renewals at this moment. */
@@ -117,7 +100,7 @@ export class Renewals {
     return this.isTaken() && this.#untilSteadyMs() === 0;
   }
 
-  /** Resolves when the renewals of all who live are there, if Redis goes on taking them. */
+  /** Resolves when the renewals of all who live are there, if Redis still takes them. */
   async settled(): Promise<void> {
     const restMs = this.#untilSteadyMs();
     if (restMs > 0) await delay(restMs);
@@ -136,7 +119,7 @@ export class Renewals {
 
   #spawn(): Worker {
     const { redisUrl, namespace, owner } = this.#options;
-    const workerData: RenewalOrders = { redisUrl, namespace, owner, times: this.#buffer };
+    const workerData: RenewalOrders = { redisUrl, namespace, owner, times: this.#buffer, locks: this.#held.buffer };
     const resourceLimits = { maxYoungGenerationSizeMb: 2, maxOldGenerationSizeMb: 64 };
     const thread = new Worker(new URL("./renewal-thread.ts", import.meta.url), { workerData, resourceLimits });
     thread.unref();
@@ -173,12 +156,7 @@ export class Renewals {
     setTimeout(() => {
       if (this.#closed !== undefined) return;
       this.#thread = this.#spawn();
-      this.#tell({ held: [...this.#held], released: [] });
     }, restartMs).unref();
-  }
-
-  #tell(message: ToThread): void {
-    this.#thread.postMessage(message);
   }
 
   #read(place: number): number {
@@ -194,7 +172,7 @@ export class Renewals {
     clearInterval(this.#beating);
     const thread = this.#thread;
     const ended = once(thread, "exit");
-    this.#tell("close");
+    thread.postMessage("close");
     await Promise.race([ended, delay(endMs, undefined, { ref: false })]);
     await thread.terminate();
   }
@@ -207,4 +185,92 @@ function asError(cause: unknown): Error {
 /** A clock that all threads of a process share, and that is never set. */
 export function monotonicMs(): number {
   return Number(process.hrtime.bigint() / 1_000_000n);
+}
+
+/** The lock of a running job of BullMQ. */
+export interface JobLock {
+  /** What the keys of its queue begin with, such as `{larkline}:turns:`. */
+  queue: string;
+  id: string;
+  /** What the lock holds while the job is this process's. */
+  token: string;
+}
+
+/** A lock in the table. */
+export interface HeldLock extends JobLock {
+  /** Tells this use of its place in the table from all others. */
+  use: number;
+}
+
+/** Longer than any id and name of ours together. */
+const slotBytes = 2_048;
+const firstSlots = 64;
+const maxSlots = 65_536;
+/** A slot begins with its state (0: free) and the length of its text. */
+const headBytes = 8;
+/** The largest number of a signed integer of 32 bits. */
+const lastUse = 0x7fffffff;
+
+/**
+ * The locks that a process holds, in memory that two threads share: the one that runs the jobs writes it, the one that
+ * renews locks reads it. A message between threads for each job would cost more than the rest of holding its lock.
+ */
+export class LockTable {
+  readonly buffer: SharedArrayBuffer;
+  /** Grows with the memory, as the other view does. */
+  readonly #bytes: Buffer;
+  readonly #heads: Int32Array;
+  readonly #free: number[] = [];
+  /** Slots below it have been used. */
+  #used = 0;
+  /** Numbers the uses; 0 is none. */
+  #uses = 0;
+
+  constructor(buffer = new SharedArrayBuffer(firstSlots * slotBytes, { maxByteLength: maxSlots * slotBytes })) {
+    this.buffer = buffer;
+    this.#bytes = Buffer.from(buffer);
+    this.#heads = new Int32Array(buffer);
+  }
+
+  /** Adds a lock; the returned function takes it out again. Throws a `RangeError` when a name is too long. */
+  add({ queue, id, token }: JobLock): () => void {
+    const text = `${queue}\n${id}\n${token}`;
+    if (Buffer.byteLength(text) > slotBytes - headBytes) throw new RangeError(`the id ${id.slice(0, 80)}… is too long`);
+    const slot = this.#free.pop() ?? this.#newSlot();
+    const at = slot * slotBytes;
+    const head = at / Int32Array.BYTES_PER_ELEMENT;
+    this.#heads[head + 1] = this.#bytes.write(text, at + headBytes);
+    this.#uses = this.#uses === lastUse ? 1 : this.#uses + 1;
+    Atomics.store(this.#heads, head, this.#uses);
+    let isHeld = true;
+    return () => {
+      if (!isHeld) return;
+      isHeld = false;
+      Atomics.store(this.#heads, head, 0);
+      this.#free.push(slot);
+    };
+  }
+
+  /** All locks at this moment. */
+  read(): HeldLock[] {
+    const found: HeldLock[] = [];
+    for (let at = 0; at < this.buffer.byteLength; at += slotBytes) {
+      const head = at / Int32Array.BYTES_PER_ELEMENT;
+      const use = Atomics.load(this.#heads, head);
+      if (use === 0) continue;
+      const text = this.#bytes.toString("utf8", at + headBytes, at + headBytes + (this.#heads[head + 1] ?? 0));
+      // It was freed, perhaps used anew, while it was read.
+      if (Atomics.load(this.#heads, head) !== use) continue;
+      const [queue = "", id = "", token = ""] = text.split("\n");
+      found.push({ use, queue, id, token });
+    }
+    return found;
+  }
+
+  #newSlot(): number {
+    const slot = this.#used;
+    if ((slot + 1) * slotBytes > this.buffer.byteLength) this.buffer.grow(2 * this.buffer.byteLength);
+    this.#used += 1;
+    return slot;
+  }
 }

@@ -5,7 +5,7 @@ import { approvalRequester, inboundFrom, messageFrom } from "./stored.ts";
 
 /**
  * What is stored of a history. The messages of a session are numbered from 0; one that comes back after
- * it was removed goes on with higher numbers than it ever had, so a number never means two messages.
+ * it was removed continues with higher numbers than it ever had, so a number never means two messages.
  */
 export interface StoredHistory {
   /** Number of the first of `messages`: that which was asked for, or the first that is still there. */
@@ -46,7 +46,7 @@ const adopt = script("adopt");
 /** When a session is asked again that is in use although it has been silent for so long. */
 const busyMs = 3_600_000;
 
-/** Looking after stored conversations: what nobody needs any more goes, what is in use stays. */
+/** Removes stored conversations that are no longer needed; those in use stay. */
 export class SessionRetention {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;

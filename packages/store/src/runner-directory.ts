@@ -1,5 +1,11 @@
 import { createHash } from "node:crypto";
-import { type ToolAnnouncement, announcementMac, readAnnouncement, type RunnerAnnouncement } from "@larkline/protocol";
+import {
+  type ToolAnnouncement,
+  announcementMac,
+  readAnnouncement,
+  type RunnerAnnouncement,
+  awayMs,
+} from "@larkline/protocol";
 import type { Redis } from "ioredis";
 import type { Script } from "@larkline/protocol/lua";
 import { type RedisConnection, runScript, script } from "./connection.ts";
@@ -59,14 +65,11 @@ export interface AvailableTool {
   livingSinceMs?: number;
 }
 
-/** How long the tools of a runner are offered after its last instance went, ms: longer than a deployment takes. */
-export const awayMs = 600_000;
-
 /**
  * What a directory answers at `nowMs`, made from all instances that it stores. `owners` names the runner that had a
  * tool before: it keeps the name as long as it lives, whatever another runner writes into its own announcement.
  */
-export function viewOfRunners(
+function viewOfRunners(
   stored: readonly AnnouncedInstance[],
   nowMs: number,
   owners: ReadonlyMap<string, string> = new Map(),

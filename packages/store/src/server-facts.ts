@@ -79,7 +79,7 @@ export interface ServerState {
   /** `host:port`, as this process knows it. */
   node: string;
   memoryBytes: number;
-  /** What it may take; where nobody has said so, what its machine has. */
+  /** What it may take; without a setting, the memory of its machine. */
   memoryLimitBytes: number;
   /** It keeps an append-only file and could write it last time: a restart brings back what it has. */
   persists: boolean;

@@ -11,7 +11,7 @@ describe("the state of a server", () => {
     expect(others).toEqual([]);
     expect(state?.node).toBe(new URL(inject("redisUrl")).host);
     expect(state?.memoryBytes).toBeGreaterThan(100_000);
-    // Nobody has told the Redis of the tests what it may take.
+    // The Redis of the tests has no `maxmemory`, so its limit is the memory of the machine.
     expect(state?.memoryLimitBytes).toBeGreaterThan(state?.memoryBytes ?? 0);
     const [, writesFile] = (await redis.config("GET", "appendonly")) as [string, string];
     expect(state?.persists).toBe(writesFile === "yes");

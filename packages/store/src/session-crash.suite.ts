@@ -92,7 +92,7 @@ class Deployment {
   readonly #job: CrashPoint["job"];
   readonly #wakeups = new Set<number>();
   readonly #calls = new Set<string>();
-  /** Buttons that somebody sees, by who it is. */
+  /** The people who see a button and have not clicked it yet. */
   readonly #buttons = new Set<string>();
   #isAcknowledged = false;
 
@@ -106,7 +106,7 @@ class Deployment {
     this.#job = point.job;
   }
 
-  /** Goes on, after crashes too, until nothing is left to do. */
+  /** Takes one step after another, after crashes too, until nothing is left to do. */
   async run(): Promise<void> {
     for (let round = 0; round < maxRounds; round += 1) {
       try {
@@ -178,7 +178,7 @@ class Deployment {
     if (saved.state === "running") this.#wakeups.add(claim.gen);
   }
 
-  /** Whoever gets no answer clicks again. */
+  /** A person clicks; one who gets no answer, because the process died, clicks again. */
   async #click(person: string): Promise<boolean> {
     const status = await this.#approvals.find("cli_app", this.approval.id);
     if (status === undefined) throw new Error("a card without an approval");

@@ -114,7 +114,7 @@ export class SessionIndex {
   }
 }
 
-/** Where an attempt of a call stands in the effect ledger. */
+/** The state of an attempt of a call in the effect ledger. */
 export type CallMark = "open" | "started" | "done";
 
 /** A reply that is not delivered, without its content. */

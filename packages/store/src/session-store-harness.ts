@@ -46,5 +46,5 @@ export interface SessionStoreDemands {
   maxApprovals?: number;
 }
 
-/** Makes an adapter with storage that nobody else uses. */
+/** Makes an adapter with storage of its own. */
 export type MakeSessionStore = (demands: SessionStoreDemands) => Promise<SessionStoreHarness>;

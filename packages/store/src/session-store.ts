@@ -30,8 +30,10 @@ import {
   outboxFrom,
   queuedFrom,
   summaryFrom,
+  claimFrom,
+  type ClaimReply,
+  HistoryCache,
 } from "./stored.ts";
-import { claimFrom, type ClaimReply, HistoryCache } from "./claim.ts";
 import { type RedisConnection, duePairs, oldestMembers, runScript, script } from "./connection.ts";
 import { type CellKeys, createKeyspace, type Keyspace, type SessionKeys, type StoreOptions } from "./keys.ts";
 import { RedisOutbox } from "./outbox.ts";
@@ -109,7 +111,7 @@ interface SessionStoreOptions extends StoreOptions {
 }
 
 const dayMs = 24 * 60 * 60 * 1_000;
-/** As long as the platform goes on delivering a message that was not acknowledged, and more. */
+/** Longer than the platform repeats a message that was not acknowledged. */
 const recalledKeptMs = dayMs;
 /** Longer than a runner waits for an answer, and asks again. */
 const answerKeptMs = 600_000;
@@ -218,6 +220,12 @@ export class SessionStore {
     return (await this.#redis.get(this.#keys.session(session).seenOf(app, messageId))) !== null;
   }
 
+  /** The one person that a session of the HTTP API belongs to; undefined while it belongs to none. */
+  async ownerOf(session: SessionKey): Promise<string | undefined> {
+    const [owner] = await this.#redis.hkeys(this.#keys.session(session).who);
+    return owner;
+  }
+
   /** The waiting messages after the one being answered, oldest first. */
   async waiting(session: SessionKey, limit: number): Promise<QueuedMessage[]> {
     const entries = await this.#redis.lrange(this.#keys.session(session).inbox, 1, limit);
@@ -297,7 +305,7 @@ export class SessionStore {
   }
 
   /**
-   * Ends the turn that has begun, in whatever state it is and whoever runs it, and begins a new
+   * Ends the turn that has begun, in any state and on any worker, and begins a new
    * conversation: a claim's history is empty and the session's settings are the defaults from then on. The worker that held the session is fenced, open
    * calls and questions are closed, the message leaves the inbox and its run is logged as done. Messages that
    * wait stay, and are answered in the new conversation. Works on stored state that no worker can read, too.
@@ -564,7 +572,7 @@ export class SessionStore {
     return await this.#outbox.release(session, messageId, action);
   }
 
-  /** Takes the session's outbox if nobody holds it. */
+  /** Takes the session's outbox if no process holds it. */
   async leaseOutbox(session: SessionKey): Promise<OutboxLease | undefined> {
     return await this.#outbox.lease(session);
   }

@@ -1,3 +1,4 @@
+import { Type, type Static } from "typebox";
 import type {
   Approval,
   AuditRecord,
@@ -18,9 +19,12 @@ export const maxExcuses = 20;
 /** Deaths of its worker beside other turns after which a message runs alone. */
 export const deathsTogether = 2;
 
-/** What an append did. `wakeGen` is the generation to add a wake-up job for, also when a redelivery heals a lost one. */
+/**
+ * What an append did; `foreign`: the session of the HTTP API belongs to another person. `wakeGen` is the generation to add
+ * a wake-up job for, also when a redelivery heals a lost one.
+ */
 export interface AppendResult {
-  result: "accepted" | "duplicate" | "full" | "recalled";
+  result: "accepted" | "duplicate" | "full" | "recalled" | "foreign";
   /** Position of the message in its session; 0 unless accepted or a remembered duplicate. */
   seq: number;
   wakeGen?: number;
@@ -40,6 +44,20 @@ export interface SessionSettings {
   /** `<provider>/<id>` in place of the agent's model. */
   model?: string;
 }
+
+/** What a session has used over all its runs, but for those of versions that did not count. */
+export const SessionTotals = Type.Object({
+  /** The beginning of its first message; empty in groups. */
+  title: Type.String(),
+  /** Model steps. */
+  turnCount: Type.Integer({ minimum: 0 }),
+  inputTokens: Type.Integer({ minimum: 0 }),
+  outputTokens: Type.Integer({ minimum: 0 }),
+  costUsd: Type.Number({ minimum: 0 }),
+  /** Epoch ms at which its last run ended. */
+  endedAtMs: Type.Integer(),
+});
+export type SessionTotals = Static<typeof SessionTotals>;
 
 export interface DeliverResult {
   /** False when the call was already answered or is not known (any more). */
@@ -88,7 +106,7 @@ export interface Claim {
   /** What is stored of the turn and cannot be read; it is missing here. */
   damaged?: string;
   /**
-   * What is stored of the conversation and cannot be read, without which it goes on: settings are the defaults here,
+   * Unreadable parts of the conversation that it can do without: settings are the defaults here,
    * a summary is missing. The next commit of the turn puts that in its place.
    */
   lost?: { what: "settings" | "summary"; bytes: number; reason: string }[];
@@ -102,6 +120,8 @@ export interface Claim {
    */
   history: Message[];
   settings: SessionSettings;
+  /** Absent before its first counted run has ended. */
+  totals?: SessionTotals;
 }
 
 /** What {@link SessionStore.excuse} did. `wakeGen`: the generation whose wake-up has to be there. */
@@ -229,7 +249,7 @@ export interface OutboxRecord {
   askedAtMs?: number;
   /** What the last try ended with, such as `rate_limit 230020`; for people who look. */
   problem?: string;
-  /** When somebody asked for it to be sent again after it had been given up: its age counts from then. */
+  /** When an operator had it sent again after it had been given up: its age counts from then. */
   againAtMs?: number;
 }
 
@@ -238,6 +258,8 @@ export interface CommitRequest extends FencedWrite {
   /** The reply, if one is to be sent; delivered after all earlier ones of the session. */
   outbox?: OutboxRecord;
   settings?: SessionSettings;
+  /** With this run. */
+  totals?: SessionTotals;
   /** Take the next waiting message at once instead of going through the queue. */
   more: boolean;
 }
@@ -295,6 +317,7 @@ export interface SessionSummary extends StoredTurn {
   /** Number of the newest event, also when it is no longer kept; 0 before the first. */
   eventSeq: number;
   settings: SessionSettings;
+  totals?: SessionTotals;
   /** Why they cannot be read; `settings` are the defaults then. */
   damagedSettings?: string;
 }

@@ -184,7 +184,7 @@ export class SessionWorld {
     waiting.push(queued);
   }
 
-  /** The session is removed, whoever still holds something of it. */
+  /** Removes the session, unless messages wait in it; a worker or a runner may still hold a claim or a call of it. */
   async remove(session: SessionKey): Promise<void> {
     const facts = this.factsOf(session);
     const isBusy = facts.waiting.length > 0;
@@ -228,7 +228,7 @@ export class SessionWorld {
     this.#tell(session, released.wakeGen);
   }
 
-  /** Somebody learns a generation and adds its job, unless the queue holds it already. */
+  /** A process learns a generation and adds its job, unless the queue or a worker holds it already. */
   #tell(session: SessionKey, gen: number | undefined): void {
     if (gen === undefined) return;
     this.factsOf(session).told.add(gen);
@@ -423,19 +423,19 @@ export class SessionWorld {
     this.#tell(session, wakeGen);
   }
 
-  /** Somebody decides about a call, perhaps one that is long over. */
+  /** A person decides about a call, perhaps one that is long over. */
   async decide(pick: number, word: "approve" | "reject"): Promise<void> {
     const news = await this.approvals.decide(pick, word);
     if (news) this.#tell(news.session, news.wakeGen);
   }
 
-  /** A question reaches nobody. */
+  /** A question reaches no person, so it is given up. */
   async failToAsk(pick: number): Promise<void> {
     const news = await this.approvals.giveUp(pick);
     if (news) this.#tell(news.session, news.wakeGen);
   }
 
-  /** Somebody presses stop for the turn at `place` of the inbox; workers here only take note of it. */
+  /** A person presses stop for the turn at `place` of the inbox; workers here only take note of it. */
   async cancel(session: SessionKey, place: number): Promise<void> {
     const facts = this.factsOf(session);
     const target = picked(facts.waiting, place);
@@ -466,7 +466,7 @@ export class SessionWorld {
     }
   }
 
-  /** Every session with work is with somebody who knows of it. */
+  /** Every session with work was told to a process, is run by a worker, or waits for a call or a person's decision. */
   async expectNobodyForgotten(): Promise<void> {
     for (const session of this.sessions) {
       const { state, gen, waiting } = await this.store.summary(session);
@@ -550,7 +550,7 @@ export interface WakeJob {
 /** A worker of the model: what it holds of the turn that it runs. */
 export interface Worker {
   claim: Claim;
-  /** The wake-up it runs; none once the queue has given the job to somebody else or lost it. */
+  /** The wake-up it runs; none once the queue has given the job to another worker or lost it. */
   job: WakeJob | undefined;
   head: QueuedMessage;
   turn: TurnState | undefined;

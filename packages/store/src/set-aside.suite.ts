@@ -335,7 +335,7 @@ class Group {
     this.#wake(wakeGen);
   }
 
-  /** The worker goes on with its turn, or takes the next wake-up. */
+  /** The worker continues its turn, or takes the next wake-up. */
   async work(pick: number): Promise<void> {
     const claim = this.#claim;
     if (claim?.head === undefined) return await this.#take();

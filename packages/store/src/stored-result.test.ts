@@ -1,5 +1,6 @@
+import { shortenedResult } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { keepResult, resultPage, shortenedResult } from "./stored-result.ts";
+import { keepResult, resultPage } from "./stored-result.ts";
 import { openTestStores } from "./testing.ts";
 
 describe("a stored result", () => {

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { systemRandom, type SessionKey, type StoredResult } from "@larkline/protocol";
+import { systemRandom, type SessionKey, type StoredResult, wholeCharacter } from "@larkline/protocol";
 import { type BlobStore, defaultBlobTtlMs } from "./blob-store.ts";
 import type { LookupCache } from "./caches.ts";
 
@@ -68,29 +68,6 @@ export async function resultPage(
   const to = wholeCharacter(whole, from + characters);
   const page = { text: whole.slice(from, to), characters: whole.length };
   return to < whole.length ? { ...page, nextOffset: to } : page;
-}
-
-/** The next position that does not split a surrogate pair. */
-function wholeCharacter(text: string, position: number): number {
-  const code = text.charCodeAt(position);
-  return code >= 0xdc00 && code <= 0xdfff ? position + 1 : position;
-}
-
-/** Name of the built-in tool that reads stored results. */
-export const readResultName = "read_result";
-
-/**
- * What a model gets in place of a stored text, or of what an earlier cut has left of it: three
- * quarters head, one quarter tail, and how to read the rest.
- */
-export function shortenedResult(text: string, { handle, characters }: StoredResult, maxCharacters: number): string {
-  const head = wholeCharacter(text, Math.floor((maxCharacters * 3) / 4));
-  const tail = wholeCharacter(text, text.length - Math.floor(maxCharacters / 4));
-  if (tail <= head) return text;
-  // Of the whole: the text itself may be what an earlier cut has left.
-  const left = characters - head - (text.length - tail);
-  const hint = `[${left} of ${characters} characters are left out here, from ${head} on. Read them with ${readResultName}, handle "${handle}".]`;
-  return `${text.slice(0, head)}\n${hint}\n${text.slice(tail)}`;
 }
 
 /** Handles in a text that a model got in place of a stored one. */

@@ -1,4 +1,4 @@
-import { createHmac, timingSafeEqual } from "node:crypto";
+import { createHmac, timingSafeEqual, hash } from "node:crypto";
 import {
   Approval,
   ControlEntry,
@@ -17,23 +17,31 @@ import {
   type QueuedMessage,
   type SessionKey,
   type EngineEvent,
+  EngineError,
+  turnIdOf,
 } from "@larkline/protocol";
 import type { ApprovalCard, ApprovalStatus } from "./approval-store.ts";
 import type { CardReply } from "./outbox.ts";
-import type {
-  AppendResult,
-  OutboxRecord,
-  SessionSettings,
-  CommitRequest,
-  FencedWrite,
-  SaveRequest,
-  SessionSummary,
-  StoredTurn,
+import {
+  SessionTotals,
+  type AppendResult,
+  type OutboxRecord,
+  type SessionSettings,
+  type CommitRequest,
+  type FencedWrite,
+  type SaveRequest,
+  type SessionSummary,
+  type StoredTurn,
+  type Claim,
 } from "./session-types.ts";
 import { approvalFactsOf } from "./audit-log.ts";
 
+// How sessions are stored: reading what scripts answer, a whole claim among it, and writing what they take. Content that
+// workers believe is sealed; unreadable parts are reported as damaged, and the session survives.
+
 const parseControl = jsonParserOf(ControlEntry);
 const parseTurn = jsonParserOf(TurnState);
+const parseTotals = jsonParserOf(SessionTotals);
 const parseInbound = jsonParserOf(InboundMessage);
 const parseApproval = jsonParserOf(Approval);
 const parseRule = jsonParserOf(PermissionRule);
@@ -67,8 +75,8 @@ function canBeWritten(entry: ControlEntry, text: string): boolean {
 }
 
 /**
- * An outcome comes from runners of any make. One that nobody can work with is an error of its call:
- * a session must not stand still for ever because of it.
+ * An outcome comes from runners of any make. An unusable one is an error of its call:
+ * the session must not wait for it without end.
  */
 export function controlFrom(text: string): ControlEntry {
   const parsed = parseControl(text);
@@ -84,7 +92,7 @@ export function needsFirst<T extends { needs?: string[] }>({ needs, ...rest }: T
   return JSON.stringify(needs === undefined ? rest : { needs, ...rest });
 }
 
-export function turnFrom(text: string): TurnState {
+function turnFrom(text: string): TurnState {
   return required("turn", parseTurn(text));
 }
 
@@ -136,7 +144,7 @@ export function inboundFrom(text: string): InboundMessage {
 }
 
 /** Reads the settings of a session; empty text stands for none. */
-export function settingsFrom(text: string): SessionSettings {
+function settingsFrom(text: string): SessionSettings {
   return text === "" ? {} : (JSON.parse(text) as SessionSettings); // written by commit from the same type
 }
 
@@ -271,6 +279,7 @@ export function commitValues(request: CommitRequest, seal: StateSeal): Values {
     reply: outbox === undefined ? "" : JSON.stringify(outbox),
     ...contextValues(request, seal),
     settings: settings === undefined ? "" : seal.seal("settings", session, { epoch, text: JSON.stringify(settings) }),
+    totals: request.totals === undefined ? "" : JSON.stringify(request.totals),
     messages: request.history.map((message) => JSON.stringify(message)),
   };
 }
@@ -283,7 +292,7 @@ const format = "1";
 /** `1.<epoch of the writer>.<HMAC-SHA-256, base64url>.<text>` */
 const sealedText = /^1\.(\d+)\.([A-Za-z0-9_-]{43})\.(.*)$/s;
 
-export function damagedState(what: Sealed, session: SessionKey, problem: string): Error {
+function damagedState(what: Sealed, session: SessionKey, problem: string): Error {
   return newEngineError("internal_error", `stored ${what} of ${session} is damaged: ${problem}`, {
     suggestion:
       "Do all workers have the same CALL_SIGNING_KEY? If so, something else has written to Redis: see docs/trust.md.",
@@ -348,10 +357,24 @@ export const cancelledRun: EngineEvent = {
 
 /** Reads what the script `summary` answers. For those who look: a seal is not checked, and what is damaged is said to be so. */
 export function summaryFrom(session: SessionKey, reply: unknown): SessionSummary {
-  const [state, gen, waiting, messages, unsent, head, turn, settings, inContext, epoch, eventSeq, setAside] = reply as [
-    SessionSummary["state"],
-    ...[string | number, number, number, number, string, string, string, number, string, number, [string, string][]], // shape fixed by the script
-  ];
+  const [state, gen, waiting, messages, unsent, head, turn, settings, inContext, epoch, eventSeq, setAside, totals] =
+    reply as [
+      SessionSummary["state"],
+      ...[
+        string | number,
+        number,
+        number,
+        number,
+        string,
+        string,
+        string,
+        number,
+        string,
+        number,
+        [string, string][],
+        string,
+      ], // shape fixed by the script
+    ];
   return {
     state,
     gen: Number(gen),
@@ -365,7 +388,14 @@ export function summaryFrom(session: SessionKey, reply: unknown): SessionSummary
     ...checkpointShown(turn),
     setAside: setAside.map(([entry, saved]) => ({ head: queuedFrom(session, entry), ...checkpointShown(saved) })),
     ...settingsShown(settings),
+    ...totalsShown(totals),
   };
+}
+
+/** Empty and unreadable texts count as none. */
+function totalsShown(text: string): Pick<SessionSummary, "totals"> {
+  const parsed = parseTotals(text);
+  return parsed.ok ? { totals: parsed.value } : {};
 }
 
 function checkpointShown(turn: string): StoredTurn {
@@ -382,5 +412,185 @@ function settingsShown(settings: string): Pick<SessionSummary, "settings" | "dam
   } catch {
     // Errors of JSON.parse repeat what they could not read.
     return { settings: {}, damagedSettings: `they are no JSON (${Buffer.byteLength(settings)} bytes)` };
+  }
+}
+
+type ClaimedReply = [
+  "claimed",
+  epoch: string,
+  turn: string,
+  head: string,
+  tries: number,
+  deaths: number,
+  deathsAlone: number,
+  version: string,
+  from: number | string,
+  tail: string[],
+  control: string[],
+  settings: string,
+  summary: string,
+  othersWait: number,
+  mayHaveWaited: number,
+  totals: string,
+];
+
+/** What `claimLua` answers. */
+export type ClaimReply = ClaimedReply | ["alone"] | ["lost", owner: string] | ["needs", ...features: string[]];
+
+interface ClaimedWith {
+  session: SessionKey;
+  gen: number;
+  /** What was known of the history before the claim. */
+  known: KnownHistory;
+  cache: HistoryCache;
+  seal: StateSeal;
+}
+
+type Lost = NonNullable<Claim["lost"]>[number];
+
+/** What a conversation can go on without: each is read, or lost with the reason. */
+function replaceableParts(
+  { session, seal }: Pick<ClaimedWith, "session" | "seal">,
+  { epoch, summary, settings }: { epoch: string; summary: string; settings: string },
+): { compacted: string | undefined; chosen: SessionSettings | undefined; lost: Lost[] } {
+  const lost: Lost[] = [];
+  const readOf = <T>(what: Lost["what"], stored: string, read: (text: string) => T): T | undefined => {
+    try {
+      return stored === "" ? undefined : read(seal.open(what, session, { epoch, stored }));
+    } catch (error) {
+      // Errors of JSON.parse repeat what they could not read.
+      const reason = error instanceof EngineError ? error.message : "it is no JSON";
+      lost.push({ what, bytes: Buffer.byteLength(stored), reason });
+      return undefined;
+    }
+  };
+  const compacted = readOf("summary", summary, (text) => {
+    messageFrom(text);
+    return text;
+  });
+  return { compacted, chosen: readOf("settings", settings, settingsFrom), lost };
+}
+
+/** Unreadable parts are left out and named, so that the worker ends the turn in place of failing at it each time. */
+export function claimFrom({ session, gen, known, cache, seal }: ClaimedWith, reply: ClaimedReply): Claim {
+  const [, epoch, turn, first, tries, together, byAlone, version, from, tail, control, settings, summary] = reply;
+  const [othersWait, mayHaveWaited, totals] = [reply[13], reply[14], reply[15]];
+  const damaged: string[] = [];
+  const readable = <T>(what: string, read: () => T): T | undefined => {
+    try {
+      return read();
+    } catch (error) {
+      damaged.push(`${what} (${error instanceof Error ? error.message : String(error)})`);
+      return undefined;
+    }
+  };
+  const head = first === "" ? undefined : queuedFrom(session, first);
+  if (head?.unreadable !== undefined) damaged.push("the message");
+  const { compacted, chosen, lost } = replaceableParts({ session, seal }, { epoch, summary, settings });
+  const history = readable("the history", () => {
+    // The cache counts the summary, and is to hold what is stored.
+    if (compacted === undefined && summary !== "") return tail.map(messageFrom);
+    const texts = compacted === undefined ? tail : [compacted, ...tail];
+    return cache.extend(session, known, { version, from: Number(from), texts });
+  });
+  const checkpoint = readable("the checkpoint", () => {
+    const state = turn === "" ? undefined : turnFrom(seal.open("turn", session, { epoch, stored: turn }));
+    // A genuine checkpoint of an earlier turn that was put back.
+    if (state !== undefined && state.turnId !== turnIdOf(session, head?.seq ?? 0)) {
+      throw damagedState("turn", session, "it is of another turn");
+    }
+    return state;
+  });
+  const entries = readable("a control entry", () => control.map(controlFrom));
+  return {
+    session,
+    gen,
+    epoch,
+    ...(checkpoint === undefined ? {} : { turn: checkpoint }),
+    ...(head === undefined ? {} : { head }),
+    mayHaveWaited: head !== undefined && mayHaveWaited === 1,
+    tries,
+    deaths: { together, alone: byAlone },
+    ...(damaged.length === 0 ? {} : { damaged: damaged.join("; ") }),
+    ...(lost.length === 0 ? {} : { lost }),
+    othersWait: othersWait === 1,
+    control: entries ?? [],
+    history: history ?? [],
+    settings: chosen ?? {},
+    ...totalsShown(totals),
+  };
+}
+
+/**
+ * A history as it was read: what is in it stays true for its version, as long as its last message is
+ * still where it was. Never changed after it was made.
+ */
+interface KnownHistory {
+  readonly version: string;
+  readonly messages: readonly Message[];
+  /** SHA-1 of the last message's JSON, as Lua can make it; empty without messages. */
+  readonly last: string;
+  readonly characters: number;
+}
+
+/** What a claim read of a history; `from`: how many messages that were known come before it. */
+interface ReadHistory {
+  version: string;
+  from: number;
+  texts: readonly string[];
+}
+
+const nothing: KnownHistory = { version: "", messages: [], last: "", characters: 0 };
+
+function lastOf(texts: readonly string[]): string | undefined {
+  const text = texts.at(-1);
+  return text === undefined ? undefined : hash("sha1", text);
+}
+
+/**
+ * Histories this process has read, so that a turn reads only what is new. History is append-only:
+ * what was read under a version stays true for that version, unless a failover lost its end. Bounded
+ * by characters of JSON; the longest unused goes first.
+ */
+export class HistoryCache {
+  readonly #entries = new Map<SessionKey, KnownHistory>();
+  readonly #maxCharacters: number;
+  #characters = 0;
+
+  constructor(maxCharacters: number) {
+    this.#maxCharacters = maxCharacters;
+  }
+
+  known(session: SessionKey): KnownHistory {
+    return this.#entries.get(session) ?? nothing;
+  }
+
+  /**
+   * Remembers what a read found after `base`; returns the whole history. `base` is what `known` gave
+   * before the read: others may have read the session meanwhile.
+   */
+  extend(session: SessionKey, base: KnownHistory, { version, from, texts }: ReadHistory): Message[] {
+    const kept = from > 0 ? base : nothing;
+    const entry: KnownHistory = {
+      version,
+      messages: [...kept.messages, ...texts.map(messageFrom)],
+      last: lastOf(texts) ?? kept.last,
+      characters: texts.reduce((sum, text) => sum + text.length, kept.characters),
+    };
+    const known = this.known(session);
+    const isLatest = known === base || known.version !== version || known.messages.length <= entry.messages.length;
+    if (isLatest) this.#put(session, entry);
+    return [...entry.messages];
+  }
+
+  #put(session: SessionKey, entry: KnownHistory): void {
+    this.#characters += entry.characters - (this.#entries.get(session)?.characters ?? 0);
+    this.#entries.delete(session);
+    this.#entries.set(session, entry);
+    for (const [oldest, { characters }] of this.#entries) {
+      if (this.#characters <= this.#maxCharacters) break;
+      this.#entries.delete(oldest);
+      this.#characters -= characters;
+    }
   }
 }

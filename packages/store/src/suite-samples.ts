@@ -119,7 +119,7 @@ export function approvalOf(session: SessionKey, number: number, fields: Partial<
   };
 }
 
-/** Somebody's word. */
+/** A person's word. */
 export function decisionOf(decision: DecisionWord, person = "ou_boss"): Omit<ApprovalDecision, "atMs"> {
   return { decision, by: { id: person } };
 }

@@ -9,7 +9,7 @@ export interface TraceLogHarness {
   log: TraceLog;
   /** The same log as another process sees it. */
   elsewhere: TraceLog;
-  /** Returns when nobody has written for `ttlMs`. */
+  /** Resolves when `ttlMs` have passed since the last write. */
   expire(): Promise<void>;
   close(): Promise<void>;
 }

@@ -32,7 +32,7 @@ export interface FoundTrace {
 }
 
 /** How long the entries of a trace are kept, where nothing else is said. */
-export const defaultTraceTtlMs = 3 * 86_400_000;
+const defaultTraceTtlMs = 3 * 86_400_000;
 
 /** Entries of one trace that are read: of a longer one the first and the newest. */
 export const maxTraceEntries = 1_000;
@@ -54,7 +54,7 @@ const windowsAtOnce = 36;
 /** Clocks of processes may differ by less than this, ms. */
 const clockSlackMs = 10_000;
 
-/** So much of a trace id stands in a line, in digits: enough to tell which records are worth reading. */
+/** A line holds so many digits of a trace id: enough to tell which records are worth reading. */
 const prefixLength = 16;
 
 /** Says which traces a record has entries of, and what these are about as far as its writer knows. */
@@ -236,7 +236,7 @@ function recordText({ service, instance }: TraceEntry, writes: readonly TraceWri
   return JSON.stringify({ service, instance, traces });
 }
 
-/** Without what stands in the record already. */
+/** Without the fields that the record has already. */
 function shortened(entry: TraceEntry, service: string, instance: string): Partial<TraceEntry> {
   if (entry.service !== service || entry.instance !== instance) return entry;
   const { service: _service, instance: _instance, ...rest } = entry;

@@ -18,3 +18,4 @@ export type {
   ScriptedCall,
   ScriptedReply,
 } from "./model-server-script.ts";
+export { replyOfStream, vendorAnswers, type VendorAnswer, type VendorStream } from "./vendor-streams.ts";

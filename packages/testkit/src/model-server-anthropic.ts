@@ -71,6 +71,11 @@ const allowedBlocks: Record<string, string> = {
   tool_use: "assistant",
   thinking: "assistant",
   redacted_thinking: "assistant",
+  server_tool_use: "assistant",
+  web_search_tool_result: "assistant",
+  code_execution_tool_result: "assistant",
+  mcp_tool_use: "assistant",
+  mcp_tool_result: "assistant",
 };
 
 function checkBlock(block: Block, role: string): void {
@@ -106,7 +111,9 @@ function turnsOf(body: JsonObject): Turn[] {
   }
   demand(turns.length > 0, "messages: at least one message is required");
   demand(turns[0]?.role === "user", "messages: first message must use the user role");
-  demand(turns.at(-1)?.role === "user", "This model does not support assistant message prefill.");
+  const last = turns.at(-1);
+  const hasPaused = last?.blocks.some(({ type }) => type === "server_tool_use") === true;
+  demand(last?.role === "user" || hasPaused, "This model does not support assistant message prefill.");
   return turns;
 }
 
@@ -130,6 +137,16 @@ function checkPairs(turns: readonly Turn[]): void {
         "Each `tool_use` block must have a corresponding `tool_result` block in the next message.",
     );
     checkResults(turn, idsOf(turns[at - 1], "tool_use", "id"), at);
+    checkOwnCalls(turn, turns[at + 1]);
+  }
+}
+
+/** Calls of the vendor's own tools have their results beside them, unless the vendor still waits for ours. */
+function checkOwnCalls(turn: Turn, next: Turn | undefined): void {
+  if (next === undefined || idsOf(next, "tool_result", "tool_use_id").length > 0) return;
+  const answered = turn.blocks.map((block) => block["tool_use_id"]);
+  for (const id of idsOf(turn, "server_tool_use", "id")) {
+    demand(answered.includes(id), `messages: \`server_tool_use\` ${id} was found without a corresponding result block`);
   }
 }
 

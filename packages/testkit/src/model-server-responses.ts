@@ -41,6 +41,9 @@ function empty(role: NormalisedMessage["role"]): NormalisedMessage {
   return { role, text: "", calls: [], results: [] };
 }
 
+/** Items of the vendor's own tools, which come back as they were. */
+const hostedItems: ReadonlySet<string> = new Set(["web_search_call", "file_search_call", "code_interpreter_call"]);
+
 function readCall(item: JsonObject): NormalisedMessage {
   const call = {
     id: textOf(item["call_id"], "call_id"),
@@ -61,6 +64,10 @@ function readItem(value: unknown, at: number): NormalisedMessage {
   if (type === "reasoning") {
     textOf(item["id"], "reasoning.id");
     listOf(item["summary"], "reasoning.summary");
+    return empty("assistant");
+  }
+  if (hostedItems.has(String(type))) {
+    textOf(item["id"], "id");
     return empty("assistant");
   }
   demand(type === "message", `Invalid value: '${String(type)}' (input[${at}].type)`);

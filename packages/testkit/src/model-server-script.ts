@@ -46,7 +46,7 @@ export type ModelFault =
   | { kind: "silent" }
   /** Sends a comment now and then, and nothing more. */
   | { kind: "pinging"; afterFrames: number; everyMs: number }
-  /** Repeats the last frame that still arrives, for ever. */
+  /** Repeats the last frame that still arrives until the client disconnects. */
   | { kind: "endless"; afterFrames: number }
   /** Breaks the connection. */
   | { kind: "cut"; afterFrames: number }
@@ -167,7 +167,7 @@ export function callPieces(reply: ScriptedReply): { index: number; first: boolea
 
 let nextId = 0;
 
-/** An id nobody else of this process has. */
+/** An id that is unique in this process. */
 export function freshId(prefix: string): string {
   nextId += 1;
   return `${prefix}${nextId.toString(36).padStart(8, "0")}${Math.random().toString(36).slice(2, 12)}`;

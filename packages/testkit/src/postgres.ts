@@ -27,7 +27,7 @@ async function programFolder(): Promise<string> {
   return newest === undefined ? "" : join(packages, newest, "bin");
 }
 
-/** Nobody, as every Linux has it: PostgreSQL does not run as root. */
+/** The unprivileged user id that every Linux has: PostgreSQL does not run as root. */
 const nobody = 65_534;
 
 async function run(program: string, args: readonly string[]): Promise<void> {

@@ -20,7 +20,7 @@ export interface TestRedisNodesOptions {
   silenceMs?: number;
 }
 
-/** Redis servers of a test that stand in for each other. */
+/** Redis servers of a test: masters and replicas that can take over from them. */
 export interface TestRedisNodes {
   /** As `connectRedis` takes it. */
   url: string;

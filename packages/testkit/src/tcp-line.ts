@@ -51,7 +51,7 @@ export async function startTcpLine(targetPort: number): Promise<TcpLine> {
       connections.delete(connection);
     });
     target.on("close", () => {
-      // Nobody hears of the end of what is lost.
+      // The end of a connection whose answers are lost does not reach the client.
       if (connection.lost === undefined || connection.lost === "toServer") client.destroy();
     });
   });

@@ -81,6 +81,8 @@ const withheld = new Set([
   "CALL_SIGNING_KEY",
   "SANDBOX_TOKEN",
   "API_TOKEN",
+  "API_KEYS",
+  "API_JWT_SECRET",
   "EVENTS_SIGNING_KEY",
   "CONSOLE_PASSWORD",
   "FEISHU_APP_SECRET",

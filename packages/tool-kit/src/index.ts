@@ -1,3 +1,4 @@
+export { defineConfig, type ConfigInput } from "./config.ts";
 export {
   isolationLevels,
   type Isolation,
@@ -20,6 +21,12 @@ export {
   type FileFacts,
   type RunToolRequest,
   type StoreFile,
+  createToolRegistry,
+  ToolNotFoundError,
+  ToolValidationError,
+  type ToolHandler,
+  type ToolRegistration,
+  type ToolRegistry,
 } from "./run-tool.ts";
 export {
   announcementOf,
@@ -39,11 +46,3 @@ export {
   type ToolDefinition,
   type ToolProgram,
 } from "./tool.ts";
-export {
-  createToolRegistry,
-  ToolNotFoundError,
-  ToolValidationError,
-  type ToolHandler,
-  type ToolRegistration,
-  type ToolRegistry,
-} from "./tool-registry.ts";

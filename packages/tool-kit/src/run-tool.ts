@@ -1,7 +1,9 @@
-import type { ParseResult, ToolOutcome } from "@larkline/protocol";
+import type { Clock, ParseResult, ToolOutcome, ToolEffect, ToolSpec } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { imageMarkOf, imageTypeOf, maxImageBytes } from "@larkline/protocol/stored-image";
-import { validated } from "./tool-registry.ts";
-import type { HandlerTool, Tool, ToolContext } from "./tool.ts";
+import type { TSchema } from "typebox";
+import { type HandlerTool, type Tool, type ToolContext, announcementOf, defineTool, type InputOf } from "./tool.ts";
+import type { Isolation } from "./isolation.ts";
 
 /** The context of a call, without what {@link runTool} itself adds to it. */
 export type CallContext = Omit<ToolContext, "saveFile">;
@@ -41,6 +43,20 @@ function parseArguments(text: string): ParseResult<unknown> {
   }
 }
 
+/** The context of a call; what is absent is that of a call in a test, by a person `user` in a chat `chat`. */
+function wholeContext(given: Partial<CallContext> = {}): CallContext {
+  return {
+    callId: "call",
+    turnId: "turn",
+    signal: new AbortController().signal,
+    actor: { app: "test", userId: "user", chatId: "chat" },
+    authority: { by: "policy" },
+    progress: () => undefined,
+    log: () => undefined,
+    ...given,
+  };
+}
+
 /** The author's context: bound to the run's own signal, silent after the answer. */
 function contextOf(
   tool: HandlerTool,
@@ -66,20 +82,28 @@ export function interruptedOutcome(tool: Pick<Tool, "effect">, reason: unknown):
   return { ok: false, error: `${error}; whether it took effect is unknown: check before repeating`, unknown: true };
 }
 
+interface RunSignalOptions {
+  outer: AbortSignal;
+  timeoutMs: number;
+  clock: Clock;
+}
+
 /** A signal that aborts with `outer` and at the deadline; `release` frees both. */
-function runSignal(tool: Tool, outer: AbortSignal, timeoutMs: number): { signal: AbortSignal; release(): void } {
+function runSignal(
+  tool: Tool,
+  { outer, timeoutMs, clock }: RunSignalOptions,
+): { signal: AbortSignal; release(): void } {
   const controller = new AbortController();
   const stop = (): void => controller.abort(outer.reason);
   outer.addEventListener("abort", stop, { once: true });
-  const timer = setTimeout(
-    () => controller.abort(new Error(`tool ${tool.name} did not answer within ${timeoutMs} ms`)),
-    timeoutMs,
+  const cancelTimer = clock.after(timeoutMs, () =>
+    controller.abort(new Error(`tool ${tool.name} did not answer within ${timeoutMs} ms`)),
   );
   return {
     signal: controller.signal,
     release: () => {
       outer.removeEventListener("abort", stop);
-      clearTimeout(timer);
+      cancelTimer();
     },
   };
 }
@@ -122,19 +146,25 @@ export function inputOf(tool: Tool, argumentsText: string): ParseResult<Record<s
 /**
  * Runs one call from the model's text to its outcome: parses, validates, runs under a deadline,
  * turns the result into JSON and caps it. Never throws, and answers at the deadline or the abort
- * even when the handler goes on; a `once` call interrupted that way is `unknown`.
+ * even when the handler still runs; a `once` call interrupted that way is `unknown`. The way to test a tool: everything
+ * but `argumentsText` may be left out.
  */
-export async function runTool(tool: HandlerTool, request: RunToolRequest): Promise<ToolOutcome> {
+export async function runTool(
+  tool: HandlerTool,
+  { context: given, ...request }: Omit<RunToolRequest, "context"> & { context?: Partial<CallContext> },
+  clock: Clock = systemClock,
+): Promise<ToolOutcome> {
   const input = inputOf(tool, request.argumentsText);
   if (!input.ok) return input;
-  if (request.context.signal.aborted) return { ok: false, error: errorText(request.context.signal.reason) };
+  const outer = wholeContext(given);
+  if (outer.signal.aborted) return { ok: false, error: errorText(outer.signal.reason) };
   const timeoutMs = Math.min(Math.max(0, request.timeoutMs ?? tool.timeoutMs), maxTimerMs);
-  const { signal, release } = runSignal(tool, request.context.signal, timeoutMs);
+  const { signal, release } = runSignal(tool, { outer: outer.signal, timeoutMs, clock });
   const aborted = new Promise<ToolOutcome>((resolve) => {
     signal.addEventListener("abort", () => resolve(interruptedOutcome(tool, signal.reason)), { once: true });
   });
   let answered = false;
-  const context = contextOf(tool, request, { signal, answered: () => answered });
+  const context = contextOf(tool, { ...request, context: outer }, { signal, answered: () => answered });
   try {
     const work = handled(tool, input.value, { signal, context, maxOutputBytes: request.maxOutputBytes });
     return await Promise.race([work, aborted]);
@@ -172,7 +202,7 @@ export interface FileFacts {
 }
 
 /**
- * Keeps a file and resolves to its id. Given by whoever runs tools: tool code itself gets no
+ * Keeps a file and resolves to its id. Given by the process that runs tools: tool code itself gets no
  * connection to any store. May reject; what it rejects with is told to the tool.
  */
 export type StoreFile = (bytes: Uint8Array, facts: FileFacts) => Promise<string>;
@@ -242,8 +272,8 @@ export function fileSaver(
 /* ---- Results and errors ---- */
 
 /**
- * Thrown by a handler that cannot say whether what it was asked to do has happened: the other side
- * was asked, and never answered. A `once` call then counts as unknown, any other as failed.
+ * Thrown by a handler that does not know whether its action has happened: the other side was asked and never
+ * answered. A `once` call then counts as unknown, any other as failed.
  */
 export class OutcomeUnknownError extends Error {
   override readonly name = "OutcomeUnknownError";
@@ -267,7 +297,7 @@ function cut(text: string, maxBytes: number): string {
   return headOf(text, maxBytes - Buffer.byteLength(marker)) + marker;
 }
 
-/** JSON drops or empties these without a word; a model would be told something else than the tool said. */
+/** Rejects values that JSON drops or empties silently, so that the model is not told something else than the tool said. */
 function refuseLossy(key: string, value: unknown): unknown {
   const where = key === "" ? "the result" : JSON.stringify(key);
   if (typeof value === "function" || typeof value === "symbol") throw new TypeError(`${where} is a ${typeof value}`);
@@ -305,4 +335,122 @@ export function outcomeOfResult(value: unknown, maxBytes: number): ToolOutcome {
       error: errorText(new Error(`the tool's result cannot be turned into JSON: ${errorText(error)}`)),
     };
   }
+}
+
+/** No tool of that name is registered. */
+export class ToolNotFoundError extends Error {
+  override readonly name = "ToolNotFoundError";
+  readonly toolName: string;
+
+  constructor(toolName: string) {
+    super(`unknown tool ${JSON.stringify(toolName)}`);
+    this.toolName = toolName;
+  }
+}
+
+/** The arguments of a call do not fit the tool's input schema; the message lists why. */
+export class ToolValidationError extends TypeError {
+  override readonly name = "ToolValidationError";
+  readonly toolName: string;
+
+  constructor(toolName: string, reason: string) {
+    super(`invalid arguments for tool ${JSON.stringify(toolName)}: ${reason}`);
+    this.toolName = toolName;
+  }
+}
+
+/** A tool's function, sync or async. */
+export type ToolHandler<S extends TSchema> = (input: InputOf<S>, context: ToolContext) => unknown;
+
+/** How a plain function becomes a tool. */
+export interface ToolRegistration<S extends TSchema> {
+  /** Default: the function's own name. */
+  name?: string;
+  description: string;
+  inputSchema: S;
+  /** Default `once`, the safe one. */
+  effect?: ToolEffect;
+  requiresApproval?: boolean;
+  timeoutMs?: number;
+  savesFiles?: boolean;
+  isolation?: Isolation;
+}
+
+/** A set of tools with unique names, in the order of registration. */
+export interface ToolRegistry {
+  /** Registers a function under a declaration and returns the same function. Throws on a duplicate or missing name. */
+  register<const S extends TSchema, H extends ToolHandler<S>>(registration: ToolRegistration<S>, handler: H): H;
+  /** The same in two steps: returns a function that registers what it is given and returns it. */
+  register<const S extends TSchema>(registration: ToolRegistration<S>): <H extends ToolHandler<S>>(handler: H) => H;
+  /** Adds a tool made by `defineTool`. Throws when the name is taken. */
+  add(tool: Tool): void;
+  /** What models are told: name, description and schema of each tool. */
+  specs(): ToolSpec[];
+  tools(): Tool[];
+  /** The tool of that name; throws {@link ToolNotFoundError}. */
+  get(name: string): Tool;
+  /**
+   * Looks up, validates fully, runs; resolves to the handler's own return value. Rejects with
+   * {@link ToolNotFoundError}, {@link ToolValidationError}, or whatever the handler throws. The handler
+   * runs right here, whatever its isolation: a runner keeps that. Programs are refused.
+   */
+  dispatch(name: string, args: unknown, context: ToolContext): Promise<unknown>;
+}
+
+/** Checks parsed arguments; throws {@link ToolValidationError}. */
+function validated(tool: Tool, args: unknown): Record<string, unknown> {
+  if (typeof args !== "object" || args === null || Array.isArray(args)) {
+    throw new ToolValidationError(tool.name, "arguments must be a JSON object");
+  }
+  const checked = tool.check(args);
+  if (!checked.ok) throw new ToolValidationError(tool.name, checked.error);
+  return args as Record<string, unknown>; // an object that is neither null nor an array
+}
+
+function toolOf<S extends TSchema>(registration: ToolRegistration<S>, handler: ToolHandler<S>): Tool {
+  const { inputSchema, effect = "once", ...rest } = registration;
+  const name = registration.name || handler.name;
+  if (name === "") throw new TypeError("a tool name is required: the function has none and none was given");
+  return defineTool({
+    ...rest,
+    name,
+    input: inputSchema,
+    effect,
+    run: (input: InputOf<S>, context) => handler(input, context),
+  });
+}
+
+/** An empty registry. */
+export function createToolRegistry(): ToolRegistry {
+  const byName = new Map<string, Tool>();
+  const add = (tool: Tool): void => {
+    if (byName.has(tool.name)) throw new TypeError(`tool ${JSON.stringify(tool.name)} is registered twice`);
+    byName.set(tool.name, tool);
+  };
+  const get = (name: string): Tool => {
+    const tool = byName.get(name);
+    if (tool === undefined) throw new ToolNotFoundError(name);
+    return tool;
+  };
+  function register<S extends TSchema, H extends ToolHandler<S>>(registration: ToolRegistration<S>, handler: H): H;
+  function register<S extends TSchema>(registration: ToolRegistration<S>): <H extends ToolHandler<S>>(handler: H) => H;
+  function register<S extends TSchema>(registration: ToolRegistration<S>, handler?: ToolHandler<S>): unknown {
+    const registerHandler = <H extends ToolHandler<S>>(given: H): H => {
+      add(toolOf(registration, given));
+      return given;
+    };
+    return handler === undefined ? registerHandler : registerHandler(handler);
+  }
+  return {
+    register,
+    add,
+    get,
+    tools: () => [...byName.values()],
+    specs: () => [...byName.values()].map((tool) => announcementOf(tool).spec),
+    dispatch: async (name, args, context) => {
+      const tool = get(name);
+      if (tool.kind === "program") throw new TypeError(`tool ${JSON.stringify(name)} runs programs: a runner has to`);
+      return await tool.run(validated(tool, args), context);
+    },
+  };
 }

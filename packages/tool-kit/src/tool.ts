@@ -16,7 +16,7 @@ import type { FileFacts } from "./run-tool.ts";
 /** What a tool gets besides its input. */
 export interface ToolContext {
   /**
-   * The same for every retry of the call, also one that a person asks for because nobody knows whether
+   * The same for every retry of the call, also for one that a person asks for because it is not known whether
    * it took effect: use it as idempotency key towards other systems.
    */
   callId: string;
@@ -64,8 +64,8 @@ interface ToolFacts<S extends TSchema> {
   subject?: string;
   /**
    * Names of arguments that hold addresses which the tool reaches (URLs, hosts); `[]` when it reaches none that it is
-   * given. Once a conversation holds text from outside, people are asked about addresses that nobody named. Default:
-   * whatever looks like an address in an argument is taken for one.
+   * given. Once a conversation holds text from outside, people are asked about addresses that no person named. Default:
+   * every argument that looks like an address counts as one.
    */
   addresses?: readonly string[];
   /**
@@ -104,7 +104,7 @@ export interface ToolProgram {
   files?: readonly { name: string; bytes: Uint8Array }[];
 }
 
-/** What an author writes of a tool whose work is a program that nobody has read: a model's, as a rule. */
+/** What an author writes of a tool that runs untrusted programs, such as those of a model. */
 export interface ProgramToolDefinition<S extends TSchema> extends ToolFacts<S> {
   /** `sandbox` (the default) or `remote`: less is refused. */
   isolation?: Isolation;
@@ -243,7 +243,7 @@ function toolFrom<S extends TSchema>(facts: ToolFacts<S>, { isolation, savesFile
   const tool = {
     name,
     description: savesFiles ? `${facts.description} ${showingHint}` : facts.description,
-    // Of a trusted definition it is not read: where tools only run, a schema is made when somebody looks at it.
+    // Not read of a trusted definition: processes that only run tools make a schema when it is read.
     inputSchema: isTrusted ? (facts.input as Record<string, unknown>) : plainSchema(name, facts.input),
     effect,
     requiresApproval,
@@ -319,7 +319,7 @@ export function announcementOf(tool: Tool): ToolAnnouncement {
 
 /* ---- Tools and those who load their module ---- */
 
-// Not a variable of this module: a module and whoever loads it may have got different copies of this package.
+// Not a variable of this module: a module and its loader may have different copies of this package.
 const collectorKey = Symbol.for("larkline.toolCollector");
 const checkedKey = Symbol.for("larkline.toolsAreChecked");
 
@@ -348,7 +348,7 @@ export function definitionsAreTrusted(): boolean {
 }
 
 /**
- * Hands tools to whoever loads the running module for its tools alone: a process that runs one of
+ * Hands tools to a process that loads the running module for its tools alone, in order to run one of
  * them. False when it was started as a program.
  */
 export function offerTools(tools: readonly Tool[]): boolean {

@@ -10,11 +10,6 @@ const loaded = loadConfig(process.env);
 if (!loaded.ok) refuse(loaded.error);
 const config = loaded.value;
 const logger = createLogger({ service: "playground", level: config.logLevel });
-// Node's warnings belong in the log; taking types out of the page's scripts is a known experimental one.
-process.removeAllListeners("warning");
-process.on("warning", (warning) => {
-  if (warning.name !== "ExperimentalWarning") logger.warn({ error: warning }, "warning of Node");
-});
 const metrics = new Metrics({ service: "playground" });
 const playground = await startPlayground({ config, logger, metrics }).catch((error: unknown) =>
   refuse(

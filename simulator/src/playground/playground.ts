@@ -1,11 +1,13 @@
-import { readFile } from "node:fs/promises";
+import { readdir, readFile } from "node:fs/promises";
 import type { RequestListener, ServerResponse } from "node:http";
-import { stripTypeScriptTypes } from "node:module";
+import { extname, join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { createEnvReader, type Env } from "@larkline/process/config";
 import { type Logger, type LogLevel, logLevels, type Metrics, registerOpsRoutes } from "@larkline/process/telemetry";
 import { type ParseResult, systemClock } from "@larkline/protocol";
 import { type ModelServer, startModelServer } from "@larkline/testkit";
 import { fastify, type FastifyInstance } from "fastify";
+import { build } from "rolldown";
 import { type FeishuSimulator, type SimChat, startFeishuSimulator } from "../index.ts";
 import {
   type ApiCall,
@@ -200,49 +202,34 @@ interface PageFile {
 }
 
 const contentTypes: Readonly<Record<string, string>> = {
-  html: "text/html; charset=utf-8",
-  css: "text/css; charset=utf-8",
-  svg: "image/svg+xml",
-  recording: "application/json; charset=utf-8",
-  ts: "text/javascript; charset=utf-8",
+  ".html": "text/html; charset=utf-8",
+  ".css": "text/css; charset=utf-8",
+  ".svg": "image/svg+xml",
+  ".recording": "application/json; charset=utf-8",
 };
 
-const names = [
-  "index.html",
-  "style.css",
-  "chat.css",
-  "card.css",
-  "icons.css",
-  "icon.svg",
-  "example.recording",
-  "app.ts",
-  "card-controls.ts",
-  "card-typing.ts",
-  "card-view.ts",
-  "chat-panel.ts",
-  "composer.ts",
-  "element.ts",
-  "inspector.ts",
-  "limits-panel.ts",
-  "markdown.ts",
-  "markdown-view.ts",
-  "message-view.ts",
-  "recorder.ts",
-  "recording.ts",
-  "store.ts",
-  "view-node.ts",
-  "words.ts",
-] as const;
+const pageDirectory = fileURLToPath(new URL("page/", import.meta.url));
 
-/** The page's files by name, read once; the browser gets TypeScript with its types taken out. */
+/** The page's files by name, made once: what lies in its folder, and all of its scripts as `app.js`. */
 async function loadPageFiles(): Promise<ReadonlyMap<string, PageFile>> {
-  const entries = names.map(async (name): Promise<[string, PageFile]> => {
-    const source = await readFile(new URL(`page/${name}`, import.meta.url), "utf8");
-    const extension = name.slice(name.lastIndexOf(".") + 1);
-    const body = extension === "ts" ? stripTypeScriptTypes(source) : source;
-    return [name, { contentType: contentTypes[extension] ?? "text/plain", body }];
+  const files = (await readdir(pageDirectory)).flatMap((name) => {
+    const contentType = contentTypes[extname(name)];
+    return contentType === undefined ? [] : [{ name, contentType }];
   });
-  return new Map(await Promise.all(entries));
+  const entries = files.map(async ({ name, contentType }): Promise<[string, PageFile]> => {
+    return [name, { contentType, body: await readFile(join(pageDirectory, name), "utf8") }];
+  });
+  const script = { contentType: "text/javascript; charset=utf-8", body: await bundledPage() };
+  return new Map([...(await Promise.all(entries)), ["app.js", script]]);
+}
+
+async function bundledPage(): Promise<string> {
+  const { output } = await build({
+    input: join(pageDirectory, "app.tsx"),
+    platform: "browser",
+    write: false,
+  });
+  return output[0].code;
 }
 
 const heartbeatMs = 15_000;

@@ -8,19 +8,10 @@ export interface HostReport {
 
 /** Turns what happens in a sandbox host into log lines and metrics; never a word of a program or its output. */
 export function createHostReport({ logger, metrics }: { logger: Logger; metrics: Metrics }): HostReport {
-  const runs = metrics.createCounter("larkline_sandbox_runs_total", {
-    description: "Runs by their end.",
-    labels: ["status"],
-  });
-  const seconds = metrics.createHistogram("larkline_sandbox_run_seconds", { description: "Duration of a run." });
-  const turnedAway = metrics.createCounter("larkline_sandbox_refused_total", {
-    description: "Requests that were not run, by HTTP status.",
-    labels: ["status"],
-  });
-  const troubles = metrics.createCounter("larkline_sandbox_troubles_total", {
-    description: "Failed boots, given up slots and the like.",
-    labels: ["event"],
-  });
+  const runs = metrics.createCounter("larkline_sandbox_runs_total");
+  const seconds = metrics.createHistogram("larkline_sandbox_run_seconds");
+  const turnedAway = metrics.createCounter("larkline_sandbox_refused_total");
+  const troubles = metrics.createCounter("larkline_sandbox_troubles_total");
   return {
     onHostEvent: ({ event, ...fields }) => {
       if (event === "run_failed") logger.error(fields, event);

@@ -55,9 +55,7 @@ export async function runSandboxHost(): Promise<void> {
     await sandbox.close();
     return refuse(`Cannot listen on ${host}:${port} (HOST, PORT): ${messageOf(error)}`);
   });
-  const running = metrics.createObservableGauge("larkline_sandbox_running", {
-    description: "Runs under way or waiting.",
-  });
+  const running = metrics.createObservableGauge("larkline_sandbox_running");
   running.addCallback((result) => result.observe(server.running()));
 
   const watch = watchTier({
@@ -83,6 +81,7 @@ export async function runSandboxHost(): Promise<void> {
 
   runUntilSignal({
     logger,
+    givesWay: true,
     deadlineMs: 12_000,
     close: async () => {
       watch.stop();

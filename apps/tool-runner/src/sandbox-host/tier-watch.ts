@@ -1,3 +1,4 @@
+import { systemClock, type Clock } from "@larkline/protocol";
 import type { TierFinding } from "@larkline/sandbox";
 
 export interface TierWatchOptions {
@@ -7,6 +8,7 @@ export interface TierWatchOptions {
   onLost(reason: string): void;
   /** Default one hour. */
   everyMs?: number;
+  clock?: Clock;
 }
 
 async function finding(probe: TierWatchOptions["probe"]): Promise<string | undefined> {
@@ -22,20 +24,21 @@ async function finding(probe: TierWatchOptions["probe"]): Promise<string | undef
  * Proves again and again that a tier holds: a kernel setting, a container or a program may change under
  * a process that lives for months. A failed proof is repeated at once, since a busy machine fails too.
  */
-export function watchTier({ probe, onLost, everyMs = 3_600_000 }: TierWatchOptions): { stop(): void } {
+export function watchTier(options: TierWatchOptions): { stop(): void } {
+  const { probe, onLost, everyMs = 3_600_000, clock = systemClock } = options;
   let stopped = false;
-  let timer: NodeJS.Timeout;
+  let cancelTimer: () => void;
   const check = async (): Promise<void> => {
     const reason = (await finding(probe)) && (await finding(probe));
     if (stopped) return;
-    if (reason === undefined) timer = setTimeout(() => void check(), everyMs).unref();
+    if (reason === undefined) cancelTimer = clock.after(everyMs, () => void check());
     else onLost(reason);
   };
-  timer = setTimeout(() => void check(), everyMs).unref();
+  cancelTimer = clock.after(everyMs, () => void check());
   return {
     stop: () => {
       stopped = true;
-      clearTimeout(timer);
+      cancelTimer();
     },
   };
 }

@@ -134,7 +134,7 @@ export function requesterApproves({ requester, fourEyes }: Deciders): boolean {
   return requester && !fourEyes;
 }
 
-/** Somebody who wants to decide, and what they say. */
+/** A person who wants to decide, and what they say. */
 export interface Decider {
   readonly person: Person;
   readonly word: DecisionWord;

@@ -13,6 +13,7 @@ export const en = {
     truncated: "The answer reached its length limit and was cut off.",
     callCutOff: "The answer reached its length limit before its tool call was complete, so nothing was run.",
     callsDropped: "The answer did not end properly, so the tool calls in it were not run.",
+    outputInvalid: "The answer did not come in the form that it should have.",
     stopped: "Stopped.",
     recalled: "The message was recalled, so I stopped working on it.",
     superseded: "A newer message arrived, so I stopped here and go on with that one.",
@@ -56,6 +57,14 @@ export const en = {
   comma: ", ",
   semicolon: "; ",
   labelled: (label: string, value: string) => `- ${label}: ${value}`,
+  /** What a result is, in 20 characters at most. */
+  summaries: {
+    text: (count: number) => `text, ${shortCount(count)} chars`,
+    json: (count: number) => `JSON, ${shortCount(count)} entries`,
+    error: (count: number) => `error, ${shortCount(count)} chars`,
+  },
+  /** Values of an answer that has fields. */
+  answers: { yes: "yes", no: "no", nothing: "–" },
 
   /** What is typed, and what `/help` says about it. */
   commands: {
@@ -160,6 +169,12 @@ export const en = {
       `Times are those of ${timeZone}.${contact === undefined ? "" : ` Ask ${contact} if you need more.`}`,
   },
 };
+
+/** A count in six characters at most. */
+export function shortCount(count: number): string {
+  if (count < 100_000) return count.toLocaleString("en-US");
+  return count < 10_000_000 ? `${Math.floor(count / 1_000)}k` : `${Math.floor(count / 1_000_000)}M`;
+}
 
 /** The words of a text about a budget that is spent. */
 interface SpentBudget {

@@ -1,4 +1,4 @@
-import type { Texts } from "./en.ts";
+import { shortCount, type Texts } from "./en.ts";
 
 /** All texts that people read around answers, in Chinese; what each one is for says en.ts. */
 export const zh: Texts = {
@@ -9,6 +9,7 @@ export const zh: Texts = {
     truncated: "回答达到长度上限，被截断了。",
     callCutOff: "回答达到长度上限，工具调用没有写完，因此没有执行任何操作。",
     callsDropped: "模型的回答没有正常结束，其中的工具调用没有执行。",
+    outputInvalid: "回答不符合要求的格式。",
     stopped: "已停止。",
     recalled: "消息已被撤回，处理已停止。",
     superseded: "收到了新的消息，这一条已停止，接着处理新的消息。",
@@ -46,6 +47,12 @@ export const zh: Texts = {
   comma: "、",
   semicolon: "；",
   labelled: (label, value) => `- ${label}：${value}`,
+  summaries: {
+    text: (count) => `文本 ${shortCount(count)} 字`,
+    json: (count) => `JSON，${shortCount(count)} 项`,
+    error: (count) => `错误 ${shortCount(count)} 字`,
+  },
+  answers: { yes: "是", no: "否", nothing: "–" },
 
   commands: {
     help: { typed: "帮助", description: "显示可用的命令" },

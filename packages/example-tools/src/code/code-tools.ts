@@ -8,7 +8,7 @@ const closing =
   "It runs in a sandbox without network that is thrown away afterwards: nothing of an earlier call is left, and nothing " +
   "outside can be reached or changed. Images (PNG, JPEG, GIF, WebP) that it leaves in the working directory can be shown.";
 
-/** What is the same for all: nobody has read the program, so a person decides whether it runs. */
+/** The same for all tools here: no person has read the program, so a person decides whether it runs. */
 // Programs may hold addresses of any kind: what they reach is for the sandbox's gate to say.
 const unread = {
   effect: "once",

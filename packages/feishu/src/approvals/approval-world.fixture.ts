@@ -159,7 +159,7 @@ export async function approvalWorld(options: ApprovalWorldOptions = {}) {
     settleCards: async (by = cards) => await workUntilDone({ approvals, now, forward }, by),
     inChat: () => sentIn(simulator, [chatId]),
     sentTo: (openId: string) => sentIn(simulator, directChats(simulator, openId)),
-    /** All cards that anybody has got. */
+    /** All cards that people have received. */
     allSent: () => sentIn(simulator, [chatId, ...people.flatMap((openId) => directChats(simulator, openId))]),
     stateOf: async ({ id }: Question) => (await approvals.find(appId, id))?.state,
   };

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { imageRefsIn } from "./answer.ts";
-import { extendCuts, renderCard } from "./reply-card.ts";
+import { extendCuts, renderCard } from "./card.ts";
 import { viewOf } from "./streams.fixture.ts";
 
 const z = "\u200B";

@@ -4,7 +4,7 @@ import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { anyApproval, approvalOf, trickyArguments, trickyText } from "./approval.fixture.ts";
 import { approvalCard, approvalMark, type ShownApproval } from "./approval-card.ts";
-import { jsonBytes, maxCardBytes } from "./element.ts";
+import { jsonBytes, maxCardBytes } from "./card.ts";
 
 type Element = Record<string, unknown>;
 
@@ -45,7 +45,7 @@ function bodyOf(card: Element): Element[] {
 const usable = new Set(["button", "form", "input"]);
 const isUsable = (card: unknown): boolean => elementsOf(card).some(({ tag }) => usable.has(String(tag)));
 
-/** Something that nobody sees, or that changes the direction of reading. */
+/** A character that readers do not see, or that changes the direction of reading. */
 const hidden = /(?!\ufe0f)(?![\t\n \u3000])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Zs}\p{Default_Ignorable_Code_Point}]/u;
 
 describe("the card of a call that waits for people", () => {

@@ -17,12 +17,8 @@ import {
   plainText,
   type CardElement,
   type TextRoom,
-  fenced,
-  inlineText,
-  invisible,
-  visibleJson,
-  visibleText,
-} from "./element.ts";
+} from "./card.ts";
+import { fenced, inlineText, invisible, visibleJson, visibleText } from "./answer.ts";
 import { cardTexts } from "./texts.ts";
 
 /** An approval and what has become of it, as far as its card shows it. */

@@ -2,10 +2,9 @@ import type { Approval, ReplyView, ShownTool } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { approvalOf } from "./approval.fixture.ts";
 import { approvalCard } from "./approval-card.ts";
-import { maxCardBytes } from "./element.ts";
+import { maxCardBytes, renderCard } from "./card.ts";
 import { lateCard, welcomeCard } from "./notice-cards.ts";
 import { saidOutcome } from "./outcome-texts.ts";
-import { renderCard } from "./reply-card.ts";
 import { viewOf } from "./streams.fixture.ts";
 
 type Json = Record<string, unknown>;

@@ -12,4 +12,4 @@ export {
   type Welcome,
 } from "./notice-cards.ts";
 /** An element of a card, or a whole card. */
-export type { CardElement } from "./element.ts";
+export type { CardElement } from "./card.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { lateCard, lateDecidedCard, noticeCard, welcomeCard } from "./notice-cards.ts";
-import { plainTextOf, summaryOf } from "./reply-card.ts";
+import { summaryOf } from "./card.ts";
 import { viewOf } from "./streams.fixture.ts";
 
 const late = { session: "app.chat", message: "om_1", ageMs: 3 * 3_600_000, text: "deploy\n```\n<at id=all>" };
@@ -32,13 +32,7 @@ describe("cards that are no reply", () => {
   });
 });
 
-describe("a reply without a card", () => {
-  it("is its answer, and how it ended", () => {
-    expect(plainTextOf(viewOf("**a**", { state: "answered" }))).toBe("**a**");
-    expect(plainTextOf(viewOf("a", { state: "stopped", language: "zh" }))).toBe("a\n\n⏹️ 已停止");
-    expect(plainTextOf(viewOf("", { state: "answered" }))).toBe("(no answer)");
-  });
-
+describe("a reply", () => {
   it("is summed up in a line without marks", () => {
     const answer = "## Title\n\n- **bold** [link](https://x.example)\n\n```js\ncode\n```\n| a |\n|---|\n";
     expect(summaryOf(viewOf(answer, { state: "answered" }))).toBe("Title bold link code a |");

@@ -1,17 +1,6 @@
 import type { ReplyLanguage } from "@larkline/protocol";
-import { showAnswer, startOfAnswer } from "./answer.ts";
-import {
-  button,
-  cardInLanguages,
-  headWithin,
-  markdown,
-  plainText,
-  type CardElement,
-  type Speech,
-  fenced,
-  inlineText,
-  printable,
-} from "./element.ts";
+import { showAnswer, startOfAnswer, fenced, inlineText, printable } from "./answer.ts";
+import { button, cardInLanguages, headWithin, markdown, plainText, type CardElement, type Speech } from "./card.ts";
 import { cardTexts } from "./texts.ts";
 
 /** A message that arrived so late that a person has to decide about it. */

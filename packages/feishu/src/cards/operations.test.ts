@@ -1,6 +1,7 @@
 import type { ReplyView, ShownTool } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { operationsBetween, shownOf, renderCard, type RenderedCard } from "./reply-card.ts";
+import { renderCard, type RenderedCard } from "./card.ts";
+import { operationsBetween, shownOf } from "../reply/reply-cards.ts";
 import { viewOf } from "./streams.fixture.ts";
 
 const stop = { session: "s", turnId: "s-1" };

@@ -1,8 +1,8 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { imageRefsIn } from "./answer.ts";
-import { contextAt, extendCuts, renderCard, type RenderedCard } from "./reply-card.ts";
-import { maxCardBytes } from "./element.ts";
+import { contextAt, extendCuts, renderCard, type RenderedCard } from "./card.ts";
+import { maxCardBytes } from "./card.ts";
 import { answers, prefixesOf, viewOf } from "./streams.fixture.ts";
 
 const runs = { numRuns: 40 };

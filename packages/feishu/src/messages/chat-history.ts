@@ -2,7 +2,7 @@ import { parserOf } from "@larkline/protocol";
 import { Type, type Static } from "typebox";
 import { pathId, type ApiCaller, type CallOptions, objectOf, parsedObject } from "../transport/api-call.ts";
 import { isKind } from "../transport/error.ts";
-import { contentsOf } from "./messages-api.ts";
+import { contentsOf } from "./outgoing-text.ts";
 
 /** Which answer to look for, and where. */
 export interface FindReplyRequest {

@@ -1,6 +1,6 @@
 import { array, assert, constantFrom, integer, oneof, property, string } from "fast-check";
 import { describe, expect, it } from "vitest";
-import { contentsOf, holdsMarkdown, splitText, withoutMentions } from "./messages-api.ts";
+import { contentsOf, holdsMarkdown, splitText, withoutMentions } from "./outgoing-text.ts";
 
 /** What the platform would take for a mention, also after decoding entities and ignoring blanks. */
 const forged = /<[\s/]*at/i;

@@ -110,7 +110,7 @@ describe("a live reply", () => {
     const first = world.live(turn, () => view);
     first.changed();
     await until(() => textOf(world) === "one");
-    // The frame waits for the limits while the turn is suspended and another worker goes on.
+    // The frame waits for the limits while the turn is suspended and another worker continues the turn.
     const cardId = world.cards()[0]?.cardId ?? "";
     await governor.pause(`${world.appId}:card:${cardId}`, 400);
     view = viewOf("one two");

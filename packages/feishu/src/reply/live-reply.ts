@@ -24,15 +24,10 @@ export interface ReplyStart {
   view: () => ReplyView;
 }
 
-export interface LiveRepliesOptions {
+interface LiveRepliesOptions {
   /** By app id. */
   apis: ReadonlyMap<string, FeishuApi>;
   ledger: CardLedger;
-  /**
-   * Resolves to whether the session's earlier replies are delivered. A card that appears before them would turn
-   * the order of answers around, so it waits. Default: they always are.
-   */
-  mayAppear?: (session: string) => Promise<boolean>;
   /** Uploads the images that answers name while they type; without it cards show names until the last frame. */
   imageOf?: ImageResolver;
   /** The one that the sender of the answers has. */
@@ -54,10 +49,10 @@ export class LiveReplies {
   readonly #suspended = new LRUCache<string, LiveReply>({ max: maxRemembered });
 
   constructor({ apis, imageOf, ...options }: LiveRepliesOptions) {
-    const { ledger, handover, mayAppear = async () => true, onFrame = () => undefined } = options;
+    const { ledger, handover, onFrame = () => undefined } = options;
     const { logger = noLogger, clock = systemClock } = options;
     const onPause = (replyId: string, reply: LiveReply): void => void this.#suspended.set(replyId, reply);
-    this.#parts = { ledger, handover, mayAppear, onFrame, logger, clock, onPause };
+    this.#parts = { ledger, handover, onFrame, logger, clock, onPause };
     this.#apis = apis;
     this.#images = imageOf === undefined ? undefined : new LiveImages({ imageOf });
   }
@@ -103,7 +98,6 @@ interface Opened {
 interface TyperParts {
   ledger: CardLedger;
   handover: CardHandover | undefined;
-  mayAppear: (session: string) => Promise<boolean>;
   onFrame: (sinceStartMs: number, isFirst: boolean) => void;
   logger: FeishuLogger;
   clock: Clock;
@@ -213,7 +207,9 @@ export class LiveReply {
       const { cards, record } = await this.#open(start);
       if (record.mode === "final" || record.mode === "text") return undefined;
       if (record.cards.length === 0 && this.#answered) return undefined;
-      if (record.cards.length === 0 && !(await this.#parts.mayAppear(start.session))) return this.#turnAway();
+      // A card that appears before the session's earlier replies would turn the order of answers around, so it waits.
+      const isFirst = record.cards.length === 0;
+      if (isFirst && !(await this.#parts.ledger.mayAppear(start.session))) return this.#turnAway();
       this.#dirty = false;
       await cards.show(this.#view(start, images));
       this.#wrote(record);

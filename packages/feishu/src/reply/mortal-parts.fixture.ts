@@ -8,7 +8,7 @@ export interface Fate {
   /** Step at which it happens, from 1. */
   at: number;
   moment: "before" | "after";
-  /** Resolves when a process that hangs goes on; without it the process dies. */
+  /** Resolves when a process that hangs continues; without it the process dies. */
   hangs?: Promise<void>;
 }
 

@@ -1,8 +1,14 @@
 import { systemClock, systemRandom, type Clock, type ReplyView } from "@larkline/protocol";
 import type { CardLedger, DeadLetters, OutboxLease, OutboxRecord, SessionStore } from "@larkline/store";
 import { imageRefsIn } from "../cards/answer.ts";
-import type { FeishuApi } from "../feishu-api.ts";
-import { clockSkewMs, derivedUuid, receiverOf, uuidProtectionMs, type MessageBody } from "../messages/messages-api.ts";
+import {
+  clockSkewMs,
+  derivedUuid,
+  receiverOf,
+  uuidProtectionMs,
+  type FeishuApi,
+  type MessageBody,
+} from "../feishu-api.ts";
 import type { CallOptions } from "../transport/api-call.ts";
 import { FeishuError, feishuErrorOf, isKind } from "../transport/error.ts";
 import { noLogger, type FeishuLogger } from "../transport/sdk.ts";

@@ -4,9 +4,9 @@ import type { CardLedger, SessionStore } from "@larkline/store";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { onTestFinished } from "vitest";
 import type { FeishuApi } from "../feishu-api.ts";
-import { simulatedApi, type SimulatedApiOptions } from "../simulated-api.fixture.ts";
+import { replacing, simulatedApi, type SimulatedApiOptions } from "../simulated-api.fixture.ts";
 import type { FeishuLogger } from "../transport/sdk.ts";
-import { LiveReplies, type LiveRepliesOptions, type LiveReply, type ReplyStart } from "./live-reply.ts";
+import { LiveReplies, type LiveReply, type ReplyStart } from "./live-reply.ts";
 import { OutboxSender, type OutboxSenderOptions } from "./outbox-sender.ts";
 import { beginTurn, type Turn } from "./reply-turn.fixture.ts";
 
@@ -109,9 +109,10 @@ function writersWith(parts: Parts, { appId, logger, clock }: { appId: string; lo
     return opened(replies.open(startOf(of, view)));
   }
 
-  function liveReplies(more: Partial<Parts & Pick<LiveRepliesOptions, "mayAppear">> = {}): LiveReplies {
-    const { api: client, ledger: cards, mayAppear = async () => true } = { ...parts, ...more };
-    return new LiveReplies({ apis: new Map([[appId, client]]), ledger: cards, mayAppear, logger, clock });
+  function liveReplies(more: Partial<Parts & Pick<CardLedger, "mayAppear">> = {}): LiveReplies {
+    const { api: client, ledger: cards, mayAppear } = { ...parts, ...more };
+    const ledger = mayAppear === undefined ? cards : replacing(cards, { mayAppear });
+    return new LiveReplies({ apis: new Map([[appId, client]]), ledger, logger, clock });
   }
 
   function sender(more: Partial<OutboxSenderOptions & Parts> = {}): OutboxSender {

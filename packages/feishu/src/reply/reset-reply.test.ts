@@ -30,7 +30,7 @@ it("a reset ends the card that people see, and leaves them with that one", async
   const lease = await world.store.leaseOutbox(session);
   if (lease === undefined) throw new Error("nobody is told");
   await world.sender().deliver(lease);
-  // The worker that held the turn goes on typing, in vain.
+  // The worker that held the turn still types, in vain.
   reply.changed();
   await reply.release();
   expect(world.shown().map(({ answer }) => answer)).toEqual(["Stopped."]);

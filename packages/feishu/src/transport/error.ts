@@ -336,7 +336,7 @@ const retryableKinds: ReadonlySet<FeishuErrorKind> = new Set([
   "card_locked",
 ]);
 
-/** Whether the same request may succeed later without anybody changing anything. */
+/** Whether the same request may succeed later without a change of settings. */
 export function isRetryableKind(kind: FeishuErrorKind): boolean {
   return retryableKinds.has(kind);
 }

@@ -103,7 +103,7 @@ describe("calls through a governor", () => {
     // The first that has to wait has it asked who is in the chat.
     await times(6, () => send(chatId));
     const askedIn = ({ path }: { path: string }): boolean => path.endsWith(`/chats/${chatId}`);
-    await vi.waitFor(() => expect(simulator.apiCalls.some(askedIn)).toBe(true));
+    await vi.waitFor(() => expect(simulator.apiCalls.some(askedIn)).toBe(true), { timeout: 60_000 });
     await times(5, () => send(chatId));
     const startedMs = performance.now();
     await times(10, () => send(chatId));
@@ -247,7 +247,7 @@ describe("frames", () => {
     });
     const { api, chatId, send } = await limited(governor);
     const waiting = send(chatId);
-    await vi.waitFor(() => expect(asked).toContain("final"));
+    await vi.waitFor(() => expect(asked).toContain("final"), { timeout: 60_000 });
     const frame = { receiveIdType: "chat_id", receiveId: chatId, text: "f", uuid: "f" } as const;
     expect(await failureOf(api.messages.send(frame, { lane: "frame", maxWaitMs: 60_000 }))).toMatchObject({
       heldBack: true,

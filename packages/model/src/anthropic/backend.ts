@@ -1,21 +1,14 @@
 import Anthropic from "@anthropic-ai/sdk";
-import {
-  messageStop,
-  toolCallDelta,
-  type AssistantPart,
-  type ImagePart,
-  type Message,
-  type MessageStop,
-  type ModelChunk,
-  type ModelWarning,
-  type ProviderMetadata,
-  type StopReason,
-  type ThinkingPart,
-  type ToolResultPart,
-  type ToolSpec,
-  type Usage,
-  type UsageSoFar,
-  type UserPart,
+import type {
+  AssistantPart,
+  ImagePart,
+  Message,
+  ModelChunk,
+  ModelWarning,
+  ThinkingPart,
+  ToolResultPart,
+  ToolSpec,
+  UserPart,
 } from "@larkline/protocol";
 import {
   failureOfCall,
@@ -34,6 +27,7 @@ import {
   type ModelInfo,
   type ModelRequest,
 } from "../index.ts";
+import { citationsType, Reader, type StreamEvent } from "./reader.ts";
 
 export interface AnthropicBackendOptions {
   apiKey: string;
@@ -64,183 +58,86 @@ export function createAnthropicBackend(options: AnthropicBackendOptions): LlmBac
   return { stream: (request, signal) => streamed(called, request, signal) };
 }
 
-/** What comes in a stream: events of the answer, or the report of an error. */
-type StreamEvent = Event | { type: "error"; error?: unknown };
-
-type Event = Anthropic.Messages.RawMessageStreamEvent;
-
 async function* streamed(
-  { client, secret }: { client: Anthropic; secret: string },
+  called: Vendor,
   request: ModelRequest,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<ModelChunk> {
   const info = request.capabilities ?? findModelInfo("anthropic", request.model);
   const problem = requestProblem(request, info);
   if (problem !== null) return void (yield modelFailure("api_bad_request", problem));
-  const { alive = () => undefined } = request;
   const { body, headers, warnings } = requestBody(request, info);
   yield* warnings;
-  const reader = new Reader(request.model);
-  let requestId: string | undefined;
-  let began = false;
-  let partial = false;
+  const { messages, max_tokens: maxTokens } = body;
+  /** What the model has said in calls that only paused. */
+  const said: Block[] = [];
+  const told: Told = { began: false, partial: false };
+  for (let calls = 1; ; calls += 1) {
+    const reader = new Reader(request.model, said.length);
+    if (said.length > 0) body.messages = [...messages, { role: "assistant", content: said }];
+    const hasEnded = yield* oneCall(called, { body, headers, reader, told, signal, alive: request.alive });
+    if (!hasEnded) return;
+    const stop = reader.stop();
+    if (stop === null) {
+      return void (yield modelFailure("stream_truncated", "The model's stream broke off.", { partial: told.partial }));
+    }
+    if (!reader.hasPaused || calls > maxPauses) return void (yield stop);
+    said.push(...reader.blocks());
+    if (stop.usage !== null) yield { type: "usage_so_far", usage: stop.usage };
+    yield { type: "attempt", model: request.model, maxTokens, continues: true };
+  }
+}
+
+interface Vendor {
+  client: Anthropic;
+  secret: string;
+}
+
+/** What has come of an answer: a response, content. */
+interface Told {
+  began: boolean;
+  partial: boolean;
+}
+
+interface Call extends Omit<RequestBody, "warnings"> {
+  reader: Reader;
+  told: Told;
+  signal: AbortSignal | undefined;
+  alive: ModelRequest["alive"];
+}
+
+/** Reads one response to its end; false when the stream is over, because the call failed or was aborted. */
+async function* oneCall(
+  { client, secret }: Vendor,
+  { body, headers, reader, told, signal, alive = () => undefined }: Call,
+): AsyncGenerator<ModelChunk, boolean> {
   try {
     const options = { body, headers, stream: true, ...(signal === undefined ? {} : { signal }) };
     const response = await client.post("/v1/messages", options).asResponse();
-    began = true;
-    requestId = requestIdOf(response.headers);
+    told.began = true;
+    const requestId = requestIdOf(response.headers);
     alive();
     for await (const { data } of serverEvents(response, alive)) {
       const event = JSON.parse(data) as StreamEvent; // the reader skips what it does not know
       if (event.type === "error") {
-        return void (yield { ...failureOfRefusal({ ...refusalIn(event), requestId, secret }), partial });
+        yield { ...failureOfRefusal({ ...refusalIn(event), requestId, secret }), partial: told.partial };
+        return false;
       }
-      const chunk = reader.read(event);
-      if (chunk === null) continue;
-      partial ||= chunk.type !== "usage_so_far";
-      yield chunk;
+      for (const chunk of reader.read(event)) {
+        told.partial ||= chunk.type !== "usage_so_far";
+        yield chunk;
+      }
     }
   } catch (error) {
+    const { began, partial } = told;
     if (signal?.aborted !== true) yield { ...failureOfCall(error, Anthropic, { began, secret }), partial };
-    return;
+    return false;
   }
-  if (signal?.aborted === true) return;
-  const truncated = () => modelFailure("stream_truncated", "The model's stream broke off.", { partial });
-  yield reader.stop() ?? truncated();
+  return signal?.aborted !== true;
 }
 
-const stopReasons: Record<string, StopReason> = {
-  end_turn: "end_turn",
-  stop_sequence: "end_turn",
-  tool_use: "tool_use",
-  max_tokens: "max_tokens",
-  model_context_window_exceeded: "max_tokens",
-  refusal: "refusal",
-};
-
-interface Counts {
-  input_tokens?: number | null;
-  output_tokens?: number | null;
-  cache_read_input_tokens?: number | null;
-  cache_creation_input_tokens?: number | null;
-}
-
-type BlockStart = Anthropic.Messages.RawContentBlockStartEvent;
-
-type BlockDelta = Anthropic.Messages.RawContentBlockDeltaEvent;
-
-/** Reads one vendor stream. */
-class Reader {
-  readonly #model: string;
-  #usage: Usage | null = null;
-  #stopReason: StopReason = "other";
-  #responseId: unknown;
-  #complete = false;
-  #signatures = new Map<number, string>();
-  /** Inputs that compatible servers send whole, at the start of a call. */
-  #wholeInputs = new Map<number, string>();
-
-  constructor(model: string) {
-    this.#model = model;
-  }
-
-  /** The chunk of an event, if it has one. */
-  read(event: Event): ModelChunk | null {
-    switch (event.type) {
-      case "message_start":
-        this.#responseId = event.message.id;
-        return this.#count(event.message.usage);
-      case "content_block_start":
-        return this.#start(event);
-      case "content_block_delta":
-        return this.#delta(event);
-      case "content_block_stop":
-        return this.#end(event.index);
-      case "message_delta":
-        this.#count(event.usage);
-        this.#stopReason = stopReasons[event.delta.stop_reason ?? ""] ?? "other";
-        return null;
-      case "message_stop":
-        this.#complete = true;
-        return null;
-      default:
-        return null; // later kinds of events must not break a stream
-    }
-  }
-
-  /** The end of the answer; null when the vendor never said that it was complete. */
-  stop(): MessageStop | null {
-    return this.#complete ? messageStop(this.#stopReason, this.#usage, this.#responseId) : null;
-  }
-
-  #count(counts: Counts | null | undefined): UsageSoFar {
-    const nothing = { inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0 };
-    this.#usage = addCounts(this.#usage ?? nothing, counts);
-    return { type: "usage_so_far", usage: this.#usage };
-  }
-
-  #start({ index, content_block: block }: BlockStart): ModelChunk | null {
-    switch (block.type) {
-      case "text":
-        return block.text === "" ? null : { type: "text_delta", text: block.text };
-      case "thinking":
-        if (block.signature) this.#signatures.set(index, block.signature);
-        return { type: "thinking_delta", index, text: block.thinking };
-      case "redacted_thinking":
-        return {
-          type: "thinking_delta",
-          index,
-          text: "",
-          providerMetadata: thinkingMetadata(this.#model, { redacted: block.data }),
-        };
-      case "tool_use": {
-        const input = JSON.stringify(block.input ?? {});
-        if (input !== "{}") this.#wholeInputs.set(index, input);
-        return toolCallDelta(index, { id: block.id, name: block.name });
-      }
-      default:
-        return null;
-    }
-  }
-
-  #delta({ index, delta }: BlockDelta): ModelChunk | null {
-    switch (delta.type) {
-      case "text_delta":
-        return delta.text === "" ? null : { type: "text_delta", text: delta.text };
-      case "thinking_delta":
-        return delta.thinking === "" ? null : { type: "thinking_delta", index, text: delta.thinking };
-      case "signature_delta":
-        this.#signatures.set(index, (this.#signatures.get(index) ?? "") + delta.signature);
-        return null;
-      case "input_json_delta":
-        if (delta.partial_json === "") return null;
-        this.#wholeInputs.delete(index);
-        return toolCallDelta(index, { arguments: delta.partial_json });
-      default:
-        return null;
-    }
-  }
-
-  #end(index: number): ModelChunk | null {
-    const signature = this.#signatures.get(index);
-    if (signature !== undefined) {
-      const providerMetadata = thinkingMetadata(this.#model, { signature });
-      return { type: "thinking_delta", index, text: "", providerMetadata };
-    }
-    const input = this.#wholeInputs.get(index);
-    return input === undefined ? null : toolCallDelta(index, { arguments: input });
-  }
-}
-
-/** Counts are cumulative: what an event names replaces what came before. */
-function addCounts(usage: Usage, counts: Counts | null | undefined): Usage {
-  return {
-    inputTokens: counts?.input_tokens ?? usage.inputTokens,
-    outputTokens: counts?.output_tokens ?? usage.outputTokens,
-    cacheReadTokens: counts?.cache_read_input_tokens ?? usage.cacheReadTokens,
-    cacheCreationTokens: counts?.cache_creation_input_tokens ?? usage.cacheCreationTokens,
-  };
-}
+/** How often an answer may pause (`pause_turn`) before it is taken as it is. */
+const maxPauses = 20;
 
 interface RequestBody {
   body: Body;
@@ -435,14 +332,45 @@ function vendorTurns(messages: readonly Message[], model: string): VendorTurn[] 
   const turns: VendorTurn[] = [];
   for (const message of messages) {
     const role = message.role === "assistant" ? "assistant" : "user";
-    const blocks = blocksOf(message, model).filter((block) => block !== null);
+    const blocks = withCitations(blocksOf(message, model).filter((block) => block !== null));
     if (blocks.length === 0) continue;
     const last = turns.at(-1);
     if (last?.role !== role) turns.push({ role, content: blocks });
     else if (role === "assistant") last.content.push(...blocks);
     else last.content = resultsFirst([...last.content, ...blocks]);
   }
+  for (const [at, turn] of turns.entries()) if (turn.role === "assistant") endOpenCalls(turn, turns[at + 1]);
   return turns;
+}
+
+function isCitations({ type }: { type: string }): boolean {
+  return type === citationsType;
+}
+
+/** The blocks with what a text cites back in the text. */
+function withCitations(blocks: Block[]): Block[] {
+  if (!blocks.some(isCitations)) return blocks;
+  const kept: Block[] = [];
+  for (const block of blocks) {
+    const last = kept.at(-1);
+    if (!isCitations(block)) kept.push(block);
+    else if (last?.type === "text") Object.assign(last, { citations: Reflect.get(block, "citations") as unknown });
+  }
+  return kept;
+}
+
+/**
+ * Leaves out calls of the vendor's own tools that were cut off: without a result they are refused, unless the vendor
+ * still waits for our results to go on. Changes the turn in place.
+ */
+function endOpenCalls(turn: VendorTurn, next: VendorTurn | undefined): void {
+  if (next?.content.some(({ type }) => type === "tool_result") === true) return;
+  const answered = new Set(turn.content.map((block) => ("tool_use_id" in block ? block.tool_use_id : undefined)));
+  const isOpen = ({ type, ...block }: Block): boolean =>
+    (type === "server_tool_use" || String(type) === "mcp_tool_use") && "id" in block && !answered.has(String(block.id));
+  if (!turn.content.some(isOpen)) return;
+  const rest = turn.content.filter((block) => !isOpen(block));
+  turn.content = rest.length > 0 ? rest : [{ type: "text", text: "(no answer)" }];
 }
 
 function blocksOf(message: Message, model: string): (Block | null)[] {
@@ -489,8 +417,9 @@ function assistantBlock(part: AssistantPart, model: string): Block | null {
 }
 
 function thinkingBlock(part: ThinkingPart, model: string): Block | null {
-  const { vendor, model: maker, signature, redacted } = part.providerMetadata ?? {};
+  const { vendor, model: maker, signature, redacted, opaque } = part.providerMetadata ?? {};
   if ((vendor ?? "anthropic") !== "anthropic" || (maker ?? model) !== model) return null;
+  if (opaque !== undefined) return JSON.parse(opaque) as Block; // the vendor's own, returned as it came
   if (redacted !== undefined) return { type: "redacted_thinking", data: redacted };
   return signature === undefined ? null : { type: "thinking", thinking: part.text, signature };
 }
@@ -498,11 +427,6 @@ function thinkingBlock(part: ThinkingPart, model: string): Block | null {
 function resultsFirst(blocks: readonly Block[]): Block[] {
   const isResult = (block: Block) => block.type === "tool_result";
   return [...blocks.filter(isResult), ...blocks.filter((block) => !isResult(block))];
-}
-
-/** What marks a thinking part as ours: only the model that made it takes it back. */
-function thinkingMetadata(model: string, secret: { signature: string } | { redacted: string }): ProviderMetadata {
-  return { vendor: "anthropic", model, ...secret };
 }
 
 /** The vendor takes four marks: two for the system prompt, two for the growing history. */

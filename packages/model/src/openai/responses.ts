@@ -148,8 +148,11 @@ class ResponsesReader implements Reader<Event> {
     if (item.type === "function_call" && !this.#pieced.has(index) && item.arguments !== "") {
       return [toolCallDelta(index, { arguments: item.arguments })];
     }
-    if (item.type !== "reasoning") return [];
-    return [{ type: "thinking_delta", index, text: "", providerMetadata: reasoningMetadata(item) }];
+    if (item.type === "message" || item.type === "function_call") return [];
+    const providerMetadata = reasoningMetadata(item);
+    // Items of the vendor's own tools are kept like reasoning: whole, and for this interface alone.
+    const opaque = item.type === "reasoning" ? {} : { opaque: item.type };
+    return [{ type: "thinking_delta", index, text: "", providerMetadata: { ...providerMetadata, ...opaque } }];
   }
 
   #end(event: Event): ModelChunk[] {

@@ -224,8 +224,8 @@ export function botOfApp({ bots }: Pick<Settings, "bots">, appId: string): BotCo
 }
 
 /**
- * The agent that a message was accepted for. Where the configuration has lost it since, whoever would
- * answer such a message now: that of the bot and chat, and over HTTP `default`.
+ * The agent that a message was accepted for. If the configuration has lost it since, the agent that
+ * would answer such a message now: that of the bot and chat, and over HTTP `default`.
  */
 export function agentOfMessage(
   settings: Settings,

@@ -88,7 +88,7 @@ function budgetOf({ per, period, of = [], roles = [], tokens, usd }: BudgetInput
   };
 }
 
-/** Of two budgets for the same spender and period nobody could say which one holds. */
+/** Two budgets for the same spender and period would contradict each other. */
 function overlaps(inputs: readonly BudgetInput[], budgets: readonly Budget[]): string[] {
   const owners = new Map<string, number>();
   return inputs.flatMap((input, index) => {

@@ -21,7 +21,7 @@ function isModule(value: unknown): value is { default?: unknown } {
 
 async function defaultExportOf(path: string): Promise<ParseResult<unknown>> {
   try {
-    lendPackages(["@larkline/process/config"], import.meta.url);
+    lendPackages(["@larkline/tool-kit", "@larkline/process/config"], import.meta.url);
     const loaded: unknown = await import(pathToFileURL(path).href);
     if (isModule(loaded) && "default" in loaded) return { ok: true, value: loaded.default };
     return { ok: false, error: "it has no default export; write: export default { ... }" };

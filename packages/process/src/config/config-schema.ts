@@ -1,3 +1,4 @@
+import { OutputForm } from "@larkline/protocol";
 import { Type, type Static } from "typebox";
 import { BudgetsInput } from "./budget-config.ts";
 import { McpInput } from "./mcp-config.ts";
@@ -80,16 +81,8 @@ export const AgentInput = Type.Object(
     maxOutputTokens: Type.Optional(count(10_000_000)),
     /** Short answers: 4,096 tokens at most, unless `maxOutputTokens` says otherwise. */
     fast: Type.Optional(Type.Boolean()),
-    /** The answer is a JSON object of this schema (JSON Schema 2020-12); tools work as without it. */
-    output: Type.Optional(
-      Type.Object(
-        {
-          name: Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" }),
-          schema: Type.Record(Type.String(), Type.Unknown()),
-        },
-        { additionalProperties: false },
-      ),
-    ),
+    /** The answer is a JSON object of a schema; people in chats see its `format`, or a list of its fields. */
+    output: Type.Optional(OutputForm),
     busy: Type.Optional(Type.Enum([...busyPolicies])),
     sessions: Type.Optional(Type.Enum([...sessionScopes])),
     /** A card that types, or a plain message when the answer is complete. */

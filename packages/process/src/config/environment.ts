@@ -7,7 +7,7 @@ export type Env = Readonly<Record<string, string | undefined>>;
 
 /** Variables that only the code that reads the configuration may see; of bots with a name, the same with it behind. */
 const secretVariables =
-  /^(?:REDIS_URL|ARCHIVE_URL|CALL_SIGNING_KEY|RUNNER_KEY|FEISHU_(?:APP_SECRET|ENCRYPT_KEY|VERIFICATION_TOKEN)(?:_[A-Z0-9_]+)?|(?:ANTHROPIC|OPENAI)_API_KEY|API_TOKEN|EVENTS_SIGNING_KEY|SANDBOX_TOKEN|CONSOLE_(?:VIEWER_)?PASSWORD|OTEL_EXPORTER_OTLP_HEADERS)$/;
+  /^(?:REDIS_URL|ARCHIVE_URL|CALL_SIGNING_KEY|RUNNER_KEY|FEISHU_(?:APP_SECRET|ENCRYPT_KEY|VERIFICATION_TOKEN)(?:_[A-Z0-9_]+)?|(?:ANTHROPIC|OPENAI)_API_KEY|API_(?:TOKEN|KEYS|JWT_SECRET)|EVENTS_SIGNING_KEY|SANDBOX_TOKEN|CONSOLE_(?:VIEWER_)?PASSWORD|OTEL_EXPORTER_OTLP_HEADERS)$/;
 
 /**
  * Reads the environment of this process and leaves a clean one behind; to be called once, by the program that was
@@ -141,7 +141,7 @@ export function createEnvReader(env: Env): EnvReader {
       return read({ name, options, convert: (text) => toUrl(text, protocols), standIn: "", shown: false });
     },
     choice: <T extends string, O extends ReadOptions<T>>(name: string, allowed: readonly T[], options?: O) => {
-      // An empty list of choices has no member to stand in; its type has no value either.
+      // An empty list of choices has no member to return; its type has no value either.
       const standIn = allowed[0] as T;
       return read<T, O>({ name, options, convert: (text) => toChoice(text, allowed), standIn, shown: true });
     },

@@ -14,10 +14,12 @@ export {
   type BotConfig,
   type FeishuSettings,
 } from "./bot-config.ts";
+export { defineConfig } from "@larkline/tool-kit";
 export { didYouMean, nearestName } from "./did-you-mean.ts";
 export { loadConfigFile } from "./config-file.ts";
 export { lendPackages } from "./lent-packages.ts";
-export type { BusyPolicy, ConfigInput, GroupPolicy, SessionScope, RetentionSettings } from "./config-schema.ts";
+export { ConfigInput } from "./config-schema.ts";
+export type { BusyPolicy, GroupPolicy, SessionScope, RetentionSettings } from "./config-schema.ts";
 export {
   takeEnvironment,
   createEnvReader,
@@ -30,7 +32,7 @@ export {
   redisProtocols,
 } from "./environment.ts";
 export {
-  defineConfig,
+  modelOptionsOf,
   resolveConfig,
   type AgentConfig,
   type LarklineConfig,

@@ -32,6 +32,23 @@ describe("resolveConfig", () => {
     });
   });
 
+  it("AT-21: refuses a form of answers that is none, and keeps one that is", () => {
+    const outputOf = (output: object) =>
+      resolveConfig({ agents: { judge: { output: { name: "verdict", ...output } } } });
+    const schema = { type: "object", properties: { ok: { type: "boolean" } }, required: ["ok"] };
+    const taken = outputOf({ schema, format: "{ok}" });
+    expect(taken.ok ? taken.value.agents["judge"]?.output : taken).toEqual({ name: "verdict", schema, format: "{ok}" });
+    const refusals: [object, string][] = [
+      [{ schema: { type: "string" } }, "agents.judge.output.schema is not of type object"],
+      [{ schema: { ...schema, required: "ok" } }, "agents.judge.output.schema is no JSON Schema"],
+      [{ schema: { ...schema, title: "x".repeat(33_000) } }, "agents.judge.output.schema is too large"],
+      [{ schema, format: "{no}" }, "agents.judge.output.format names 'no'"],
+    ];
+    for (const [output, error] of refusals) {
+      expect(outputOf(output)).toMatchObject({ ok: false, error: expect.stringContaining(error) as string });
+    }
+  });
+
   it("keeps what is given and fills in the rest", () => {
     const resolved = resolveConfig({
       agents: { default: { instructions: "Be brief." }, ops: { tools: ["clock"], maxIterations: 3 } },

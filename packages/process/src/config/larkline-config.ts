@@ -1,7 +1,13 @@
 import type { BudgetPolicy } from "@larkline/agent/budgets";
 import { completeModelInfo, type ChainRequest, type ModelInfo } from "@larkline/model";
 import type { PermissionPolicy } from "@larkline/agent/permissions";
-import { compileJsonSchema, parserOf, type ParseResult } from "@larkline/protocol";
+import {
+  outputFormProblem,
+  parserOf,
+  type OutputForm,
+  type ParseResult,
+  type RunModelOptions,
+} from "@larkline/protocol";
 import {
   ConfigInput,
   type AgentInput,
@@ -41,12 +47,14 @@ export interface AgentConfig {
   readonly commands: Readonly<Record<string, { description: string; prompt: string }>>;
   /** Options of its model requests. */
   readonly request: ModelOptions;
+  /** The form of its answers; null where they are free text. */
+  readonly output: OutputForm | null;
 }
 
 /** Values of a model request that an agent may set; what is absent is not sent. */
 export type ModelOptions = Pick<
   ChainRequest,
-  "needsThinking" | "effort" | "temperature" | "topP" | "maxTokens" | "fastMode" | "responseFormat"
+  "needsThinking" | "effort" | "temperature" | "topP" | "maxTokens" | "fastMode"
 >;
 
 /** The configuration of a deployment, complete. `agents` and `bots` always have `default`. */
@@ -114,18 +122,23 @@ function behaviourOf(input: AgentInput) {
   } as const;
 }
 
-function modelOptionsOf(input: AgentInput): ModelOptions {
-  const { thinking, effort, temperature, topP, maxOutputTokens, fast, output } = input;
+function requestOf(input: AgentInput): ModelOptions {
+  const { fast } = input;
+  return {
+    ...modelOptionsOf(input),
+    ...(fast === undefined ? {} : { fastMode: fast }),
+  };
+}
+
+/** Options of a run or an agent as requests have them. */
+export function modelOptionsOf(options: RunModelOptions): ModelOptions {
+  const { thinking, effort, temperature, topP, maxOutputTokens } = options;
   return {
     ...(thinking === undefined ? {} : { needsThinking: thinking }),
     ...(effort === undefined ? {} : { effort }),
     ...(temperature === undefined ? {} : { temperature }),
     ...(topP === undefined ? {} : { topP }),
     ...(maxOutputTokens === undefined ? {} : { maxTokens: maxOutputTokens }),
-    ...(fast === undefined ? {} : { fastMode: fast }),
-    ...(output === undefined
-      ? {}
-      : { responseFormat: { type: "json_schema", name: output.name, jsonSchema: output.schema } }),
   };
 }
 
@@ -138,26 +151,16 @@ function agentOf(name: string, input: AgentInput): AgentConfig {
     tools: input.tools ?? null,
     egress: input.egress ?? [],
     groups: input.groups ?? "mention",
-    request: modelOptionsOf(input),
+    request: requestOf(input),
+    output: input.output ?? null,
     ...behaviourOf(input),
   };
 }
 
-const maxSchemaBytes = 32_768;
-
-/** The problem with the output schema of an agent. */
+/** The problem with the form of the answers of an agent. */
 function outputProblems(name: string, { output }: AgentInput): string[] {
-  if (output === undefined) return [];
-  const where = `agents.${name}.output.schema`;
-  if (output.schema["type"] !== "object") return [`${where} is not of type object`];
-  const bytes = Buffer.byteLength(JSON.stringify(output.schema));
-  if (bytes > maxSchemaBytes) return [`${where} is too large (${bytes} bytes, at most ${maxSchemaBytes})`];
-  try {
-    compileJsonSchema(output.schema);
-    return [];
-  } catch (error) {
-    return [`${where} is no JSON Schema: ${error instanceof Error ? error.message : String(error)}`];
-  }
+  const problem = output === undefined ? undefined : outputFormProblem(output);
+  return problem === undefined ? [] : [`agents.${name}.output.${problem}`];
 }
 
 const calendarGroups = ["year", "month", "day", "hour", "minute", "second", "zone"];
@@ -230,9 +233,4 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
       sandbox: { allowUnboundedMemory: parsed.value.sandbox?.allowUnboundedMemory === true },
     },
   };
-}
-
-/** Gives `larkline.config.ts` its types: `export default defineConfig({ ... })`. */
-export function defineConfig(input: ConfigInput): ConfigInput {
-  return input;
 }

@@ -14,19 +14,22 @@ async function runNode(script: string): Promise<string> {
   return stdout.trim();
 }
 
-it("a configuration file anywhere may import defineConfig", async () => {
-  const file = join(mkdtempSync(join(tmpdir(), "larkline-config-")), "larkline.config.ts");
-  writeFileSync(
-    file,
-    'import { defineConfig } from "@larkline/process/config";\nexport default defineConfig({ agents: { default: { maxIterations: 3 } } });\n',
-  );
-  const loaded = await runNode(
-    `import { loadConfigFile } from ${JSON.stringify(index)};
+it.each(["@larkline/tool-kit", "@larkline/process/config"])(
+  "a configuration file anywhere may import %s",
+  async (name) => {
+    const file = join(mkdtempSync(join(tmpdir(), "larkline-config-")), "larkline.config.ts");
+    writeFileSync(
+      file,
+      `import { defineConfig } from "${name}";\nexport default defineConfig({ agents: { default: { maxIterations: 3 } } });\n`,
+    );
+    const loaded = await runNode(
+      `import { loadConfigFile } from ${JSON.stringify(index)};
      const loaded = await loadConfigFile(${JSON.stringify(file)});
      console.log(loaded.ok ? loaded.value.agents.default.maxIterations : loaded.error);`,
-  );
-  expect(loaded).toBe("3");
-});
+    );
+    expect(loaded).toBe("3");
+  },
+);
 
 it("packages that nobody lends stay unknown", async () => {
   const outcome = await runNode(

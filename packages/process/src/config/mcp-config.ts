@@ -32,7 +32,7 @@ const common = {
   connectTimeoutMs: Type.Optional(time),
 };
 
-/** A server that is started: contained, because nobody here wrote it. */
+/** A server that the runner starts. It runs contained, because its code is foreign. */
 const McpProgramInput = Type.Object(
   {
     command: Type.String({ minLength: 1, maxLength: 1_000 }),

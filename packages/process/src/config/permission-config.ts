@@ -17,7 +17,7 @@ export type RoleInput = Static<typeof RoleInput>;
 
 const nameInput = Type.String({ minLength: 1, maxLength: 100 });
 
-/** Who may approve. Where nobody else is named, the person whose message led to the call. */
+/** Who may approve: the person whose message led to the call, unless others are named. */
 const ApproversInput = Type.Object(
   {
     /** Default: true where neither people nor roles are named. */

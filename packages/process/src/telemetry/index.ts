@@ -17,6 +17,7 @@ export type { BatchObservableResult, Counter, Gauge, Histogram } from "@opentele
 export { Metrics, type InstrumentOptions } from "./metrics.ts";
 export {
   eventCatalogue,
+  instrumentCatalogue,
   metricCatalogue,
   prometheusName,
   spanCatalogue,

@@ -58,7 +58,7 @@ function ignoreLostReader(): void {}
 
 /**
  * Standard output, written at once on Linux and macOS, so that no line is lost at exit. Pino's own
- * default retries for ever at exit when the reader is gone; a process must still end then.
+ * default retries without end at exit when the reader is gone; a process must still end then.
  */
 function standardOutput(): DestinationStream {
   process.stdout.on("error", ignoreLostReader);
@@ -110,7 +110,7 @@ export interface OutageLog {
   back(): void;
 }
 
-/** One line when an outage begins and one when it is over, however many tries fail in between, and whoever makes them. */
+/** One line when an outage begins and one when it is over, however many tries fail in between, in any part of the process. */
 export function createOutageLog(logger: Pick<Logger, "warn" | "info">, name: string): OutageLog {
   let isBroken = false;
   return {

@@ -13,6 +13,7 @@ import type {
 import { collectDefaultMetrics, Registry } from "prom-client";
 import {
   eventCatalogue,
+  instrumentCatalogue,
   metricCatalogue,
   prometheusName,
   type MetricFacts,
@@ -31,7 +32,8 @@ const durationBuckets = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1
 
 /**
  * The metrics of one process: the meter that product code creates its instruments with, and what Prometheus reads. An
- * instrument is its full name (`larkline_turns_total`); asked for twice it is the same one. Durations are in seconds,
+ * instrument is its full name (`larkline_turns_total`); asked for twice it is the same one. Without options it is what
+ * the catalogue of `observations.ts` declares under its name. Durations are in seconds,
  * sizes in bytes; default buckets suit durations from 1 ms to 5 minutes.
  */
 export class Metrics implements Meter {
@@ -123,7 +125,7 @@ export class Metrics implements Meter {
     return `${own.join("\n\n")}\n\n${await this.#node.metrics()}`;
   }
 
-  #instrument(name: string, kind: Kind, options: InstrumentOptions = {}): Instrument {
+  #instrument(name: string, kind: Kind, options: InstrumentOptions = declared(name)): Instrument {
     const known = this.#instruments.get(name);
     if (known !== undefined) return known;
     const instrument = new Instrument(name, kind, options);
@@ -134,6 +136,15 @@ export class Metrics implements Meter {
   #observable(instrument: Instrument): Observable<Attributes> {
     return new ObservedInstrument(instrument, this.#callbacks);
   }
+}
+
+function declared(name: string): InstrumentOptions {
+  const { help, labels, buckets } = instrumentCatalogue[name] ?? {};
+  return {
+    ...(help !== undefined && { description: help }),
+    ...(labels !== undefined && { labels }),
+    ...(buckets !== undefined && { advice: { explicitBucketBoundaries: [...buckets] } }),
+  };
 }
 
 /** Read at each scrape, for facts that others hold. */
@@ -291,8 +302,8 @@ export function metricAdapter(metrics: Metrics, service: ObservedService): Telem
     ofService<MetricFacts>(metricCatalogue, service).map(([name, facts]) => [name, takerOf(metrics, name, facts)]),
   );
   const eventNames = new Set(ofService(eventCatalogue, service).map(([name]) => name));
-  const events = metrics.createCounter("larkline_events_total", { description: "Events by name.", labels: ["event"] });
-  const errors = metrics.createCounter("larkline_errors_total", { description: "Errors that observers were told of." });
+  const events = metrics.createCounter("larkline_events_total");
+  const errors = metrics.createCounter("larkline_errors_total");
   return {
     event: (name) => {
       if (eventNames.has(name)) events.add(1, { event: name });

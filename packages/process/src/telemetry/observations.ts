@@ -16,12 +16,23 @@ export interface MetricFacts extends ObservationFacts {
   readonly labels: readonly string[];
 }
 
+/** What a process counts or shows by itself, see `Metrics`. */
+export interface InstrumentFacts extends Omit<MetricFacts, "by" | "kind"> {
+  readonly by: readonly (ObservedService | "sandbox-host" | "console")[];
+  readonly kind: MetricFacts["kind"] | "gauge";
+  /** Upper bounds of a histogram. Default: those of durations from 1 ms to 5 minutes. */
+  readonly buckets?: readonly number[];
+}
+
 const edge = ["ingress"] as const;
 const worker = ["agent-worker"] as const;
 const runner = ["tool-runner"] as const;
-/** Whoever runs calls: those of built-in tools are the worker's own. */
+const host = ["sandbox-host"] as const;
+const console = ["console"] as const;
+const all = ["ingress", "agent-worker", "tool-runner"] as const;
+/** Processes that run calls: the worker runs those of built-in tools. */
 const callers = ["agent-worker", "tool-runner"] as const;
-/** Whoever speaks to the platform. */
+/** Processes that call the platform. */
 const senders = ["ingress", "agent-worker"] as const;
 
 /** What a span stands for, and its place in the trace of its message: directly below the root, if nothing else is said. */
@@ -141,6 +152,280 @@ export const metricCatalogue = {
     help: "From the receipt of a message until its reply was with the platform.",
   },
 } as const satisfies Record<string, MetricFacts>;
+
+/** People take seconds or days. */
+const waitBuckets = [1, 5, 15, 30, 60, 300, 900, 3_600, 14_400, 86_400, 604_800] as const;
+
+/** All other metrics, by their names in Prometheus. */
+export const instrumentCatalogue: Readonly<Record<string, InstrumentFacts>> = {
+  larkline_ingress_messages_total: {
+    by: edge,
+    kind: "counter",
+    labels: ["channel", "outcome"],
+    help: "Messages by channel and what became of them (accepted, duplicate, full, late, not_mentioned, ...).",
+  },
+  larkline_ingress_events_total: {
+    by: edge,
+    kind: "counter",
+    labels: ["type", "outcome"],
+    help: "Events of the platform by type (unknown: without a handler).",
+  },
+  larkline_ingress_ack_seconds: {
+    by: edge,
+    kind: "histogram",
+    labels: ["transport", "outcome"],
+    help: "Time until an event of the platform, of whatever type, was acknowledged or given back.",
+  },
+  larkline_ingress_other_events_total: {
+    by: edge,
+    kind: "counter",
+    labels: ["kind", "outcome"],
+    help: "Events and clicks that are not Larkline's own, by what became of them at each consumer.",
+  },
+  larkline_ingress_webhook_refused_total: {
+    by: edge,
+    kind: "counter",
+    labels: ["status"],
+    help: "Webhook requests that were forged, unreadable or of another app.",
+  },
+  larkline_ingress_streams: { by: edge, kind: "gauge", labels: [], help: "Event streams that are open now." },
+  larkline_turn_runs_total: {
+    by: worker,
+    kind: "counter",
+    labels: ["outcome"],
+    help: "Runs of turns by how they ended; a turn with slow tools has several.",
+  },
+  larkline_turn_run_seconds: { by: worker, kind: "histogram", labels: ["outcome"], help: "Time a run held its slot." },
+  larkline_turn_holds_total: {
+    by: worker,
+    kind: "counter",
+    labels: ["end"],
+    help: "Times that a turn kept its slot while its calls ran, by how that ended: answered, or else it was suspended.",
+  },
+  larkline_healed_total: {
+    by: worker,
+    kind: "counter",
+    labels: ["what"],
+    help: "What the sweeper found left lying and took up (wake, crash, deadline, expiry, outbox, ...).",
+  },
+  larkline_large_results_total: {
+    by: worker,
+    kind: "counter",
+    labels: ["what"],
+    help: "Results too large for their conversation: kept as a whole, or cut because they could not be kept.",
+  },
+  larkline_card_frames_total: {
+    by: worker,
+    kind: "counter",
+    labels: [],
+    help: "Frames of cards that reached the platform while their turns ran.",
+  },
+  larkline_card_first_frame_seconds: {
+    by: worker,
+    kind: "histogram",
+    labels: [],
+    help: "Time from the beginning of a turn until its card was visible.",
+  },
+  larkline_approvals_asked_total: {
+    by: worker,
+    kind: "counter",
+    labels: ["kind"],
+    help: "Questions to people: may a call run, what becomes of an unknown outcome, may such calls always run.",
+  },
+  larkline_approvals_settled_total: {
+    by: worker,
+    kind: "counter",
+    labels: ["kind", "state"],
+    help: "Questions of turns that are settled, by how.",
+  },
+  larkline_approval_wait_seconds: {
+    by: worker,
+    kind: "histogram",
+    labels: ["kind", "state"],
+    help: "Time from a question of a turn until it was settled.",
+    buckets: waitBuckets,
+  },
+  larkline_budget_warnings_total: {
+    by: worker,
+    kind: "counter",
+    labels: ["per", "period"],
+    help: "Turns that were warned because a budget is spent by 80 % or more.",
+  },
+  larkline_budget_refusals_total: {
+    by: worker,
+    kind: "counter",
+    labels: ["per", "period"],
+    help: "Turns that were refused a model call because a budget is spent.",
+  },
+  larkline_data_kept_total: {
+    by: worker,
+    kind: "counter",
+    labels: ["what"],
+    help: "Conversations that expired, messages trimmed or archived, audit records dropped or archived.",
+  },
+  larkline_data_waiting_sessions: {
+    by: worker,
+    kind: "gauge",
+    labels: [],
+    help: "Sessions whose newest turns are not archived and bounded yet, as this worker last saw it.",
+  },
+  larkline_data_rounds_total: {
+    by: worker,
+    kind: "counter",
+    labels: ["outcome"],
+    help: "Rounds of looking after stored data, by whether all of it went well.",
+  },
+  larkline_tool_call_seconds: {
+    by: runner,
+    kind: "histogram",
+    labels: ["tool"],
+    help: "Time a tool took, without queueing.",
+  },
+  larkline_tool_calls_running: { by: runner, kind: "gauge", labels: [], help: "Tool calls that this runner works on." },
+  larkline_tool_calls_refused_total: {
+    by: runner,
+    kind: "counter",
+    labels: [],
+    help: "Calls whose envelope was not good.",
+  },
+  larkline_tool_messages_dropped_total: {
+    by: runner,
+    kind: "counter",
+    labels: ["tool"],
+    help: "Messages of tools in processes of their own that were of no known kind or form.",
+  },
+  larkline_sandbox_holds: {
+    by: runner,
+    kind: "gauge",
+    labels: ["tier"],
+    help: "Whether the sandbox in use keeps programs in (1 or 0).",
+  },
+  larkline_sandbox_runs_total: { by: host, kind: "counter", labels: ["status"], help: "Runs by their end." },
+  larkline_sandbox_run_seconds: { by: host, kind: "histogram", labels: [], help: "Duration of a run." },
+  larkline_sandbox_running: { by: host, kind: "gauge", labels: [], help: "Runs under way or waiting." },
+  larkline_sandbox_refused_total: {
+    by: host,
+    kind: "counter",
+    labels: ["status"],
+    help: "Requests that were not run, by HTTP status.",
+  },
+  larkline_sandbox_troubles_total: {
+    by: host,
+    kind: "counter",
+    labels: ["event"],
+    help: "Failed boots, given up slots and the like.",
+  },
+  larkline_console_sign_ins_total: {
+    by: console,
+    kind: "counter",
+    labels: ["outcome"],
+    help: "Tries to sign in by what became of them (signed_in, wrong, too_many).",
+  },
+  larkline_console_actions_total: {
+    by: console,
+    kind: "counter",
+    labels: ["action"],
+    help: "What operators did (content_shown, rule_revoked, turn_cancelled, and actions on queues such as retry).",
+  },
+  larkline_trace_entries_dropped_total: {
+    by: all,
+    kind: "counter",
+    labels: [],
+    help: "Entries of traces that are lost, because Redis did not take them or not fast enough.",
+  },
+  larkline_events_total: { by: all, kind: "counter", labels: ["event"], help: "Events by name." },
+  larkline_errors_total: { by: all, kind: "counter", labels: [], help: "Errors that observers were told of." },
+  larkline_state_up: { by: console, kind: "gauge", labels: [], help: "Whether Redis could be read (1 or 0)." },
+  larkline_queue_jobs: {
+    by: console,
+    kind: "gauge",
+    labels: ["queue", "state"],
+    help: "Jobs of a queue (turns, tools-<runner>) that are waiting, active, delayed or failed.",
+  },
+  larkline_queue_oldest_seconds: {
+    by: console,
+    kind: "gauge",
+    labels: ["queue"],
+    help: "Age of the oldest waiting job; 0 when none waits. Autoscaling looks at it.",
+  },
+  larkline_sessions: {
+    by: console,
+    kind: "gauge",
+    labels: ["state"],
+    help: "Sessions that are queued, running or suspended (waiting for tools or people).",
+  },
+  larkline_message_oldest_seconds: {
+    by: console,
+    kind: "gauge",
+    labels: ["state"],
+    help: "Age of the oldest message that is being answered, by the state of its session; 0 when there is none.",
+  },
+  larkline_outbox_sessions: {
+    by: console,
+    kind: "gauge",
+    labels: [],
+    help: "Sessions with replies that the platform has not confirmed.",
+  },
+  larkline_outbox_oldest_seconds: {
+    by: console,
+    kind: "gauge",
+    labels: [],
+    help: "Age of the oldest reply that the platform has not confirmed.",
+  },
+  larkline_calls_open: { by: console, kind: "gauge", labels: [], help: "Tool calls without an outcome." },
+  larkline_approvals_open: { by: console, kind: "gauge", labels: [], help: "Questions to people that are open." },
+  larkline_workers: { by: console, kind: "gauge", labels: [], help: "Living workers." },
+  larkline_runners: { by: console, kind: "gauge", labels: ["runner"], help: "Living instances of a runner." },
+  larkline_feishu_month_calls: {
+    by: console,
+    kind: "gauge",
+    labels: ["app"],
+    help: "Calls of the platform this month that count against its quota.",
+  },
+  larkline_feishu_month_limit: {
+    by: console,
+    kind: "gauge",
+    labels: ["app"],
+    help: "Calls that an app may make in a month (feishu.monthlyCalls); absent without that setting.",
+  },
+  larkline_dead_letters: {
+    by: console,
+    kind: "gauge",
+    labels: [],
+    help: "Dead letters: messages, replies, questions.",
+  },
+  larkline_redis_memory_bytes: { by: console, kind: "gauge", labels: ["node"], help: "Memory that Redis takes." },
+  larkline_redis_memory_limit_bytes: {
+    by: console,
+    kind: "gauge",
+    labels: ["node"],
+    help: "Memory that Redis may take; without a limit, the memory of its machine.",
+  },
+  larkline_redis_persists: {
+    by: console,
+    kind: "gauge",
+    labels: ["node"],
+    help: "Whether Redis keeps an append-only file and can write it (1 or 0).",
+  },
+  larkline_canary_seconds: {
+    by: console,
+    kind: "histogram",
+    labels: [],
+    help: "Time that the canary's messages took through the whole system.",
+  },
+  larkline_canary_failures_total: {
+    by: console,
+    kind: "counter",
+    labels: [],
+    help: "Messages of the canary that did not come through in time.",
+  },
+  larkline_canary_success_timestamp_seconds: {
+    by: console,
+    kind: "gauge",
+    labels: [],
+    help: "When one came through last, in seconds since 1970; absent: none so far.",
+  },
+};
 
 export type SpanName = keyof typeof spanCatalogue;
 export type EventName = keyof typeof eventCatalogue;

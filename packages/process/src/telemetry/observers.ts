@@ -47,7 +47,8 @@ export async function loadObservers(modules: readonly string[]): Promise<ParseRe
     try {
       observers.push(...(await observersOf(module)));
     } catch (error) {
-      problems.push(`observers: cannot use ${module}: ${error instanceof Error ? error.message : String(error)}.`);
+      const why = error instanceof Error ? error.message : String(error);
+      problems.push(`plugin_load_error: observers: cannot use ${module}: ${why}.`);
     }
   }
   return problems.length === 0 ? { ok: true, value: observers } : { ok: false, error: problems.join("\n") };

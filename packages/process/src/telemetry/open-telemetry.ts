@@ -4,8 +4,7 @@ import { debugAdapter, type Logger } from "./logger.ts";
 import { metricAdapter, type Metrics } from "./metrics.ts";
 import type { ObservedService } from "./observations.ts";
 import { adapterOf, loadObservers } from "./observers.ts";
-import { telemetryFor, type Telemetry, type TelemetryAdapter } from "./telemetry.ts";
-import { TraceAdapter } from "./trace-log.ts";
+import { telemetryFor, type Telemetry, type TelemetryAdapter, TraceAdapter } from "./telemetry.ts";
 
 export interface TelemetryOptions {
   service: ObservedService;
@@ -49,9 +48,7 @@ export async function openTelemetry(options: TelemetryOptions): Promise<ParseRes
 }
 
 function openTraces({ service, logger, metrics, traceLog }: TelemetryOptions): TraceAdapter {
-  const dropped = metrics.createCounter("larkline_trace_entries_dropped_total", {
-    description: "Entries of traces that are lost, because Redis did not take them or not fast enough.",
-  });
+  const dropped = metrics.createCounter("larkline_trace_entries_dropped_total");
   return new TraceAdapter({
     log: traceLog,
     service,

@@ -122,7 +122,7 @@ function describeError(error: unknown): { name: string; message: string } {
 
 function ignore(): void {}
 
-/** Troubles of the exporter, a line now and then: they are nobody else's business. */
+/** Logs the exporter's troubles, a line now and then; other parts do not see them. */
 function tellTroubles(logger: Logger): void {
   let toldAtMs = Number.NEGATIVE_INFINITY;
   const tell = (message: string): void => {
@@ -252,5 +252,5 @@ function idsOf(traceparent: unknown): SpanIds | undefined {
 }
 
 async function withinDeadline(ending: Promise<void>): Promise<void> {
-  await withDeadline(systemClock, ending, closeDeadlineMs).catch(() => undefined); // what is not sent by then is lost
+  await withDeadline(systemClock, ending, closeDeadlineMs).catch(() => undefined); // the rest is lost
 }

@@ -14,5 +14,5 @@ async function close(): Promise<void> {
   logger.info({}, "fixture closed its things");
 }
 
-runUntilSignal({ close, deadlineMs: 1_500, logger });
+runUntilSignal({ close, deadlineMs: 1_500, givesWay: mode === "giving way", logger });
 if (mode === "throwing") void Promise.reject(new Error("nobody caught this"));

@@ -1,5 +1,6 @@
 import { fork, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
+import { getPriority } from "node:os";
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, it } from "vitest";
 
@@ -8,7 +9,7 @@ let child: ChildProcess | undefined;
 
 /** Starts the program and waits until its signal handlers stand. */
 async function start(
-  mode: "quick" | "stuck" | "failing" | "throwing",
+  mode: "quick" | "giving way" | "stuck" | "failing" | "throwing",
 ): Promise<{ process: ChildProcess; output: () => string }> {
   const started = fork(program, [mode], { silent: true });
   child = started;
@@ -34,6 +35,13 @@ describe("runUntilSignal", () => {
     process.kill(signal);
     expect(await exitCodeOf(process)).toBe(0);
     expect(output()).toContain("fixture closed its things");
+  });
+
+  it("lets others have the processor first if it is told to", async () => {
+    const own = getPriority();
+    expect(getPriority((await start("quick")).process.pid)).toBe(own);
+    child?.kill("SIGKILL");
+    expect(getPriority((await start("giving way")).process.pid)).toBe(Math.min(19, own + 5));
   });
 
   it("exits with 1 on the second signal while closing hangs", async () => {

@@ -3,8 +3,7 @@ import type { TraceLog, TraceWrite } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { afterEach, expect, it, vi } from "vitest";
 import type { SpanName } from "./observations.ts";
-import { telemetryFor, type Tags } from "./telemetry.ts";
-import { TraceAdapter, type TraceAdapterOptions } from "./trace-log.ts";
+import { telemetryFor, type Tags, TraceAdapter, type TraceAdapterOptions } from "./telemetry.ts";
 
 const traceparent = traceparentOf({ app: "cli_1", id: "om_1" });
 const traceId = traceIdOf(traceparent);
@@ -93,7 +92,7 @@ it("takes a session of the HTTP API, whose name its client chose, for no chat of
 it("writes the beginning of a span that lasts, so that a death in the middle shows", async () => {
   const { log, adapter, begin, names } = start();
   const span = begin("model.step", { traceparent, model: "m" });
-  await vi.waitFor(async () => expect(await names()).toEqual(["begin model.step"]));
+  await vi.waitFor(async () => expect(await names()).toEqual(["begin model.step"]), { timeout: 60_000 });
   span.recordException({ kind: "rate_limit", code: 99991400 });
   span.setAttributes({ tokens: 7 }).end();
   span.end();
@@ -154,9 +153,9 @@ it("loses entries, counts them and says so once, when the log is away", async ()
   const { adapter, errors } = start({ log: { append }, onDropped, maxBuffered: 3 });
   for (let at = 0; at < 5; at += 1) adapter.event("a", { traceparent });
   expect(dropped).toBe(2);
-  await vi.waitFor(() => expect(dropped).toBe(5));
+  await vi.waitFor(() => expect(dropped).toBe(5), { timeout: 60_000 });
   adapter.event("b", { traceparent });
-  await vi.waitFor(() => expect(dropped).toBe(6));
+  await vi.waitFor(() => expect(dropped).toBe(6), { timeout: 60_000 });
   expect(errors).toHaveLength(1);
   away = false;
   adapter.event("c", { traceparent });

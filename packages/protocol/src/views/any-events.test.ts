@@ -132,6 +132,7 @@ const anyRecords: fc.Arbitrary<EventRecord[]> = fc
       seq: index + 1,
       runId: run.runId,
       event,
+      person,
       ...(atMs === undefined ? {} : { atMs }),
       ...(speaker === undefined ? {} : { agent: speaker }),
     })),
@@ -153,14 +154,14 @@ describe("events in any order", () => {
         for (const item of items) expect(parseRunItem(item)).toEqual({ ok: true, value: item });
         expect(runItems(run, again)).toEqual(items);
 
-        const messages = runMessages(run, person, records);
+        const messages = runMessages(run, records);
         for (const message of messages) {
           const name = message.type.startsWith("StructuredMessage") ? "StructuredMessage" : message.type;
           expect(problemsOf(name, message)).toEqual([]);
           expect(parseMessage(message, registry)).toEqual({ ok: true, value: message });
           expect(typeof toText(message)).toBe("string");
         }
-        expect(runMessages(run, person, again)).toEqual(messages);
+        expect(runMessages(run, again)).toEqual(messages);
       }),
       { numRuns: 300 },
     );

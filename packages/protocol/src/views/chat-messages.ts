@@ -166,6 +166,11 @@ export const StructuredMessage = Type.Object({
   ),
 });
 
+/** A message that agents exchange, as it may be written. */
+export const ChatMessage = Type.Union(Object.values(chatMessageSchemas));
+/** What agents tell people and programs, as it may be written. */
+export const AgentEvent = Type.Union(Object.values(agentEventSchemas));
+
 const schemas = { ...chatMessageSchemas, ...agentEventSchemas };
 
 /** With every field that has a default. */

@@ -46,7 +46,7 @@ export function toModelText(
     .join("");
 }
 
-/** The message as a whole message to a model: always of a user, whoever sent it. */
+/** The message as a whole message to a model: always of a user, also when an agent sent it. */
 export function toModelMessage(message: Conversational): UserMessage {
   const { source } = message;
   if (isStructured(message)) return { content: JSON.stringify(message.content), source, type: "UserMessage" };

@@ -1,10 +1,10 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import type { EngineEvent, EventRecord } from "../event.ts";
-import type { InboundMessage } from "../inbox.ts";
+import type { EngineEvent, EventRecord, PersonMessage } from "../event.ts";
+import { personMessageOf, type InboundMessage } from "../inbox.ts";
 import { parseMessage, StructuredModels, type AnyMessage } from "./chat-messages.ts";
 import { toText } from "./chat-texts.ts";
-import { MessageView, personMessageOf, runMessages, type PersonMessage } from "./chat-view.ts";
+import { MessageView, runMessages } from "./chat-view.ts";
 import { problemsOf } from "./conformance.fixture.ts";
 import { textMessageOutput } from "./item-helpers.ts";
 import { runItems } from "./item-view.ts";
@@ -55,12 +55,12 @@ const result = (id: string, toolName: string, output: string, more: object = {})
 });
 
 function recordsOfEvents(events: readonly EngineEvent[]): EventRecord[] {
-  return events.map((event, index) => ({ seq: index + 1, runId: run.runId, event, atMs: 1_000 + index }));
+  return events.map((event, index) => ({ seq: index + 1, runId: run.runId, event, atMs: 1_000 + index, person }));
 }
 
 /** The messages that come after the person's. */
 function shown(...events: EngineEvent[]): AnyMessage[] {
-  return runMessages(run, person, recordsOfEvents(events)).slice(1);
+  return runMessages(run, recordsOfEvents(events)).slice(1);
 }
 
 const brief = (messages: readonly AnyMessage[]) => messages.map((message) => [message.type, toText(message)]);
@@ -77,7 +77,7 @@ function problems(message: AnyMessage): string[] {
 
 describe("the messages of a run", () => {
   it("begin with what the person said, and end with the answer", () => {
-    const [said, ...rest] = runMessages(run, person, recordsOfEvents([start(), ...text("hi"), ended(), done()]));
+    const [said, ...rest] = runMessages(run, recordsOfEvents([start(), ...text("hi"), ended(), done()]));
     expect(said).toStrictEqual({
       source: "Ann",
       models_usage: null,
@@ -126,7 +126,8 @@ describe("the messages of a run", () => {
     expect(personMessageOf(inbound).source).toBe("Ann");
     expect(personMessageOf({ ...inbound, sender: { id: "ou_1" } }).source).toBe("ou_1");
     expect(personMessageOf({ ...inbound, chatType: "api" }).source).toBe("user");
-    const [said] = runMessages(run, personMessageOf(inbound), recordsOfEvents([start()]));
+    const [first] = recordsOfEvents([start()]);
+    const [said] = runMessages(run, [{ ...(first as EventRecord), person: personMessageOf(inbound) }]);
     expect(said).toMatchObject({
       type: "MultiModalMessage",
       content: ["look", { data: "AAAA" }, "[image]", "[file: a.pdf]"],
@@ -169,7 +170,7 @@ describe("the messages of a run", () => {
       ended(4),
       done("", { output: { note: "good" }, outputName: "Note", outputFormat: "{note}" }),
     ]);
-    const messages = runMessages(run, person, records);
+    const messages = runMessages(run, records);
     expect(brief(messages)).toEqual([
       ["TextMessage", "hello"],
       [
@@ -325,18 +326,19 @@ describe("the messages of a run", () => {
 });
 
 describe("the messages of any run", () => {
-  const messagesOf = (planned: PlannedRun, records = recordsOf(planned)) => runMessages(planned.facts, person, records);
+  const told = (planned: PlannedRun): EventRecord[] => recordsOf(planned).map((record) => ({ ...record, person }));
+  const messagesOf = (planned: PlannedRun, records = told(planned)) => runMessages(planned.facts, records);
 
   it("CM-1, CM-39, CM-43: fit their schemas and are the same for every follower, wherever it was cut off", () => {
     fc.assert(
       fc.property(plannedRun, fc.array(fc.nat(), { maxLength: 5 }), fc.nat(60), (planned, cuts, seen) => {
-        const records = recordsOf(planned);
+        const records = told(planned);
         const messages = messagesOf(planned);
         expect(messages.flatMap(problems)).toEqual([]);
         expect(messagesOf(planned, cutAt(records, cuts))).toEqual(messages);
         // One from the middle has seen what is up to a position.
         const isNew = ({ metadata }: AnyMessage) => Number(metadata["seq"]) > seen;
-        const view = new MessageView(planned.facts, person);
+        const view = new MessageView(planned.facts);
         const later = records.flatMap((record) => view.push(record)).filter(isNew);
         expect(later).toEqual(messages.filter(isNew));
         const positions = messages.map(({ metadata }) => Number(metadata["seq"]));

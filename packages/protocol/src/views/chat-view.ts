@@ -1,6 +1,5 @@
 import type { UserPart } from "../content.ts";
-import type { EventRecord } from "../event.ts";
-import type { InboundMessage } from "../inbox.ts";
+import type { EventRecord, PersonMessage } from "../event.ts";
 import type { AnyMessage, ChatMessage, FunctionCall, LlmMessage, MessageOf, RequestUsage } from "./chat-messages.ts";
 import { toModelMessage } from "./chat-texts.ts";
 import type { RunEvent, RunEventOf, RunRecord } from "./engine-events.ts";
@@ -9,23 +8,9 @@ import { EngineView, type RunFacts } from "./engine-view.ts";
 // From the events of a run to chat messages. What a step has said is a thought when calls follow, and an answer when
 // none do: it waits until that is known. Everything else comes with its event.
 
-/** What a person has said to begin a run. */
-export interface PersonMessage {
-  /** The person's name, else their id. */
-  source: string;
-  parts: readonly UserPart[];
-  /** Epoch ms. */
-  atMs: number;
-}
-
-/** The message that a run answers. */
-export function personMessageOf({ sender, chatType, parts, createdAtMs }: InboundMessage): PersonMessage {
-  return { source: chatType === "api" ? "user" : (sender.name ?? sender.id), parts, atMs: createdAtMs };
-}
-
 /** The messages of a whole run, or of what there is of it. */
-export function runMessages(run: RunFacts, person: PersonMessage, records: Iterable<EventRecord>): AnyMessage[] {
-  const view = new MessageView(run, person);
+export function runMessages(run: RunFacts, records: Iterable<EventRecord>): AnyMessage[] {
+  const view = new MessageView(run);
   return Array.from(records).flatMap((record) => view.push(record));
 }
 
@@ -53,12 +38,12 @@ const contextLength = 20;
  */
 export class MessageView {
   readonly #run: RunFacts;
-  readonly #person: PersonMessage;
   readonly #events: EngineView;
   /** The conversation of this run, for a hand-over. */
   readonly #conversation: LlmMessage[] = [];
   /** The reasons of calls that ask for a hand-over. */
   readonly #reasons = new Map<string, string>();
+  #person: PersonMessage | undefined;
   #begun = false;
   #attempt = 1;
   /** Complete blocks of text of the step, and what no complete block has repeated yet. */
@@ -74,17 +59,18 @@ export class MessageView {
   #untold: RequestUsage | undefined;
   #stepIsTold = false;
 
-  constructor(run: RunFacts, person: PersonMessage) {
+  constructor(run: RunFacts) {
     this.#run = run;
-    this.#person = person;
     this.#events = new EngineView(run);
   }
 
   /** The messages that a record completes. */
   push(stored: EventRecord): AnyMessage[] {
+    if (!this.#begun && stored.runId === this.#run.runId) this.#person ??= stored.person;
     const record = this.#events.push(stored);
     if (record === undefined) return [];
-    const first = this.#begun ? [] : [this.#said(record)];
+    // Versions before did not store what the person said, nor does a run that was cancelled before it began.
+    const first = this.#begun || this.#person === undefined ? [] : [this.#said(record, this.#person)];
     this.#begun = true;
     const { event } = record;
     // The calls of a step come together: another event says that there are no more.
@@ -152,8 +138,7 @@ export class MessageView {
     };
   }
 
-  #said(record: RunRecord): ChatMessage {
-    const { parts, source, atMs } = this.#person;
+  #said(record: RunRecord, { parts, source, atMs }: PersonMessage): ChatMessage {
     const common = { ...this.#common({ ...record, atMs }), source };
     const content = parts.map(contentOf);
     const isText = content.every((part) => typeof part === "string");
@@ -219,7 +204,7 @@ export class MessageView {
   #answered(record: RunRecord, result: RunEventOf<"tool_result">): AnyMessage[] {
     const call = this.#calls.find(({ use }) => use.id === result.id);
     if (call !== undefined) call.result = result;
-    // What the step has used is to stand in one of its messages; without it in the calls, its end is waited for.
+    // One message of the step has to tell its usage: if the calls do not, their results wait for the step's end.
     return this.#stepIsTold ? this.#executions(record) : [];
   }
 

@@ -37,6 +37,13 @@ const McpOrigin = Type.Object({
 });
 
 /** The schema of every type of event. Readers skip types that they do not know. */
+/** See `ToldAtEnd`. */
+const told = {
+  reply: Type.Optional(Type.String()),
+  notice: Type.Optional(Type.String()),
+  notes: Type.Optional(Type.Array(Type.String())),
+};
+
 export const eventSchemas = {
   text_delta: Type.Object({ type: Type.Literal("text_delta"), text: Type.String() }),
   text: Type.Object({ type: Type.Literal("text"), text: Type.String(), vendorItems }),
@@ -169,6 +176,7 @@ export const eventSchemas = {
     code: Type.String(),
     suggestion: Type.String(),
     retryable: Type.Boolean(),
+    ...told,
     ...totals,
   }),
   done: Type.Object({
@@ -179,6 +187,7 @@ export const eventSchemas = {
     outputName: Type.Optional(Type.String()),
     outputFormat: Type.Optional(Type.String()),
     takenBy: Type.Optional(Type.String()),
+    ...told,
     ...totals,
   }),
   inbox_message: Type.Object({

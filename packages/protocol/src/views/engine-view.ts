@@ -88,6 +88,8 @@ export class EngineView {
       case "error":
       case "done":
         return this.#terminal(event);
+      case "session_info":
+        return { ...event, sessionId: this.#run.sessionId };
       case "usage":
         return undefined;
       default:

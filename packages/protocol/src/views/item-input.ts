@@ -1,7 +1,7 @@
 import { Type } from "typebox";
 import type { AssistantPart, Message, ThinkingPart, ToolResultPart, UserPart } from "../content.ts";
 import { parserOf, type ParseResult } from "../schema.ts";
-import { toolCallOutputItem } from "./item-helpers.ts";
+import { runItemOf, toolCallOutputItem } from "./item-helpers.ts";
 import {
   FunctionCall,
   itemSchemas,
@@ -11,7 +11,10 @@ import {
   ToolCallRaw,
   ToolOutputRaw,
   type EasyMessage,
+  type FunctionCallOutput,
   type InputItem,
+  type OutputItem,
+  type RunItem,
 } from "./run-items.ts";
 
 // What a run is given, from items to the messages of a conversation and back.
@@ -245,6 +248,26 @@ function imageUrlOf({ source }: Extract<UserPart, { type: "image" }>): string | 
   return source.sourceType === "base64" ? `data:${source.mediaType};base64,${source.data}` : undefined;
 }
 
+/** A conversation as run items, and messages of people as they can be given to a run. `first` is the number of the first. */
+export function conversationRunItems(
+  history: readonly Message[],
+  { prefix, first, agent }: { prefix: string; first: number; agent: string },
+): (RunItem | EasyMessage)[] {
+  return history.flatMap((message, index): (RunItem | EasyMessage)[] => {
+    if (message.role === "user") return [userItemOf(message.content)];
+    if (message.role === "tool") return message.content.map((part) => ({ ...resultRunItem(part), agent }));
+    return message.content.flatMap((part, at) => {
+      const raw = saidItem(part, `${prefix}_${first + index}_${at}`);
+      return runItemOf(raw, agent, () => false) ?? [];
+    });
+  });
+}
+
+function resultRunItem(part: ToolResultPart) {
+  const rawItem = resultItem(part);
+  return { type: "tool_call_output_item", rawItem, output: rawItem.output } as const;
+}
+
 /** A conversation as items. `prefix` begins the ids of items that have none of a vendor. */
 export function conversationItems(history: readonly Message[], prefix: string): InputItem[] {
   return history.flatMap((message, index): InputItem[] => {
@@ -254,7 +277,7 @@ export function conversationItems(history: readonly Message[], prefix: string): 
   });
 }
 
-function resultItem({ toolCallId, content }: ToolResultPart): InputItem {
+function resultItem({ toolCallId, content }: ToolResultPart): FunctionCallOutput {
   const text =
     typeof content === "string"
       ? content
@@ -262,7 +285,7 @@ function resultItem({ toolCallId, content }: ToolResultPart): InputItem {
   return toolCallOutputItem({ call_id: toolCallId }, text);
 }
 
-function saidItem(part: AssistantPart, id: string): InputItem {
+function saidItem(part: AssistantPart, id: string): OutputItem {
   if (part.type === "tool_use") {
     const { id: call_id, name, arguments: given } = part;
     return {

@@ -182,6 +182,26 @@ describe("the view of items", () => {
     ]);
   });
 
+  it("RI-36: the result of a transfer that nobody has taken up comes before the step that follows", () => {
+    const next: EngineEvent = { ...start, turnNumber: 2 };
+    const items = shown(
+      start,
+      use("c1", { handoff: "x" }),
+      result("c1"),
+      ended(),
+      next,
+      use("c2"),
+      result("c2"),
+      done(),
+    );
+    expect(typesOf(items)).toEqual([
+      "handoff_call_item",
+      "tool_call_output_item",
+      "tool_call_item",
+      "tool_call_output_item",
+    ]);
+  });
+
   it("RI-34: a call of an MCP server shows its tools, the approval and what was decided", () => {
     const mcp = { server: "files", tools: [{ name: "weather", description: "d", inputSchema: {} }] };
     const asked: EngineEvent = {

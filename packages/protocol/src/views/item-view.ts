@@ -37,7 +37,7 @@ export interface RunResult {
   /** Of a run that has ended: why, empty for a normal end. */
   reason: string;
   error: Pick<RunEventOf<"error">, "code" | "message" | "suggestion" | "retryable"> | null;
-  /** Epoch ms; null while it goes on. */
+  /** Epoch ms; null until the run has ended. */
   endedAtMs: number | null;
   costUsd: number;
   newItems: RunItem[];
@@ -161,7 +161,7 @@ export class ItemView {
         this.#forgetStep();
         return [];
       case "turn_start": {
-        const items = this.#decided();
+        const items = [...this.#handedOver(), ...this.#decided()];
         this.#forgetStep();
         this.#output = [];
         return items;
@@ -330,7 +330,7 @@ export class ItemView {
     return [{ type: "mcp_approval_response_item", agent, rawItem }];
   }
 
-  /** The result of a hand-over that waits for this; of one that nobody took up it is that of any call. */
+  /** The result of a hand-over that waits for this; of one that no agent took up it is that of any call. */
   #handedOver(change?: RunEventOf<"agent_changed">): RunItem[] {
     if (this.#handoff === undefined) return [];
     const { raw, event, agent } = this.#handoff;

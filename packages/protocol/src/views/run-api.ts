@@ -1,25 +1,45 @@
 import { Type, type Static } from "typebox";
 import { ApiApproval } from "../api-approval.ts";
+import { RunMetadata, RunModelOptions } from "../inbox.ts";
+import { OutputForm } from "../output-form.ts";
 import type { RunState } from "./item-view.ts";
-import { ItemUsage } from "./run-items.ts";
+import { EasyMessage, ItemUsage, RunItem } from "./run-items.ts";
 
 // Runs as the HTTP API takes and tells them. The names are wire format and appear nowhere in the core.
 
 /** Body of `POST /v1/runs`. */
-export const RunRequest = Type.Object({
-  /** What the person says: a text, or items of the Responses API that end with a user message, read by `parseInput`. */
-  input: Type.Union([Type.String(), Type.Array(Type.Unknown(), { maxItems: 2_000 })]),
-  /** Name of the agent that answers; absent: `default`. */
-  agent: Type.Optional(Type.String({ minLength: 1, maxLength: 40 })),
-  /** Goes on with this conversation; absent: a new one. */
-  session_id: Type.Optional(Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" })),
-  /** Makes a repeated request mean the same run; needs `session_id`. */
-  message_id: Type.Optional(Type.String({ pattern: "^[\\x21-\\x7e]{1,100}$" })),
-  /** Tool calls of the run come after those of others. */
-  background: Type.Optional(Type.Boolean()),
-  /** What the end of the connection does to the run, where the request follows it; absent: `continue`. */
-  on_disconnect: Type.Optional(Type.Enum(["cancel", "continue"])),
-});
+export const RunRequest = Type.Object(
+  {
+    /** What the person says: a text, or items of the Responses API that end with a user message, read by `parseInput`. */
+    input: Type.Union([Type.String(), Type.Array(Type.Unknown(), { maxItems: 2_000 })]),
+    /** Name of the agent that answers; absent: `default`. */
+    agent: Type.Optional(Type.String({ minLength: 1, maxLength: 40 })),
+    /** Continues this conversation; absent: a new one. */
+    session_id: Type.Optional(Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" })),
+    /** Makes a repeated request mean the same run; needs `session_id`. */
+    message_id: Type.Optional(Type.String({ pattern: "^[\\x21-\\x7e]{1,100}$" })),
+    /** Tool calls of the run come after those of others. */
+    background: Type.Optional(Type.Boolean()),
+    /** What the end of the connection does to the run, where the request follows it; absent: `continue`. */
+    on_disconnect: Type.Optional(Type.Enum(["cancel", "continue"])),
+    /** Options of the model requests, each in place of the agent's. */
+    model: Type.Optional(
+      Type.Object(
+        {
+          ...RunModelOptions.properties,
+          temperature: Type.Optional(Type.Number({ minimum: 0, maximum: 2 })),
+          topP: Type.Optional(Type.Number({ minimum: 0, maximum: 1 })),
+        },
+        { additionalProperties: false },
+      ),
+    ),
+    /** The form of the answer, in place of the agent's; the schema has at most 32 KB. */
+    output: Type.Optional(OutputForm),
+    /** For the client itself; told again with the report of the run. */
+    metadata: Type.Optional(RunMetadata),
+  },
+  { additionalProperties: false },
+);
 export type RunRequest = Static<typeof RunRequest>;
 
 /** See `RunState` of item-view.ts; `waiting` is also for tools here. */
@@ -49,8 +69,64 @@ export const RunReport = Type.Object({
   ]),
   /** Approvals that it waits for, as `GET /v1/approvals` shows them. */
   interruptions: Type.Array(ApiApproval),
+  /** Runs that work for this one. */
+  children: Type.Array(Type.String()),
+  /** As the request gave it. */
+  metadata: RunMetadata,
   /** Epoch ms of its first event and of its end; null before. */
   created_at: Type.Union([Type.Integer(), Type.Null()]),
   ended_at: Type.Union([Type.Integer(), Type.Null()]),
 });
 export type RunReport = Static<typeof RunReport>;
+
+/** Answer to `POST /v1/runs` before the run has ended. */
+export const RunStarted = Type.Object({ run_id: Type.String(), session_id: Type.String(), trace_id: Type.String() });
+
+/** Answer to `POST /v1/runs/<id>/cancel`. */
+export const RunCancelled = Type.Object({
+  run_id: Type.String(),
+  state: Type.Enum(["cancelling", "ended"]),
+  error: Type.Optional(Type.String()),
+});
+
+/** Answer to a request that was refused. */
+export const ApiError = Type.Object({
+  /** Says what to change, with the name of the field. */
+  error: Type.String(),
+  /** For programs. */
+  code: Type.Optional(Type.String()),
+});
+
+const sessionStates = ["idle", "queued", "running", "waiting"] as const;
+export type SessionState = (typeof sessionStates)[number];
+
+/** Answer to `GET /v1/sessions/<id>`. */
+export const SessionReport = Type.Object({
+  session_id: Type.String(),
+  /** `waiting`: for tools or people. */
+  state: Type.Enum([...sessionStates]),
+  /** Messages of the conversation that are kept. */
+  messages: Type.Integer(),
+  /** Messages that are not answered yet, the one under way included. */
+  waiting: Type.Integer(),
+  /** The beginning of its first message. */
+  title: Type.String(),
+  /** Model steps of all its runs that have ended, and what these have used: the numbers of the newest `session_info`. */
+  turn_count: Type.Integer(),
+  input_tokens: Type.Integer(),
+  output_tokens: Type.Integer(),
+  cost_usd: Type.Number(),
+  /** Approvals that it waits for, as `GET /v1/approvals` shows them. */
+  interruptions: Type.Array(ApiApproval),
+});
+export type SessionReport = Static<typeof SessionReport>;
+
+/** Answer to `GET /v1/sessions/<id>/items`. */
+export const SessionItems = Type.Object({
+  session_id: Type.String(),
+  /** Oldest first: items of runs, and messages of people as a run can be given them. */
+  items: Type.Array(Type.Unsafe<RunItem | EasyMessage>(Type.Union([RunItem, EasyMessage]))),
+  /** For `after` of the next page; null where there is none yet. */
+  next: Type.Union([Type.String(), Type.Null()]),
+});
+export type SessionItems = Static<typeof SessionItems>;

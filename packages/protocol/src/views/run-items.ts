@@ -8,7 +8,7 @@ const status = Type.Enum(["in_progress", "completed", "incomplete"]);
 const optionalStatus = Type.Optional(status);
 const nullable = (schema: TSchema) => Type.Union([schema, Type.Null()]);
 const optionalText = Type.Optional(Type.Unsafe<string | null>(nullable(Type.String())));
-/** What the vendor describes in more detail than anybody here reads. */
+/** The vendor describes it in more detail than this code reads. */
 const anObject = Type.Object({});
 
 type Annotation =
@@ -258,24 +258,22 @@ export type OutputItem =
   | Static<typeof McpListTools>
   | Static<typeof McpApprovalRequest>;
 
-interface InputText {
-  type: "input_text";
-  text: string;
-}
+const InputText = Type.Object({ type: Type.Literal("input_text"), text: Type.String() });
 
-interface InputImage {
-  type: "input_image";
-  detail: "low" | "high" | "auto";
+const InputImage = Type.Object({
+  type: Type.Literal("input_image"),
+  detail: Type.Enum(["low", "high", "auto"]),
   /** HTTPS, or a data URL. */
-  image_url: string;
-}
+  image_url: Type.String(),
+});
 
 /** A message of a person, or in short form one of a model. */
-export interface EasyMessage {
-  role: "user" | "assistant";
-  content: string | (InputText | InputImage)[];
-  type?: "message";
-}
+export const EasyMessage = Type.Object({
+  role: Type.Enum(["user", "assistant"]),
+  content: Type.Union([Type.String(), Type.Array(Type.Union([InputText, InputImage]))]),
+  type: Type.Optional(Type.Literal("message")),
+});
+export type EasyMessage = Static<typeof EasyMessage>;
 
 /** What is sent to a model. */
 export type InputItem = OutputItem | EasyMessage | ToolOutputRaw | Static<typeof McpApprovalResponse>;

@@ -1,7 +1,7 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import type { EventRecord } from "../event.ts";
-import { runMessages, type PersonMessage } from "./chat-view.ts";
+import type { EventRecord, PersonMessage } from "../event.ts";
+import { runMessages } from "./chat-view.ts";
 import { engineRecords } from "./engine-view.ts";
 import { runItems } from "./item-view.ts";
 import { plannedRun, recordsOf } from "./run.fixture.ts";
@@ -12,7 +12,7 @@ const person: PersonMessage = { source: "Ann", parts: [{ type: "text", text: "he
 function emissionsOf(view: RunViewName, records: readonly EventRecord[], after?: Position): Emission[] {
   const [first] = records.slice(1); // the one before is of another run
   const run = { runId: first?.runId ?? "", sessionId: "s1", agent: "default", startedAtMs: 1_700_000_000_000 };
-  const stream = new RunStream(view, run, after === undefined ? { person } : { person, after });
+  const stream = new RunStream(view, run, after);
   return records.flatMap((record) => stream.push(record));
 }
 
@@ -30,11 +30,11 @@ describe("the stream of any run", () => {
     fc.assert(
       fc.property(plannedRun, (planned) => {
         const { parentRunId: _parentRunId, ...facts } = planned.facts;
-        const records = recordsOf({ ...planned, facts });
+        const records = recordsOf({ ...planned, facts }).map((record) => ({ ...record, person }));
         const shown = {
           engine: engineRecords(facts, records),
           items: runItems(facts, records),
-          messages: runMessages(facts, person, records),
+          messages: runMessages(facts, records),
         };
         for (const view of runViews) {
           const emissions = emissionsOf(view, records);
@@ -49,7 +49,7 @@ describe("the stream of any run", () => {
     fc.assert(
       fc.property(plannedRun, fc.constantFrom(...runViews), fc.nat(), (planned, view, cut) => {
         const { parentRunId: _parentRunId, ...facts } = planned.facts;
-        const records = recordsOf({ ...planned, facts });
+        const records = recordsOf({ ...planned, facts }).map((record) => ({ ...record, person }));
         const all = emissionsOf(view, records);
         const seen = all.slice(0, all.length === 0 ? 0 : (cut % all.length) + 1);
         const after = parsePosition(seen.at(-1)?.id ?? "0");

@@ -1,6 +1,6 @@
 import type { EventRecord } from "../event.ts";
 import type { AnyMessage } from "./chat-messages.ts";
-import { MessageView, type PersonMessage } from "./chat-view.ts";
+import { MessageView } from "./chat-view.ts";
 import type { RunRecord } from "./engine-events.ts";
 import { EngineView, type RunFacts } from "./engine-view.ts";
 import { ItemView } from "./item-view.ts";
@@ -42,10 +42,9 @@ export class RunStream {
   readonly #push: (record: EventRecord) => Emission["data"][];
   readonly #after: Position;
 
-  /** `person` is needed for the view `messages`, which begins with their message. */
-  constructor(view: RunViewName, run: RunFacts, { person, after }: { person?: PersonMessage; after?: Position }) {
-    this.#push = viewOf(view, run, person);
-    this.#after = after ?? { seq: 0 };
+  constructor(view: RunViewName, run: RunFacts, after: Position = { seq: 0 }) {
+    this.#push = viewOf(view, run);
+    this.#after = after;
   }
 
   push(record: EventRecord): Emission[] {
@@ -60,11 +59,7 @@ export class RunStream {
   }
 }
 
-function viewOf(
-  name: RunViewName,
-  run: RunFacts,
-  person: PersonMessage | undefined,
-): (record: EventRecord) => Emission["data"][] {
+function viewOf(name: RunViewName, run: RunFacts): (record: EventRecord) => Emission["data"][] {
   switch (name) {
     case "engine": {
       const view = new EngineView(run);
@@ -75,8 +70,7 @@ function viewOf(
       return (record) => view.push(record);
     }
     case "messages": {
-      if (person === undefined) throw new Error("the view `messages` needs the message that the run answers");
-      const view = new MessageView(run, person);
+      const view = new MessageView(run);
       return (record) => view.push(record);
     }
   }

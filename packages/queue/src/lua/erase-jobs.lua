@@ -9,7 +9,7 @@
 -- ARGV
 --   queue      what the keys of jobs begin with
 --   session    whose jobs are meant, by their ids, or ''
---   named      what stands in the data of jobs that are meant
+--   named      a text in the data of the jobs to erase
 
 local function isMeant(id)
   local begins = session ~= '' and (string.find(id, session .. '-', 1, true) or 0) or 0

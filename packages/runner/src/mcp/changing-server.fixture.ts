@@ -3,7 +3,7 @@ import { createInterface } from "node:readline";
 /*
  * A server by the wire format alone, for what the reference servers do not do: it changes its list
  * of tools, dies in the middle of a call, never answers, floods its client, gives
- * schemas that take for ever to check, and prints garbage to stdout.
+ * schemas that take exponential time to check, and prints garbage to stdout.
  */
 
 interface Request {

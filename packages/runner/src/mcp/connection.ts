@@ -34,7 +34,7 @@ export interface StdioChannel {
   close(): Promise<void>;
 }
 
-/** What a server says of a tool itself: hints, which nobody has to believe. */
+/** What a server says of a tool itself: untrusted hints. */
 export interface McpToolHints {
   readonly name: string;
   readonly readOnly: boolean;
@@ -57,7 +57,7 @@ export type McpEvent =
   | { type: "disconnected"; server: string; reason: string; retryInMs: number }
   | { type: "tool_refused"; server: string; tool: string; reason: string };
 
-/** Starts to connect, and goes on trying for as long as it takes. */
+/** Starts to connect, and retries without limit. */
 export function connectMcp(options: ConnectionOptions): McpConnection {
   return new ReconnectingConnection(options);
 }
@@ -105,7 +105,7 @@ class ReconnectingConnection implements McpConnection {
     const aborted = Promise.withResolvers<never>();
     const abort = (): void => aborted.reject(signal.reason);
     signal.addEventListener("abort", abort, { once: true });
-    aborted.promise.catch(() => undefined); // nobody may be waiting when it comes
+    aborted.promise.catch(() => undefined); // there may be no caller waiting for it
     try {
       for (;;) {
         signal.throwIfAborted();
@@ -204,14 +204,14 @@ async function transportOf({ transport }: McpServer, sdk: Sdk, clock: Clock): Pr
   return new sdk.StreamableHTTPClientTransport(transport.url, {
     fetch: boundedFetch(transport.fetch),
     requestInit: { headers: { ...transport.headers } },
-    // Credentials in headers must not follow a redirect to somebody else.
+    // Credentials in headers must not follow a redirect to another host.
     redirectPolicy: "same-origin",
   });
 }
 
-/** A schema of a stranger is never run here: a pattern in it could hold this process up for ever. */
+/** A schema of a stranger is never run here: a pattern in it could block this process without end. */
 const uncheckedResults: NonNullable<ClientOptions["jsonSchemaValidator"]> = {
-  // Nobody reads a result by its schema.
+  // Results are not checked against a schema.
   getValidator: () => (data) => ({ valid: true, data: data as never, errorMessage: undefined }),
 };
 

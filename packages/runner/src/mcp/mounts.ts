@@ -42,7 +42,9 @@ export interface McpMounts {
   /** Of two servers whose tools come to the same name, the one named first has it. */
   tools(): Tool[];
   find(name: string): Tool | undefined;
-  /** Leaves a tool out for a while: somebody else offers it in another way. False when it is none of these. */
+  /** Name of the server that gives a tool; undefined when none does. */
+  serverOf(name: string): string | undefined;
+  /** Leaves a tool out for a while, because another runner offers it with another definition. False when it is none of these. */
   exclude(name: string): boolean;
   close(): Promise<void>;
 }
@@ -88,6 +90,10 @@ class OpenMounts implements McpMounts {
     return this.#all().find((tool) => tool.name === name);
   }
 
+  serverOf(name: string): string | undefined {
+    return this.#mounts.find((mount) => mount.tools().some((tool) => tool.name === name))?.server;
+  }
+
   exclude(name: string): boolean {
     if (this.find(name) === undefined) return false;
     this.#excludedUntilMs.set(name, this.#clock.monotonic() + excludedMs);
@@ -121,7 +127,7 @@ function transportOf(server: McpServerConfig, { environment, openSession }: McpM
   const { command, args, readable, network } = access;
   const open = async (): Promise<SandboxSession> => {
     const session = await openSession({ command, args, readable, network, env: values });
-    session.stderr.resume(); // what nobody reads would stop the server in the end
+    session.stderr.resume(); // an unread pipe would stop the server once it is full
     return session;
   };
   return { kind: "stdio", open };
@@ -184,6 +190,7 @@ export function mountMcpServer(server: McpServer, { onChange, onEvent, clock, ra
   const clients = async (signal: AbortSignal): Promise<Client> => await connection.client(signal);
 
   return {
+    server: server.name,
     tools: () => tools,
     connected: () => isConnected,
     close: async () => await connection.close(),
@@ -192,6 +199,8 @@ export function mountMcpServer(server: McpServer, { onChange, onEvent, clock, ra
 
 /** A server whose tools can be called like any others. */
 export interface McpMount {
+  /** Its name. */
+  readonly server: string;
   /**
    * Its tools as last listed; empty until it was reached for the first time. They stay while the
    * connection is lost: a call waits for it, up to its own deadline.
@@ -239,11 +248,31 @@ export function mountedTool(server: McpServer, listed: ListedTool, clients: Clie
     isolation: "inline",
     savesFiles: true,
     run: async (given: Record<string, unknown>, context) => {
-      const client = await clients(context.signal);
+      const client = await connectedClient(server, clients, context.signal, timeoutMs);
       return await callListed(listed, given, { client, context, timeoutMs });
     },
   });
   return { ...tool, inputSchema: foreignSchema(listed) };
+}
+
+/** What is left of the time of a call when it gives up waiting for the connection. */
+const spareShare = 0.1;
+
+/** The client, as soon as it is connected. A call that has not reached its server in time has surely done nothing. */
+async function connectedClient(
+  { name }: McpServer,
+  clients: ClientSource,
+  signal: AbortSignal,
+  timeoutMs: number,
+): Promise<Client> {
+  const late = AbortSignal.timeout(Math.floor(timeoutMs * (1 - spareShare)));
+  try {
+    return await clients(AbortSignal.any([signal, late]));
+  } catch (error) {
+    signal.throwIfAborted();
+    const why = late.aborted ? "it is not connected" : messageOf(error);
+    throw new Error(`mcp_connection_error: the MCP server ${name} was not reached: ${why}`, { cause: error });
+  }
 }
 
 const longestName = 64;
@@ -267,7 +296,7 @@ function policyOf({ policyOf: decide }: McpServer, { name, annotations = {} }: L
 
 /**
  * The schema as models are told it. Only the server checks arguments against it: here a pattern of a
- * stranger could hold this process up for ever.
+ * stranger could block this process without end.
  */
 function foreignSchema({ inputSchema }: ListedTool): Record<string, unknown> {
   const { $schema: _draft, ...schema } = inputSchema;
@@ -313,7 +342,7 @@ function callOptions(context: ToolContext, timeoutMs: number): CallOptions {
 async function asFailure(error: unknown): Promise<Error> {
   const { ProtocolError } = await loadSdk();
   if (error instanceof ProtocolError) return new Error(`the server refused: ${error.message}`);
-  return new OutcomeUnknownError(error instanceof Error ? error.message : String(error));
+  return new OutcomeUnknownError(`mcp_connection_error: ${messageOf(error)}`);
 }
 
 /** Reads what results only link to. */
@@ -384,7 +413,7 @@ async function resourceText(resource: Resource, context: ToolContext): Promise<s
   return `[resource ${uri}: ${mimeType}, ${sizeOf(resource.blob)} bytes, not text]`;
 }
 
-/** An image as Markdown that the answer can show; what cannot be kept is named. */
+/** An image as Markdown that the answer can show; one that could not be kept is named. */
 async function imageText(data: string, mediaType: string, context: ToolContext): Promise<string> {
   try {
     return await context.saveFile(Buffer.from(data, "base64"), { name: "image", mediaType });

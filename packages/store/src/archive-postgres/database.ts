@@ -47,12 +47,12 @@ function poolOf({ url, schema, patienceMs = 30_000 }: DatabaseOptions): Pool {
     application_name: "larkline",
     options: `-c search_path=${quoted(schema).replaceAll(/[ \\]/g, "\\$&")}`,
   });
-  // Connections that nobody uses at the moment; whoever needs one next gets another.
+  // Idle connections; the next query gets another one.
   pool.on("error", ignore);
   return pool;
 }
 
-/** A connection that breaks fails its statement, which is enough; nobody listening would end the process. */
+/** A connection that breaks fails its statement, which is enough; without a listener the error would end the process. */
 function ignore(): void {}
 
 async function transaction(pool: Pool, run: (client: PoolClient) => Promise<void>): Promise<void> {

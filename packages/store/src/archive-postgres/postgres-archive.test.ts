@@ -102,7 +102,7 @@ describe("the tables of the archive", () => {
     const operator = new Client({ connectionString: postgres.url });
     await operator.connect();
     try {
-      // Whoever adds to the session waits for this one, in a transaction.
+      // `addMessages` takes the session's lock in its transaction: it waits until the operator rolls back.
       await operator.query("begin");
       await operator.query("select pg_advisory_xact_lock(hashtextextended($1, 0))", [`broken ${batch.session}`]);
       const late = { ...batch, first: 1 };

@@ -1,4 +1,4 @@
--- What is long over is forgotten. -> 1 | 0 was added before
+-- Adds a permission rule, and removes rules that ended long ago. -> 1 | 0 was added before
 --
 -- KEYS rules byExpiry ofChat audit revoked
 -- ARGV

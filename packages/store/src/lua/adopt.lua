@@ -1,4 +1,4 @@
--- A session that no index has yet is looked after from now on. -> 1 | 0 known before, or nothing is stored of it
+-- Adds a session to the indexes of retention. -> 1 | 0 known before, or nothing is stored of it
 --
 -- KEYS session ended untended
 -- ARGV sid

@@ -1,4 +1,4 @@
--- For tests: what expires by itself is as much nearer to its end as their clock was moved.
+-- For tests: shortens the time to live of keys by as much as the clock of the tests was moved.
 --
 -- ARGV
 --   ms

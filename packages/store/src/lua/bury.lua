@@ -1,4 +1,4 @@
--- The reply at the head of the outbox becomes a dead letter. -> the next reply to send, or ''
+-- Moves the reply at the head of the outbox to the dead letters. -> the next reply to send, or ''
 --
 -- KEYS session outbox due cards openCards letters lettersByTime
 -- ARGV

@@ -17,6 +17,7 @@
 --   keep       how many messages the context keeps; '': all as before
 --   summary    what stands for the others, sealed, or ''
 --   settings   of the session, sealed; '': as before
+--   totals     of the session, JSON; '': as before
 --   auditMax
 --   messages...  of its history, JSON each
 
@@ -39,6 +40,7 @@ redis.call('LPOP', inbox)
 if #messages > 0 then redis.call('RPUSH', history, unpack(messages)) end
 setContext(keep, summary)
 if settings ~= '' then redis.call('HSET', state, 'settings', settings) end
+if totals ~= '' then redis.call('HSET', state, 'totals', totals) end
 emit(batch, tonumber(batchSize))
 keepEvents()
 redis.call('ZREM', deadlines, sid .. '|')

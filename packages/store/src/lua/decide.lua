@@ -1,4 +1,4 @@
--- Somebody has answered an approval. -> nil unknown | answer: settled | counted | repeated | closed
+-- A person has answered an approval. -> nil unknown | answer: settled | counted | repeated | closed
 --
 -- ARGV
 --   sid

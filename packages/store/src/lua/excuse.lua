@@ -1,4 +1,4 @@
--- A failure of Redis counts as none of its message's tries. A full Redis refuses it before anything has changed.
+-- Does not count a failure of Redis as a try of the message. A full Redis refuses this script before it writes anything.
 -- -> {excused, generation that is to be woken or 0}
 --
 -- KEYS session dirty state

@@ -1,4 +1,4 @@
--- Whether another worker has claimed the session since.
+-- Whether another worker has claimed the session since (the epoch is stale).
 --
 -- KEYS state
 -- ARGV epoch

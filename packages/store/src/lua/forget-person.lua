@@ -1,4 +1,4 @@
--- The session is not found under a person any more. -> 1 | 0 there is something newer, perhaps of that person
+-- Removes a session from the index of a person. -> 1 | 0 there are newer messages, perhaps of that person
 --
 -- KEYS state inbox history who people
 -- ARGV

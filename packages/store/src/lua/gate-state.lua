@@ -1,4 +1,4 @@
--- How the sessions of a cell are. A session that is not awake and waits for calls or people is suspended.
+-- Counts the sessions of a cell by state. A session without a wake-up that waits for calls or people is suspended.
 -- -> {queued, running, suspended, oldest queued, oldest running, outboxes, oldest reply, calls, approvals}; times in ms,
 -- 0 when there is none
 --

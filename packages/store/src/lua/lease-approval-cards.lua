@@ -1,4 +1,4 @@
--- The right to write the cards of one approval. -> nil | {approval, state, decisions, settledAtMs or '', cards or '', attempts}
+-- Leases the cards of one approval to one process. -> nil | {approval, state, decisions, settledAtMs or '', cards or '', attempts}
 --
 -- KEYS approval answers approvalCards
 -- ARGV

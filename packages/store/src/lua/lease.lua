@@ -1,4 +1,4 @@
--- The right to send the reply at the head of the outbox, for one process at a time. -> the reply, or '' if another one
+-- Leases the reply at the head of the outbox to one process at a time. -> the reply, or '' if another one
 -- has it, it is not to be tried yet, or there is none
 --
 -- KEYS session outbox due

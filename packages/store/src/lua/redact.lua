@@ -1,5 +1,5 @@
 -- Takes a person's words out of a session. What claims have read of the history is void, and so is a summary, since
--- nothing tells what stands in it. -> how many messages were replaced
+-- nothing tells its content. -> how many messages were replaced
 --
 -- KEYS session history events kept expiries approvalCards state approvals said
 -- ARGV

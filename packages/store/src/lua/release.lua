@@ -1,4 +1,4 @@
--- Lets a message that was parked go its way, once. What a full session cannot take stays parked.
+-- Moves a parked message into its session, once. It stays parked while the session is full.
 -- -> nil not parked | as append
 --
 -- KEYS session inbox dirty seen parked floor who people state

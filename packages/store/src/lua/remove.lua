@@ -1,4 +1,4 @@
--- Takes everything that belongs to a session but the ids of its messages, which have their own time.
+-- Removes everything of a session but the ids of its messages, which expire by themselves.
 -- -> removed | in_use | changed
 --
 -- KEYS session inbox control calls history events outbox cards pending kept who floor ended untended dirty due

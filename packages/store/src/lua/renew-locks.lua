@@ -1,5 +1,5 @@
 -- Renews the locks of running jobs of BullMQ. One that has run out while its job is active is taken again: Redis could
--- not be reached, and nobody else has the job yet. Gives 1 for each lock that is still ours, otherwise 0.
+-- not be reached, and no other worker has the job yet. Gives 1 for each lock that is still ours, otherwise 0.
 --
 -- KEYS
 --   queueKeys...  of each job: its lock, the stalled and the active jobs of its queue

@@ -1,4 +1,4 @@
--- A dead letter becomes a reply once more. -> 1 | 0 no such letter
+-- Puts a dead letter back into the outbox. -> 1 | 0 no such letter
 --
 -- KEYS outbox due cards openCards letters lettersByTime
 -- ARGV

@@ -1,4 +1,4 @@
--- The reply at the head is to be tried again later. -> 1 | 0 another process has it
+-- Delays the next try of the reply at the head. -> 1 | 0 another process has it
 --
 -- KEYS session outbox due
 -- ARGV

@@ -1,4 +1,4 @@
--- The rule stays, revoked, so that adding it again has no effect. -> nil not in force | the rule as it was
+-- Marks a rule as revoked and keeps it, so that adding it again has no effect. -> nil not in force | the rule as it was
 --
 -- KEYS rules ofChat audit revoked
 -- ARGV

@@ -1,4 +1,4 @@
--- The cards of an approval were written. A late holder counts as long as no other one took over. -> 1 | 0 not held any more
+-- Records the cards of an approval that were written. The holder of an expired lease may still do so until another takes over. -> 1 | 0 not held any more
 --
 -- KEYS answers approvalCards
 -- ARGV

@@ -1,5 +1,5 @@
--- Writes down what is known of the cards of a reply. An epoch may write those of its own turn until the commit: later they
--- belong to who sends the outbox, and what was sent is not written down again. -> 1 | 0 fenced
+-- Records the cards of a reply. An epoch may record those of its own turn until the commit. Later they belong to the sender
+-- of the outbox, and cards of a reply that was sent are not recorded again. -> 1 | 0 fenced
 --
 -- KEYS session inbox outbox cards openCards state
 -- ARGV

@@ -1,4 +1,4 @@
--- An approval is over without an answer. -> nil unknown | answer: settled | closed
+-- Ends an approval without an answer. -> nil unknown | answer: settled | closed
 --
 -- ARGV
 --   sid

@@ -1,4 +1,4 @@
--- What deciding and settling one approval have in common.
+-- Shared by deciding and settling one approval.
 -- Answers are {result, approval, state, decisions, settledAtMs or '', wakeGen}.
 --
 -- KEYS session inbox requests dirty state

@@ -1,4 +1,4 @@
--- A worker takes the oldest order of an operator. -> nil none | {id, order, 1 where it is too late}
+-- Takes the oldest order of an operator for a worker. -> nil none | {id, order, 1 where it is too late}
 --
 -- KEYS orders
 -- ARGV

@@ -1,4 +1,4 @@
--- The time at which a suspended session asked to be woken has come. -> {woken, wakeGen}
+-- Wakes a suspended session whose wake-up time has come. -> {woken, wakeGen}
 --
 -- KEYS session dirty deadlines
 -- ARGV sid

@@ -1,4 +1,4 @@
--- The session waits for a worker under a new generation, which is given back; `gen` is the one before.
+-- Queues the session under a new generation, which is returned; `gen` is the one before.
 --
 -- KEYS session dirty
 -- ARGV sid

@@ -1,4 +1,4 @@
--- An instance of a runner ends. -> how many living instances of the runner are left
+-- Removes an instance of a runner that ends. -> how many living instances of the runner are left
 --
 -- KEYS
 --   instances  hash: the instances of this runner, JSON each

@@ -1,5 +1,6 @@
 import type { ChatView, PersonView, SimMessage } from "../routes.ts";
-import { isPart, partsOf } from "./view-node.ts";
+import { isPart, partsOf } from "./card-part.ts";
+import { base64Of, byTime, type Store } from "./store.ts";
 
 /** A conversation with its timing: what each message was, and how it changed. */
 export interface Recording {
@@ -119,4 +120,87 @@ function changed(value: unknown, change: Change, at: Change["at"]): unknown {
   const removes = rest.length === 0 && change.append === undefined && !Object.hasOwn(change, "set");
   if (!removes) return { ...object, [name]: changed(object[name], change, rest) };
   return Object.fromEntries(Object.entries(object).filter(([key]) => key !== String(name)));
+}
+
+/* ---- Recording ---- */
+
+/** Steps kept of a chat: beyond them nothing more is noted, so that what is kept has its beginning. */
+const mostSteps = 20_000;
+
+interface Notes {
+  startedAt: number;
+  steps: RecordingStep[];
+  messages: Map<string, SimMessage>;
+}
+
+/** Notes how messages come and change, from the opening of the page on. */
+export class Recorder {
+  readonly #store: Store;
+  readonly #chats = new Map<string, Notes>();
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  note(message: SimMessage): void {
+    const notes = this.#chats.get(message.chatId) ?? firstNotes(this.#store, message);
+    this.#chats.set(message.chatId, notes);
+    const changes = changesBetween(notes.messages.get(message.messageId), message);
+    if (changes.length === 0 || notes.steps.length >= mostSteps) return;
+    notes.messages.set(message.messageId, message);
+    const atMs = Math.round(performance.now() - notes.startedAt);
+    notes.steps.push({ atMs, messageId: message.messageId, changes });
+  }
+
+  /** What was noted of a chat; undefined when nothing was. */
+  async recordingOf(chat: ChatView): Promise<Recording | undefined> {
+    const notes = this.#chats.get(chat.chatId);
+    if (notes === undefined) return undefined;
+    const { people, apps } = this.#store.state;
+    return {
+      version: 1,
+      chat,
+      people: people.filter(({ openId }) => chat.members.includes(openId)),
+      bots: apps.map(({ appId, name }) => ({ appId, name })),
+      images: await imagesIn(JSON.stringify(notes.steps)),
+      steps: [...notes.steps],
+    };
+  }
+}
+
+/** The messages that were there before stand at the beginning. */
+function firstNotes(store: Store, first: SimMessage): Notes {
+  const earlier = store.state.messages
+    .filter(({ chatId, messageId }) => chatId === first.chatId && messageId !== first.messageId)
+    .toSorted(byTime);
+  return {
+    startedAt: performance.now(),
+    steps: earlier.map((message) => ({
+      atMs: 0,
+      messageId: message.messageId,
+      changes: changesBetween(undefined, message),
+    })),
+    messages: new Map(earlier.map((message) => [message.messageId, message])),
+  };
+}
+
+async function imagesIn(text: string): Promise<Record<string, string>> {
+  const images: Record<string, string> = {};
+  for (const key of new Set(text.match(/img_v3_[\w-]+/g))) {
+    const response = await fetch(`/api/images/${key}`, { signal: AbortSignal.timeout(10_000) });
+    if (!response.ok) continue;
+    const blob = await response.blob();
+    images[key] = `data:${blob.type};base64,${await base64Of(blob)}`;
+  }
+  return images;
+}
+
+/** Hands a recording to the person as a file. */
+export function downloadRecording(recording: Recording, name: string): void {
+  const url = URL.createObjectURL(new Blob([JSON.stringify(recording)], { type: "application/json" }));
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = `${name.replaceAll(/[^\p{L}\p{N}]+/gu, "-")}.json`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }

@@ -1,18 +1,7 @@
-import type { ChatView, PlaygroundEvent, PlaygroundState, SimMessage } from "../routes.ts";
+import type { ApiCall, ChatView, PlaygroundEvent, PlaygroundState, SimMessage } from "../routes.ts";
 
 const keptEntries = 200;
-
-/** The page's copy of the playground, kept up to date by the event stream. */
-export interface Store {
-  readonly state: PlaygroundState;
-  /** Whether the event stream is open. */
-  readonly online: boolean;
-  message(messageId: string): SimMessage | undefined;
-  nameOf(id: string): string;
-  isBot(id: string): boolean;
-  /** Called after each change with its event; undefined when only `online` changed. */
-  onChange(listener: (event: PlaygroundEvent | undefined) => void): void;
-}
+const keptMessages = 1000;
 
 const nothing: PlaygroundState = {
   apps: [],
@@ -26,71 +15,87 @@ const nothing: PlaygroundState = {
   faults: 0,
 };
 
-/** The playground's own store, fed by its event stream. */
-export function connectStore(path: string): Store {
-  const { store, apply, setOnline } = createStore(nothing);
-  const source = new EventSource(path);
-  source.addEventListener("open", () => setOnline(true));
-  source.addEventListener("error", () => setOnline(false));
-  source.addEventListener("message", ({ data }: MessageEvent<string>) => {
-    apply(JSON.parse(data) as PlaygroundEvent); // Our own server writes it.
-  });
-  return store;
-}
+/** The page's copy of a playground: its own one, kept up to date by the event stream, or that of a recording. */
+export class Store {
+  state: PlaygroundState;
+  /** Whether the event stream is open; undefined before it was, or could not be. */
+  online: boolean | undefined;
+  readonly #messages = new Map<string, SimMessage>();
+  readonly #listeners = new Set<(event: PlaygroundEvent | undefined) => void>();
 
-/** A store that holds still until something is applied to it. */
-interface FedStore {
-  store: Store;
-  apply(event: PlaygroundEvent): void;
-  setOnline(online: boolean): void;
-}
+  constructor(state: Partial<PlaygroundState> = {}) {
+    this.state = { ...nothing, ...state };
+  }
 
-export function createStore(first: PlaygroundState): FedStore {
-  const listeners: ((event: PlaygroundEvent | undefined) => void)[] = [];
-  const messages = new Map(first.messages.map((message) => [message.messageId, message]));
-  let state = first;
-  let online: boolean | undefined;
-  const tell = (event: PlaygroundEvent | undefined): void => {
-    for (const listener of listeners) listener(event);
-  };
-  const store: Store = {
-    get state() {
-      return state;
-    },
-    get online() {
-      return online === true;
-    },
-    message: (messageId) => messages.get(messageId),
-    nameOf: (id) =>
-      state.people.find((person) => person.openId === id)?.name ??
-      state.apps.find((app) => app.appId === id || app.openId === id)?.name ??
-      id,
-    isBot: (id) => state.apps.some((app) => app.appId === id),
-    onChange: (listener) => void listeners.push(listener),
-  };
-  return {
-    store,
-    apply(event) {
-      if (event.type === "state") messages.clear();
-      state = reduce(state, event);
-      const changed = event.type === "state" ? event.state.messages : event.type === "message" ? [event.message] : [];
-      for (const message of changed) messages.set(message.messageId, message);
-      tell(event);
-    },
-    setOnline(value) {
-      if (online === value) return;
-      online = value;
-      tell(undefined);
-    },
-  };
+  /** Follows the event stream at a path. */
+  connect(path: string): void {
+    const source = new EventSource(path);
+    const setOnline = (online: boolean): void => {
+      if (this.online === online) return;
+      this.online = online;
+      this.#tell(undefined);
+    };
+    source.addEventListener("open", () => setOnline(true));
+    source.addEventListener("error", () => setOnline(false));
+    source.addEventListener("message", ({ data }: MessageEvent<string>) => {
+      this.apply(JSON.parse(data) as PlaygroundEvent); // Our own server writes it.
+    });
+  }
+
+  apply(event: PlaygroundEvent): void {
+    if (event.type === "state") this.#messages.clear();
+    this.state = reduce(this.state, event);
+    const changed = event.type === "state" ? event.state.messages : event.type === "message" ? [event.message] : [];
+    for (const message of changed) this.#messages.set(message.messageId, message);
+    this.#tell(event);
+  }
+
+  /** Called after each change with its event; undefined when only `online` changed. Returns what ends that. */
+  onChange(listener: (event: PlaygroundEvent | undefined) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  message(messageId: string | undefined): SimMessage | undefined {
+    return messageId === undefined ? undefined : this.#messages.get(messageId);
+  }
+
+  nameOf(id: string): string {
+    return (
+      this.state.people.find((person) => person.openId === id)?.name ??
+      this.state.apps.find((app) => app.appId === id || app.openId === id)?.name ??
+      id
+    );
+  }
+
+  isBot(id: string): boolean {
+    return this.state.apps.some((app) => app.appId === id);
+  }
+
+  /** What a chat is called. */
+  titleOf({ name, members }: ChatView): string {
+    return name === "" ? members.map((member) => this.nameOf(member)).join(", ") : name;
+  }
+
+  /** The latest message that a person wrote. */
+  lastWritten(): SimMessage | undefined {
+    return this.state.messages
+      .filter((message) => message.senderType === "user")
+      .toSorted(byTime)
+      .at(-1);
+  }
+
+  #tell(event: PlaygroundEvent | undefined): void {
+    for (const listener of this.#listeners) listener(event);
+  }
 }
 
 function reduce(state: PlaygroundState, event: PlaygroundEvent): PlaygroundState {
   switch (event.type) {
     case "state":
-      return event.state;
+      return { ...event.state, messages: event.state.messages.toSorted(byTime) };
     case "message":
-      return { ...state, messages: [...withoutMessage(state, event.message.messageId), event.message] };
+      return { ...state, messages: withMessage(state.messages, event.message) };
     case "call":
       return {
         ...state,
@@ -115,26 +120,64 @@ function reduce(state: PlaygroundState, event: PlaygroundEvent): PlaygroundState
   }
 }
 
-function withoutMessage(state: PlaygroundState, messageId: string): SimMessage[] {
-  return state.messages.filter((message) => message.messageId !== messageId).slice(-1000);
-}
-
-/** The latest message that a person wrote. */
-export function lastWritten(state: PlaygroundState): SimMessage | undefined {
-  return state.messages
-    .filter((message) => message.senderType === "user")
-    .toSorted(byTime)
-    .at(-1);
+/** Messages are in the order of their arrival, whatever time they say. */
+function withMessage(messages: readonly SimMessage[], message: SimMessage): SimMessage[] {
+  const at = messages.findIndex(({ messageId }) => messageId === message.messageId);
+  return at === -1 ? [...messages, message].slice(-keptMessages) : messages.with(at, message);
 }
 
 export function byTime(left: SimMessage, right: SimMessage): number {
   return left.createdAt - right.createdAt;
 }
 
-/** What a chat is called. */
-export function chatTitle(chat: ChatView, store: Store): string {
-  return chat.name === "" ? chat.members.map((member) => store.nameOf(member)).join(", ") : chat.name;
+/* ---- Calls of the last minute ---- */
+
+/** How much an API was called lately. */
+interface ApiUsage {
+  api: string;
+  lastSecond: number;
+  lastMinute: number;
 }
+
+const windowMs = 60_000;
+
+/** Calls of the last minute, counted as the platform does: by API and by card. */
+export class Usage {
+  #calls: { api: string; cardId: string | undefined; at: number }[] = [];
+
+  count({ method, path, at }: ApiCall): void {
+    const cardId = /^\/open-apis\/cardkit\/v1\/cards\/(\d+)/.exec(path)?.[1];
+    this.#calls.push({ api: `${method} ${apiOf(path)}`, cardId, at });
+  }
+
+  /** The APIs of the last minute, most called first. */
+  rows(now: number): ApiUsage[] {
+    this.#calls = this.#calls.filter(({ at }) => now - at < windowMs);
+    const rows = new Map<string, ApiUsage>();
+    for (const { api, at } of this.#calls) {
+      const row = rows.get(api) ?? { api, lastSecond: 0, lastMinute: 0 };
+      row.lastMinute += 1;
+      if (now - at < 1000) row.lastSecond += 1;
+      rows.set(api, row);
+    }
+    return [...rows.values()].toSorted((left, right) => right.lastMinute - left.lastMinute);
+  }
+
+  /** Operations on a card in the last second. */
+  onCard(cardId: string, now: number): number {
+    return this.#calls.filter((call) => call.cardId === cardId && now - call.at < 1000).length;
+  }
+}
+
+/** The path with ids as `:id`: what is limited together. */
+function apiOf(path: string): string {
+  return path
+    .replace(/^\/open-apis/, "")
+    .replaceAll(/\/(?:(?:om|oc|ou|on|omt|img|file|cli)_[\w-]+|\d{6,}|ZCa[\w-]+)/g, "/:id")
+    .replaceAll(/\/(elements|reactions|images|files|resources|users)\/[\w-]+/g, "/$1/:id");
+}
+
+/* ---- The playground's API ---- */
 
 /** Posts to the playground's API; a refusal rejects with its reason. Resolves to the answer. */
 export async function post(path: string, body: object = {}): Promise<unknown> {

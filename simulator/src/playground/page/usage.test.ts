@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createUsage } from "./limits-panel.ts";
+import { Usage } from "./store.ts";
 
 const call = (method: string, path: string, at: number) => ({
   method,
@@ -12,7 +12,7 @@ const call = (method: string, path: string, at: number) => ({
 });
 
 test("calls are counted by API, whatever ids they carry, and forgotten after a minute", () => {
-  const usage = createUsage();
+  const usage = new Usage();
   usage.count(call("POST", "/open-apis/im/v1/messages/om_0a1b/reply", 1000));
   usage.count(call("POST", "/open-apis/im/v1/messages/om_ffff/reply", 60_500));
   usage.count(call("DELETE", "/open-apis/im/v1/messages/om_1/reactions/ZCaC-1", 60_600));
@@ -26,7 +26,7 @@ test("calls are counted by API, whatever ids they carry, and forgotten after a m
 });
 
 test("operations on a card are those of the last second", () => {
-  const usage = createUsage();
+  const usage = new Usage();
   const path = "/open-apis/cardkit/v1/cards/7312345678901234567/settings";
   for (const at of [1000, 1500, 2100]) usage.count(call("PATCH", path, at));
   expect(usage.onCard("7312345678901234567", 2200)).toBe(2);

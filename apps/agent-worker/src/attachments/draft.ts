@@ -1,0 +1,68 @@
+/** CPU time that this process has used, ms. */
+export function usedCpuMs(): number {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1_000;
+}
+
+/** Thrown by a full draft: the reader stops. */
+export class DraftFull extends Error {}
+
+/** What is known of a file while it is read: its text, up to a number of characters and a point in time. */
+export class Draft {
+  readonly #pieces: string[] = [];
+  readonly #untilMs: number;
+  readonly #untilCpuMs: number;
+  #room: number;
+  mediaType: string;
+  /** Pages, slides or sheets, where the kind of file has them. */
+  pages: number | undefined;
+  truncated = false;
+
+  constructor(mediaType: string, limits: { maxChars: number; patienceMs: number; patienceCpuMs: number }) {
+    this.mediaType = mediaType;
+    this.#room = limits.maxChars;
+    this.#untilMs = performance.now() + limits.patienceMs;
+    this.#untilCpuMs = usedCpuMs() + limits.patienceCpuMs;
+  }
+
+  /** Throws {@link DraftFull} when the text is too long or took too long. */
+  add(text: string): void {
+    this.checkTime();
+    if (text.length > this.#room) {
+      this.#pieces.push(text.slice(0, this.#room));
+      this.#room = 0;
+      this.stop();
+    }
+    this.#pieces.push(text);
+    this.#room -= text.length;
+  }
+
+  /** For readers that work without finding text. */
+  checkTime(): void {
+    if (performance.now() > this.#untilMs || usedCpuMs() > this.#untilCpuMs) this.stop();
+  }
+
+  /** Takes no more: the rest of the file stays unread. */
+  stop(): never {
+    this.truncated = true;
+    throw new DraftFull();
+  }
+
+  /** The text, fit for JSON and for a model: no lone surrogates, no control characters, no wide gaps. */
+  toString(): string {
+    return this.#pieces
+      .join("")
+      .replaceAll(/\r\n?/g, "\n")
+      .replaceAll(controls, "")
+      .split("\n")
+      .map((line) => line.trimEnd())
+      .join("\n")
+      .replaceAll(/\n{3,}/g, "\n\n")
+      .replace(/[\uD800-\uDBFF]$/, "") // cut in the middle of a character
+      .toWellFormed()
+      .trim();
+  }
+}
+
+// Everything below the space except tab and line feed, and DEL.
+const controls = new RegExp(String.raw`[\u0000-\u0008\u000b-\u001f\u007f]`, "g");

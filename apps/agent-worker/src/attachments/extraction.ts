@@ -1,0 +1,57 @@
+import { type Static, Type } from "typebox";
+
+/**
+ * What became of a file. `mediaType` is what the bytes are, whatever the name says; `detail` is one
+ * short English sentence for the model, without paths or stacks.
+ */
+export const Extraction = Type.Union([
+  Type.Object({
+    state: Type.Literal("ready"),
+    text: Type.String(),
+    mediaType: Type.String(),
+    /** Whether the file holds more text than this. */
+    truncated: Type.Boolean(),
+    /** Pages of a PDF, slides of a presentation, sheets of a workbook. */
+    pages: Type.Optional(Type.Integer()),
+  }),
+  Type.Object({
+    state: Type.Enum(["too_large", "unsupported", "failed"]),
+    mediaType: Type.String(),
+    detail: Type.String(),
+  }),
+]);
+
+export type Extraction = Static<typeof Extraction>;
+
+/** A file as a person sent it: untrusted. */
+export interface AttachedFile {
+  bytes: Uint8Array;
+  name: string;
+  mediaType?: string;
+}
+
+/* ---- What a reading process is told ---- */
+
+/** One file for the reading process. */
+export interface ReadingJob extends AttachedFile {
+  maxChars: number;
+  /** When this time has passed, ms, what was read so far is the answer. */
+  patienceMs: number;
+  /** The same for CPU time, ms. */
+  patienceCpuMs: number;
+}
+
+/** Thrown by readers: the file cannot be read, for a reason that the model may hear. */
+export class Refusal extends Error {
+  readonly state: "unsupported" | "failed";
+
+  constructor(state: "unsupported" | "failed", detail: string) {
+    super(detail);
+    this.state = state;
+  }
+}
+
+/** The reason for every kind of file that wants a password. */
+export function passwordNeeded(): Refusal {
+  return new Refusal("failed", "The file is protected with a password.");
+}

@@ -1,0 +1,168 @@
+import { createHash, timingSafeEqual } from "node:crypto";
+import { readFileSync } from "node:fs";
+import type { EnvReader } from "@larkline/process/config";
+import { jsonParserOf, type Clock } from "@larkline/protocol";
+import { createLocalJWKSet, decodeProtectedHeader, jwtVerify, type JSONWebKeySet } from "jose";
+import { LRUCache } from "lru-cache";
+import { Type } from "typebox";
+
+// Callers of the HTTP API: how they are known, by which name, and how much they may ask for.
+
+/** Stands where a bot's app id would stand: in session keys and remembered facts of the HTTP API. */
+export const apiApp = "api";
+
+/** A caller that shows a key of its own. */
+interface ApiKey {
+  name: string;
+  /** SHA-256 of the key. */
+  digest: Buffer;
+}
+
+type KeySet = ReturnType<typeof createLocalJWKSet>;
+
+/** By what callers are known. */
+export interface CallerRules {
+  /** The one caller without a name; undefined: none. */
+  token: string | undefined;
+  /** Several keys of one name are one caller. */
+  keys: readonly ApiKey[];
+  /** Signs JSON Web Tokens with HS256. */
+  jwtSecret: Uint8Array | undefined;
+  /** Finds the key of a token that was signed with ES256 or RS256; keeps the keys that it has read. */
+  jwks: KeySet | undefined;
+}
+
+/** Shorter tokens can be guessed. */
+const shortestToken = 16;
+/** RFC 7518, section 3.2: a key of HS256 is as long as its hash. */
+const shortestJwtSecret = 32;
+
+/**
+ * Reads how callers are known:
+ * - `API_TOKEN`: bearer token of one caller
+ * - `API_KEYS`: `name:sha256hex` pairs with commas between; a name may have several keys
+ * - `API_JWT_SECRET`, `API_JWKS`: JSON Web Tokens signed with HS256, or with ES256 or RS256 and keys of that file
+ */
+export function readCallers(reader: EnvReader): CallerRules {
+  const token = reader.secret("API_TOKEN", { minLength: shortestToken });
+  if (token !== undefined && /\s/.test(token)) {
+    reader.problem("API_TOKEN must not contain blanks: no header can carry it.");
+  }
+  const secret = reader.secret("API_JWT_SECRET", { minLength: shortestJwtSecret });
+  return {
+    token,
+    keys: readKeys(reader),
+    jwtSecret: secret === undefined ? undefined : new TextEncoder().encode(secret),
+    jwks: readJwks(reader),
+  };
+}
+
+function readKeys(reader: EnvReader): ApiKey[] {
+  const entries = (reader.secret("API_KEYS") ?? "").split(",").map((entry) => entry.trim());
+  return entries.flatMap((entry, at) => {
+    if (entry === "") return [];
+    const [, name = "", digest = ""] = /^([A-Za-z0-9_.@-]{1,64}):([0-9a-f]{64})$/i.exec(entry) ?? [];
+    if (name !== "") return [{ name, digest: Buffer.from(digest, "hex") }];
+    // The entry is not repeated: it may be a key in place of its hash.
+    reader.problem(`API_KEYS must be name:sha256hex pairs with commas between, but entry ${at + 1} is none.`);
+    return [];
+  });
+}
+
+const parseJwks = jsonParserOf(
+  Type.Object({
+    keys: Type.Array(Type.Object({ kty: Type.Enum(["EC", "RSA"]), d: Type.Optional(Type.Never()) }), { minItems: 1 }),
+  }),
+);
+
+function readJwks(reader: EnvReader): KeySet | undefined {
+  const file = reader.text("API_JWKS");
+  if (file === undefined) return undefined;
+  try {
+    const parsed = parseJwks(readFileSync(file, "utf8"));
+    if (parsed.ok) return createLocalJWKSet(parsed.value as JSONWebKeySet); // it checks each key when it is used
+    reader.problem(`API_JWKS must be a JSON Web Key Set of public keys for ES256 or RS256: ${parsed.error}.`);
+  } catch (error) {
+    reader.problem(`API_JWKS could not be read: ${error instanceof Error ? error.message : String(error)}.`);
+  }
+  return undefined;
+}
+
+/** Whether callers have to show who they are. */
+export function needsCredentials({ token, keys, jwtSecret, jwks }: CallerRules): boolean {
+  return token !== undefined || hasNames({ keys, jwtSecret, jwks });
+}
+
+/** Whether there may be several callers. */
+export function hasNames({ keys, jwtSecret, jwks }: Omit<CallerRules, "token">): boolean {
+  return keys.length > 0 || jwtSecret !== undefined || jwks !== undefined;
+}
+
+/** The person that a credential stands for, as messages name them; undefined when it is wrong. */
+export async function personOf(rules: CallerRules, credential: string, clock: Clock): Promise<string | undefined> {
+  const digest = digestOf(credential);
+  // Each is compared, in constant time: how long it takes tells nothing.
+  const isToken = rules.token !== undefined && timingSafeEqual(digest, digestOf(rules.token));
+  const names = rules.keys.filter((key) => timingSafeEqual(digest, key.digest)).map(({ name }) => name);
+  if (isToken) return apiApp;
+  const name = names[0] ?? (await subjectOf(rules, credential, clock));
+  return name === undefined ? undefined : `${apiApp}:${name}`;
+}
+
+function digestOf(text: string): Buffer {
+  return createHash("sha256").update(text).digest();
+}
+
+/** Who a valid JSON Web Token is about. Each algorithm has keys of its own kind. */
+async function subjectOf({ jwtSecret, jwks }: CallerRules, token: string, clock: Clock): Promise<string | undefined> {
+  const options = { audience: "larkline", requiredClaims: ["exp", "sub"], currentDate: new Date(clock.now()) };
+  try {
+    const { alg } = decodeProtectedHeader(token);
+    if (alg === "HS256" && jwtSecret !== undefined) {
+      const { payload } = await jwtVerify(token, jwtSecret, { ...options, algorithms: ["HS256"] });
+      return nameIn(payload.sub);
+    }
+    if (alg === "HS256" || jwks === undefined) return undefined;
+    const { payload } = await jwtVerify(token, jwks, { ...options, algorithms: ["ES256", "RS256"] });
+    return nameIn(payload.sub);
+  } catch {
+    return undefined; // no token, not ours, or expired: which one is nothing that a caller should learn
+  }
+}
+
+/** Bars separate fields of stored indexes. */
+function nameIn(sub: string | undefined): string | undefined {
+  return sub !== undefined && /^[\x21-\x7e]{1,120}$/.test(sub) ? sub.replaceAll("|", "%7C") : undefined;
+}
+
+interface Bucket {
+  tokens: number;
+  atMs: number;
+}
+
+/** More callers than that at once share nothing: the one that was silent for longest begins anew. */
+const maxCallers = 10_000;
+
+/** Counts requests by caller, in this process. */
+export class RequestLimits {
+  readonly #clock: Clock;
+  readonly #perMinute: number;
+  readonly #buckets = new LRUCache<string, Bucket>({ max: maxCallers });
+
+  /** `perMinute`: 0 is no limit. A caller may spend a minute's requests at once. */
+  constructor(clock: Clock, perMinute: number) {
+    this.#clock = clock;
+    this.#perMinute = perMinute;
+  }
+
+  /** Counts a request. Returns 0 when it may pass, otherwise after how many seconds one may. */
+  take(caller: string): number {
+    if (this.#perMinute === 0) return 0;
+    const now = this.#clock.monotonic();
+    const { tokens: left, atMs } = this.#buckets.get(caller) ?? { tokens: this.#perMinute, atMs: now };
+    const tokens = Math.min(this.#perMinute, left + ((now - atMs) * this.#perMinute) / 60_000);
+    const passes = tokens >= 1;
+    this.#buckets.set(caller, { tokens: passes ? tokens - 1 : tokens, atMs: now });
+    return passes ? 0 : Math.ceil(((1 - tokens) * 60) / this.#perMinute);
+  }
+}

@@ -1,0 +1,122 @@
+import { sessionKeyOf } from "@larkline/agent";
+import { withDeadline, type SessionKey } from "@larkline/protocol";
+import { conversationRunItems } from "@larkline/protocol/views/item-input";
+import type { SessionItems, SessionReport, SessionState } from "@larkline/protocol/views/run-api";
+import type { SessionSummary } from "@larkline/store";
+import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import { isSessionId, isTheirs } from "./api-access.ts";
+import { approvalView } from "./approvals.ts";
+import { apiApp } from "./callers.ts";
+import type { Services } from "./services.ts";
+
+// Sessions of the HTTP API for those who look: what they come to, and their conversation.
+
+interface SessionRoute {
+  Params: { id: string };
+  Querystring: Record<string, unknown>;
+}
+
+/**
+ * - `GET /v1/sessions/:id` tells how a session is, and what its runs have used.
+ * - `GET /v1/sessions/:id/items` tells its conversation, oldest first, in pages of `limit` messages after `after`.
+ *
+ * Needs a scope that only callers of the API reach.
+ */
+export function registerSessionRoutes(scope: FastifyInstance, services: Services): void {
+  scope.get<SessionRoute>(
+    "/v1/sessions/:id",
+    { exposeHeadRoute: false },
+    async (request, reply) => await getSession(services, request, reply),
+  );
+  scope.get<SessionRoute>(
+    "/v1/sessions/:id/items",
+    { exposeHeadRoute: false },
+    async (request, reply) => await getItems(services, request, reply),
+  );
+}
+
+/** How long a session may take to be read. */
+const readDeadlineMs = 8_000;
+
+async function getSession(services: Services, { params, caller }: FastifyRequest<SessionRoute>, reply: FastifyReply) {
+  return await answer(services, reply, params.id, async (session) => {
+    if (!(await isTheirs(services, session, caller))) return undefined;
+    return await reportOn(services, session);
+  });
+}
+
+/** Answers with what is read of a session; 404 when there is nothing. */
+async function answer(
+  { clock, log, redis }: Services,
+  reply: FastifyReply,
+  sessionId: string,
+  read: (session: SessionKey) => Promise<SessionReport | SessionItems | undefined>,
+) {
+  const unavailable = async () =>
+    await reply.code(503).header("retry-after", "1").send({ error: "not known at the moment, please try again" });
+  if (!redis.isReady()) return await unavailable();
+  try {
+    const session = isSessionId(sessionId) ? sessionKeyOf(apiApp, sessionId) : undefined;
+    const found = session === undefined ? undefined : await withDeadline(clock, read(session), readDeadlineMs);
+    if (found !== undefined) return await reply.send(found);
+    return await reply.code(404).send({ error: "nothing is known of this session", code: "session_not_found" });
+  } catch (error) {
+    log.error({ error, sessionId }, "session could not be read");
+    return await unavailable();
+  }
+}
+
+/** Undefined where nothing was ever said. */
+async function reportOn(services: Services, session: SessionKey): Promise<SessionReport | undefined> {
+  const { approvals, store } = services;
+  const summary = await store.summary(session);
+  const { totals } = summary;
+  if (summary.messages + summary.waiting + summary.eventSeq === 0) return undefined;
+  const pending = await approvals.pending(session);
+  return {
+    session_id: session.slice(apiApp.length + 1),
+    state: stateOf(summary),
+    messages: summary.messages,
+    waiting: summary.waiting,
+    title: totals?.title ?? "",
+    turn_count: totals?.turnCount ?? 0,
+    input_tokens: totals?.inputTokens ?? 0,
+    output_tokens: totals?.outputTokens ?? 0,
+    cost_usd: totals?.costUsd ?? 0,
+    interruptions: pending.map(approvalView),
+  };
+}
+
+function stateOf({ state }: SessionSummary): SessionState {
+  return state === "suspended" ? "waiting" : state;
+}
+
+const defaultPage = 50;
+const largestPage = 200;
+
+async function getItems(services: Services, request: FastifyRequest<SessionRoute>, reply: FastifyReply) {
+  const { after = "0", limit = `${defaultPage}` } = request.query;
+  const from = numberIn(after, Number.MAX_SAFE_INTEGER);
+  const size = numberIn(limit, largestPage);
+  if (from === undefined) return await reply.code(400).send({ error: "after: must be a `next` of an answer before" });
+  if (size === undefined || size === 0) {
+    return await reply.code(400).send({ error: `limit: must be a number from 1 to ${largestPage}` });
+  }
+  return await answer(services, reply, request.params.id, async (session): Promise<SessionItems | undefined> => {
+    if (!(await isTheirs(services, session, request.caller))) return undefined;
+    const { first, messages, people } = await services.sessions.read(session, from, size);
+    if (Object.keys(people).length === 0) return undefined;
+    const sessionId = session.slice(apiApp.length + 1);
+    const next = first + messages.length;
+    return {
+      session_id: sessionId,
+      items: conversationRunItems(messages, { prefix: sessionId, first, agent: "default" }),
+      next: messages.length < size ? null : `${next}`,
+    };
+  });
+}
+
+function numberIn(text: unknown, most: number): number | undefined {
+  if (typeof text !== "string" || !/^\d{1,15}$/.test(text)) return undefined;
+  return Number(text) <= most ? Number(text) : undefined;
+}

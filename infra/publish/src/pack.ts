@@ -1,0 +1,216 @@
+// `npm run pack [-- <folder>]`: builds the packages that others install, and packs each into a tarball.
+import { execFile } from "node:child_process";
+import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { build, type Plugin } from "rolldown";
+import { dts } from "rolldown-plugin-dts";
+import { parse } from "yaml";
+
+const run = promisify(execFile);
+const repository = fileURLToPath(new URL("../../..", import.meta.url));
+
+/** A package that others install. Everything of the workspace is bundled into it, JavaScript and types. */
+interface Published {
+  name: string;
+  description: string;
+  /** Of the registry: what it needs at run time and for its types. */
+  dependencies: readonly string[];
+  /** Loaded when it is first needed: a file of its own, by the name that the source asks for. */
+  loadedLater?: boolean;
+  platform: "neutral" | "node";
+}
+
+const published: readonly Published[] = [
+  {
+    name: "sdk",
+    description: "Client of a Larkline deployment: runs as typed events, run items or chat messages.",
+    dependencies: [],
+    platform: "neutral",
+  },
+  {
+    name: "tool-kit",
+    description: "Defines and tests tools for Larkline, and gives larkline.config.ts its types.",
+    dependencies: ["ajv", "typebox"],
+    loadedLater: true,
+    platform: "node",
+  },
+  {
+    name: "engine",
+    description: "The turn machine of Larkline in one process: tests agents, or embeds them.",
+    dependencies: ["@anthropic-ai/sdk", "ajv", "openai", "typebox"],
+    loadedLater: true,
+    platform: "node",
+  },
+];
+
+/** The packages whose modules go into the bundles. */
+const bundled = ["agent", "engine", "model", "protocol", "sdk", "tool-kit"];
+
+/** Builds all packages and returns the paths of their tarballs, in `folder`. */
+export async function pack(folder: string): Promise<string[]> {
+  await mkdir(folder, { recursive: true });
+  const work = await mkdtemp(join(tmpdir(), "larkline-pack-"));
+  try {
+    const types = join(work, "types");
+    await declarations(types);
+    return await Promise.all(published.map(async (one) => await packed(one, { work, types, folder })));
+  } finally {
+    await rm(work, { recursive: true });
+  }
+}
+
+interface Places {
+  work: string;
+  /** Declarations of the workspace, in its folders. */
+  types: string;
+  /** Of the tarballs. */
+  folder: string;
+}
+
+/** Writes the declarations of every module that the packages are made of. */
+async function declarations(types: string): Promise<void> {
+  const settings = {
+    extends: join(repository, "infra/tsconfig.base.json"),
+    compilerOptions: {
+      noEmit: false,
+      declaration: true,
+      emitDeclarationOnly: true,
+      rootDir: repository,
+      outDir: types,
+      typeRoots: [join(repository, "node_modules/@types")],
+    },
+    // By name: what is only found through a link of node_modules gets no declarations.
+    include: bundled.map((name) => join(repository, "packages", name, "src")),
+    exclude: ["test", "suite", "fixture"].map((kind) => join(repository, `packages/*/src/**/*.${kind}.ts`)),
+  };
+  const project = `${types}.json`;
+  await writeFile(project, JSON.stringify(settings));
+  await run(join(repository, "node_modules/.bin/tsc"), ["-p", project]);
+}
+
+async function packed(one: Published, { work, types, folder }: Places): Promise<string> {
+  const source = join(repository, "packages", one.name);
+  const out = join(work, one.name);
+  const external = (id: string): boolean =>
+    id.startsWith("node:") || one.dependencies.some((name) => id === name || id.startsWith(`${name}/`));
+  const shared = { external, platform: one.platform, logLevel: "warn", checks: { pluginTimings: false } } as const;
+  // typebox is hundreds of files: of those the bundle takes what it runs, and only types come from the dependency.
+  const loaded = (id: string): boolean => external(id) && !id.startsWith("typebox");
+  await build({
+    ...shared,
+    external: loaded,
+    input: { index: join(source, "src/index.ts") },
+    plugins: [laterAsFile],
+    treeshake: pureSchemas,
+    transform: oldNode,
+    output: { dir: out, format: "es", chunkFileNames: "[name].js" },
+  });
+  if (one.loadedLater === true) {
+    await build({
+      ...shared,
+      // An older Node loads only CommonJS synchronously.
+      external: loaded,
+      input: { "definition-check": join(repository, "packages/tool-kit/src/definition-check.ts") },
+      treeshake: pureSchemas,
+      transform: oldNode,
+      output: { dir: out, format: "cjs", entryFileNames: "[name].cjs" },
+    });
+  }
+  await build({
+    ...shared,
+    input: { index: join(types, "packages", one.name, "src/index.d.ts") },
+    plugins: [workspaceTypes(types), dts({ dtsInput: true, emitDtsOnly: true, tsconfig: false, generator: "oxc" })],
+    output: { dir: out, format: "es" },
+  });
+  await writeFile(join(out, "package.json"), JSON.stringify(await manifestOf(one), undefined, 2));
+  await cp(join(repository, "LICENSE"), join(out, "LICENSE"));
+  await cp(join(source, "README.md"), join(out, "README.md"));
+  const { stdout } = await run("npm", ["pack", "--silent", "--pack-destination", folder], { cwd: out });
+  return join(folder, stdout.trim());
+}
+
+/** Schemas that nothing reads are left out: making one has no effect. */
+const pureSchemas = {
+  moduleSideEffects: false,
+  manualPureFunctions: ["Type"],
+} as const;
+
+/** What Node 20 does not have. */
+const oldNode = {
+  target: "node20",
+  inject: {
+    "Promise.withResolvers": [join(repository, "infra/publish/src/node20.ts"), "withResolvers"] as [string, string],
+    "Map.groupBy": [join(repository, "infra/publish/src/node20.ts"), "groupBy"] as [string, string],
+  },
+};
+
+const laterName = "@larkline/tool-kit/definition-check";
+
+/** Names the file that is loaded later as it lies beside the bundle. */
+const laterAsFile: Plugin = {
+  name: "later-as-file",
+  transform: {
+    filter: { id: /tool-kit\/src\/tool\.ts$/ },
+    handler: (code) => {
+      if (!code.includes(`require("${laterName}")`)) throw new Error(`tool.ts asks no longer for ${laterName}`);
+      return { code: code.replace(laterName, "./definition-check.cjs") };
+    },
+  },
+};
+
+/** Finds the declarations of modules of the workspace. */
+function workspaceTypes(types: string): Plugin {
+  return {
+    name: "workspace-types",
+    resolveId: {
+      order: "pre", // the other one may find the sources, by NODE_PATH
+      filter: { id: /^@larkline\/|^\.{1,2}\/.*\.ts$/ },
+      handler: async (id, importer) => {
+        if (id.startsWith(".")) {
+          return importer === undefined ? undefined : join(importer, "..", id.replace(/\.ts$/, ".d.ts"));
+        }
+        const [, name = "", ...path] = id.split("/");
+        const { exports } = await manifest(join(repository, "packages", name, "package.json"));
+        const file = exports[path.length === 0 ? "." : `./${path.join("/")}`] ?? exports["./views/*"];
+        return join(types, "packages", name, file?.replace("*", path.at(-1) ?? "").replace(/\.ts$/, ".d.ts") ?? "");
+      },
+    },
+  };
+}
+
+interface Manifest {
+  version: string;
+  license: string;
+  exports: Record<string, string>;
+}
+
+async function manifest(path: string): Promise<Manifest> {
+  return JSON.parse(await readFile(path, "utf8")) as Manifest; // our own file
+}
+
+/** The package.json of the tarball. */
+async function manifestOf({ name, description, dependencies, platform }: Published): Promise<object> {
+  const { version, license } = await manifest(join(repository, "packages", name, "package.json"));
+  const { catalog } = parse(await readFile(join(repository, "pnpm-workspace.yaml"), "utf8")) as {
+    catalog: Record<string, string>; // our own file
+  };
+  return {
+    name: `@larkline/${name}`,
+    version,
+    description,
+    license,
+    type: "module",
+    sideEffects: false,
+    engines: { node: ">=20" },
+    exports: { ".": { types: "./index.d.ts", default: "./index.js" }, "./package.json": "./package.json" },
+    types: "./index.d.ts",
+    ...(platform === "neutral" ? { browser: "./index.js" } : {}),
+    files: ["*.js", "*.cjs", "*.d.ts"],
+    ...(dependencies.length === 0
+      ? {}
+      : { dependencies: Object.fromEntries(dependencies.map((one) => [one, `^${catalog[one] ?? ""}`])) }),
+  };
+}

@@ -1,0 +1,34 @@
+export {
+  createEngine,
+  type ConversationStore,
+  type Engine,
+  type EngineAgent,
+  type EngineObserver,
+  type EngineOptions,
+  type EngineRunOptions,
+  type SessionStats,
+} from "./engine.ts";
+export {
+  anthropic,
+  openai,
+  scripted,
+  type ModelProvider,
+  type ScriptedModels,
+  type ScriptedStep,
+  type VendorOptions,
+} from "./models.ts";
+export type { Decision, EngineRun } from "./run.ts";
+export { defineTool, type InputOf, type Tool, type ToolContext, type ToolDefinition } from "@larkline/tool-kit";
+export {
+  EngineError,
+  formatErrorForDisplay,
+  isRetryable,
+  type Approval,
+  type EngineEvent,
+  type Message,
+  type ModelChunk,
+} from "@larkline/protocol";
+export type { AnyMessage } from "@larkline/protocol/views/chat-messages";
+export type { RunRecord } from "@larkline/protocol/views/engine-events";
+export type { RunResult } from "@larkline/protocol/views/item-view";
+export type { InputItem, RunItem } from "@larkline/protocol/views/run-items";

@@ -1,0 +1,99 @@
+import { isTerminal, type EngineError, type EngineEvent, type EventRecord } from "@larkline/protocol";
+
+/** Records that a reader may be behind before the run waits for it. */
+const maxBehind = 256;
+
+/** What a run has told, for any number of readers: each of them sees all of it, from the beginning. */
+export class RunLog {
+  readonly #records: EventRecord[] = [];
+  readonly #readers = new Set<{ at: number }>();
+  #wakers: (() => void)[] = [];
+  #hasToldEnd = false;
+  #hasEnded = false;
+
+  /** The last event. */
+  get last(): EngineEvent | undefined {
+    return this.#records.at(-1)?.event;
+  }
+
+  get hasEnded(): boolean {
+    return this.#hasEnded;
+  }
+
+  /** Whether anything follows. */
+  get hasReaders(): boolean {
+    return this.#readers.size > 0;
+  }
+
+  /** Tells one more event; what comes after the end is dropped. */
+  push(record: () => EventRecord): void {
+    if (this.#hasEnded || this.#hasToldEnd) return;
+    const told = record();
+    this.#hasToldEnd = isTerminal(told.event);
+    this.#records.push(told);
+    this.wake();
+  }
+
+  /** Nothing follows. */
+  end(): void {
+    this.#hasEnded = true;
+    this.wake();
+  }
+
+  /** Everything, until the end. */
+  async *read(): AsyncGenerator<EventRecord> {
+    const reader = { at: 0 };
+    this.#readers.add(reader);
+    try {
+      for (;;) {
+        const record = this.#records[reader.at];
+        if (record !== undefined) {
+          reader.at += 1;
+          this.wake();
+          yield record;
+        } else if (this.#hasEnded) return;
+        else await this.change();
+      }
+    } finally {
+      this.#readers.delete(reader);
+      this.wake();
+    }
+  }
+
+  /** Waits while a reader is far behind. */
+  async room(signal: AbortSignal): Promise<void> {
+    const isFull = (): boolean => [...this.#readers].some(({ at }) => this.#records.length - at > maxBehind);
+    while (isFull() && !signal.aborted) await this.change();
+  }
+
+  /** Lets everything that waits look again. */
+  wake(): void {
+    const wakers = this.#wakers;
+    this.#wakers = [];
+    for (const wake of wakers) wake();
+  }
+
+  /** Resolves when something has happened. */
+  async change(): Promise<void> {
+    await new Promise<void>((resolve) => this.#wakers.push(resolve));
+  }
+}
+
+const noTotals = {
+  totalInputTokens: 0,
+  totalOutputTokens: 0,
+  totalCacheReadTokens: 0,
+  totalCacheCreationTokens: 0,
+  totalCostUsd: 0,
+  turnCount: 0,
+};
+
+/** The end of a run that has done nothing. */
+export function endedBefore({ code, message, suggestion, retryable }: EngineError): EngineEvent {
+  return { type: "error", code, message, suggestion, retryable, ...noTotals };
+}
+
+/** The end of the run of a message that has become part of another one. */
+export function joinedEnd(takenBy: string): EngineEvent {
+  return { type: "done", ...noTotals, reason: "joined", final: "", takenBy };
+}

@@ -1,0 +1,236 @@
+import type { ReplyView, ShownTool } from "@larkline/protocol";
+import { describe, expect, it } from "vitest";
+import { extendCuts, renderCard, summaryOf, type RenderedCard, maxCardBytes } from "./card.ts";
+import { viewOf } from "./streams.fixture.ts";
+
+const stop = { session: "app.chat", turnId: "app.chat-1" };
+const sum: ShownTool = { id: "a", name: "sum", state: "done", startedAtMs: 0, elapsedMs: 1_240, output: "42" };
+const footer = { model: "m-1", inputTokens: 1_200, outputTokens: 30, costUsd: 0.0123, seconds: 3.24, traceId: "t-9" };
+
+function rendered(more: Partial<ReplyView>, streaming = false): RenderedCard {
+  return renderCard(viewOf(more.answer ?? "", more), { cuts: [], number: 0 }, { streaming });
+}
+
+/** The texts of a card, element by element: tag, id, then what a person reads. */
+function outlineOf(value: unknown, depth = 0): string {
+  if (typeof value !== "object" || value === null) return "";
+  if (Array.isArray(value)) return value.map((entry) => outlineOf(entry, depth)).join("");
+  if (!("tag" in value)) return "";
+  const content = "content" in value ? value.content : "";
+  const id = "element_id" in value ? `#${String(value.element_id)}` : "";
+  const label = "text" in value ? textOf(value.text) : "header" in value ? textOf(value.header) : String(content);
+  const inner = "elements" in value ? outlineOf(value.elements, depth + 1) : "";
+  return `${"  ".repeat(depth)}${String(value.tag)}${id} ${JSON.stringify(label)}\n${inner}`;
+}
+
+function textOf(value: unknown): string {
+  if (typeof value !== "object" || value === null) return "";
+  if ("title" in value) return textOf(value.title);
+  return "content" in value ? String(value.content) : "";
+}
+
+function outline({ card }: RenderedCard): string {
+  const { body } = card;
+  return typeof body === "object" && body !== null && "elements" in body ? outlineOf(body.elements) : "";
+}
+
+function expectWithinLimits(answer: string, more: Partial<ReplyView>): void {
+  if (more.bilingual === undefined) expectWithinLimits(answer, { ...more, bilingual: true });
+  const images = new Map([["a", `img_v3_${"k".repeat(90)}`]]);
+  const cuts = extendCuts(answer, []);
+  for (let number = 0; number <= cuts.length; number += 1) {
+    const card = renderCard(viewOf(answer, more), { cuts, number }, { streaming: false, images });
+    expect(card.bytes).toBeLessThan(maxCardBytes);
+    expect(card.elements).toBeLessThan(200);
+    expect(card.tables).toBeLessThanOrEqual(3);
+    expect(JSON.stringify(card.card)).not.toMatch(/<[\s/]*at/i);
+  }
+}
+
+describe("the card of a reply", () => {
+  it("is JSON 2.0 that types, with the stop button from the first moment", () => {
+    expect(rendered({ stop, language: "zh" }, true).card).toMatchInlineSnapshot(`
+      {
+        "body": {
+          "direction": "vertical",
+          "elements": [
+            {
+              "content": "…",
+              "element_id": "answer",
+              "tag": "markdown",
+            },
+            {
+              "behaviors": [
+                {
+                  "type": "callback",
+                  "value": {
+                    "larkline": "stop",
+                    "session": "app.chat",
+                    "turn": "app.chat-1",
+                  },
+                },
+              ],
+              "element_id": "stop",
+              "size": "small",
+              "tag": "button",
+              "text": {
+                "content": "停止",
+                "tag": "plain_text",
+              },
+              "type": "default",
+            },
+          ],
+        },
+        "config": {
+          "streaming_config": {
+            "print_frequency_ms": {
+              "default": 30,
+            },
+            "print_step": {
+              "default": 5,
+            },
+            "print_strategy": "fast",
+          },
+          "streaming_mode": true,
+          "update_multi": true,
+        },
+        "schema": "2.0",
+      }
+    `);
+  });
+
+  it.each(["zh", "en"] as const)("shows everything while the answer is written (%s)", (language) => {
+    const running: ShownTool = { id: "b", name: "fetch_page", state: "running", startedAtMs: 0 };
+    const view = {
+      language,
+      thinking: "Let me think.",
+      tools: [sum, running],
+      earlierTools: 2,
+      answer: "So far",
+      stop,
+    };
+    expect(outline(rendered(view, true))).toMatchSnapshot();
+  });
+
+  it.each(["zh", "en"] as const)("ends with what it took (%s)", (language) => {
+    const view = {
+      language,
+      state: "answered",
+      thinking: "Hm.",
+      tools: [sum],
+      answer: "# Done\n\nIt is **42**.",
+      footer,
+    } satisfies Partial<ReplyView>;
+    expect(outline(rendered(view))).toMatchSnapshot();
+    expect(rendered(view).card["config"]).toMatchObject({
+      streaming_mode: false,
+      summary: { content: "Done It is 42." },
+    });
+  });
+
+  it.each(
+    (["zh", "en"] as const).flatMap((language) =>
+      (["stopped", "failed", "interrupted"] as const).map((state) => ({ language, state })),
+    ),
+  )("says honestly that it is $state ($language)", ({ language, state }) => {
+    const stopped: ShownTool = { ...sum, state: "stopped" };
+    const failed: ShownTool = { ...sum, id: "c", state: "failed", output: "no route" };
+    expect(outline(rendered({ language, state, tools: [stopped, failed] }))).toMatchSnapshot();
+    const half = rendered({ language, state, answer: "Half an answ" });
+    expect(outline(half)).toMatchSnapshot();
+    expect(summaryOf(viewOf("Half an answ", { language, state }))).toMatchSnapshot();
+  });
+
+  it("is never without an answer element that has text", () => {
+    expect(rendered({}, true).answer).toBe("…");
+    expect(rendered({ state: "answered" }).answer).toBe("(no answer)");
+    expect(rendered({ state: "stopped", answer: "\n \u0000 \n" }).answer).toBe("⏹️ Stopped");
+  });
+
+  it("leaves out of the footer what is not known", () => {
+    expect(rendered({ state: "answered", footer: { model: "m-1" } }).parts["footer"]).toMatchObject({
+      text: { content: "m-1" },
+    });
+    expect(rendered({ state: "answered" }).parts).toEqual({});
+  });
+
+  it("has thinking and tools on the first of its cards, footer and button on the last", () => {
+    const answer = "A paragraph of some words.\n\n".repeat(1_500);
+    const cuts = extendCuts(answer, []);
+    const view = viewOf(answer, { thinking: "Hm.", tools: [sum], footer, stop });
+    const ids = [0, 1, cuts.length].map((number) =>
+      Object.keys(renderCard(view, { cuts, number }, { streaming: true }).parts),
+    );
+    expect(cuts.length).toBeGreaterThan(1);
+    expect(ids).toEqual([["thinking", "tools"], [], ["stop", "footer"]]);
+  });
+
+  describe("stays within the limits however much a model thinks and its tools say", () => {
+    const tools = Array.from({ length: 300 }, (_, index) => ({
+      ...sum,
+      id: `${index}`,
+      name: '长"'.repeat(200),
+      output: '"\u0000\uD83D```\n<at id=all>'.repeat(1_000),
+    }));
+    const view = {
+      thinking: '"思考\n```\n| a |\n|---|\n<at id=all>'.repeat(2_000),
+      tools,
+      earlierTools: 1_000,
+      footer: { ...footer, model: "模".repeat(5_000), traceId: "t".repeat(5_000) },
+      stop: { session: "s".repeat(240), turnId: "t".repeat(250) },
+    };
+    const units = [
+      "答",
+      "<",
+      "&lt;",
+      "]:",
+      "](",
+      '"',
+      "\\",
+      "\t",
+      "![](a)",
+      "![",
+      "`",
+      "a\n",
+      "> a\n",
+      "- a\n",
+      "| a\n",
+      "\uD83D",
+      "\u0000",
+    ];
+    const wholes = ["```\n", "| a |\n|---|\n", "<at id=all>\n\n", "          a\n", "# \n"];
+    it.each([...units, ...wholes])("with an answer of %j only", (unit) => {
+      for (const count of [3_700, 12_000]) {
+        const start = wholes.includes(unit) ? "" : "```\n";
+        for (const answer of [unit.repeat(count), start + unit.repeat(count)]) expectWithinLimits(answer, view);
+      }
+    });
+  });
+
+  it("says that a call waits for a person, and how long one waited for its runner", () => {
+    const waiting: ShownTool = { id: "b", name: "deploy", state: "waiting", startedAtMs: 0 };
+    const queued: ShownTool = { ...sum, queuedMs: 12_300 };
+    const briefly: ShownTool = { ...sum, queuedMs: 900 };
+    const inEnglish = outline(rendered({ tools: [waiting, queued, briefly] }));
+    expect(inEnglish).toContain("✋ deploy · waiting for a person");
+    expect(inEnglish).toContain("Tools 3 · ✋ waiting for a person");
+    expect(inEnglish).toContain("✅ sum · 1.2 s · queued 12 s");
+    expect(inEnglish.match(/queued/g)).toHaveLength(1);
+    const inChinese = outline(rendered({ language: "zh", tools: [waiting, queued] }));
+    expect(inChinese).toContain("✋ deploy · 等待批准");
+    expect(inChinese).toContain("✅ sum · 1.2 秒 · 排队 12 秒");
+  });
+
+  it("lets no tool output out of its code block", () => {
+    const card = rendered({ tools: [{ ...sum, output: "````\n<button>\n```\n# not a heading" }] });
+    expect(outline(card)).toContain(
+      String.raw`"${"`".repeat(5)}\n${"`".repeat(4)}\n<button>\n${"`".repeat(3)}\n# not a heading\n${"`".repeat(5)}"`,
+    );
+  });
+
+  it("names every element at most once, by ids the platform takes", () => {
+    const card = rendered({ thinking: "Hm.", tools: [sum, sum], answer: "x", footer, stop }, true);
+    const ids = [...JSON.stringify(card.card).matchAll(/"element_id":"([^"]*)"/g)].map(([, id]) => id);
+    expect(ids).toEqual(["thinking", "thinking_text", "tools", "answer", "stop", "footer"]);
+  });
+});

@@ -1,0 +1,716 @@
+import {
+  withoutImageMarks,
+  type ReplyLanguage,
+  type ReplyView,
+  type ShownTool,
+  replyLanguages,
+} from "@larkline/protocol";
+import {
+  showAnswer,
+  type ImageKeys,
+  type ShownAnswer,
+  startOfAnswer,
+  type SliceEnd,
+  LineReader,
+  maxTables,
+  maxTablesPerCard,
+  type Context,
+  type Line,
+  fenced,
+  printable,
+} from "./answer.ts";
+import { saidOutcome } from "./outcome-texts.ts";
+import { cardTexts, type CardTexts } from "./texts.ts";
+
+/** One card of a reply. Page 0 has thinking and tools; the last one has footer and stop button. */
+export interface RenderedCard {
+  /** The whole card, to create it or to update it fully. */
+  card: CardElement;
+  /**
+   * Content of the element `answer`: what the content API gets. Never empty: "…" as long as nothing
+   * can be shown while the card streams (the first text replaces it), how it ended afterwards.
+   */
+  answer: string;
+  /** The other top-level elements by id, in the order of the body. */
+  parts: Record<string, CardElement>;
+  /** As the platform counts them. */
+  bytes: number;
+  elements: number;
+  tables: number;
+}
+
+/** Which of the reply's cards; `cuts` as {@link extendCuts} told them. */
+export interface CardPage {
+  cuts: readonly number[];
+  number: number;
+  /** This is the last card although the answer is longer: the rest is sent as a file. */
+  restInFile?: boolean;
+}
+
+/**
+ * How much of the form of a reply is kept: `formatted`; `imageless`: names in place of images,
+ * because the platform does not know their keys; `plain`: the answer without its markdown,
+ * because the platform refuses that; `bare`: the plain answer, and nothing around it.
+ */
+export type CardStyle = "formatted" | "imageless" | "plain" | "bare";
+
+interface RenderOptions {
+  /** More frames of this card follow. */
+  streaming: boolean;
+  /** Default `formatted`. */
+  style?: CardStyle;
+  /** Image key by name; null: there is none. A name that is missing is still on its way while streaming. */
+  images?: ImageKeys;
+}
+
+/** What an answer shows before it has any text. */
+const placeholder = "…";
+
+/**
+ * The client types `print_step` characters each `print_frequency_ms`. Models write 50 to 300
+ * characters a second, and frames come a few times a second at best: at 5 characters each 30 ms
+ * (about 165 a second) a frame is typed when the next one comes, and `fast` shows at once what is
+ * not, so that the card never falls behind ("Streaming updates": keep them constant during a stream).
+ */
+const streamingConfig = {
+  print_frequency_ms: { default: 30 },
+  print_step: { default: 5 },
+  print_strategy: "fast",
+};
+
+/** Bytes for thinking and tools while the answer leaves them room, and when it does not. */
+const widePanels = { upToAnswerBytes: 11_000, thinking: 5_000, tools: 6_500 };
+const narrowPanels = { thinking: 1_000, tools: 1_900 };
+
+/** The card of one page of the reply. */
+export function renderCard(view: ReplyView, page: CardPage, options: RenderOptions): RenderedCard {
+  const { style = "formatted", images, streaming } = options;
+  const withImages = images !== undefined && style === "formatted";
+  const rendered = formattedCard(view, page, { streaming, ...(withImages ? { images } : {}) });
+  if (style === "formatted" || style === "imageless") return rendered;
+  return withPlainAnswer(rendered, withoutImageMarks(sliceOf(view.answer, page)), style);
+}
+
+function formattedCard(view: ReplyView, page: CardPage, options: AnswerForm): RenderedCard {
+  const shown = shownAnswer(view, page, options);
+  const answer = shown.text === "" ? whenEmpty(view, options) : shown.text;
+  const parts = partsOf(view, page, jsonBytes(answer));
+  const { thinking, tools, ...below } = parts;
+  const above = [thinking, tools].filter((part) => part !== undefined);
+  const card = {
+    schema: "2.0",
+    config: {
+      update_multi: true,
+      streaming_mode: options.streaming,
+      streaming_config: streamingConfig,
+      ...(options.streaming
+        ? {}
+        : { summary: inLanguages(view, (language) => ({ content: summaryOf({ ...view, language }) })) }),
+    },
+    body: {
+      direction: "vertical",
+      elements: [...above, markdown(answer, { element_id: "answer" }), ...Object.values(below)],
+    },
+  };
+  const bytes = jsonBytes(card);
+  if (view.bilingual === true && bytes > maxCardBytes) {
+    return formattedCard({ ...view, bilingual: false }, page, options);
+  }
+  return { card, answer, parts, bytes, elements: countElements(card), tables: shown.tables };
+}
+
+/** The same card with its answer as plain text, which the platform takes whatever the text holds. */
+function withPlainAnswer(rendered: RenderedCard, text: string, style: "plain" | "bare"): RenderedCard {
+  const body = rendered.card["body"] as { elements: CardElement[] }; // as formattedCard makes it
+  const content = text.trim() === "" ? rendered.answer : text;
+  const plain = { tag: "div", text: plainText(content) };
+  const elements = body.elements.map((element) => (element["element_id"] === "answer" ? plain : element));
+  const card = { ...rendered.card, body: { ...body, elements: style === "bare" ? [plain] : elements } };
+  return { ...rendered, card, answer: content };
+}
+
+/** The part of the answer that a page shows. */
+export function sliceOf(answer: string, { cuts, number }: CardPage): string {
+  return answer.slice(cuts[number - 1] ?? 0, cuts[number]);
+}
+
+type AnswerForm = Omit<RenderOptions, "style">;
+
+function sliceEnd(answer: string, to: number, isLast: boolean): SliceEnd {
+  if (isLast) return "line";
+  return answer[to - 1] === "\n" ? "line" : "within-line";
+}
+
+function shownAnswer(view: ReplyView, { cuts, number }: CardPage, { streaming, images }: AnswerForm): ShownAnswer {
+  const isLast = number >= cuts.length;
+  const to = isLast ? view.answer.length : (cuts[number] ?? view.answer.length);
+  const slice = view.answer.slice(number === 0 ? 0 : (cuts[number - 1] ?? 0), to);
+  const end = streaming && isLast ? "growing" : sliceEnd(view.answer, to, isLast);
+  return showAnswer(slice, contextAt(view.answer, cuts, number), { end, streaming, images });
+}
+
+function partsOf(view: ReplyView, page: CardPage, answerBytes: number): Record<string, CardElement> {
+  const room = answerBytes <= widePanels.upToAnswerBytes ? widePanels : narrowPanels;
+  const isLast = page.number >= page.cuts.length || page.restInFile === true;
+  const parts = {
+    thinking: page.number === 0 ? thinkingPanel(view, room.thinking) : undefined,
+    tools: page.number === 0 ? toolsPanel(view, room.tools) : undefined,
+    rest: page.restInFile === true ? inLanguages(view, (language) => restLine({ ...view, language })) : undefined,
+    stop: isLast ? inLanguages(view, (language) => stopButton({ ...view, language })) : undefined,
+    footer: isLast ? inLanguages(view, (language) => footerLine({ ...view, language })) : undefined,
+  };
+  const present: Record<string, CardElement> = {};
+  for (const [id, part] of Object.entries(parts)) if (part !== undefined) present[id] = part;
+  return present;
+}
+
+function whenEmpty(view: ReplyView, { streaming }: AnswerForm): string {
+  if (streaming || view.state === "running") return placeholder;
+  const texts = cardTexts[view.language];
+  return view.state === "answered" ? texts.noAnswer : texts.states[view.state];
+}
+
+const maxThinkingCharacters = 2_000;
+const maxOutputCharacters = 500;
+const maxTools = 20;
+
+const stateIcons: Record<ShownTool["state"], string> = {
+  running: "⏳",
+  waiting: "✋",
+  done: "✅",
+  failed: "❌",
+  stopped: "⏹️",
+};
+
+const awayIcon = "💤";
+
+/** Shorter waits for a runner are not shown. */
+const shownQueueMs = 1_000;
+
+/** Seconds as a person reads them: one decimal below ten. */
+function shownSeconds(seconds: number): string {
+  return seconds < 10 ? (Math.round(seconds * 10) / 10).toString() : Math.round(seconds).toString();
+}
+
+/** Small text in which nothing is markup. */
+function smallText(content: string, color = "default"): CardElement {
+  return { tag: "div", text: { ...plainText(content), text_size: "notation", text_color: color } };
+}
+
+/** The thinking in a folded panel; of a long one the end. */
+function thinkingPanel(view: ReplyView, bytes: number): CardElement | undefined {
+  const thinking = printable(view.thinking.slice(-2 * maxThinkingCharacters)).trim();
+  if (thinking === "") return undefined;
+  const running = view.state === "running" && view.answer === "";
+  const tail = tailWithin(thinking, { characters: maxThinkingCharacters, bytes: Math.floor(bytes * 0.75) });
+  const { text } = showAnswer(tail, startOfAnswer, {
+    end: "line",
+    streaming: false,
+    images: undefined,
+    tablesPerCard: 0,
+  });
+  const room = { characters: maxThinkingCharacters * 2, bytes };
+  const shown = jsonBytes(text) <= bytes ? text : fenced(headWithin(tail, { ...room, bytes: bytes / 2 }));
+  const content = `${tail.length < view.thinking.trim().length ? "…\n\n" : ""}${shown === "" ? "…" : shown}`;
+  const element = markdown(content, { element_id: "thinking_text", text_size: "notation" });
+  return inLanguages(view, (language) => {
+    const { thinking: now, thought } = cardTexts[language];
+    return foldedPanel(running ? now : thought, [element], "thinking");
+  });
+}
+
+/** What a reader should know without unfolding the panel: the turn waits for a person, or for a runner that is away. */
+function waitingMarks({ tools }: ReplyView, texts: CardTexts): string[] {
+  return [
+    ...(tools.some(({ state }) => state === "waiting") ? [`${stateIcons.waiting} ${texts.waiting}`] : []),
+    ...(tools.some(isAway) ? [`${awayIcon} ${texts.away}`] : []),
+  ];
+}
+
+function isAway({ state, isAway: away }: ShownTool): boolean {
+  return state === "running" && away === true;
+}
+
+function toolTitle(tool: ShownTool, texts: CardTexts): string {
+  const name = headWithin(printable(tool.name).replaceAll(/\s+/g, " "), { characters: 64, bytes: 200 });
+  const { state, elapsedMs, queuedMs = 0 } = tool;
+  return [
+    `${isAway(tool) ? awayIcon : stateIcons[state]} ${name}`,
+    ...(state === "waiting" ? [texts.waiting] : []),
+    ...(isAway(tool) ? [texts.away] : []),
+    ...(elapsedMs === undefined ? [] : [texts.seconds(shownSeconds(elapsedMs / 1000))]),
+    ...(queuedMs > shownQueueMs ? [texts.queued(shownSeconds(queuedMs / 1000))] : []),
+  ].join(" · ");
+}
+
+function toolElement(tool: ShownTool, { language, bytes }: { language: ReplyLanguage; bytes: number }): CardElement {
+  const title = toolTitle(tool, cardTexts[language]);
+  const said = saidOutcome(tool, language).slice(0, 2 * maxOutputCharacters);
+  const output = printable(said).trimEnd();
+  const head = headWithin(output, { characters: maxOutputCharacters, bytes });
+  if (head.trim() === "") return smallText(title);
+  return foldedPanel(title, [
+    markdown(fenced(head.length < output.length ? `${head}…` : head), { text_size: "notation" }),
+  ]);
+}
+
+/** The latest twenty calls in one folded panel; their outputs share the room. */
+function toolsPanel(view: ReplyView, bytes: number): CardElement | undefined {
+  const count = view.tools.length + view.earlierTools;
+  if (count === 0) return undefined;
+  const panelOf = (shown: number, outputBytes: number) =>
+    inLanguages(view, (language) => {
+      const texts = cardTexts[language];
+      const tools = view.tools.slice(-shown);
+      const earlier = count - tools.length;
+      const elements = tools.map((tool) => toolElement(tool, { language, bytes: outputBytes }));
+      return foldedPanel(
+        [texts.tools(count), ...waitingMarks(view, texts)].join(" · "),
+        [...(earlier === 0 ? [] : [smallText(texts.earlier(earlier))]), ...elements],
+        "tools",
+      );
+    });
+  for (let room = Math.min(bytes, 3 * maxOutputCharacters); room > 40; room = Math.floor(room / 2)) {
+    const panel = panelOf(maxTools, room);
+    if (jsonBytes(panel) <= bytes) return panel;
+  }
+  for (let shown = maxTools; shown > 1; shown -= 1) {
+    const panel = panelOf(shown, 0);
+    if (jsonBytes(panel) <= bytes) return panel;
+  }
+  return panelOf(1, 0);
+}
+
+/** Says where the rest of a very long answer is. */
+function restLine(view: ReplyView): CardElement {
+  const { rest, restFile } = cardTexts[view.language];
+  return { ...smallText(view.state === "running" ? rest.later : rest.now(restFile), "grey"), element_id: "rest" };
+}
+
+/** Name of the file that holds the rest of a very long answer. */
+export function restFileName(language: ReplyLanguage): string {
+  return cardTexts[language].restFile;
+}
+
+function stopButton(view: ReplyView): CardElement | undefined {
+  if (view.stop === undefined) return undefined;
+  const { session, turnId } = view.stop;
+  const value = { larkline: "stop", session, turn: turnId };
+  return button(cardTexts[view.language].stop, { value, elementId: "stop" });
+}
+
+function footerFacts({ footer, language }: ReplyView): string[] {
+  const texts = cardTexts[language];
+  const { model, inputTokens, outputTokens, costUsd, seconds, note, traceId } = footer;
+  const counted = inputTokens !== undefined || outputTokens !== undefined;
+  return [
+    ...(model === undefined ? [] : [headWithin(model, { characters: 80, bytes: 200 })]),
+    ...(counted ? [texts.tokens(shownCount(inputTokens), shownCount(outputTokens))] : []),
+    ...(costUsd === undefined ? [] : [shownCost(costUsd)]),
+    ...(seconds === undefined ? [] : [texts.seconds(shownSeconds(seconds))]),
+    ...(note === undefined ? [] : [headWithin(note, { characters: 300, bytes: 900 })]),
+    ...(traceId === undefined ? [] : [headWithin(traceId, { characters: 80, bytes: 200 })]),
+  ];
+}
+
+function shownCount(count: number | undefined): string {
+  return count === undefined ? "–" : count.toLocaleString("en-US");
+}
+
+function shownCost(costUsd: number): string {
+  if (costUsd > 0 && costUsd < 0.0001) return "<$0.0001";
+  return `$${costUsd.toFixed(costUsd < 1 ? 4 : 2)}`;
+}
+
+/**
+ * The footer: how the reply ended, if it has an answer and did not end well, and what it cost. Undefined when
+ * there is nothing to say.
+ */
+function footerLine(view: ReplyView): CardElement | undefined {
+  const well = view.state === "running" || view.state === "answered" || view.answer.trim() === "";
+  const ended = well ? [] : [cardTexts[view.language].states[view.state]];
+  const facts = [...ended, ...footerFacts(view)];
+  if (facts.length === 0) return undefined;
+  return { ...smallText(facts.map(printable).join(" · "), "grey"), element_id: "footer" };
+}
+
+const maxSummaryCharacters = 80;
+/** What a person sees as one character may be many. */
+const maxSummaryUnits = 170;
+const segmenter = new Intl.Segmenter(undefined, { granularity: "grapheme" });
+
+/** Words without the marks of markdown. */
+function withoutMarks(text: string): string {
+  return printable(text)
+    .replaceAll(/^\s*(?:`{3,}|~{3,}).*$/gm, " ")
+    .replaceAll(/!?\[([^\]\n]*)\]\([^)\n]*\)/g, "$1")
+    .replaceAll(/^\s*(?:#{1,6}|>+|[-*+]|\|?[\s:|-]{3,})(?=\s|$)/gm, " ")
+    .replaceAll(/\*\*|__|~~|`+/g, "")
+    .replaceAll(/\s+/g, " ")
+    .trim();
+}
+
+function shortened(text: string): string {
+  let characters = 0;
+  let end = 0;
+  for (const { index, segment } of segmenter.segment(text)) {
+    const tooLong = characters === maxSummaryCharacters || index + segment.length > maxSummaryUnits;
+    if (tooLong) return `${text.slice(0, end).trimEnd()}…`;
+    characters += 1;
+    end = index + segment.length;
+  }
+  return text;
+}
+
+/** The line in the list of chats: the beginning of the answer, or how the reply ended. */
+export function summaryOf(view: ReplyView): string {
+  const state = cardTexts[view.language].states[view.state];
+  const text = withoutMarks(view.answer.slice(0, 1_000));
+  if (view.state === "running" || text === "") return state;
+  return shortened(view.state === "answered" ? text : `${state} · ${text}`);
+}
+
+/** What the answer may take of one card. */
+interface CardLimits {
+  /** Bytes of JSON of the answer element's content. Default 20,000: the rest of the card needs the room. */
+  answerBytes?: number;
+  /** At most how many cuts to find; the text after the last one is not read. Default: all. */
+  maxCuts?: number;
+}
+
+const defaultAnswerBytes = 20_000;
+
+/**
+ * Where the earlier cards of the reply end, in characters of the answer. Never changes a known cut; adds
+ * cuts when the last card would become too full. A cut depends on the text before it (and the one
+ * character after it), not on the pieces in which the answer arrived; a frame that is rendered after
+ * every piece never shows more of a card than the cut leaves on it.
+ */
+export function extendCuts(answer: string, cuts: readonly number[], options: CardLimits = {}): number[] {
+  const { answerBytes = defaultAnswerBytes, maxCuts = Number.POSITIVE_INFINITY } = options;
+  const limits = { answerBytes, maxCuts };
+  const extended = [...cuts];
+  let context = contextAt(answer, cuts, cuts.length);
+  while (extended.length < maxCuts) {
+    const start = extended.at(-1) ?? 0;
+    const cut = firstCut(answer.slice(start), context, limits);
+    if (cut === undefined) return extended;
+    extended.push(start + cut.at);
+    context = cut.context;
+  }
+  return extended;
+}
+
+/** What is open where a page begins, read from the text before it. */
+export function contextAt(answer: string, cuts: readonly number[], page: number): Context {
+  const from = cuts[page - 1];
+  if (from === undefined) return startOfAnswer;
+  const key = cuts.slice(0, page).join();
+  const known = remembered.get(key);
+  if (known !== undefined && answer.startsWith(known.before)) return known.context;
+  const context = contextAfter(answer.slice(cuts[page - 2] ?? 0, from), contextAt(answer, cuts, page - 1));
+  remember(key, { before: answer.slice(0, from), context });
+  return context;
+}
+
+/*
+ * A cut is made at the first place of a kind after this share of the room; better places have smaller shares.
+ * So a cut depends only on the text before it, however the text was split into pieces, and it never lies before
+ * text that a person has already seen on the card.
+ */
+const shares = {
+  /** Before a table or a code block, so that it has at least a third of a card. */
+  block: 0.65,
+  paragraph: 0.75,
+  line: 0.88,
+  /** Between the rows of a table. */
+  row: 0.94,
+  word: 0.94,
+  grapheme: 0.97,
+} as const;
+
+/** Bytes that it costs to close a block on one card and to open it again on the next. */
+const reopenBytes = 160;
+/** Image keys are longer than most names of images. */
+const imageKeyBytes = 140;
+
+const extraBytes: Record<string, number> = { '"': 1, "\\": 1, "<": 3, ";": 3, "&": 3, "]": 3, "\t": 1, "[": 0, "!": 3 };
+
+/** The most bytes that one UTF-16 unit takes in the JSON of the card, with everything that may be inserted after it. */
+function unitCost(text: string, at: number): number {
+  const code = text.charCodeAt(at);
+  if (code === 91 && text.charCodeAt(at - 1) === 33) return 1 + imageKeyBytes;
+  if (code < 0x80) return 1 + (extraBytes[text[at] ?? ""] ?? 0);
+  return code < 0x800 ? 2 : 3;
+}
+
+/** Line break, and two bytes for every blank of the indent. */
+function lineOverhead({ text, kind }: Line): number {
+  const indent = Math.min(80, text.length - text.trimStart().length);
+  return (kind === "quote" ? 6 : 4) + indent * 4 + (kind === "fence-open" || kind === "table-head" ? 24 : 0);
+}
+
+function openingCost({ table }: Context): number {
+  let bytes = reopenBytes;
+  for (const line of [table?.head ?? "", table?.delimiter ?? ""]) {
+    for (let at = 0; at < line.length; at += 1) bytes += unitCost(line, at);
+  }
+  return bytes;
+}
+
+function isWithinCharacter(text: string, at: number): boolean {
+  const before = text.charCodeAt(at - 1);
+  const after = text.charCodeAt(at);
+  return before >= 0xd800 && before <= 0xdbff && after >= 0xdc00 && after <= 0xdfff;
+}
+
+/** Whether a person sees one character at this place, so that it cannot be cut here. */
+function isWithinGrapheme(text: string, at: number): boolean {
+  const from = Math.max(0, at - 32);
+  const before = text.slice(isWithinCharacter(text, from) ? from + 1 : from, at);
+  const next = String.fromCodePoint(text.codePointAt(at) ?? 0);
+  return segmenter.segment(before + next).containing(before.length)?.index !== before.length;
+}
+
+const breakAfter = /[\s\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\u3000-\u303F\uFF00-\uFFEF]/u;
+
+/** Whether both halves of the character have arrived. */
+function isThere({ text, complete }: Line, at: number): boolean {
+  return complete || at + 1 < text.length || !/[\uD800-\uDBFF]/.test(text[at] ?? "");
+}
+
+/** Whether the line may be cut before the character at `at`, after this share of the room. */
+function mayCutWithin(text: string, at: number, share: number): boolean {
+  if (isWithinCharacter(text, at)) return false;
+  if (share >= 1) return true;
+  if (isWithinGrapheme(text, at)) return false;
+  if (share >= shares.grapheme) return true;
+  return breakAfter.test(text[at - 1] ?? "") && !/\s/.test(text[at] ?? "");
+}
+
+interface Page {
+  limits: Required<CardLimits>;
+  cost: number;
+  tables: number;
+}
+
+/** Whether the card ends before the line. */
+function endsBefore(
+  line: Line,
+  { after, page, tablesSoFar }: { after: Line | undefined; page: Page; tablesSoFar: number },
+): boolean {
+  const share = page.cost / page.limits.answerBytes;
+  switch (line.kind) {
+    case "table-head":
+      return share >= shares.block || (page.tables >= maxTablesPerCard && tablesSoFar < maxTables);
+    case "fence-open":
+      return share >= shares.block;
+    case "table-row":
+      return share >= shares.row;
+    case "table-delimiter":
+    case "fence-close":
+      return false;
+    case "code":
+      return share >= (line.text.trim() === "" ? shares.grapheme : shares.line) && after?.kind !== "fence-open";
+    case "heading":
+      return share >= shares.paragraph;
+    default:
+      return share >= (after?.kind === "blank" ? shares.paragraph : shares.line);
+  }
+}
+
+/** Where within the line the card ends; undefined: it has room for the line. Adds the cost of the line. */
+function cutWithin(line: Line, page: Page): number | undefined {
+  const room = page.limits.answerBytes;
+  const threshold = line.kind === "table-row" ? shares.grapheme : shares.word;
+  const whole = line.kind === "table-head" || line.kind === "table-delimiter" || line.kind.startsWith("fence");
+  page.cost += lineOverhead(line);
+  const start = line.kind === "code" ? 0 : line.text.length - line.text.trimStart().length;
+  for (let at = start; at < line.text.length; at += 1) {
+    const share = page.cost / room;
+    if (share >= threshold && at > 0 && !whole && isThere(line, at) && mayCutWithin(line.text, at, share)) {
+      return line.start + at;
+    }
+    page.cost += unitCost(line.text, at);
+  }
+  return undefined;
+}
+
+interface Cut {
+  /** In characters of the slice. */
+  at: number;
+  context: Context;
+}
+
+/** The first cut of the slice. */
+function firstCut(slice: string, context: Context, limits: Required<CardLimits>): Cut | undefined {
+  const reader = new LineReader(slice, context, { end: "growing" });
+  const page: Page = { limits, cost: openingCost(context), tables: reader.tablesHere };
+  let after: Line | undefined;
+  let before = context;
+  for (let line = reader.next(); line !== undefined; line = reader.next()) {
+    if (line.kind === "pending") return undefined;
+    if (line.kind !== "blank") {
+      const ends = after !== undefined && endsBefore(line, { after, page, tablesSoFar: before.tables });
+      if (ends) return { at: line.start, context: before };
+      const within = cutWithin(line, page);
+      if (within !== undefined) return { at: within, context: reader.context(true) };
+    }
+    page.tables = reader.tablesHere;
+    before = reader.context();
+    after = line;
+  }
+  return undefined;
+}
+
+const maxRemembered = 64;
+/** What was open at the cuts of the latest answers: reading a long answer again takes longer than a frame. */
+const remembered = new Map<string, { before: string; context: Context }>();
+
+function remember(key: string, entry: { before: string; context: Context }): void {
+  remembered.delete(key);
+  remembered.set(key, entry);
+  for (const oldest of remembered.keys()) {
+    if (remembered.size <= maxRemembered) return;
+    remembered.delete(oldest);
+  }
+}
+
+function contextAfter(slice: string, context: Context): Context {
+  const withinLine = !slice.endsWith("\n");
+  const reader = new LineReader(slice, context, { end: withinLine ? "within-line" : "line" });
+  while (reader.next() !== undefined);
+  return reader.context(withinLine);
+}
+
+// What all cards are made of.
+
+/** An element of a card (JSON 2.0), or a whole card. */
+export type CardElement = Record<string, unknown>;
+
+/** Most of a whole card in bytes; the platform refuses 30 KB ("Card JSON 2.0"). */
+export const maxCardBytes = 26_000;
+
+/** UTF-8 bytes of the JSON, as the platform counts them. */
+export function jsonBytes(value: unknown): number {
+  return Buffer.byteLength(JSON.stringify(value));
+}
+
+/** Every object with a `tag` counts: components, and the texts within them. */
+function countElements(value: unknown): number {
+  if (Array.isArray(value)) return value.reduce<number>((sum, entry) => sum + countElements(entry), 0);
+  if (typeof value !== "object" || value === null) return 0;
+  const own = "tag" in value ? 1 : 0;
+  return own + countElements(Object.values(value));
+}
+
+/** The language of a card; `bilingual`: both are sent, and each reader sees that of their client. */
+export interface Speech {
+  language: ReplyLanguage;
+  bilingual?: boolean | undefined;
+}
+
+const locales: Readonly<Record<ReplyLanguage, string>> = { zh: "zh_cn", en: "en_us" };
+
+/**
+ * What `draw` makes, in one language or in both: then every text that differs carries both in `i18n_content`, and
+ * clients of any other language show the English one ("Configure multi-language content"). What is drawn must have
+ * the same elements in each language.
+ */
+function inLanguages<T>({ language, bilingual = false }: Speech, draw: (language: ReplyLanguage) => T): T {
+  const own = draw(language);
+  if (!bilingual) return own;
+  // The merged value has the form of `own`, with one property more in some of its texts.
+  return withBoth(own, new Map(replyLanguages.map((each) => [each, each === language ? own : draw(each)]))) as T;
+}
+
+/** The same for a whole card. When both languages need more room than a card has, it has one. */
+export function cardInLanguages(speech: Speech, draw: (language: ReplyLanguage) => CardElement): CardElement {
+  const card = inLanguages(speech, draw);
+  return speech.bilingual === true && jsonBytes(card) > maxCardBytes ? draw(speech.language) : card;
+}
+
+function withBoth(own: unknown, drawn: ReadonlyMap<ReplyLanguage, unknown>): unknown {
+  const inside = (key: string | number, value: unknown): unknown =>
+    withBoth(value, new Map([...drawn].map(([language, each]) => [language, memberOf(each, key)])));
+  if (Array.isArray(own)) return own.map((value: unknown, at) => inside(at, value));
+  if (typeof own !== "object" || own === null) return own;
+  const merged = Object.fromEntries(Object.entries(own).map(([key, value]) => [key, inside(key, value)]));
+  const texts = [...drawn].flatMap(([language, each]) => {
+    const text = memberOf(each, "content");
+    return typeof text === "string" ? [[locales[language], text] as const] : [];
+  });
+  if (texts.length < replyLanguages.length || new Set(texts.map(([, text]) => text)).size < 2) return merged;
+  return { ...merged, i18n_content: Object.fromEntries(texts) };
+}
+
+function memberOf(value: unknown, key: string | number): unknown {
+  // Own members only: drawn elements are plain objects and arrays.
+  return typeof value === "object" && value !== null ? (value as Record<string | number, unknown>)[key] : undefined;
+}
+
+export function plainText(content: string): CardElement {
+  return { tag: "plain_text", content };
+}
+
+export function markdown(content: string, more: CardElement = {}): CardElement {
+  return { tag: "markdown", ...more, content };
+}
+
+export function button(text: string, more: { value: CardElement; type?: string; elementId?: string }): CardElement {
+  return {
+    tag: "button",
+    ...(more.elementId === undefined ? {} : { element_id: more.elementId }),
+    text: plainText(text),
+    type: more.type ?? "default",
+    size: "small",
+    behaviors: [{ type: "callback", value: more.value }],
+  };
+}
+
+export function foldedPanel(title: string, elements: CardElement[], elementId?: string): CardElement {
+  return {
+    tag: "collapsible_panel",
+    ...(elementId === undefined ? {} : { element_id: elementId }),
+    expanded: false,
+    header: {
+      title: plainText(title),
+      icon: { tag: "standard_icon", token: "down-small-ccm_outlined" },
+      icon_position: "right",
+      icon_expanded_angle: -180,
+    },
+    border: { color: "grey", corner_radius: "5px" },
+    elements,
+  };
+}
+
+/** The end of a text that fits, by characters and by bytes of JSON, never beginning within a character. */
+function tailWithin(text: string, { characters, bytes }: TextRoom): string {
+  let from = Math.max(0, text.length - characters);
+  let tail = text.slice(from).toWellFormed();
+  while (jsonBytes(tail) > bytes && tail.length > 0) {
+    from += Math.max(1, Math.ceil((jsonBytes(tail) - bytes) / 4));
+    tail = text.slice(from).toWellFormed();
+  }
+  return tail.length < text.length ? tail.replace(/^\uFFFD/, "") : tail;
+}
+
+/** The beginning of a text that fits, by characters and by bytes of JSON, never ending within a character. */
+export function headWithin(text: string, { characters, bytes }: TextRoom): string {
+  let to = Math.min(text.length, characters);
+  let head = text.slice(0, to).toWellFormed();
+  while (jsonBytes(head) > bytes && head.length > 0) {
+    to -= Math.max(1, Math.ceil((jsonBytes(head) - bytes) / 4));
+    head = text.slice(0, Math.max(0, to)).toWellFormed();
+  }
+  return head.length < text.length ? head.replace(/\uFFFD$/, "") : head;
+}
+
+export function fits(text: string, { characters, bytes }: TextRoom): boolean {
+  return text.length <= characters && jsonBytes(text) <= bytes;
+}
+
+export interface TextRoom {
+  characters: number;
+  bytes: number;
+}

@@ -1,0 +1,29 @@
+import { freePort } from "@larkline/testkit";
+import { afterAll, beforeAll } from "vitest";
+import { startApp, type AppProcess } from "../system/app-process.ts";
+import { writeRedisUsers, type RedisUsers } from "../system/redis-users.ts";
+import { startSystem, type System } from "../system/system.ts";
+
+/** The one deployment of all suites on the console, with a user of Redis for each app. */
+export let system: System;
+export let users: RedisUsers;
+/** The console. */
+export let operators: AppProcess;
+
+/** Starts the deployment for the file that calls it. */
+export function useDeployment(): void {
+  beforeAll(async () => {
+    users = await writeRedisUsers(["recording"]);
+    system = await startSystem({ redisUsers: users });
+    operators = await startApp({
+      program: { file: "apps/console/src/main.ts" },
+      port: await freePort(),
+      env: { REDIS_URL: users.urlAs(system.redis.port, "console"), FEISHU_APP_ID: system.appId },
+    });
+  });
+  afterAll(async () => {
+    await operators?.kill();
+    await system?.close();
+    await users?.remove();
+  });
+}

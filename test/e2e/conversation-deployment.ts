@@ -1,0 +1,32 @@
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll } from "vitest";
+import { startSystem, type System } from "../system/system.ts";
+
+const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
+
+/** The one deployment of all suites on conversations. */
+export let system: System;
+
+/** Starts the deployment for the file that calls it. */
+export function useDeployment(): void {
+  beforeAll(async () => {
+    system = await startSystem({
+      transport: "both",
+      ingresses: 2,
+      workers: 3,
+      env: { RUNNER_TOOLS: `${fixture("recording-tools.ts")},${fixture("holding-tools.ts")}` },
+      config: {
+        agents: {
+          default: {
+            models: ["openai/gpt-5"],
+            commands: { 周报: { description: "写周报", prompt: "Write the weekly report about:" } },
+          },
+          small: { model: "anthropic/small" },
+        },
+        models: [{ provider: "anthropic", id: "small", contextWindow: 3_600, maxOutputTokens: 1_000 }],
+      },
+      bots: { small: { agent: "small" } },
+    });
+  });
+  afterAll(async () => await system.close());
+}

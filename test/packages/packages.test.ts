@@ -1,0 +1,182 @@
+import { execFile } from "node:child_process";
+import { createServer, request } from "node:http";
+import { mkdir, mkdtemp, readFile, realpath, rm, writeFile } from "node:fs/promises";
+import { delimiter, join } from "node:path";
+import { tmpdir } from "node:os";
+import { promisify } from "node:util";
+import { pack } from "@larkline/publish";
+import { chromium } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { root, textOf } from "../docs/document.ts";
+import { startSystem, type System } from "../system/system.ts";
+
+const run = promisify(execFile);
+
+/** Where the tarballs are installed: a folder that knows nothing of the checkout. */
+let folder: string;
+let system: System;
+let node20: string;
+
+beforeAll(async () => {
+  folder = await realpath(await mkdtemp(join(tmpdir(), "larkline-installed-")));
+  const [tarballs, started] = await Promise.all([pack(join(folder, "tarballs")), startSystem()]);
+  system = started;
+  await writeFile(join(folder, "package.json"), JSON.stringify({ private: true, type: "module" }));
+  await npm("install", ...tarballs);
+  node20 = await findNode20();
+  await writeExamples();
+});
+
+afterAll(async () => {
+  await system.close();
+  await rm(folder, { recursive: true });
+});
+
+async function npm(...args: string[]): Promise<void> {
+  await run("npm", [...args, "--prefer-offline", "--no-audit", "--no-fund", "--silent"], { cwd: folder });
+}
+
+/** The machine's own, or the one of npm. */
+async function findNode20(): Promise<string> {
+  const folders = (process.env.PATH ?? "").split(delimiter).filter((path) => !path.includes("node_modules"));
+  for (const path of folders) {
+    const version = await run(join(path, "node"), ["--version"]).catch(() => ({ stdout: "" }));
+    if (version.stdout.startsWith("v20.")) return join(path, "node");
+  }
+  const own = join(folder, "node20");
+  await mkdir(own);
+  await writeFile(join(own, "package.json"), "{}");
+  await run("npm", ["install", "node@20", "--prefer-offline", "--no-audit", "--no-fund"], { cwd: own });
+  return join(own, "node_modules/node/bin/node");
+}
+
+/** Every example of these pages that says the name of its file. */
+async function writeExamples(): Promise<void> {
+  const pages = ["docs/sdk.md", ...["sdk", "tool-kit", "engine"].map((name) => `packages/${name}/README.md`)];
+  for (const page of pages) {
+    for (const [, name = "", code = ""] of textOf(page).matchAll(/^```ts\n\/\/ (\S+\.ts)\n([^]*?)^```$/gm)) {
+      await writeFile(join(folder, name), code);
+    }
+  }
+  // The compiler and the types of Node are those of the checkout; everything else is what was installed.
+  const compilerOptions = {
+    strict: true,
+    module: "nodenext",
+    target: "es2023",
+    outDir: "js",
+    rewriteRelativeImportExtensions: true,
+    types: ["node"],
+    typeRoots: [join(root, "node_modules/@types")],
+  };
+  await writeFile(join(folder, "tsconfig.json"), JSON.stringify({ compilerOptions, include: ["*.ts"] }));
+}
+
+/** What the compiler says of the examples; empty when all is well. */
+async function compiled(...files: string[]): Promise<string> {
+  const args = files.length === 0 ? [] : ["--ignoreConfig", "--noEmit", "--strict", "--module", "nodenext", ...files];
+  const tsc = join(root, "node_modules/.bin/tsc");
+  return await run(tsc, args, { cwd: folder }).then(
+    () => "",
+    (error: { stdout: string }) => error.stdout,
+  );
+}
+
+async function runWith(node: string, file: string): Promise<string> {
+  const env = { LARKLINE_URL: system.ingresses[0]?.url ?? "", PATH: process.env.PATH };
+  const { stdout } = await run(node, [join("js", file)], { cwd: folder, env, timeout: 60_000 });
+  return stdout;
+}
+
+describe("the packed packages in an empty folder", () => {
+  it("need no other package of ours, and the SDK none at all", async () => {
+    const lock = JSON.parse(await readFile(join(folder, "package-lock.json"), "utf8")) as {
+      packages: Record<string, { dependencies?: object; engines?: object }>; // as npm writes it
+    };
+    const ours = Object.keys(lock.packages).filter((path) => path.includes("@larkline/"));
+    expect(ours.toSorted()).toEqual(["engine", "sdk", "tool-kit"].map((name) => `node_modules/@larkline/${name}`));
+    expect(lock.packages["node_modules/@larkline/sdk"]?.dependencies).toBeUndefined();
+    for (const path of ours) {
+      expect(lock.packages[path]?.engines).toEqual({ node: ">=20" });
+      for (const file of ["index.js", "index.d.ts"]) {
+        const text = await readFile(join(folder, path, file), "utf8");
+        expect(text.match(/(?:from|import\(|require\() ?"(?:@larkline|bullmq|ioredis|redis)[^"]*"/g)).toBeNull();
+      }
+    }
+  });
+
+  it("AT-1: type-check the examples, and find an option, a field and an event that do not exist", async () => {
+    expect(await compiled()).toBe("");
+    const wrong = {
+      "wrong-config.ts": `import { defineConfig } from "@larkline/tool-kit";
+        export default defineConfig({ agents: { default: { maxIteration: 3 } } });`,
+      "wrong-tool.ts": `import { defineTool } from "@larkline/tool-kit";
+        export default defineTool({ name: "a", description: "a", effect: "pure",
+          input: { type: "object", properties: { sides: { type: "integer" } }, required: ["sides"] },
+          run: ({ side }) => side });`,
+      "wrong-event.ts": `import { createClient } from "@larkline/sdk";
+        for await (const event of createClient({ url: "" }).run("a").stream()) if (event.type === "tex_delta") break;`,
+    };
+    for (const [name, code] of Object.entries(wrong)) await writeFile(join(folder, name), code);
+    const said = await compiled(...Object.keys(wrong));
+    expect(said).toContain("'maxIteration' does not exist");
+    expect(said).toMatch(/'side' does not exist/);
+    expect(said).toContain("tex_delta");
+    for (const name of Object.keys(wrong)) await rm(join(folder, name));
+  });
+
+  const nodes = [
+    ["20", () => node20],
+    ["24", () => process.execPath],
+  ] as const;
+
+  it.each(nodes)("AT-1: run the example of the SDK against a deployment with Node %s", async (_version, node) => {
+    expect(await runWith(node(), "ask.js")).toMatch(
+      /^\[What is 12\*7\?\]\n\[What is 12\*7\?\] \(\d+ tokens\)\ndefault\n$/,
+    );
+    expect(await runWith(node(), "follow.js")).toBe("message_output_item\n[What time is it in Oslo?] 1 0\n");
+  });
+
+  it.each(nodes)("run the tests of a tool and of an agent with Node %s", async (_version, node) => {
+    for (const file of ["dice.test.js", "agent.test.js"]) {
+      expect(await runWith(node(), file)).toMatch(/(?:# pass|ℹ pass) 1\b/);
+    }
+  });
+
+  it("run the SDK in the page of a browser", async () => {
+    const server = createServer((asked, answer) => {
+      const path = asked.url ?? "/";
+      if (path.startsWith("/v1/")) {
+        const target = new URL(path, system.ingresses[0]?.url);
+        asked.pipe(
+          request(target, { method: asked.method ?? "GET", headers: asked.headers }, (response) => {
+            answer.writeHead(response.statusCode ?? 500, response.headers);
+            response.pipe(answer);
+          }),
+        );
+        return;
+      }
+      const isModule = path.endsWith(".js");
+      answer.writeHead(200, { "content-type": isModule ? "text/javascript" : "text/html" });
+      if (!isModule) return void answer.end("<!doctype html><title>a page</title>");
+      void readFile(join(folder, "node_modules/@larkline/sdk/index.js")).then((code) => answer.end(code));
+    });
+    onTestFinished(() => void server.close(() => undefined).closeAllConnections());
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const address = server.address();
+    const url = `http://127.0.0.1:${typeof address === "object" && address !== null ? address.port : 0}`;
+    const args = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"];
+    const executablePath = process.env.CHROMIUM_PATH ?? "/usr/bin/chromium";
+    const browser = await chromium.launch({ executablePath, args });
+    onTestFinished(async () => await browser.close());
+    const page = await browser.newPage();
+    await page.goto(url);
+    const said = await page.evaluate(`(async () => {
+      const { createClient } = await import("/sdk.js");
+      const run = createClient({ url: location.origin }).run("hello page");
+      let text = "";
+      for await (const event of run.stream()) if (event.type === "text_delta") text += event.text;
+      return [text, (await run.result()).finalOutput];
+    })()`);
+    expect(said).toEqual(["[hello page]", "[hello page]"]);
+  });
+});
