@@ -77,22 +77,30 @@ export function describeRateGovernor(name: string, makeHarness: () => Promise<Ra
     });
 
     it("lets no second hold more than the limit, and wastes no more than a twentieth of it", async () => {
-      const grants: number[] = [];
+      const { lengthMs = 0, spanMs = 0 } = rateWindowsOf(fast, "final").second ?? {};
+      expect(lengthMs / spanMs).toBeCloseTo(0.95);
+      // Each grant happened between two moments, and the clocks are read to the ms.
+      const grants: { after: number; before: number }[] = [];
+      let refusals = 0;
       const startedAt = harness.now();
       while (harness.now() - startedAt < 3_000) {
-        const askedAt = harness.now();
+        const after = harness.now() - 1;
         const took = await granted([fast], "final", 10);
-        // The latest moment counts for the first of a window, the earliest for its last: no window looks emptier.
-        grants.push(...Array.from({ length: took }, () => askedAt));
+        const before = harness.now() + 1;
+        grants.push(...Array.from({ length: took }, () => ({ after, before })));
+        if (took < 10) {
+          refusals++;
+          // A full window is why it refused, however long the machine paused in between.
+          expect(grants.filter((grant) => grant.before >= after - spanMs).length).toBeGreaterThanOrEqual(50);
+        }
         await harness.advance(5);
       }
-      const { lengthMs = 0 } = rateWindowsOf(fast, "final").second ?? {};
-      for (const [index, at] of grants.entries()) {
+      for (const [index, { after }] of grants.entries()) {
         const fiftyFirst = grants[index + 50];
-        if (fiftyFirst !== undefined) expect(fiftyFirst - at).toBeGreaterThan(lengthMs - 60);
+        if (fiftyFirst !== undefined) expect(fiftyFirst.before - after).toBeGreaterThanOrEqual(spanMs);
       }
-      // Three windows of 1,053 ms have begun.
-      expect(grants.length).toBe(150);
+      expect(refusals).toBeGreaterThan(0);
+      expect(grants.length).toBeGreaterThan(100);
     });
 
     it("keeps the place of a call that is under way, until its window is over", async () => {
