@@ -1,5 +1,5 @@
-import type { LlmBackend, ModelRequest } from "@larkline/model";
-import { messageStop, toolCallDelta, type EngineEvent, type Message, type ModelChunk } from "@larkline/protocol";
+import { type LlmBackend, type ModelRequest, messageStop, toolCallDelta } from "@larkline/model";
+import { type EngineEvent, type Message, type ModelChunk } from "@larkline/protocol";
 import { checkPairs, session, type World } from "./turn-world.fixture.ts";
 
 // For tests: turns whose calls wait for people.

@@ -1,7 +1,7 @@
 import { startTurn, stepUse, type TurnModel } from "@larkline/agent";
 import { createBudgetBook, type Budget } from "@larkline/agent/budgets";
-import type { LlmBackend } from "@larkline/model";
-import { messageStop, systemClock, textOf, type Clock, type ModelChunk, type Usage } from "@larkline/protocol";
+import { type LlmBackend, messageStop } from "@larkline/model";
+import { systemClock, textOf, type Clock, type ModelChunk, type Usage } from "@larkline/protocol";
 import type { BudgetStore } from "@larkline/store";
 import { openTestStores, replaced } from "@larkline/store/testing";
 import { describe, expect, it, vi } from "vitest";

@@ -1,14 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
-import type { LlmBackend, ModelRequest } from "@larkline/model";
-import {
-  messageStop,
-  streamFramesOfRecord,
-  textOf,
-  toolCallDelta,
-  turnIdOf,
-  type Message,
-  type ModelChunk,
-} from "@larkline/protocol";
+import { type LlmBackend, type ModelRequest, messageStop, toolCallDelta } from "@larkline/model";
+import { streamFramesOfRecord, textOf, turnIdOf, type Message, type ModelChunk } from "@larkline/protocol";
 import { expect, it, vi } from "vitest";
 import { checkEnds, repliedTo, survives } from "./crash.fixture.ts";
 import {

@@ -1,4 +1,5 @@
-import { messageStop, systemClock, textOf, turnIdOf, readResultName } from "@larkline/protocol";
+import { messageStop } from "@larkline/model";
+import { systemClock, textOf, turnIdOf, readResultName } from "@larkline/protocol";
 import { type SessionStore } from "@larkline/store";
 import { describe, expect, it, vi } from "vitest";
 import { calling, eventsOf, resultsIn } from "./approval-world.fixture.ts";

@@ -1,12 +1,5 @@
-import type { ModelRequest } from "@larkline/model";
-import {
-  messageStop,
-  textOf,
-  toolCallDelta,
-  type InboundMessage,
-  type ModelChunk,
-  type ModelFailure,
-} from "@larkline/protocol";
+import { type ModelRequest, messageStop, toolCallDelta } from "@larkline/model";
+import { textOf, type InboundMessage, type ModelChunk, type ModelFailure } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import {
   append,

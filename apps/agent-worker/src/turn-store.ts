@@ -1,8 +1,7 @@
-import { attemptOf, textHead, type LiveStep, type Transition } from "@larkline/agent";
+import { attemptOf, textHead, type LiveStep, type Transition, personMessageOf } from "@larkline/agent";
 import {
   argumentsHashOf,
   isTerminal,
-  personMessageOf,
   splitAtOpenMark,
   textOf,
   withoutImageMarks,

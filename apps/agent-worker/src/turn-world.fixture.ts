@@ -2,14 +2,19 @@ import type { TurnModel } from "@larkline/agent";
 import { createTextExtractor } from "./attachments/text-extractor.ts";
 import { FeishuApi } from "@larkline/feishu";
 import { resolveConfig, type AgentConfig, type LarklineConfig } from "@larkline/process/config";
-import { createModelChain, findModelInfo, type LlmBackend, type ModelInfo } from "@larkline/model";
+import {
+  createModelChain,
+  findModelInfo,
+  type LlmBackend,
+  type ModelInfo,
+  messageStop,
+  toolCallDelta,
+} from "@larkline/model";
 import type { PermissionPolicy } from "@larkline/agent/permissions";
 import {
   attemptIdOf,
-  messageStop,
   systemClock,
   textOf,
-  toolCallDelta,
   type Approval,
   type DecisionWord,
   type InboundMessage,

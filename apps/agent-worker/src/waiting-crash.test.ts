@@ -1,5 +1,5 @@
-import type { LlmBackend } from "@larkline/model";
-import { messageStop, textOf, toolCallDelta, turnIdOf, type InboundMessage, readResultName } from "@larkline/protocol";
+import { type LlmBackend, messageStop, toolCallDelta } from "@larkline/model";
+import { textOf, turnIdOf, type InboundMessage, readResultName } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { calling, eventsOf, resultsIn } from "./approval-world.fixture.ts";
 import { checkEnds, repliedTo, survives } from "./crash.fixture.ts";

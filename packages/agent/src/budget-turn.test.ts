@@ -1,5 +1,6 @@
+import { messageStop } from "@larkline/model";
 import { budgetUse, type BudgetAccount, type BudgetUse } from "./budgets.ts";
-import { messageStop, type ModelChunk, type Usage } from "@larkline/protocol";
+import { type ModelChunk, type Usage } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import type { StepResult } from "./step.ts";
 import {

@@ -21,6 +21,7 @@ export {
   answerUuid,
   attachmentText,
   modelMessagesOf,
+  personMessageOf,
   sessionIdOf,
   sessionKeyOf,
   type MessagePlace,

@@ -8,7 +8,15 @@ import {
   type ToolUsePart,
   EngineError,
 } from "@larkline/protocol";
-import { userTextOf, type Mention, attachmentText, modelMessagesOf, sessionIdOf, sessionKeyOf } from "./index.ts";
+import {
+  userTextOf,
+  type Mention,
+  attachmentText,
+  modelMessagesOf,
+  personMessageOf,
+  sessionIdOf,
+  sessionKeyOf,
+} from "./index.ts";
 import { queued, startRun } from "./turn.fixture.ts";
 
 function textMessage(text: string, mentions?: Mention[]): string {
@@ -389,5 +397,25 @@ describe("session ids", () => {
     expect(() => sessionKeyOf("app", "a.b")).toThrow(EngineError);
     expect(() => sessionKeyOf("app.a", "b")).toThrow(EngineError);
     expect(() => sessionKeyOf("", "b")).toThrow(EngineError);
+  });
+});
+
+describe("a message as the events of its run have it", () => {
+  const message = queued("hi").message;
+
+  it("names the person as the place does", () => {
+    const sender = { id: "ou_1", name: "Ann" };
+    expect(personMessageOf({ ...message, chatType: "group", sender }).source).toBe("Ann");
+    expect(personMessageOf({ ...message, chatType: "group", sender: { id: "ou_1" } }).source).toBe("ou_1");
+    expect(personMessageOf({ ...message, chatType: "api", sender }).source).toBe("user");
+  });
+
+  it("holds images up to 64 KB in base64, and names the others", () => {
+    const image = (chars: number) => ({
+      type: "image" as const,
+      source: { sourceType: "base64" as const, mediaType: "image/png", data: "A".repeat(chars) },
+    });
+    const { parts } = personMessageOf({ ...message, parts: [image(65_536), image(4)] });
+    expect(parts).toEqual([image(65_536), { type: "text", text: "[image]" }]);
   });
 });

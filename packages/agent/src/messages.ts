@@ -2,6 +2,7 @@ import { hash } from "node:crypto";
 import {
   type InboundMessage,
   type Message,
+  type PersonMessage,
   textOf,
   type EventOf,
   type FilePart,
@@ -198,6 +199,22 @@ const lineBreak = /\r\n|[\n\v\f\r\u0085\u2028\u2029]/g;
 /** Lines after the first are indented: what stands at the beginning of a line is a speaker's name. */
 export function underSpeaker(text: string): string {
   return text.replaceAll(lineBreak, "\n  ");
+}
+
+/** Images of a message that are larger in all, in base64, are only named in the events of its run. */
+const maxImageChars = 65_536;
+
+/** A message as the events of its run have it. */
+export function personMessageOf(message: InboundMessage): PersonMessage {
+  const { sender, chatType, parts, createdAtMs, metadata } = message;
+  let imageChars = 0;
+  const told = parts.map((part): UserPart => {
+    if (part.type !== "image" || part.source.sourceType !== "base64") return part;
+    imageChars += part.source.data.length;
+    return imageChars > maxImageChars ? { type: "text", text: "[image]" } : part;
+  });
+  const source = chatType === "api" ? "user" : (sender.name ?? sender.id);
+  return { source, parts: told, atMs: createdAtMs, ...(metadata === undefined ? {} : { metadata }) };
 }
 
 /** What the conversation says about addresses: what a call may reach unasked depends on it. */

@@ -1,11 +1,5 @@
-import {
-  messageStop,
-  stopReasons,
-  toolCallDelta,
-  toolResultPart,
-  type ModelChunk,
-  type EngineEvent,
-} from "@larkline/protocol";
+import { messageStop, toolCallDelta } from "@larkline/model";
+import { stopReasons, toolResultPart, type ModelChunk, type EngineEvent } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { accumulateStream, createAccumulator, type StepResult, afterStep, deltaEventOf } from "./index.ts";
 import { environment, startRun } from "./turn.fixture.ts";

@@ -1,6 +1,6 @@
+import { toolCallDelta } from "@larkline/model";
 import {
   argumentsHashOf,
-  toolCallDelta,
   type ControlEntry,
   type EngineEvent,
   type InboundMessage,

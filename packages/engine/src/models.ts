@@ -11,16 +11,11 @@ import {
   type ModelInfo,
   type ModelRequest,
   type RetryPolicy,
+  messageStop,
+  toolCallDelta,
 } from "@larkline/model";
 import type { TurnModel } from "@larkline/agent";
-import {
-  messageStop,
-  type Clock,
-  toolCallDelta,
-  type ErrorCode,
-  type ModelChunk,
-  type Usage,
-} from "@larkline/protocol";
+import { type Clock, type ErrorCode, type ModelChunk, type Usage } from "@larkline/protocol";
 
 // Where the models of an engine come from: a vendor, something of one's own with `stream`, or a script.
 

@@ -28,10 +28,10 @@ import {
   type StepResult,
   type Transition,
   type TurnEnvironment,
+  personMessageOf,
 } from "@larkline/agent";
 import { budgetStanding, budgetUse, spenderOf } from "@larkline/agent/budgets";
 import {
-  personMessageOf,
   newEngineError,
   stateAfter,
   turnIdOf,

@@ -3,7 +3,11 @@ import { request as requestHttps } from "node:https";
 import {
   type ImagePart,
   type Message,
+  type MessageStop,
   type ModelChunk,
+  type StopReason,
+  type ToolCallDelta,
+  type Usage,
   type ToolSpec,
   systemClock,
   type Clock,
@@ -56,6 +60,24 @@ export interface LlmBackend {
   readonly thinksSilently?: boolean;
   stream(request: ModelRequest, signal?: AbortSignal): AsyncIterable<ModelChunk>;
 }
+
+/** A tool-call delta with the defaults of the contract: no id, no name, empty arguments. */
+export function toolCallDelta(
+  index: number,
+  fields: Partial<Omit<ToolCallDelta, "type" | "index">> = {},
+): ToolCallDelta {
+  return { type: "tool_call_delta", index, id: null, name: null, arguments: "", ...fields };
+}
+
+/** A stop with the default of the contract: no usage. */
+export function messageStop(stopReason: StopReason, usage: Usage | null = null, responseId?: unknown): MessageStop {
+  // Vendors write it, compatible servers leave it out or send something else.
+  const isId = typeof responseId === "string" && responseId !== "" && responseId.length <= maxResponseIdChars;
+  return { type: "message_stop", stopReason, usage, ...(isId ? { responseId } : {}) };
+}
+
+/** Longer than the ids of all vendors. */
+const maxResponseIdChars = 256;
 
 /**
  * About how many tokens a text has: four ASCII characters, or one other character, count as one.

@@ -25,6 +25,8 @@ export {
   type ServerEvent,
   httpFetch,
   type LlmBackend,
+  messageStop,
+  toolCallDelta,
   type ModelRequest,
   type ResponseFormat,
   type SystemBlock,

@@ -1,4 +1,4 @@
-import { messageStop, systemClock, toolCallDelta, type ModelChunk } from "@larkline/protocol";
+import { systemClock, type ModelChunk } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import {
   createModelChain,
@@ -7,6 +7,8 @@ import {
   ModelHealth,
   type LlmBackend,
   type ModelChainOptions,
+  messageStop,
+  toolCallDelta,
 } from "./index.ts";
 
 type Step = readonly (ModelChunk | "hang" | "throw")[];

@@ -1,6 +1,5 @@
-import { messageStop } from "@larkline/protocol";
 import { expect, it } from "vitest";
-import { textStream } from "./index.ts";
+import { textStream, messageStop } from "./index.ts";
 
 async function textsOf(source: unknown): Promise<string[]> {
   const texts: string[] = [];

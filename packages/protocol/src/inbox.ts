@@ -1,6 +1,5 @@
 import { Type, type Static } from "typebox";
 import { Message, UserPart } from "./content.ts";
-import type { PersonMessage } from "./event.ts";
 import { Needs, Sender, SessionKey, Traceparent } from "./session.ts";
 import { ApprovalDecision, ApprovalId, SettledState } from "./decision.ts";
 import { OutputForm } from "./output-form.ts";
@@ -109,22 +108,6 @@ export const InboundMessage = Type.Object({
 });
 export type InboundMessage = Static<typeof InboundMessage>;
 
-/** Images of a message that are larger in all, in base64, are only named in the events of its run. */
-const maxImageChars = 65_536;
-
-/** A message as the events of its run have it. */
-export function personMessageOf(message: InboundMessage): PersonMessage {
-  const { sender, chatType, parts, createdAtMs, metadata } = message;
-  let imageChars = 0;
-  const told = parts.map((part): UserPart => {
-    if (part.type !== "image" || part.source.sourceType !== "base64") return part;
-    imageChars += part.source.data.length;
-    return imageChars > maxImageChars ? { type: "text", text: "[image]" } : part;
-  });
-  const source = chatType === "api" ? "user" : (sender.name ?? sender.id);
-  return { source, parts: told, atMs: createdAtMs, ...(metadata === undefined ? {} : { metadata }) };
-}
-
 /**
  * Why a turn is cancelled: a person stopped it, took their message back, wrote the next one
  * meanwhile, or an HTTP client left.
@@ -173,9 +156,4 @@ export interface QueuedMessage {
   message: InboundMessage;
   /** What is stored cannot be read: `message` has only what is needed to tell its sender so, as far as it is known. */
   unreadable?: true;
-}
-
-/** Names one run. Deterministic, so that a redelivered message and its retry share it. */
-export function turnIdOf(session: SessionKey, seq: number): string {
-  return `${session}-${seq}`;
 }

@@ -20,6 +20,7 @@ export {
   knownFeatures,
   Needs,
   TurnJob,
+  turnIdOf,
   turnJobId,
   turnsQueue,
   TraceEntry,
@@ -46,9 +47,7 @@ export {
   UserPart,
   type AttachmentState,
   type ContentPart,
-  messageStop,
   stopReasons,
-  toolCallDelta,
   type MessageStop,
   type ModelChunk,
   type ModelFailure,
@@ -140,9 +139,7 @@ export {
   RunMetadata,
   RunModelOptions,
   SessionCommand,
-  turnIdOf,
   type CancelReason,
-  personMessageOf,
   type QueuedMessage,
 } from "./inbox.ts";
 export { ReplyFooter, replyLanguages, ReplyView, ShownTool, type ReplyLanguage } from "./reply-view.ts";

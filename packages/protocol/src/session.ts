@@ -43,6 +43,11 @@ export function isCanary(session: SessionKey): boolean {
   return session.endsWith(`.${canarySessionId}`) && session.startsWith("api.");
 }
 
+/** Names one run. Deterministic, so that a redelivered message and its retry share it. */
+export function turnIdOf(session: SessionKey, seq: number): string {
+  return `${session}-${seq}`;
+}
+
 /** Queue of wake-ups of sessions. */
 export const turnsQueue = "turns";
 

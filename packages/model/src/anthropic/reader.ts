@@ -1,7 +1,6 @@
 import type Anthropic from "@anthropic-ai/sdk";
+import { messageStop, toolCallDelta } from "../index.ts";
 import {
-  messageStop,
-  toolCallDelta,
   type MessageStop,
   type ModelChunk,
   type ProviderMetadata,

@@ -5,14 +5,19 @@ import {
   type Message,
   type ToolResultPart,
   type UserPart,
-  messageStop,
-  toolCallDelta,
   type MessageStop,
   type ModelChunk,
   type StopReason,
   type Usage,
 } from "@larkline/protocol";
-import { type LlmBackend, type ModelInfo, type ModelRequest, systemBlocksOf } from "../index.ts";
+import {
+  type LlmBackend,
+  type ModelInfo,
+  type ModelRequest,
+  systemBlocksOf,
+  messageStop,
+  toolCallDelta,
+} from "../index.ts";
 import {
   createClient,
   streamed,

@@ -5,13 +5,19 @@ import {
   type ThinkingPart,
   type ToolResultPart,
   type UserPart,
-  messageStop,
-  toolCallDelta,
   type MessageStop,
   type ModelChunk,
   type Usage,
 } from "@larkline/protocol";
-import { systemBlocksOf, type LlmBackend, type ModelInfo, type ModelRequest, failureOfRefusal } from "../index.ts";
+import {
+  systemBlocksOf,
+  type LlmBackend,
+  type ModelInfo,
+  type ModelRequest,
+  failureOfRefusal,
+  messageStop,
+  toolCallDelta,
+} from "../index.ts";
 import {
   createClient,
   streamed,
