@@ -57,6 +57,14 @@ const ruling: Grant[] = [
   { keys: ["rulesOfChats"], commands: "zadd zrem zremrangebyscore zrevrange pexpireat" },
 ];
 
+/** Listing what is remembered, taking it away, and the wish that nothing be remembered. Only workers write memories. */
+const forgetting: Grant[] = [
+  { keys: ["memoryIndexes"], commands: "zrange zrem" },
+  { keys: ["memories"], commands: "hmget del" },
+  { keys: ["forgottenMemories"], commands: "zadd zremrangebyscore pexpire" },
+  { keys: ["memoryWishes"], commands: "exists set del" },
+];
+
 /** Adding to traces. */
 const tracing: Grant[] = [
   { keys: ["traceRecords"], commands: "set" },
@@ -135,6 +143,7 @@ function ingress(place: Place): RedisUser {
       ...deciding,
       ...announcing,
       ...beginning,
+      ...forgetting,
       ...tracing,
       ...naming,
       { keys: ["warmUps"], commands: "hkeys hmget hset hsetnx lindex mget pexpire rpush set zadd" },
@@ -175,6 +184,10 @@ function agentWorker(place: Place): RedisUser {
       ...sending,
       ...deciding,
       ...ruling,
+      ...forgetting,
+      { keys: ["memoryIndexes"], commands: "zadd persist pexpire" },
+      { keys: ["memories"], commands: "exists hset hincrby persist pexpire" },
+      { keys: ["forgottenMemories"], commands: "zscore" },
       ...announcing,
       ...beginning,
       ...keeping,
@@ -281,6 +294,7 @@ function operatorConsole(place: Place): RedisUser {
       { keys: ["rules"], commands: "hget hmget" },
       { keys: ["rulesRevoked"], commands: "hmget" },
       { keys: ["rulesByExpiry"], commands: "zrangebyscore" },
+      { keys: ["memoryIndexes"], commands: "zcard" },
       { keys: ["spending"], commands: "zscore zmscore zrevrangebyscore" },
       { keys: ["everyRunner"], commands: "hvals hgetall unlink" },
       { keys: ["runnerNames"], commands: "smembers srem" },
@@ -320,6 +334,8 @@ function admin(place: Place): RedisUser {
     runsScripts: true,
     grants: [
       ...removing,
+      ...forgetting,
+      { keys: ["forgottenMemories"], commands: "del" },
       { keys: ["sessions"], commands: "hget hset hincrby" },
       { keys: ["states"], commands: "hset hdel" },
       { keys: ["inboxes"], commands: "lindex lrem" },

@@ -92,6 +92,11 @@ export const keyFamilies = {
   rulesByExpiry: whole("rules-by-expiry:*"),
   rulesOfChats: whole("rules-of-chat:*"),
   approved: whole("approved:*"),
+  /** What is remembered of people and chats. */
+  memoryIndexes: ({ namespace }: Place): string[] => [`{${namespace}:memory:*}:all`],
+  memories: ({ namespace }: Place): string[] => [`{${namespace}:memory:*}:of:*`],
+  forgottenMemories: ({ namespace }: Place): string[] => [`{${namespace}:memory:*}:forgotten`],
+  memoryWishes: ({ namespace }: Place): string[] => [`{${namespace}:memory:*}:off`],
   /** Of one runner; with no runner those of all. */
   runners: ({ namespace, runner = "*" }: Place): string[] => [`{${namespace}}:runners:${runner}`],
   everyRunner: whole("runners:*"),

@@ -7,12 +7,14 @@ import {
   makeBudgetStore,
   makeDirectory,
   makeLookupCache,
+  makeMemoryStore,
   makeRateGovernor,
   makeStore,
   makeTokenCache,
   makeTraceLog,
 } from "./harness.fixture.ts";
 import { describeLookupCache } from "./lookup-cache.suite.ts";
+import { describeMemoryStore } from "./memory-store.suite.ts";
 import { describeRateGovernor } from "./rate-governor.suite.ts";
 import { describeRunnerDirectory } from "./runner-directory.suite.ts";
 import { describeSessionStore } from "./session-store.suite.ts";
@@ -35,6 +37,7 @@ describeRunnerDirectory("Cluster", async () => await makeDirectory(url()));
 describeRateGovernor("Cluster", async () => await makeRateGovernor(url()));
 describeLookupCache("Cluster", async () => await makeLookupCache(url()));
 describeTokenCache("Cluster", async () => await makeTokenCache(url()));
+describeMemoryStore("Cluster", async () => await makeMemoryStore(url()));
 describeBudgetStore("Cluster", async () => await makeBudgetStore(url()));
 describeBlobStore("Cluster", async (demands) => await makeBlobStore(url(), demands));
 describeTraceLog("Cluster", async (ttlMs) => await makeTraceLog(url(), ttlMs));

@@ -1,4 +1,6 @@
 import type { BlobStoreDemands, BlobStoreHarness } from "./blob-store.suite.ts";
+import { mastersOf, type RedisConnection } from "./connection.ts";
+import type { MemoryStoreHarness } from "./memory-store.suite.ts";
 import type { RateGovernorHarness } from "./rate-governor.suite.ts";
 import { RedisBlobStore } from "./blob-store.ts";
 import type { SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
@@ -67,6 +69,26 @@ export async function makeRateGovernor(url: string): Promise<RateGovernorHarness
 export async function makeBudgetStore(url: string) {
   const { here, there, rest } = openTwice(url);
   return { ...rest, store: here.budgets, elsewhere: there.budgets };
+}
+
+export async function makeMemoryStore(url: string): Promise<MemoryStoreHarness> {
+  const { here, there, close } = openTwice(url);
+  const { namespace, redis, now, advance } = here;
+  const keys = async () => await keysOf(redis, namespace);
+  return { store: here.memories, elsewhere: there.memories, keys, now, advance, close };
+}
+
+/** Names and values of all keys of a namespace, on every node. */
+async function keysOf(redis: RedisConnection, namespace: string): Promise<string> {
+  const found: unknown[] = [];
+  for (const master of mastersOf(redis)) {
+    for (const key of await master.keys(`*${namespace}*`)) {
+      const type = await master.type(key);
+      if (type === "hash") found.push(key, await master.hgetall(key));
+      else found.push(key, type === "zset" ? await master.zrange(key, "0", "-1") : await master.get(key));
+    }
+  }
+  return JSON.stringify(found);
 }
 
 export async function makeTokenCache(url: string) {

@@ -30,6 +30,7 @@ export {
 } from "./approval-store.ts";
 export { AuditLog, type AuditPlace } from "./audit-log.ts";
 export { PermissionRules } from "./permission-rules.ts";
+export { MemoryStore, type Memory, type MemoryOwner, type OwnedMemory } from "./memory-store.ts";
 export { applyOrder, type OrderDeps, OperatorOrders } from "./operator-orders.ts";
 export { keepResult, putResult, removeResult, resultHandlesIn, resultPage } from "./stored-result.ts";
 export { CardLedger, type CardEntry, type CardFence, type CardReply, type ReplyMode } from "./outbox.ts";

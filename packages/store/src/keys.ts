@@ -123,6 +123,20 @@ interface RuleKeys {
   audit: string;
 }
 
+/** What is remembered of one person or chat, in all tenants; in a slot of its own. */
+export interface MemoryKeys {
+  /** ZSET `<tenant>.<id>` -> ms of the last use; those that have expired by themselves are removed when it is read. */
+  memories: string;
+  /** What the keys of the memories begin with; nothing has this key itself. */
+  memory: string;
+  /** HASH: one memory. */
+  memoryOf(member: string): string;
+  /** ZSET `<tenant>.<id>` -> ms: calls whose memory was taken away, which must not come back with a repeated call. */
+  forgotten: string;
+  /** STRING: the person wants nothing remembered. */
+  off: string;
+}
+
 /** Traces of messages, of ten minutes. */
 export interface TraceWindowKeys {
   /** LIST of lines of ingress: which record has entries of which traces, and what these are about. */
@@ -144,6 +158,8 @@ export interface Keyspace {
   /** STRING: session of an approval; without a tag, as lookups. */
   approval(approvalId: string): string;
   rules(app: string): RuleKeys;
+  /** `owner`: a hash, so that no name of a person is in a key. */
+  memories(owner: string): MemoryKeys;
   /** What was observed within a span of time; all of it in one slot. */
   traceWindow(window: number): TraceWindowKeys;
   /** LIST of the entries of one trace, as the version before has written them. */
@@ -240,6 +256,17 @@ export function createKeyspace(namespace: string = defaultNamespace): Keyspace {
       approved: (kind) => global(`approved:${app}:${kind}`),
       audit: global("audit"),
     }),
+    memories: (owner) => {
+      const tag = `{${namespace}:memory:${owner}}`;
+      const memory = `${tag}:of`;
+      return {
+        memories: `${tag}:all`,
+        memory,
+        memoryOf: (member) => `${memory}:${member}`,
+        forgotten: `${tag}:forgotten`,
+        off: `${tag}:off`,
+      };
+    },
     traceWindow: (window) => {
       const tag = `{${namespace}:trace:${window}}`;
       return { names: `${tag}:names`, records: `${tag}:records`, record: (id) => `${tag}:record:${id}` };
@@ -417,6 +444,22 @@ export const describedKeys: readonly DescribedKey[] = [
   { key: "`{<ns>}:rules-by-expiry:<app>`", type: "sorted set", content: "the same rules by expiry" },
   { key: "`{<ns>}:rules-of-chat:<app>:<chat>`", type: "sorted set", content: "valid rules of one chat by expiry" },
   { key: "`{<ns>}:approved:<app>:<kind>`", type: "set", content: "approvals of one kind, for 90 days after the last" },
+  {
+    key: "`{<ns>:memory:<owner>}:all`",
+    type: "sorted set",
+    content: "memories of a person or chat by last use; the owner is a hash",
+  },
+  {
+    key: "`{<ns>:memory:<owner>}:of:<tenant>.<id>`",
+    type: "hash",
+    content: "one memory: `text`, `by`, `atMs`, `usedAtMs`, `uses`; `retention.memoryDays` after its last use",
+  },
+  {
+    key: "`{<ns>:memory:<owner>}:forgotten`",
+    type: "sorted set",
+    content: "ids of memories that were taken away, so that no repeated call writes them again; a day",
+  },
+  { key: "`{<ns>:memory:<owner>}:off`", type: "string", content: "the person wants nothing remembered" },
   {
     key: "`{<ns>}:runners:<runner>`",
     type: "hash",

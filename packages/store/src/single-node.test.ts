@@ -8,6 +8,7 @@ import {
   makeEventWatchReports,
   makeInstanceDirectory,
   makeLookupCache,
+  makeMemoryStore,
   makeRateGovernor,
   makeStore,
   makeTokenCache,
@@ -15,6 +16,7 @@ import {
 } from "./harness.fixture.ts";
 import { describeInstanceDirectory } from "./instance-directory.suite.ts";
 import { describeLookupCache } from "./lookup-cache.suite.ts";
+import { describeMemoryStore } from "./memory-store.suite.ts";
 import { describeRateGovernor } from "./rate-governor.suite.ts";
 import { describeRunnerDirectory } from "./runner-directory.suite.ts";
 import { describeSessionStore } from "./session-store.suite.ts";
@@ -29,6 +31,7 @@ describeRunnerDirectory("Redis", async () => await makeDirectory(url()));
 describeRateGovernor("Redis", async () => await makeRateGovernor(url()));
 describeLookupCache("Redis", async () => await makeLookupCache(url()));
 describeTokenCache("Redis", async () => await makeTokenCache(url()));
+describeMemoryStore("Redis", async () => await makeMemoryStore(url()));
 describeBudgetStore("Redis", async () => await makeBudgetStore(url()));
 describeBlobStore("Redis", async (demands) => await makeBlobStore(url(), demands));
 describeTraceLog("Redis", async (ttlMs) => await makeTraceLog(url(), ttlMs));

@@ -19,6 +19,7 @@ import { EventLog } from "./event-log.ts";
 import { EventWatchReports } from "./event-watch-reports.ts";
 import { InstanceDirectory } from "./instance-directory.ts";
 import { LookupCache, TokenCache } from "./caches.ts";
+import { MemoryStore } from "./memory-store.ts";
 import { PermissionRules } from "./permission-rules.ts";
 import { RateGovernor } from "./rate-governor.ts";
 import { RedisBlobStore } from "./blob-store.ts";
@@ -88,6 +89,7 @@ function openStores(clock: TestClock, options: TestStoreOptions) {
     cards: new CardLedger(here),
     approvals: new ApprovalStore({ ...here, ...options }),
     rules: new PermissionRules(here),
+    memories: new MemoryStore(here),
     audit: new AuditLog(here),
     auditRetention: new AuditLog(here),
     letters: new DeadLetters({ ...here, ...options }),

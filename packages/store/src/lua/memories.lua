@@ -1,0 +1,40 @@
+-- The memories of an owner. A memory expires by itself; its member of the index is removed when the index is read.
+--
+-- KEYS
+--   memories  sorted set of members by last use
+--   memory    what the keys of memories begin with
+
+local function keyOf(member) return memory .. ':' .. member end
+
+-- {member, text, by, atMs, usedAtMs, uses} of each that lives, of one tenant or of all ('').
+local function living(tenant)
+  local found = {}
+  for _, member in ipairs(redis.call('ZRANGE', memories, 0, -1)) do
+    if tenant == '' or string.sub(member, 1, #tenant + 1) == tenant .. '.' then
+      local values = redis.call('HMGET', keyOf(member), 'text', 'by', 'atMs', 'usedAtMs', 'uses')
+      if values[1] then
+        found[#found + 1] = {member, values[1], values[2], values[3], values[4], values[5]}
+      else
+        redis.call('ZREM', memories, member)
+      end
+    end
+  end
+  return found
+end
+
+local function drop(member)
+  redis.call('ZREM', memories, member)
+  return redis.call('DEL', keyOf(member))
+end
+
+-- The index lives as long as the memory that was used last.
+local function keep(member, usedAtMs, ttlMs)
+  redis.call('ZADD', memories, usedAtMs, member)
+  if ttlMs == '0' then
+    redis.call('PERSIST', memories)
+    redis.call('PERSIST', keyOf(member))
+  else
+    redis.call('PEXPIRE', memories, ttlMs)
+    redis.call('PEXPIRE', keyOf(member), ttlMs)
+  end
+end

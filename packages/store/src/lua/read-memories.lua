@@ -1,0 +1,8 @@
+-- -> {1 | 0 the person wants nothing remembered, {member, text, by, atMs, usedAtMs, uses} of each}
+--
+-- KEYS memories memory off
+-- ARGV tenant
+
+-- include memories
+
+return {redis.call('EXISTS', off), living(tenant)}

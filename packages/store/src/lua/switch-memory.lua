@@ -1,0 +1,14 @@
+-- A person wants nothing remembered, or something again. -> how many memories were taken away
+--
+-- KEYS memories memory off
+-- ARGV
+--   state  'off', 'on', or 'erased': nothing is left, not even the wish
+
+-- include memories
+
+local count = 0
+if state ~= 'on' then
+  for _, member in ipairs(redis.call('ZRANGE', memories, 0, -1)) do count = count + drop(member) end
+end
+if state == 'off' then redis.call('SET', off, '1') else redis.call('DEL', off) end
+return count
