@@ -220,32 +220,52 @@ export async function askedOf(services: Services, ask: Ask, agent: AgentConfig):
 
 /** Answers an order that needs no run, such as `/stop`, with text. */
 async function obey(services: Services, reply: FastifyReply, order: Order, asked: Asked): Promise<void> {
-  const { message, agent, sessionId } = asked;
-  if (!services.redis.isReady()) return await unavailable(services, reply, "not taken, please try again");
-  const content = wordsOf(message);
+  const { message, sessionId } = asked;
+  const obeyed = await obeyNow(services, order, asked);
+  switch (obeyed) {
+    case "refused":
+      return await unavailable(services, reply, "not taken, please try again");
+    case "uncertain":
+      return await unavailable(services, reply, mayBeDone);
+    case "foreign":
+      return await unknownSession(reply);
+  }
+  reply.header("x-session-id", sessionId);
+  await sendFrames(
+    services,
+    reply,
+    { type: "user_message", content: wordsOf(message) },
+    { type: "assistant", content: obeyed.text },
+    { type: "done", final: obeyed.text },
+  );
+}
+
+/** Said of an order that may have been obeyed. */
+export const mayBeDone = "it is not known whether this was done, please try again";
+
+/** What an order that needs no run is answered with, or why it is not. */
+export async function obeyNow(
+  services: Services,
+  order: Order,
+  { message, agent }: Asked,
+): Promise<{ text: string } | "refused" | "uncertain" | "foreign"> {
+  if (!services.redis.isReady()) return "refused";
   const language = shownLanguage(agent, message.language);
   const watch = watchOf(services, message);
   let text: string;
   try {
-    if (!(await isTheirs(services, message.session, message.sender.id))) return await unknownSession(reply);
+    if (!(await isTheirs(services, message.session, message.sender.id))) return "foreign";
     const answer = await obeyCommand(services, services.apiChannel, order, { message, language });
     text = answer ?? noticeText("stopping", language);
   } catch (error) {
     watch.end("failed", error);
     count(services, message, "failed");
     services.log.error({ error, session: message.session, command: order.name }, "command could not be obeyed");
-    return await unavailable(services, reply, "it is not known whether this was done, please try again");
+    return "uncertain";
   }
   watch.end("command");
   count(services, message, "command");
-  reply.header("x-session-id", sessionId);
-  await sendFrames(
-    services,
-    reply,
-    { type: "user_message", content },
-    { type: "assistant", content: text },
-    { type: "done", final: text },
-  );
+  return { text };
 }
 
 function wordsOf({ parts }: InboundMessage): string {

@@ -136,6 +136,8 @@ describe("a caller", () => {
       ["/chat", { method: "POST", body: JSON.stringify({ message: "mine?", session_id: "s1" }) }],
       ["/chat", { method: "POST", body: JSON.stringify({ message: "/stop", session_id: "s1" }) }],
       ["/chat/s1/events", {}],
+      ["/v1/sessions/s1/commands", { method: "POST", body: JSON.stringify({ command: "/new" }) }],
+      ["/v1/sessions/s1/commands", { method: "POST", body: JSON.stringify({ command: "/stop" }) }],
       ["/v1/approvals?session_id=s1", {}],
       ["/v1/permissions?session_id=s1", {}],
     ];

@@ -110,6 +110,10 @@ describe("the description of the API", () => {
       await call("GET /v1/sessions/{id}", "/v1/sessions/o9"),
       await call("GET /v1/sessions/{id}/items", "/v1/sessions/o1/items"),
       await call("GET /v1/sessions/{id}/items", "/v1/sessions/o1/items?limit=0"),
+      await call("POST /v1/sessions/{id}/commands", "/v1/sessions/o1/commands", body({ command: "/status" })),
+      await call("POST /v1/sessions/{id}/commands", "/v1/sessions/o1/commands", body({ command: "/new" })),
+      await call("POST /v1/sessions/{id}/commands", "/v1/sessions/o1/commands", body({ command: "hello" })),
+      await call("POST /v1/sessions/{id}/commands", "/v1/sessions/o.1/commands", body({ command: "/new" })),
       await call("GET /v1/approvals", "/v1/approvals?session_id=o1"),
       await call("GET /v1/approvals", "/v1/approvals"),
       await call("POST /v1/approvals/{id}", "/v1/approvals/none", body({ decision: "approve" })),
@@ -128,6 +132,7 @@ describe("the description of the API", () => {
       [200, 400, 204],
       [409, 404],
       [200, 404, 200, 400],
+      [200, 202, 400, 404],
       [200, 400, 404, 400, 200, 404],
       [200, 400, 200, 404],
     ];

@@ -5,6 +5,8 @@ import { AgentEvent, ChatMessage, StructuredMessage } from "@larkline/protocol/v
 import { RunRecord } from "@larkline/protocol/views/engine-events";
 import {
   ApiError,
+  CommandAnswer,
+  CommandRequest,
   RunCancelled,
   RunReport,
   RunRequest,
@@ -107,6 +109,14 @@ export const operations: Readonly<Record<string, Operation>> = {
     },
     answers: { 200: SessionItems, 400: ApiError, 404: ApiError },
   },
+  "POST /v1/sessions/{id}/commands": {
+    about: {
+      en: "Gives an order such as /new or /status: 200 with its answer, 202 where a run answers it.",
+      zh: "执行 /new、/status 等命令：直接答复时返回 200，由一次运行答复时返回 202。",
+    },
+    body: CommandRequest,
+    answers: { 200: CommandAnswer, 202: RunStarted, 400: ApiError, 404: ApiError, 409: ApiError },
+  },
   "GET /v1/approvals": {
     about: {
       en: "Lists the approvals that a session waits for, oldest first.",
@@ -200,6 +210,8 @@ const named: Readonly<Record<string, object>> = {
   RunCancelled,
   SessionReport,
   SessionItems,
+  CommandRequest,
+  CommandAnswer,
   Usage: ItemUsage,
   RunEvent: RunRecord,
   RunItem,

@@ -1,4 +1,4 @@
-import { agentNamed, type AgentConfig } from "@larkline/process/config";
+import { agentNamed } from "@larkline/process/config";
 import {
   canarySessionId,
   isTerminal,
@@ -25,13 +25,15 @@ import {
   type Position,
   type RunViewName,
 } from "@larkline/protocol/views/run-stream";
-import { RunRequest, type RunReport } from "@larkline/protocol/views/run-api";
+import { CommandRequest, RunRequest, type RunReport } from "@larkline/protocol/views/run-api";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
-import { bodyText, isTheirs } from "./api-access.ts";
+import { bodyText, isSessionId, isTheirs } from "./api-access.ts";
 import {
   askedOf,
   count,
   headerOf,
+  mayBeDone,
+  obeyNow,
   outcomeOf,
   storeMessage,
   supersedeAndWake,
@@ -42,6 +44,7 @@ import {
 } from "./api.ts";
 import { approvalView } from "./approvals.ts";
 import { apiApp } from "./callers.ts";
+import { readCommand } from "./commands.ts";
 import type { Services } from "./services.ts";
 import { cancelTurn } from "./sessions.ts";
 import { followRun, hasEventsOfRun, keptEvents, recordsOfRun, takePlace, type RunView } from "./stream.ts";
@@ -63,6 +66,8 @@ interface RunRoute {
  * - `GET /v1/runs/:id/events` streams it: `view` is `engine`, `items` or `messages`; `Last-Event-ID` or `after` say what the client
  *   has seen.
  * - `POST /v1/runs/:id/cancel` stops a run, waiting or under way: 202, or 409 when it has ended.
+ * - `POST /v1/sessions/:id/commands` takes an order such as `/new`: 200 with its answer, or 202 with the ids of the run
+ *   that answers it. The input of a run is never taken for an order.
  *
  * Needs a scope of its own that only callers of the API reach, with a parser that leaves bodies as bytes.
  */
@@ -81,6 +86,9 @@ export function registerRunRoutes(scope: FastifyInstance, services: Services): v
   scope.post<RunRoute>("/v1/runs/:id/cancel", async (request, reply) => {
     return await postCancel(services, request, reply);
   });
+  scope.post<RunRoute>("/v1/sessions/:id/commands", async (request, reply) => {
+    return await postCommand(services, request, reply);
+  });
 }
 
 async function postRun(services: Services, request: FastifyRequest, reply: FastifyReply) {
@@ -90,35 +98,53 @@ async function postRun(services: Services, request: FastifyRequest, reply: Fasti
   if ("error" in read) return await refuse(reply, read.error, read.status);
   // The place is taken before anything is stored, so that a client that is sent away can simply come again.
   if ((isFollowed || waitMs > 0) && !(await takePlace(services, request, reply))) return reply;
-  const { asked, message, agent, cancelWhenGone } = read;
-  const traceId = traceIdOf(traceparentOfMessage(message));
-  reply.header("x-trace-id", traceId).header("x-session-id", asked.sessionId);
-  const stored = await storeMessage(services, message, agent);
-  count(services, message, outcomeOf(stored));
-  if (typeof stored === "string") return await notStored(reply, asked, stored);
-  if (stored.result === "full" || stored.result === "foreign") return await notStored(reply, asked, stored.result);
-  await supersedeAndWake(services, message, agent, stored);
-  const { session } = message;
-  const runId = turnIdOf(session, stored.seq);
-  services.log.info({ session, turnId: runId, outcome: stored.result }, "run accepted");
-  reply.header("x-run-id", runId);
-  const isNew = stored.result === "accepted";
-  const run = { session, runId, afterSeq: isNew ? (stored.eventSeq ?? 0) : 0 };
+  const { asked, cancelWhenGone } = read;
+  const stored = await storeRun(services, reply, asked);
+  if (stored === undefined) return reply;
+  const { isNew, run } = stored;
   if (isFollowed) {
-    const view = runView("engine", factsOf(run, agent.name));
+    const view = runView("engine", factsOf(run, asked.agent.name));
     // A repeated request must not end the run of the first one, whose client may still read.
     return await followRun(services, reply, { run, view, first: undefined, cancelWhenGone: isNew && cancelWhenGone });
   }
   const report = waitMs > 0 ? await reportAtEnd(services, reply, run, waitMs) : undefined;
   if (report !== undefined) return await reply.send(report);
-  return await reply.code(202).send({ run_id: runId, session_id: asked.sessionId, trace_id: traceId });
+  return await tellStarted(reply, asked, run);
+}
+
+/** A run that is in its session, and from where to follow it. */
+interface StoredRun {
+  run: { session: SessionKey; runId: string; afterSeq: number };
+  /** Not the repetition of a request. */
+  isNew: boolean;
+}
+
+/** Stores a message, and wakes its session. Undefined: it was not stored, and the client is told why. */
+async function storeRun(services: Services, reply: FastifyReply, asked: Asked): Promise<StoredRun | undefined> {
+  const { agent, message, sessionId } = asked;
+  reply.header("x-trace-id", traceIdOf(traceparentOfMessage(message))).header("x-session-id", sessionId);
+  const stored = await storeMessage(services, message, agent);
+  count(services, message, outcomeOf(stored));
+  if (typeof stored === "string") return await notStored(reply, asked, stored);
+  const { result: outcome } = stored;
+  if (outcome === "full" || outcome === "foreign") return await notStored(reply, asked, outcome);
+  await supersedeAndWake(services, message, agent, stored);
+  const { session } = message;
+  const runId = turnIdOf(session, stored.seq);
+  services.log.info({ session, turnId: runId, outcome }, "run accepted");
+  reply.header("x-run-id", runId);
+  const isNew = outcome === "accepted";
+  return { run: { session, runId, afterSeq: isNew ? (stored.eventSeq ?? 0) : 0 }, isNew };
+}
+
+async function tellStarted(reply: FastifyReply, { message, sessionId }: Asked, { runId }: StoredRun["run"]) {
+  const traceId = traceIdOf(traceparentOfMessage(message));
+  return await reply.code(202).send({ run_id: runId, session_id: sessionId, trace_id: traceId });
 }
 
 /** A request that can be stored. */
 interface ReadRun {
   asked: Asked;
-  message: InboundMessage;
-  agent: AgentConfig;
   cancelWhenGone: boolean;
 }
 
@@ -155,7 +181,7 @@ async function readRun(
   if (isNew === "unknown") return { error: "not taken, please try again", status: 503 };
   if (!isNew) return { error: "input: this session has a conversation already, so it takes user messages only" };
   const message = { ...givenOf(request, history), ...asked.message, parts };
-  return { asked, message, agent, cancelWhenGone: request.on_disconnect === "cancel" };
+  return { asked: { ...asked, message }, cancelWhenGone: request.on_disconnect === "cancel" };
 }
 
 const parseRequest = jsonParserOf(RunRequest);
@@ -191,28 +217,79 @@ async function isNewSession(
   }
 }
 
+const parseCommandRequest = jsonParserOf(CommandRequest);
+
+async function postCommand(
+  services: Services,
+  { body, caller, headers, params }: FastifyRequest<RunRoute>,
+  reply: FastifyReply,
+) {
+  const { id: sessionId } = params;
+  if (!isSessionId(sessionId) || sessionId === canarySessionId) return await noSuchSession(reply);
+  const parsed = parseCommandRequest(bodyText(body) ?? "");
+  if (!parsed.ok) return await refuse(reply, parsed.error);
+  const { command: text, agent: name = "default", message_id: key } = parsed.value;
+  const agent = agentNamed(services.settings, name);
+  if (agent === undefined) return await refuse(reply, `agent: there is no agent '${name}'`);
+  const ask: Ask = {
+    caller,
+    text,
+    sessionId,
+    key,
+    onDisconnect: "continue",
+    background: false,
+    agent: name,
+    traceparent: traceparentIn(headers),
+    lastEventId: undefined,
+  };
+  const asked = await askedOf(services, ask, agent);
+  const order = readCommand(asked.message, text, agent.commands);
+  if (order.for === "session") {
+    const isOrder = order.message !== asked.message;
+    if (!isOrder) return await refuse(reply, "command: there is no such command", 400, noCommand);
+    const stored = await storeRun(services, reply, { ...asked, message: order.message });
+    return stored === undefined ? reply : await tellStarted(reply, asked, stored.run);
+  }
+  const obeyed = await obeyNow(services, order, asked);
+  switch (obeyed) {
+    case "refused":
+      return await unavailable(reply, "not taken, please try again");
+    case "uncertain":
+      return await unavailable(reply, mayBeDone);
+    case "foreign":
+      return await noSuchSession(reply);
+    default:
+      return await reply.send(obeyed);
+  }
+}
+
+/** Tells a client that its text is a message, not an order. */
+const noCommand = "no_command";
+
 async function notStored(
   reply: FastifyReply,
   { sessionId, key }: Asked,
   why: Exclude<Stored, object> | "full" | "foreign",
-) {
+): Promise<undefined> {
   switch (why) {
     case "foreign":
-      return await noSuchSession(reply);
+      return void (await noSuchSession(reply));
     case "refused":
-      return await unavailable(reply, "not taken, please try again");
+      return void (await unavailable(reply, "not taken, please try again"));
     case "uncertain": {
       const error = "it may be stored or not: repeat the request with this session_id and message_id";
-      const ids = { session_id: sessionId, message_id: key };
-      return await reply
-        .code(503)
-        .header("retry-after", "1")
-        .send({ error, code: why, ...ids });
+      const body = { error, code: why, session_id: sessionId, message_id: key };
+      return void (await reply.code(503).header("retry-after", "1").send(body));
     }
     case "busy":
-      return await refuse(reply, "the session is at work, and its agent takes no other message meanwhile", 409, why);
+      return void (await refuse(
+        reply,
+        "the session is at work, and its agent takes no other message meanwhile",
+        409,
+        why,
+      ));
     case "full":
-      return await refuse(reply, "too many messages of this session are waiting", 429, why);
+      return void (await refuse(reply, "too many messages of this session are waiting", 429, why));
   }
 }
 

@@ -107,6 +107,16 @@ export interface Client {
   run(input: string | InputItem[], options?: RunOptions): Run;
   /** A run that was started elsewhere, or before. It continues when its iterators are left, unless `detach` is false. */
   attach(runId: string, options?: Pick<RunOptions, "detach" | "signal">): Run;
+  /**
+   * Gives an order such as `/new` or `/status` to a session: the answer, or the run that answers it. Rejects with a
+   * {@link RequestError} of the code `no_command` when the text is none; the input of a run is never taken for one.
+   */
+  command(text: string, options: CommandOptions): Promise<string | Run>;
+}
+
+/** What an order is given with. */
+export interface CommandOptions extends Pick<RunOptions, "agent" | "detach" | "messageId" | "signal"> {
+  session: string;
 }
 
 /** Makes a client. It keeps no connection open while no run is followed. */
@@ -118,6 +128,17 @@ export function createClient(options: ClientOptions): Client {
       new Run(connection, startOf(connection, input, runOptions), { ...runOptions, input, keep }),
     attach: (runId, runOptions = {}) =>
       new Run(connection, Promise.resolve(runId), { detach: true, ...runOptions, keep }),
+    command: async (text, given) => {
+      const { agent, messageId = newId(), session, signal } = given;
+      const answer = await connection.json(`/v1/sessions/${encodeURIComponent(session)}/commands`, {
+        method: "POST",
+        body: { command: text, message_id: messageId, ...(agent === undefined ? {} : { agent }) },
+        ...(signal === undefined ? {} : { signal }),
+      });
+      const answered = answer as { text: string } | { run_id: string }; // as the server answers 200 and 202
+      if ("text" in answered) return answered.text;
+      return new Run(connection, Promise.resolve(answered.run_id), { ...given, keep });
+    },
   };
 }
 

@@ -4,6 +4,7 @@ export {
   RunError,
   type Client,
   type ClientOptions,
+  type CommandOptions,
   type Decision,
   type RunEvent,
   type RunOptions,

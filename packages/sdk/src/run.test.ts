@@ -71,6 +71,12 @@ async function played(fields: { report?: object; answers?: Record<string, number
       started.push(JSON.parse(body) as Record<string, unknown>);
       return void response.writeHead(202).end('{"run_id":"api.s-1","session_id":"s","trace_id":"t"}');
     }
+    if (line === "POST /v1/sessions/s/commands") {
+      let body = "";
+      for await (const chunk of request) body += String(chunk);
+      const { command } = JSON.parse(body) as { command: string };
+      return void response.end(command === "/status" ? '{"text":"idle"}' : '{"run_id":"api.s-1","session_id":"s"}');
+    }
     if (!line.endsWith("/events")) return void response.end(JSON.stringify({ ...report, ...fields.report }));
     response.writeHead(200, { "content-type": "text/event-stream" });
     response.flushHeaders();
@@ -255,6 +261,18 @@ it("cancelling a run that has ended is no error", async () => {
   const server = await played({ answers: { "POST /v1/runs/api.s-1/cancel": 409 } });
   await createClient({ url: server.url }).attach("api.s-1").cancel();
   expect(server.requests).toEqual(["POST /v1/runs/api.s-1/cancel"]);
+});
+
+it("an order is answered with text, or by a run; what is none is refused", async () => {
+  const server = await played();
+  const client = createClient({ url: server.url });
+  expect(await client.command("/status", { session: "s" })).toBe("idle");
+  const run = await client.command("/new", { session: "s" });
+  server.tell(done);
+  expect(typeof run === "string" ? run : await typesOf(run.stream())).toEqual(["done"]);
+  const refusing = await played({ answers: { "POST /v1/sessions/s/commands": 400 } });
+  const refused = createClient({ url: refusing.url }).command("hello", { session: "s" });
+  await expect(refused).rejects.toMatchObject({ status: 400, code: "no" });
 });
 
 it("a start that is repeated is the same run: session and message have ids", async () => {

@@ -82,6 +82,22 @@ export type RunReport = Static<typeof RunReport>;
 /** Answer to `POST /v1/runs` before the run has ended. */
 export const RunStarted = Type.Object({ run_id: Type.String(), session_id: Type.String(), trace_id: Type.String() });
 
+/** Body of `POST /v1/sessions/<id>/commands`. */
+export const CommandRequest = Type.Object(
+  {
+    /** An order as people write it in a chat, such as `/new` or `/status`. */
+    command: Type.String(),
+    /** Name of the agent whose commands are meant, and that answers; absent: `default`. */
+    agent: RunRequest.properties.agent,
+    /** Makes a repeated request mean the same order. */
+    message_id: RunRequest.properties.message_id,
+  },
+  { additionalProperties: false },
+);
+
+/** Answer to an order that needs no run. */
+export const CommandAnswer = Type.Object({ text: Type.String() });
+
 /** Answer to `POST /v1/runs/<id>/cancel`. */
 export const RunCancelled = Type.Object({
   run_id: Type.String(),
