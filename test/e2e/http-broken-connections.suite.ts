@@ -118,6 +118,22 @@ it("SA-32: a closed connection leaves the model at work, and Ctrl-C in the termi
   await vi.waitFor(() => expect(system.model.aborted).toBe(before + 2), { timeout: 60_000, interval: 10 });
 });
 
+it("a terminal asks its person what a run waits for, and shows what came of it", async () => {
+  const terminal = startTerminal(address(), "--session", "asked");
+  terminal.type('call ask_once {"key":"terminal"}');
+  await terminal.until("wants to run ask_once with:");
+  terminal.type("y");
+  await terminal.until("[Noted]");
+  await terminal.until("[Tool ask_once finished]");
+  terminal.type('call ask_once {"key":"again"}');
+  await terminal.until('{"key":"again"}');
+  terminal.type("n not now");
+  await terminal.until("[Tool ask_once failed]");
+  await terminal.leave();
+  const recorded = await system.recorded();
+  expect(recorded.filter((line) => / (?:terminal|again)$/.test(line))).toHaveLength(1);
+});
+
 it("where messages steer, the second client follows the run that took its message", async () => {
   const message = 'first\ncall meet {"key":"steer","of":2}';
   const first = await chat(address(), "steer", { message, agent: "steered" });

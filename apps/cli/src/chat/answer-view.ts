@@ -1,4 +1,4 @@
-import type { ApiApproval, RiskLevel, StreamFrame } from "@larkline/protocol";
+import type { Approval, RunEvent } from "@larkline/sdk";
 import type { DecideResult } from "./approvals.ts";
 
 const answerRuler = "=".repeat(60);
@@ -21,7 +21,7 @@ export function answerClosing(): string {
 /** Draws one answer. What a worker that died had told already is not drawn twice. */
 export class AnswerView {
   readonly #texts: Texts;
-  /** Text of this round stands on the screen. */
+  /** Text of this step stands on the screen. */
   #hasText = false;
   readonly #seen = new Set<string>();
 
@@ -29,39 +29,58 @@ export class AnswerView {
     this.#texts = texts;
   }
 
-  /** What the next frame adds to the screen. */
-  draw(frame: StreamFrame): string {
-    if ("name" in frame) {
-      const key = `${frame.type} ${frame.id ?? ""}`;
-      if (frame.id !== undefined && this.#seen.has(key)) return "";
+  /** What the next event adds to the screen. */
+  draw(event: RunEvent): string {
+    if (event.type === "tool_use" || event.type === "tool_result") {
+      const key = `${event.type} ${event.id}`;
+      if (this.#seen.has(key)) return "";
       this.#seen.add(key);
     }
-    if (frame.type === "restart" && !this.#hasText) return "";
-    this.#hasText = frame.type === "assistant" || (this.#hasText && frame.type === "user_message");
-    return frameText(frame, this.#texts);
+    if (event.type === "step_restarted" && !this.#hasText) return "";
+    if (event.type === "text_delta") this.#hasText = true;
+    else if (endsText.has(event.type)) this.#hasText = false;
+    return eventText(event, this.#texts);
   }
 }
 
-/** What a frame adds to the screen; empty for frames (and unknown types) that show nothing. */
-export function frameText(frame: StreamFrame, texts: Texts): string {
-  switch (frame.type) {
-    case "assistant":
-      return printable(frame.content);
-    case "tool_call":
-      return `\n\n${texts.calling(printable(frame.name))}\n`;
-    case "tool_result":
-      return `${texts.finished(printable(frame.name), printable(previewOf(frame.result)))}\n\n${texts.assistant}`;
-    case "tool_error":
-      return `${texts.failed(printable(frame.name), printable(previewOf(frame.error)))}\n\n${texts.assistant}`;
-    case "error":
-      return `\n${texts.error(printable(frame.message))}${answerClosing()}`;
+/** Text that comes after these is not that of the step before. */
+const endsText: ReadonlySet<RunEvent["type"]> = new Set(["turn_start", "step_restarted", "tool_use", "tool_result"]);
+
+/** What an event adds to the screen; empty for events (and unknown types) that show nothing. */
+export function eventText(event: RunEvent, texts: Texts): string {
+  switch (event.type) {
+    case "text_delta":
+      return printable(event.text);
+    case "tool_use":
+      return `\n\n${texts.calling(printable(event.toolName))}\n`;
+    case "tool_result": {
+      const { isError, output, result = output, toolName } = event;
+      const say = isError ? texts.failed : texts.finished;
+      return `${say(printable(toolName), printable(previewOf(isError ? output : result)))}\n\n${texts.assistant}`;
+    }
+    case "error": {
+      const { message, suggestion } = event;
+      const words = [message, suggestion].filter((line) => line !== "").join("\n");
+      return `\n${texts.error(printable(words))}${answerClosing()}`;
+    }
     case "done":
-      return answerClosing();
-    case "restart":
+      return `${endText(event, texts)}${answerClosing()}`;
+    case "step_restarted":
       return `\n${texts.restarted}\n${texts.assistant}`;
     default:
       return "";
   }
+}
+
+/** Ends in which the model had its say; a notice may stand beside it. */
+const answered: ReadonlySet<string> = new Set(["", "max_tokens", "refusal", "output_invalid"]);
+
+/** What people are told at the end that is not on the screen yet. */
+function endText({ reason, final, reply = final, notes = [] }: RunEvent & { type: "done" }, texts: Texts): string {
+  const rest = (reply.startsWith(final) ? reply.slice(final.length) : reply).trim();
+  const words = answered.has(reason) ? rest : texts.error(rest === "" ? texts.stopped(reason) : rest);
+  const lines = [words, ...notes].filter((line) => line !== "");
+  return lines.map((line) => `\n${printable(line)}`).join("");
 }
 
 const previewLength = 100;
@@ -103,12 +122,13 @@ export interface Texts {
   failed(tool: string, preview: string): string;
   error(message: string): string;
   unreachable(address: string): string;
-  silent(seconds: number): string;
+  /** A run that ended before its answer, for a reason that is said in one word. */
+  stopped(reason: string): string;
   tokenRefused: string;
   refused(status: number, reason: string): string;
   cutOff: string;
-  question: Record<ApiApproval["kind"], (tool: string) => string>;
-  risk: Record<RiskLevel, string>;
+  question: Record<Approval["kind"], (tool: string) => string>;
+  risk: Record<Approval["risk"], string>;
   notShown(characters: number): string;
   callChoices: string;
   callChoicesAlways: string;
@@ -130,7 +150,7 @@ const zh: Texts = {
   failed: (tool, preview) => `[工具 ${tool} 执行失败]: ${preview}`,
   error: (message) => `[错误]: ${message}`,
   unreachable: (address) => `无法连接 ${address}，请先运行 npm start，或用 --url 指定地址。`,
-  silent: (seconds) => `服务器 ${seconds} 秒没有任何应答。`,
+  stopped: (reason) => `运行已停止（${reason}）。`,
   tokenRefused: "服务器要求令牌：请把 API_TOKEN 设为与服务器相同的值。",
   refused: (status, reason) => `服务器拒绝了请求（${status}）：${reason}`,
   cutOff: "连接中断，回答不完整。",
@@ -166,7 +186,7 @@ const en: Texts = {
   failed: (tool, preview) => `[Tool ${tool} failed]: ${preview}`,
   error: (message) => `[Error]: ${message}`,
   unreachable: (address) => `Cannot reach ${address}: run npm start first, or name the address with --url.`,
-  silent: (seconds) => `The server has been silent for ${seconds} s.`,
+  stopped: (reason) => `The run was stopped (${reason}).`,
   tokenRefused: "The server asks for a token: set API_TOKEN to the server's value.",
   refused: (status, reason) => `The server refused the request (${status}): ${reason}`,
   cutOff: "The connection broke, the answer is incomplete.",

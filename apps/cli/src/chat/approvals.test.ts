@@ -1,14 +1,11 @@
-import { once } from "node:events";
-import { createServer, type Server } from "node:http";
-import type { AddressInfo } from "node:net";
-import { text as textOf } from "node:stream/consumers";
-import { formatSseEvent, type ApiApproval, type StreamFrame } from "@larkline/protocol";
-import { afterEach, describe, expect, it } from "vitest";
+import type { Approval } from "@larkline/sdk";
+import { describe, expect, it, onTestFinished } from "vitest";
 import { choicesText, decisionIn, questionText } from "./approvals.ts";
 import { startChat, type ChatProcess } from "./chat-process.fixture.ts";
 import { chatTexts } from "./answer-view.ts";
+import { done, playServer, type PlayedServer } from "./played-server.fixture.ts";
 
-const approval: ApiApproval = {
+const approval: Approval = {
   id: "a".repeat(32),
   kind: "call",
   run_id: "api.s-1",
@@ -24,97 +21,84 @@ const approval: ApiApproval = {
   state: "pending",
 };
 
-let server: Server | undefined;
-const children: ChatProcess[] = [];
-
-afterEach(() => {
-  for (const { process } of children.splice(0)) process.kill("SIGKILL");
-  server?.closeAllConnections();
-  server?.close();
-});
-
 interface Asked {
   chat: ChatProcess;
-  decisions: unknown[];
-  /** Continues the run. */
-  send(...frames: StreamFrame[]): void;
+  server: PlayedServer;
+  /** What was decided. */
+  decisions(): unknown[];
 }
 
-const toolError: StreamFrame = { type: "tool_error", id: "c1", name: "deploy", error: "User rejected this action." };
-const done: StreamFrame = { type: "done", final: "ok" };
+const call = { type: "tool_use", id: "c1", toolName: "deploy", input: {} } as const;
+const question = {
+  type: "permission_request",
+  id: approval.id,
+  toolName: "deploy",
+  input: {},
+  message: "",
+  toolCallId: "c1",
+};
+const result = (output: string, isError = false) => {
+  return { type: "tool_result", id: "c1", toolName: "deploy", output, isError, truncated: false, storedPath: "" };
+};
+const rejected = result("User rejected this action.", true);
 
-/** A person asks for something that waits for their approval; decisions are answered with these codes, then 200. */
-async function asked(codes: number[] = []): Promise<Asked> {
-  const decisions: unknown[] = [];
-  const streams: ((frame: StreamFrame) => void)[] = [];
-  const started = createServer(async (request, response) => {
-    const body = await textOf(request);
-    const { pathname, searchParams } = new URL(request.url ?? "/", "http://localhost");
-    if (pathname === "/chat") {
-      response.writeHead(200, { "content-type": "text/event-stream", "x-run-id": "api.s-1" });
-      streams.push((frame) => void response.write(formatSseEvent(frame)));
-      response.write(formatSseEvent({ type: "tool_call", id: "c1", name: "deploy", args: {} }));
-    } else if (pathname === "/v1/runs/api.s-1/cancel") {
-      response.writeHead(202).end("{}");
-    } else if (request.method === "GET") {
-      const isOpen = searchParams.get("session_id") === "s" && request.headers.authorization === "Bearer t0ken";
-      response.end(JSON.stringify({ approvals: isOpen ? [approval] : [] }));
-    } else {
-      decisions.push({ id: pathname.split("/").at(-1), ...JSON.parse(body) });
-      response.writeHead(codes.shift() ?? 200).end("{}");
-    }
-  });
-  server = started;
-  await once(started.listen(0, "127.0.0.1"), "listening");
-  const { port } = started.address() as AddressInfo; // it listens on TCP
-  const args = ["--url", `http://127.0.0.1:${port}`, "--lang", "en", "--session", "s"];
-  const chat = startChat(args, { API_TOKEN: "t0ken" });
-  children.push(chat);
+/** A person asks for something that waits for their approval; decisions are answered with these statuses, then 202. */
+async function asked(...statuses: number[]): Promise<Asked> {
+  const decide = `POST /v1/approvals/${approval.id}`;
+  const refusals = { [decide]: statuses.map((status) => ({ status })) };
+  const server = await playServer({ interruptions: [approval], refusals, reply: () => [call] });
+  const chat = startChat(["--url", server.url, "--lang", "en", "--session", "s"], { API_TOKEN: "t0ken" });
+  onTestFinished(() => void chat.process.kill("SIGKILL"));
   chat.type("deploy");
+  await chat.until("[Calling tool: deploy]\n");
+  server.tell(question);
   await chat.until("Approve? y approve, a always allow, n [reason] reject: ");
-  return { chat, decisions, send: (...frames) => frames.forEach((frame) => streams.at(-1)?.(frame)) };
+  return { chat, server, decisions: () => server.asked(decide).map(({ body }) => body) };
 }
 
 describe("a run that waits for an approval", () => {
   it("asks the person, and continues after a rejection with a reason", async () => {
-    const { chat, decisions, send } = await asked();
+    const { chat, decisions, server } = await asked();
     expect(chat.screen()).toContain('wants to run deploy with:\n{"to":"prod"}\nRisk: high\n');
     chat.type("what?");
     await chat.until("Please type one of the letters.");
     chat.type("n not on a Friday");
     await chat.until("[Noted]");
-    expect(decisions).toEqual([{ id: approval.id, decision: "reject", note: "not on a Friday" }]);
-    send(toolError, done);
+    expect(decisions()).toEqual([{ decision: "reject", note: "not on a Friday" }]);
+    server.tell(rejected, done);
     await chat.until("[Tool deploy failed]: User rejected this action.");
     chat.type("quit");
     expect(await chat.exitCode()).toBe(0);
   });
 
   it("asks again when the decision was not taken", async () => {
-    const { chat, decisions, send } = await asked([503]);
+    const { chat, decisions, server } = await asked(500);
     chat.type("y");
     await chat.until("[Not taken, please try again]");
     chat.type("a");
     await chat.until("[Noted]");
-    expect(decisions.slice(1)).toEqual([{ id: approval.id, decision: "approve", remember: true }]);
-    send({ type: "tool_result", id: "c1", name: "deploy", result: "ok" }, done);
+    expect(decisions().slice(1)).toEqual([{ decision: "approve", remember: true }]);
+    server.tell(result("ok"), done);
     await chat.until("[Tool deploy finished]: ok");
   });
 
-  it("says that it was decided before", async () => {
-    const { chat } = await asked([409]);
+  it.each([
+    [409, "[Decided before, or expired]"],
+    [403, "[Others have to decide this]"],
+  ])("says of status %d: %s", async (status, words) => {
+    const { chat } = await asked(status);
     chat.type("y");
-    await chat.until("[Decided before, or expired]");
+    await chat.until(words);
   });
 
   it("takes no answer any more when another person has decided: the next line is a message", async () => {
-    const { chat, decisions, send } = await asked();
-    send(toolError, done);
+    const { chat, decisions, server } = await asked();
+    server.tell(rejected, done);
     await chat.until("[Tool deploy failed]");
-    await chat.until("You: ");
     chat.type("y");
-    await chat.until("[Calling tool: deploy]\n");
-    expect(decisions).toEqual([]);
+    await expect.poll(() => server.asked("POST /v1/runs"), { timeout: 60_000 }).toHaveLength(2);
+    expect(server.asked("POST /v1/runs")[1]?.body).toMatchObject({ input: "y" });
+    expect(decisions()).toEqual([]);
   });
 
   it("is left by Ctrl-C", async () => {
@@ -123,15 +107,15 @@ describe("a run that waits for an approval", () => {
     await chat.until("[Cancelled]");
     chat.type("quit");
     expect(await chat.exitCode()).toBe(0);
-    expect(decisions).toEqual([]);
+    expect(decisions()).toEqual([]);
   });
 });
 
 describe("an answer", () => {
-  const outcome: ApiApproval = { ...approval, kind: "outcome", may_remember: false };
-  const plain: ApiApproval = { ...approval, may_remember: false };
+  const outcome: Approval = { ...approval, kind: "outcome", may_remember: false };
+  const plain: Approval = { ...approval, may_remember: false };
 
-  it.each<[string, ApiApproval, object | undefined]>([
+  it.each<[string, Approval, object | undefined]>([
     [" Y ", approval, { decision: "approve" }],
     ["是", approval, { decision: "approve" }],
     ["a", approval, { decision: "approve", remember: true }],

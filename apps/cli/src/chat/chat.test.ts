@@ -1,63 +1,21 @@
-import { once } from "node:events";
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
-import { text as textOf } from "node:stream/consumers";
-import { formatSseEvent, type StreamFrame } from "@larkline/protocol";
-import { afterEach, describe, expect, it, vi } from "vitest";
+import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { startChat as startProcess, type ChatProcess } from "./chat-process.fixture.ts";
-
-interface Request {
-  url: string;
-  headers: IncomingMessage["headers"];
-  body: Record<string, unknown>;
-}
-
-type Answer = (response: ServerResponse, request: Request) => void;
-
-let server: Server | undefined;
-let child: ChatProcess["process"] | undefined;
-
-/** A server that speaks the wire format, one answer per request; keeps what it was asked. */
-async function startServer(...answers: Answer[]) {
-  const requests: Request[] = [];
-  const started = createServer(async (incoming, response) => {
-    const body = await textOf(incoming);
-    const request = { url: incoming.url ?? "", headers: incoming.headers, body: body === "" ? {} : JSON.parse(body) };
-    requests.push(request);
-    answers[requests.length - 1]?.(response, request);
-  });
-  server = started;
-  await once(started.listen(0, "127.0.0.1"), "listening");
-  const { port } = started.address() as AddressInfo; // it listens on TCP
-  return { url: `http://127.0.0.1:${port}`, requests };
-}
+import { delta, done, playServer } from "./played-server.fixture.ts";
 
 /** Ended after the test. */
 function startChat(...given: Parameters<typeof startProcess>): ChatProcess {
   const started = startProcess(...given);
-  child = started.process;
+  onTestFinished(() => void started.process.kill("SIGKILL"));
   return started;
 }
 
-function stream(response: ServerResponse, ...frames: StreamFrame[]) {
-  response.writeHead(200, { "content-type": "text/event-stream" });
-  for (const [index, frame] of frames.entries()) response.write(formatSseEvent(frame, index + 1));
-}
-
-afterEach(() => {
-  child?.kill("SIGKILL");
-  server?.closeAllConnections();
-  server?.close();
-});
+const start = "POST /v1/runs";
+const cancel = "POST /v1/runs/api.s-1/cancel";
 
 describe("the chat program", () => {
   it("holds a conversation in one session, with the token as bearer", async () => {
-    const reply: Answer = (response, { body }) => {
-      stream(response, { type: "assistant", content: `你说${String(body["message"])}` }, { type: "done", final: "" });
-      response.end();
-    };
-    const { url, requests } = await startServer(reply, reply);
-    const chat = startChat(["--url", url], { API_TOKEN: "t0ken" });
+    const server = await playServer({ reply: (input) => [delta(`你说${input}`), done] });
+    const chat = startChat(["--url", server.url], { API_TOKEN: "t0ken" });
     chat.type("一");
     await chat.until("你说一");
     chat.type("二");
@@ -65,46 +23,42 @@ describe("the chat program", () => {
     chat.type("quit");
     expect(await chat.exitCode()).toBe(0);
     expect(chat.screen().endsWith("再见!\n")).toBe(true);
-    expect(requests.map(({ headers }) => headers.authorization)).toEqual(["Bearer t0ken", "Bearer t0ken"]);
-    expect(requests[0]?.body["session_id"]).toBe(requests[1]?.body["session_id"]);
-    expect(requests[0]?.body["message_id"]).not.toBe(requests[1]?.body["message_id"]);
+    expect(new Set(server.requests.map(({ headers }) => headers.authorization))).toEqual(new Set(["Bearer t0ken"]));
+    const [first, second] = server.asked(start);
+    expect(first?.body["session_id"]).toBe(second?.body["session_id"]);
+    expect(first?.body["message_id"]).not.toBe(second?.body["message_id"]);
+  });
+
+  it("gives orders as orders, and sends what only looks like one as a message", async () => {
+    const commands = "POST /v1/sessions/s/commands";
+    const refusals = { [commands]: [{ status: 400, body: '{"error":"none","code":"no_command"}' }] };
+    const server = await playServer({ refusals, reply: (input) => [delta(`you say ${input}`), done] });
+    const chat = startChat(["--url", server.url, "--session", "s", "--lang", "en"]);
+    chat.type("/etc/hosts is empty");
+    await chat.until("you say /etc/hosts is empty");
+    chat.type("/status");
+    await chat.until("did /status");
+    expect(server.asked(start)).toHaveLength(1);
+    expect(server.asked(commands).map(({ body }) => body["command"])).toEqual(["/etc/hosts is empty", "/status"]);
   });
 
   it("cancels the run of the answer at Ctrl-C and leaves at the next one", async () => {
-    let left = false;
-    const { url, requests } = await startServer(
-      (response) => {
-        response.setHeader("x-run-id", "api.s-1");
-        stream(response, { type: "assistant", content: "slow" });
-        response.on("close", () => (left = true));
-      },
-      (response) => void response.writeHead(202).end("{}"),
-    );
-    const chat = startChat(["--url", url, "--lang", "en"], { API_TOKEN: "t0ken" });
+    const server = await playServer({ reply: () => [delta("slow")] });
+    const chat = startChat(["--url", server.url, "--lang", "en"], { API_TOKEN: "t0ken" });
     chat.type("hello");
     await chat.until("slow");
     chat.process.kill("SIGINT");
     await chat.until("[Cancelled]");
-    expect(requests[0]?.body["on_disconnect"]).toBe("continue");
-    expect(requests[1]).toMatchObject({
-      url: "/v1/runs/api.s-1/cancel",
-      headers: { authorization: "Bearer t0ken" },
-    });
-    await vi.waitFor(() => expect(left).toBe(true), { timeout: 60_000, interval: 10 });
+    expect(server.asked(cancel)).toMatchObject([{ headers: { authorization: "Bearer t0ken" } }]);
+    await vi.waitFor(() => expect(server.followers()).toBe(0), { timeout: 60_000, interval: 10 });
     chat.process.kill("SIGINT");
     expect(await chat.exitCode()).toBe(0);
     expect(chat.screen().endsWith("Goodbye!\n")).toBe(true);
   });
 
   it("says that the answer may continue when the server does not confirm the cancel", async () => {
-    const { url } = await startServer(
-      (response) => {
-        response.setHeader("x-run-id", "api.s-1");
-        stream(response, { type: "assistant", content: "slow" });
-      },
-      (response) => void response.writeHead(503).end("{}"),
-    );
-    const chat = startChat(["--url", url, "--lang", "en"]);
+    const server = await playServer({ reply: () => [delta("slow")], refusals: { [cancel]: [{ status: 500 }] } });
+    const chat = startChat(["--url", server.url, "--lang", "en"]);
     chat.type("hello");
     await chat.until("slow");
     chat.process.kill("SIGINT");
@@ -113,58 +67,56 @@ describe("the chat program", () => {
   });
 
   it("repeats under the same id what may be stored, and what was not taken", async () => {
-    const ids = { session_id: "s", message_id: "m" };
-    const { url, requests } = await startServer(
-      (response) => void response.writeHead(503).end('{"error":"not taken"}'),
-      (response) => {
-        stream(response, { type: "error", message: "ERROR: may be stored", code: "uncertain", ...ids });
-        response.end();
-      },
-      (response) => {
-        stream(response, { type: "assistant", content: "once" }, { type: "done", final: "once" });
-        response.end();
-      },
-    );
-    const chat = startChat(["--url", url]);
+    const refused = (code: string) => ({ status: 503, body: JSON.stringify({ error: "not taken", code }) });
+    const refusals = { [start]: [refused(""), refused("uncertain")] };
+    const server = await playServer({ refusals, reply: () => [delta("once"), done] });
+    const chat = startChat(["--url", server.url]);
     chat.type("hello");
     await chat.until("once");
-    expect(new Set(requests.map(({ body }) => body["message_id"])).size).toBe(1);
+    expect(new Set(server.asked(start).map(({ body }) => body["message_id"])).size).toBe(1);
+    expect(server.asked(start)).toHaveLength(3);
     expect(chat.screen()).not.toContain("错误");
   });
 
   it("continues after a broken connection where it stopped", async () => {
-    const { url, requests } = await startServer(
-      (response) => {
-        response.setHeader("x-run-id", "api.s-1");
-        stream(response, { type: "assistant", content: "first " }, { type: "assistant", content: "half, " });
-        setImmediate(() => response.socket?.destroy());
-      },
-      (response) => {
-        stream(response, { type: "assistant", content: "second half" }, { type: "done", final: "" });
-        response.end();
-      },
-    );
-    const chat = startChat(["--url", url]);
+    const server = await playServer({ reply: () => [delta("first "), delta("half, ")] });
+    const chat = startChat(["--url", server.url]);
     chat.type("hello");
-    await chat.until("second half");
+    await chat.until("first half, ");
+    server.cut();
+    await vi.waitFor(() => expect(server.followers()).toBe(0), { timeout: 60_000, interval: 1 });
+    server.tell(delta("second half"), done);
+    await chat.until("first half, second half");
     chat.process.stdin.end();
     expect(await chat.exitCode()).toBe(0);
-    expect(requests[1]?.headers["last-event-id"]).toBe("2");
-    expect(requests[1]?.body["message_id"]).toBe(requests[0]?.body["message_id"]);
+    expect(server.asked(start)).toHaveLength(1);
+    expect(server.asked("GET /v1/runs/api.s-1/events").at(-1)?.query.get("after")).toBe("2");
+    expect(server.asked(cancel)).toEqual([]);
   });
 
   it("says what to do when the server refuses the token", async () => {
-    const { url } = await startServer((response) => void response.writeHead(401).end("{}"));
-    const chat = startChat(["--url", url]);
+    const server = await playServer({ refusals: { [start]: [{ status: 401 }] } });
+    const chat = startChat(["--url", server.url]);
     chat.type("hello");
     await chat.until("[错误]: 服务器要求令牌：请把 API_TOKEN");
   });
 
-  it("shows why the server refuses a request", async () => {
-    const { url } = await startServer((response) => void response.writeHead(413).end('{"error":"too large"}'));
-    const chat = startChat(["--url", url, "--lang=en"]);
+  it("shows why the server refuses a request, and how a run failed", async () => {
+    const error = {
+      type: "error",
+      code: "api_auth_error",
+      message: "bad key",
+      suggestion: "Check it.",
+      retryable: false,
+    };
+    const server = await playServer({ refusals: { [start]: [{ status: 413, body: '{"error":"too large"}' }] } });
+    const chat = startChat(["--url", server.url, "--lang=en"]);
     chat.type("hello");
     await chat.until("[Error]: The server refused the request (413): too large");
+    chat.type("again");
+    await vi.waitFor(() => expect(server.followers()).toBe(1), { timeout: 60_000, interval: 10 });
+    server.tell(error);
+    await chat.until("[Error]: bad key\nCheck it.\n");
   });
 
   it("says what to do when no ingress listens", async () => {
@@ -173,8 +125,12 @@ describe("the chat program", () => {
     await chat.until("[Error]: Cannot reach http://127.0.0.1:1: run npm start first");
   });
 
-  it("explains its flags when one is wrong", async () => {
-    const chat = startChat(["--lang", "fr"]);
-    expect(await chat.exitCode()).toBe(2);
+  it("explains its flags when it is asked, and when one is wrong", async () => {
+    const asked = startChat(["--help", "--lang", "en"]);
+    expect(await asked.exitCode()).toBe(0);
+    expect(asked.screen()).toMatch(/^npm run chat -- \[--url [^]*address of the ingress[^]*API_TOKEN/);
+    const wrong = startChat(["--lang", "fr"]);
+    expect(await wrong.exitCode()).toBe(2);
+    expect(wrong.screen()).toBe("");
   });
 });
