@@ -87,6 +87,16 @@ async function runWith(node: string, file: string): Promise<string> {
   return stdout;
 }
 
+/** Time of the processor that a program takes from the start of its process to the end, whatever else runs. */
+async function cpuMsOf(file: string): Promise<number> {
+  const atExit = "const { user, system } = process.cpuUsage(); console.error(`cpu ${(user + system) / 1000}`);";
+  const hook = `data:text/javascript,process.on("exit", () => { ${encodeURIComponent(atExit)} })`;
+  const { stderr } = await run(process.execPath, ["--import", hook, join("js", file)], { cwd: folder });
+  const [, ms] = /^cpu ([\d.]+)$/m.exec(stderr) ?? [];
+  if (ms === undefined) throw new Error(`${file} told no time`);
+  return Number(ms);
+}
+
 describe("the packed packages in an empty folder", () => {
   it("need no other package of ours, and the SDK none at all", async () => {
     const lock = JSON.parse(await readFile(join(folder, "package-lock.json"), "utf8")) as {
@@ -140,6 +150,15 @@ describe("the packed packages in an empty folder", () => {
     for (const file of ["dice.test.js", "agent.test.js"]) {
       expect(await runWith(node(), file)).toMatch(/(?:# pass|ℹ pass) 1\b/);
     }
+  });
+
+  it("EE-58: the example of the engine takes less than nine empty processes of Node: under 300 ms where that takes 33", async () => {
+    await writeFile(join(folder, "js/empty.js"), "");
+    const of = { "empty.js": Number.POSITIVE_INFINITY, "agent.test.js": Number.POSITIVE_INFINITY };
+    for (let round = 0; round < 5; round += 1) {
+      for (const file of ["empty.js", "agent.test.js"] as const) of[file] = Math.min(of[file], await cpuMsOf(file));
+    }
+    expect(of["agent.test.js"] / of["empty.js"]).toBeLessThan(9);
   });
 
   it("run the SDK in the page of a browser", async () => {
