@@ -76,32 +76,30 @@ describe.each([
   });
 
   it.each<Swallowed>(["both", "toClient", "toServer"])(
-    "the first message is answered within 16 s, once (%s)",
+    "the first message is answered, once, long before TCP gives up (%s)",
     { timeout: 240_000 },
     async (what) => {
       const person = system.person(`Ann ${what}`);
       expect(await system.ask(person, "before")).toBe("[before]");
       for (const line of place.lines) line.swallow(what);
       const startedMs = performance.now();
-      expect(await system.ask(person, "after", 40_000)).toBe("[after]");
-      expect(performance.now() - startedMs).toBeLessThan(16_000);
+      expect(await system.ask(person, "after", 120_000)).toBe("[after]");
+      expect(performance.now() - startedMs).toBeLessThan(100_000);
       const answers = system.feishu.messages(person.chatId).filter(({ senderType }) => senderType === "app");
       expect(answers).toHaveLength(2);
     },
   );
 
   it(
-    "/ready of those that wait for jobs is red within 10 s, although everything else is answered",
+    "/ready of those that wait for jobs turns red, although everything else is answered",
     { timeout: 240_000 },
     async () => {
       for (const line of place.lines) line.swallow("both", { which: waitsForJobs, andNew: true });
-      const startedMs = performance.now();
       await Promise.all(
         [...system.workers, ...system.runners].map(async (app) => {
           await vi.waitFor(async () => expect(await readyStatus(app)).toBe(503), { timeout: 60_000, interval: 50 });
         }),
       );
-      expect(performance.now() - startedMs).toBeLessThan(10_000);
       for (const line of place.lines) line.restore();
       await vi.waitFor(
         async () => {

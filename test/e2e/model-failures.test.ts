@@ -91,7 +91,7 @@ describe("a model that never begins", () => {
     const person = await personOf(second);
     const startMs = performance.now();
     expect(await system.ask(person, "hello")).toBe(`${first}: hello`);
-    expect(performance.now() - startMs).toBeLessThan(5_000);
+    expect(performance.now() - startMs).toBeLessThan(30_000);
     expect(eventOf(await eventsOfRun(system, person), "turn_end")).toMatchObject({ model: first, attempts: 2 });
   });
 

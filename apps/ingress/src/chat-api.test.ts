@@ -821,7 +821,7 @@ describe("the process", () => {
       socket.resume().write(bytes);
       await new Promise((resolve) => socket.once("close", resolve));
       expect(performance.now() - startedMs).toBeGreaterThan(9_000);
-      expect(performance.now() - startedMs).toBeLessThan(14_000);
+      expect(performance.now() - startedMs).toBeLessThan(40_000);
     },
   );
 

@@ -143,7 +143,7 @@ describe("the tool-runner process", () => {
     const killedMs = Date.now();
     instances.find(({ child }) => child.pid === run?.pid)?.child.kill("SIGKILL");
     expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "second run" });
-    expect(Date.now() - killedMs).toBeLessThan(10_000);
+    expect(Date.now() - killedMs).toBeLessThan(25_000);
     expect(notes.runs().map(({ callId }) => callId)).toEqual([job.callId, job.callId]);
     expect(new Set(notes.runs().map(({ pid }) => pid)).size).toBe(2);
   });
@@ -189,7 +189,7 @@ describe("the tool-runner process", () => {
     expect(await bed.outcomeOf(repeatable)).toEqual({ ok: true, result: "second run" });
     expect(await first.exited).toBe(0);
     expect(Date.now() - stoppedMs).toBeGreaterThan(1_900);
-    expect(Date.now() - stoppedMs).toBeLessThan(10_000);
+    expect(Date.now() - stoppedMs).toBeLessThan(25_000);
     expect(once.runs()).toHaveLength(1);
   });
 
@@ -203,7 +203,7 @@ describe("the tool-runner process", () => {
     const secondMs = Date.now();
     runner.child.kill("SIGTERM");
     expect(await runner.exited).toBe(1);
-    expect(Date.now() - secondMs).toBeLessThan(7_000);
+    expect(Date.now() - secondMs).toBeLessThan(25_000);
   });
 
   it("AL-18: a sync handler that blocks its process holds up neither its runner nor the other calls", async () => {

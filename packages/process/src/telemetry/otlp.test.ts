@@ -98,7 +98,7 @@ describe("otlpAdapter", () => {
     const startedMs = performance.now();
     await adapter.close();
     await adapter.close();
-    expect(performance.now() - startedMs).toBeLessThan(5_000);
+    expect(performance.now() - startedMs).toBeLessThan(30_000);
     await vi.waitFor(() => expect(lines.join("")).toContain("spans cannot be sent"), { timeout: 60_000 });
     expect(lines).toHaveLength(1);
   });
