@@ -98,7 +98,8 @@ export class TurnRun {
   readonly #stored: TurnStore;
   readonly #steps: ModelSteps;
   readonly #reply: TurnReply;
-  readonly #judge: TurnJudge;
+  /** Made for the first call that has to be judged. */
+  #judge: TurnJudge | undefined;
   #head: QueuedMessage;
   /** Of the last step. */
   #failure: ModelFailure | undefined;
@@ -130,7 +131,6 @@ export class TurnRun {
     const options = agent.optionsFor(begun.message);
     this.#run = { ...slot, agent, model, options, stored, budget: new TurnBudget(services, agent, run) };
     this.#stored = stored;
-    this.#judge = new TurnJudge(services, agent, message);
     this.#steps = new ModelSteps(services, this.#run);
     this.#reply = new TurnReply(services, this.#run);
   }
@@ -462,10 +462,10 @@ export class TurnRun {
 
   /** Decides once all facts are there that the decision asks for: most need none that has to be fetched. */
   async #decide(decision: Decision): Promise<Transition> {
-    this.#judge.renew();
+    this.#judge?.renew();
     for (;;) {
       const transition = decision(this.#environment());
-      if (!(await this.#judge.supply())) return transition;
+      if ((await this.#judge?.supply()) !== true) return transition;
     }
   }
 
@@ -473,6 +473,7 @@ export class TurnRun {
   #environment(): TurnEnvironment {
     const { agent, model, options } = this.#run;
     const { history, live } = this.#stored;
+    const judge = (): TurnJudge => (this.#judge ??= new TurnJudge(this.#services, agent, this.#start.head.message));
     return {
       limits: agent.limits,
       tools: this.#services.toolCatalog.offeredTo(agent.config),
@@ -480,7 +481,9 @@ export class TurnRun {
       ...(options.form === undefined ? {} : { output: options.form }),
       ...agent.speech,
       nowMs: this.#services.clock.now(),
-      judge: this.#judge,
+      get judge() {
+        return judge();
+      },
       history,
       othersWait: this.#start.othersWait,
       ...(live === undefined ? {} : { live }),
@@ -526,7 +529,7 @@ export class TurnRun {
     const ending = { seq: this.#start.head.seq, more: !isLast && !shutdown.aborted };
     const result = await this.#stored.commit(outbox === undefined ? ending : { ...ending, outbox });
     if (result.state === "fenced") return { end: "fenced" };
-    dropApprovals(this.#services, turn, this.#dropped);
+    if (this.#dropped.length > 0) dropApprovals(this.#services, turn, this.#dropped);
     const cancel = { session: turn.message.session, turnId: turn.turnId };
     for (const runner of this.#stopped) void stopCalls(this.#services, runner, cancel);
     const settings = this.#stored.settings ?? this.#start.settings;

@@ -1,6 +1,7 @@
+import { languageOfMessage } from "./messages.ts";
 import type { EventOf, ReplyLanguage, TurnState } from "@larkline/protocol";
 import { percentText, type BudgetUse, localMinute, tokenCount, usdText, type BudgetAccount } from "./budgets.ts";
-import { languageOfMessage, textsOf } from "./texts/index.ts";
+import { textsOf } from "./texts/index.ts";
 import { answering, endError, errorOf, assistantText, type Transition } from "./transition.ts";
 
 /** What decisions about budgets depend on. */

@@ -6,11 +6,11 @@ import type {
   TurnState,
   PermissionRule,
 } from "@larkline/protocol";
-import { inlineCode, languageOfMessage, noticeText, oneLine, textsOf } from "./texts/index.ts";
+import { inlineCode, noticeText, oneLine, textsOf } from "./texts/index.ts";
 import { en } from "./texts/en.ts";
 import { zh } from "./texts/zh.ts";
 import { newTurn } from "./turn.ts";
-import { slashCommandIn } from "./messages.ts";
+import { slashCommandIn, languageOfMessage } from "./messages.ts";
 import { endDone, after, type Transition } from "./transition.ts";
 import type { CompactionReport } from "./compaction.ts";
 import { ruleText } from "./permissions/index.ts";

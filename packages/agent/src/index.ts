@@ -19,6 +19,8 @@ export {
 } from "./step.ts";
 export {
   answerUuid,
+  languageOf,
+  languageOfMessage,
   attachmentText,
   modelMessagesOf,
   personMessageOf,
@@ -71,15 +73,7 @@ export {
   type CallUse,
   type StepRequest,
 } from "./compaction.ts";
-export {
-  exhaustedText,
-  languageOf,
-  languageOfMessage,
-  noticeText,
-  textHead,
-  type NoticeName,
-  type NoticeValues,
-} from "./texts/index.ts";
+export { exhaustedText, noticeText, textHead, type NoticeName, type NoticeValues } from "./texts/index.ts";
 export { answerForm, type AnswerForm } from "./structured-answer.ts";
 export {
   finalView,

@@ -3,6 +3,7 @@ import {
   type InboundMessage,
   type Message,
   type PersonMessage,
+  type ReplyLanguage,
   textOf,
   type EventOf,
   type FilePart,
@@ -240,6 +241,37 @@ export function slashCommandIn({ parts }: InboundMessage): EventOf<"slash_comman
   if (found === null) return undefined;
   const [, name = "", args = ""] = found;
   return { type: "slash_command", name, args };
+}
+
+/**
+ * The language a text is written in: Chinese when it holds at least as many Chinese characters as words in other
+ * letters. A question about one Chinese word is English, a Chinese sentence with the name of a file is Chinese.
+ * Of people who write neither, English is expected to be read.
+ */
+export function languageOf(text: string): ReplyLanguage {
+  const characters = text.match(/\p{Script=Han}/gu)?.length ?? 0;
+  // Japanese has characters too: each of its kana counts.
+  const kana = String.raw`\p{Script=Hiragana}\p{Script=Katakana}`;
+  const others = new RegExp(String.raw`[${kana}]|[[\p{L}\p{M}'’]--[\p{Script=Han}${kana}]]+`, "gv");
+  const words = text.match(others)?.length ?? 0;
+  return characters > 0 && characters >= words ? "zh" : "en";
+}
+
+/**
+ * The language of the texts around the answer to a message: the configured one, else that of the person's
+ * own words. By the time that a turn begins, the parts hold what others have said as well.
+ */
+export function languageOfMessage(
+  { parts, language }: Pick<InboundMessage, "parts" | "language">,
+  configured?: ReplyLanguage,
+): ReplyLanguage {
+  return configured ?? language ?? languageOf(textOf({ role: "user", content: parts }));
+}
+
+/** Two texts with a blank line between them. A longer `second` makes the whole longer, never different. */
+export function joinedTexts(first: string, second: string): string {
+  if (second.trim() === "") return first;
+  return first.trim() === "" ? second : `${first}\n\n${second}`;
 }
 
 const defaultMaxChars = 60_000;

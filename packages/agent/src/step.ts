@@ -30,9 +30,9 @@ import {
   withText,
   withNeeds,
 } from "./transition.ts";
-import { languageOfMessage, noticeText, type NoticeName } from "./texts/index.ts";
+import { noticeText, type NoticeName } from "./texts/index.ts";
 import { correctionMessage, maxAnswerRetries, shownAnswer, shownText } from "./structured-answer.ts";
-import { isOpaque, isSendable, withoutTrailingThinking } from "./messages.ts";
+import { isOpaque, isSendable, withoutTrailingThinking, languageOfMessage } from "./messages.ts";
 
 /** One model step, complete. */
 export interface StepResult {

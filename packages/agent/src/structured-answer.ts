@@ -1,3 +1,4 @@
+import { joinedTexts } from "./messages.ts";
 import {
   compileJsonSchema,
   filledFormat,
@@ -6,7 +7,7 @@ import {
   type ParseResult,
   type ReplyLanguage,
 } from "@larkline/protocol";
-import { joinedTexts, noticeText, textHead, textsOf } from "./texts/index.ts";
+import { noticeText, textHead, textsOf } from "./texts/index.ts";
 
 /*
  * Answers in a form that the configuration or a request asks for: JSON of a schema. Models write JSON, people in chats

@@ -25,8 +25,8 @@ import {
   type RiskFinding,
 } from "./permissions/index.ts";
 import type { TurnEnvironment, TurnLimits } from "./transition.ts";
-import { addressContextOf } from "./messages.ts";
-import { languageOfMessage, noticeText, oneLine, textHead, textsOf } from "./texts/index.ts";
+import { addressContextOf, languageOfMessage } from "./messages.ts";
+import { noticeText, oneLine, textHead, textsOf } from "./texts/index.ts";
 
 /** A tool that can be called now, and the runner that offers it. */
 export interface OfferedTool {

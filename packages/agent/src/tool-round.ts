@@ -37,8 +37,8 @@ import {
   withFacts,
   type OfferedTool,
 } from "./tool-call.ts";
-import { exhaustedText, languageOfMessage, textHead } from "./texts/index.ts";
-import { isSendable, userMessageOf, addressContextOf } from "./messages.ts";
+import { exhaustedText, textHead } from "./texts/index.ts";
+import { isSendable, userMessageOf, addressContextOf, languageOfMessage } from "./messages.ts";
 import {
   endedTool,
   shownOf,

@@ -1,3 +1,4 @@
+import { languageOfMessage, joinedTexts } from "./messages.ts";
 import {
   type Approval,
   type CallState,
@@ -26,15 +27,7 @@ import type { AddressContext, Question, Verdict } from "./permissions/index.ts";
 import type { StepResult } from "./step.ts";
 import type { AnswerForm } from "./structured-answer.ts";
 import { type OfferedTool, resultText } from "./tool-call.ts";
-import {
-  languageOfMessage,
-  noticeText,
-  type NoticeName,
-  exhaustedText,
-  joinedTexts,
-  textHead,
-  textTail,
-} from "./texts/index.ts";
+import { noticeText, type NoticeName, exhaustedText, textHead, textTail } from "./texts/index.ts";
 
 /*
  * How turns end. Every ending leaves an assistant text in history, so that the user message is

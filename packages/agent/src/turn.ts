@@ -53,10 +53,10 @@ import {
   needsOf,
   withNeeds,
 } from "./transition.ts";
-import { slashCommandIn, userMessageOf } from "./messages.ts";
+import { slashCommandIn, userMessageOf, languageOfMessage, joinedTexts } from "./messages.ts";
 import { shownText } from "./structured-answer.ts";
 import { addUse, noUse, requestTokens } from "./compaction.ts";
-import { languageOfMessage, noticeText, joinedTexts, inlineCode, textsOf } from "./texts/index.ts";
+import { noticeText, inlineCode, textsOf } from "./texts/index.ts";
 
 /*
  * A turn answers one user message:

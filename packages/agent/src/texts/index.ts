@@ -1,4 +1,4 @@
-import { textOf, type InboundMessage, type ReplyLanguage } from "@larkline/protocol";
+import type { ReplyLanguage } from "@larkline/protocol";
 import { en, type Texts } from "./en.ts";
 import { zh } from "./zh.ts";
 
@@ -19,12 +19,6 @@ export function textTail(text: string, maxChars: number): string {
   if (text.length <= maxChars) return text;
   const start = text.length - maxChars;
   return text.slice(/[\uDC00-\uDFFF]/.test(text.charAt(start)) ? start + 1 : start);
-}
-
-/** Two texts with a blank line between them. A longer `second` makes the whole longer, never different. */
-export function joinedTexts(first: string, second: string): string {
-  if (second.trim() === "") return first;
-  return first.trim() === "" ? second : `${first}\n\n${second}`;
 }
 
 /** Names a text that the system itself shows: beside an answer, or in place of one. */
@@ -53,31 +47,6 @@ export function oneLine(text: string, maxChars: number): string {
 /** Untrusted text as inline code of Markdown; it cannot end the code span. */
 export function inlineCode(text: string, maxChars = maxValueChars): string {
   return `\`${oneLine(text.replaceAll("`", "'"), maxChars)}\``;
-}
-
-/**
- * The language a text is written in: Chinese when it holds at least as many Chinese characters as words in other
- * letters. A question about one Chinese word is English, a Chinese sentence with the name of a file is Chinese.
- * Of people who write neither, English is expected to be read.
- */
-export function languageOf(text: string): ReplyLanguage {
-  const characters = text.match(/\p{Script=Han}/gu)?.length ?? 0;
-  // Japanese has characters too: each of its kana counts.
-  const kana = String.raw`\p{Script=Hiragana}\p{Script=Katakana}`;
-  const others = new RegExp(String.raw`[${kana}]|[[\p{L}\p{M}'’]--[\p{Script=Han}${kana}]]+`, "gv");
-  const words = text.match(others)?.length ?? 0;
-  return characters > 0 && characters >= words ? "zh" : "en";
-}
-
-/**
- * The language of the texts around the answer to a message: the configured one, else that of the person's
- * own words. By the time that a turn begins, the parts hold what others have said as well.
- */
-export function languageOfMessage(
-  { parts, language }: Pick<InboundMessage, "parts" | "language">,
-  configured?: ReplyLanguage,
-): ReplyLanguage {
-  return configured ?? language ?? languageOf(textOf({ role: "user", content: parts }));
 }
 
 /** Sent and stored when the step limit is reached; the same in every language, by contract. Cards say it in the person's. */

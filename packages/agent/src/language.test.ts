@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { languageOf, languageOfMessage } from "./index.ts";
+import { languageOf, languageOfMessage } from "./messages.ts";
 
 const quoted = { type: "text", text: "[The quoted message says:\n你好，请问这个项目什么时候完成？\n]" } as const;
 const own = { type: "text", text: "what does it say?" } as const;
