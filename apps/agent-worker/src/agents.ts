@@ -87,11 +87,11 @@ export function agentsOf(settings: LarklineConfig, { ofAgents }: AgentModels): M
 
 /** The agent that answers a message. */
 export function agentFor({ settings, agents, log }: Services, message: InboundMessage): Agent {
+  const { session, agent = "default" } = message;
+  const accepted = agents.get(agent);
+  if (accepted !== undefined) return accepted;
   const { name } = agentOfMessage(settings, message);
-  if (name !== (message.agent ?? "default")) {
-    const { session, agent } = message;
-    log.warn({ session, agent, answeredBy: name }, "the agent of a message is not configured any more");
-  }
+  log.warn({ session, agent, answeredBy: name }, "the agent of a message is not configured any more");
   const found = agents.get(name);
   if (found === undefined) throw new RangeError(`no agent ${name}`); // it is one of them
   return found;

@@ -9,7 +9,6 @@ import {
   type InboundMessage,
   type ReplyView,
 } from "@larkline/protocol";
-import { botOfApp } from "@larkline/process/config";
 import type { BlobStore, LookupCache, OutboxRecord } from "@larkline/store";
 import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
@@ -59,6 +58,7 @@ export class TurnReply {
     const { command, reply } = message;
     const { config, speech } = this.#run.agent;
     if (config.reply !== "card" || reply.channel !== "feishu" || command !== undefined) return undefined;
+    const { bots, settings } = this.#services;
     return {
       language: languageOfMessage(message, speech.texts),
       bilingual: speech.texts === undefined && message.chatType === "group",
@@ -66,7 +66,7 @@ export class TurnReply {
       nowMs: this.#services.clock.now(),
       model: this.#run.model.chain.primary.displayName,
       stoppable: true,
-      maxCards: botOfApp(this.#services.settings, reply.app).feishu.maxCards,
+      maxCards: (bots.get(reply.app)?.settings ?? settings.bots.default).feishu.maxCards,
     };
   }
 

@@ -1,11 +1,5 @@
 import { createHash } from "node:crypto";
-import {
-  agentInChat,
-  groupsAtBot,
-  type AgentConfig,
-  type BotConfig,
-  type IngressBotAccess,
-} from "@larkline/process/config";
+import { groupsAtBot, type AgentConfig, type BotConfig, type IngressBotAccess } from "@larkline/process/config";
 import { watchPlatform, type Logger } from "@larkline/process/telemetry";
 import { GroupLookup, OutboxSender, StatusReactions, type FeishuApi, type LongConnection } from "@larkline/feishu";
 import { LRUCache } from "lru-cache";
@@ -79,7 +73,9 @@ export class Bot implements Channel {
 
   /** The agent that answers what is written in a chat from now on. */
   agentIn(chatId: string): AgentConfig {
-    return agentInChat(this.#services.settings, this.settings, chatId);
+    const { agents } = this.#services.settings;
+    // Names of agents were checked when the configuration was loaded.
+    return agents[this.settings.chats.get(chatId) ?? this.settings.agent] ?? agents.default;
   }
 
   /**

@@ -136,11 +136,11 @@ class Slots implements ChildSlots {
   /** When a child was last free for a waiting call. */
   #endedMs = 0;
   #looksAgain = false;
+  #shrinks = false;
 
   constructor(options: ChildSlotsOptions) {
     this.#options = options;
     this.#clock = options.clock ?? systemClock;
-    this.#later.add(this.#clock.every(idleMs / 4, () => this.#shrink()));
     options.room.join({ giveUpIdle: () => this.#giveUpIdle(), grow: () => this.#grow() });
     this.#fill();
   }
@@ -301,6 +301,7 @@ class Slots implements ChildSlots {
     this.#all.add(slot);
     this.#usable += 1;
     this.#load(slot);
+    this.#shrinkLater();
   }
 
   #load(slot: Slot): void {
@@ -364,6 +365,17 @@ class Slots implements ChildSlots {
     if (slot === undefined || this.#waiting.size > 0) return false;
     this.#drop(slot);
     return true;
+  }
+
+  /** Looks for children that are not needed any more, as long as there are more than the warm ones. */
+  #shrinkLater(): void {
+    if (this.#shrinks || this.#usable <= this.#options.warm) return;
+    this.#shrinks = true;
+    this.#after(idleMs / 4, () => {
+      this.#shrinks = false;
+      this.#shrink();
+      this.#shrinkLater();
+    });
   }
 
   #shrink(): void {

@@ -207,7 +207,7 @@ export function agentNamed({ agents }: Pick<Settings, "agents">, name: string): 
 }
 
 /** The agent that answers what is written to a bot in a chat now. */
-export function agentInChat(settings: Pick<Settings, "agents">, bot: BotConfig, chatId: string): AgentConfig {
+function agentInChat(settings: Pick<Settings, "agents">, bot: BotConfig, chatId: string): AgentConfig {
   // Names of agents were checked when the configuration was loaded.
   return agentNamed(settings, bot.chats.get(chatId) ?? bot.agent) ?? settings.agents.default;
 }

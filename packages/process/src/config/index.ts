@@ -1,5 +1,4 @@
 export {
-  agentInChat,
   agentNamed,
   agentOfMessage,
   appIdsOf,
