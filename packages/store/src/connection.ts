@@ -1,4 +1,4 @@
-import { pause, systemClock, type Clock } from "@larkline/protocol";
+import { pause, systemClock, type Clock } from "@larkline/protocol/clock";
 import { Cluster, Redis, type RedisOptions as AnyRedisOptions } from "ioredis";
 import { scriptClockOffset, scriptsBeside } from "@larkline/protocol/lua";
 
