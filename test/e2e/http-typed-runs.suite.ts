@@ -10,7 +10,7 @@ import {
 import { parseMessage } from "@larkline/protocol/views/chat-messages";
 import { problemsOf } from "@larkline/protocol/views/conformance.fixture";
 import { parseRunEvent } from "@larkline/protocol/views/engine-events";
-import type { SessionItems } from "@larkline/protocol/views/run-api";
+import type { SessionItems, SessionReport } from "@larkline/protocol/views/run-api";
 import { parseRunItem } from "@larkline/protocol/views/run-items";
 import { execFile } from "node:child_process";
 import { readFile } from "node:fs/promises";
@@ -53,7 +53,7 @@ describe("a run that is read by the SDK", () => {
       expect(parseRunEvent(whole)).toMatchObject({ ok: true });
     }
     for (const item of newItems) expect(parseRunItem(item)).toMatchObject({ ok: true });
-    expect(events.at(-1)).toMatchObject({ type: "done", reason: "", final: "[say] ok:released", agent: "default" });
+    expect(events.at(-2)).toMatchObject({ type: "done", reason: "", final: "[say] ok:released", agent: "default" });
     expect(newItems.map(({ type }) => type)).toEqual([
       "tool_call_item",
       "tool_call_output_item",
@@ -88,6 +88,35 @@ describe("a run that is read by the SDK", () => {
     expect(await all(clientOf(1).attach(result.runId).stream())).toEqual(events); // from another replica
     expect(await all<RunItem>(clientOf(1).attach(result.runId).items())).toEqual(newItems); // RI-35
     expect(await all<RunMessage>(clientOf(1).attach(result.runId).messages())).toEqual(messages); // CM-39
+  });
+
+  it("EE-55: ends with the totals of its session, for those who follow it and for those who come back after its end", async () => {
+    const url = system.ingresses[1]?.url ?? "";
+    await clientOf().run("one", { session: "totals" }).result();
+    const run = clientOf().run("two", { session: "totals" });
+    const events = await all(run.stream());
+    const response = await fetch(`${url}/v1/sessions/totals`);
+    const told = (await response.json()) as SessionReport; // our own server wrote it
+    expect(events.slice(-2)).toMatchObject([
+      { type: "done" },
+      {
+        type: "session_info",
+        sessionId: "totals",
+        title: told.title,
+        turnCount: told.turn_count,
+        inputTokens: told.input_tokens,
+        outputTokens: told.output_tokens,
+        costUsd: told.cost_usd,
+      },
+    ]);
+    expect(told.turn_count).toBe(2);
+    const [end, last] = events.slice(-2).map(({ seq }) => seq);
+    const followed = async (after: number | undefined) => {
+      return await fetch(`${url}/v1/runs/${await run.id()}/events?after=${after}`);
+    };
+    const rest = await (await followed(end)).text();
+    expect(rest.match(/^(?:id|event): .*$/gm)).toEqual([`id: ${last}`, `id: ${last}`, "event: end"]);
+    expect((await followed(last)).status).toBe(204);
   });
 
   it("AT-5: goes on elsewhere with its conversation, and a conversation of its own takes no other", async () => {
@@ -277,7 +306,7 @@ describe("a run that is read by the SDK", () => {
       );
       const text = seen.map((event) => (event.type === "text_delta" ? event.text : "")).join("");
       expect(text).toBe(pieces.join(""));
-      expect(seen.at(-1)).toMatchObject({ type: "done", final: pieces.join("") });
+      expect(seen.at(-2)).toMatchObject({ type: "done", final: pieces.join("") });
     } finally {
       system.model.setScript(obedientModel);
     }
@@ -310,14 +339,14 @@ describe("a run that is read by the SDK", () => {
     expect(await detached.result()).toMatchObject({ finalOutput: "[wait] ok:released", reason: "" });
   });
 
-  it("ends with an error that the result throws and the stream has as its last event", async () => {
+  it("ends with an error that the result throws and the stream has as its end", async () => {
     system.model.setScript(() => ({ fault: { kind: "status", status: 401 } }));
     try {
       const run = clientOf().run("fail", { session: "fails" });
       const failed = await run.result().catch((cause: unknown) => cause);
       expect(failed).toBeInstanceOf(RunError);
       expect(failed).toMatchObject({ code: "api_auth_error", retryable: false });
-      expect((await all(run.stream())).at(-1)).toMatchObject({ type: "error", code: "api_auth_error" });
+      expect((await all(run.stream())).at(-2)).toMatchObject({ type: "error", code: "api_auth_error" });
     } finally {
       system.model.setScript(obedientModel);
     }

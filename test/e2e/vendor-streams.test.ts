@@ -75,7 +75,7 @@ for (const { name, about, streams, run: expected, returned } of vendorAnswers())
           expect(parseRunEvent(event)).toMatchObject({ ok: true });
         }
         const { reason, final, restarts, calls = [], model = "first" } = expected;
-        expect(events.at(-1)).toMatchObject({ type: "done", reason, final, agent: dialect });
+        expect(events.at(-2)).toMatchObject({ type: "done", reason, final, agent: dialect });
         expect(eventsOf(events, "step_restarted")).toHaveLength(restarts);
         expect(eventsOf(events, "tool_use").map(({ toolName }) => toolName)).toEqual(calls);
         const ids = eventsOf(events, "tool_result").map(({ id }) => id);

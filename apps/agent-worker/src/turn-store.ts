@@ -399,7 +399,9 @@ export class EventWriter {
 
   async #write(): Promise<void> {
     const events = this.#pending;
-    if (events.length === 0) return;
+    const last = events.at(-1)?.event;
+    // The end of a run is stored with its state, and with the totals that follow it.
+    if (last === undefined || isTerminal(last)) return;
     this.#pending = [];
     this.#written ||= events.some(({ event }) => isDelta(event));
     const { session, epoch } = this.#run;

@@ -47,7 +47,7 @@ import { apiApp } from "./callers.ts";
 import { readCommand } from "./commands.ts";
 import type { Services } from "./services.ts";
 import { cancelTurn } from "./sessions.ts";
-import { followRun, hasEventsOfRun, keptEvents, recordsOfRun, takePlace, type RunView } from "./stream.ts";
+import { followRun, hasEventsOfRun, keptEvents, recordsOfRun, takePlace, withTotals, type RunView } from "./stream.ts";
 
 // Runs over HTTP, for programs: each is started, followed in a view, asked for and cancelled by its id.
 
@@ -459,7 +459,7 @@ async function getEvents(services: Services, request: FastifyRequest<RunRoute>, 
     if (!(await isTheirs(services, session, request.caller))) return await noSuchRun(reply);
     open = await openRun(services, session, runId);
     // Read after the summary: a run that has ended in between has its events in the log.
-    const left = open === undefined ? await eventsLeft(services, session, runId, position) : "some";
+    const left = open === undefined ? await eventsLeft(services, { session, runId, view }, position) : "some";
     if (left === "unknown") return await noSuchRun(reply);
     // 204 also keeps an EventSource from connecting again.
     if (left === "none") return await reply.code(204).send();
@@ -487,16 +487,19 @@ function runView(name: RunViewName, run: RunFacts, after?: Position): RunView {
   let { runId } = run;
   let stream = streamOf(runId);
   return {
+    hasTotals: name === "engine",
     show: (record) => {
       // The message has joined another run: that one's events follow.
       if (record.runId !== runId) {
         runId = record.runId;
         stream = streamOf(runId);
       }
-      const events = stream.push(record).map((emission) => sseEvent(emission));
-      const end = { id: `${record.seq}`, event: "end", data: { run_id: runId } };
-      return (isTerminal(record.event) ? [...events, sseEvent(end)] : events).join("");
+      return stream
+        .push(record)
+        .map((emission) => sseEvent(emission))
+        .join("");
     },
+    end: ({ seq }) => sseEvent({ id: `${seq}`, event: "end", data: { run_id: runId } }),
     lost: sseEvent({ event: "end", data: { run_id: run.runId, lost: true } }),
   };
 }
@@ -504,12 +507,12 @@ function runView(name: RunViewName, run: RunFacts, after?: Position): RunView {
 /** Whether a run that is over has events that a client has not seen. */
 async function eventsLeft(
   services: Services,
-  session: SessionKey,
-  runId: string,
+  { session, runId, view }: { session: SessionKey; runId: string; view: RunViewName },
   after: Position = { seq: 0 },
 ): Promise<"some" | "none" | "unknown"> {
   let known = false;
-  for await (const record of recordsOfRun(keptEvents(services, session, 0), runId)) {
+  const records = recordsOfRun(keptEvents(services, session, 0), runId);
+  for await (const record of view === "engine" ? withTotals(services, session, records) : records) {
     // The event that comes with more than one emission may be seen in part.
     if (record === "lost" || record.seq > after.seq || after.part !== undefined) return "some";
     known = true;

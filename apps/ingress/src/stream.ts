@@ -134,8 +134,12 @@ export async function sendFrames(
 
 /** How a client sees the events of a run: each of them as server-sent events, or as nothing. */
 export interface RunView {
+  /** Whether the session's totals belong to a run, which come after its end. */
+  readonly hasTotals: boolean;
   /** What a record comes to; a returning client names the last `id:` line that it has. */
   show(record: EventRecord): string;
+  /** What stands after the last record. */
+  end(last: EventRecord): string;
   /** Ends a stream whose run is over and forgotten. */
   readonly lost: string;
 }
@@ -181,8 +185,9 @@ async function deliver(services: Services, stream: SseStream, { run, view, first
   const stop = AbortSignal.any([stream.gone, streams.closing, expired.signal]);
   try {
     if (first !== undefined) await stream.write(first);
-    const records = eventLog.follow(run.session, run.afterSeq, stop);
-    if (await pump(stream, recordsOfRun(records, run.runId), view)) return "finished";
+    const records = recordsOfRun(eventLog.follow(run.session, run.afterSeq, stop), run.runId);
+    const whole = view.hasTotals ? withTotals(services, run.session, records) : records;
+    if (await pump(stream, whole, view)) return "finished";
   } catch (error) {
     if (!stop.aborted) log.warn({ error, session: run.session, turnId: run.runId }, "event stream failed");
   } finally {
@@ -193,15 +198,25 @@ async function deliver(services: Services, stream: SseStream, { run, view, first
   return expired.signal.aborted ? "resume" : "interrupted";
 }
 
-/** True when what was written last ends the run. */
+/** True when everything was written up to the end of the run. */
 async function pump(stream: SseStream, records: AsyncIterable<EventRecord | "lost">, view: RunView): Promise<boolean> {
+  let last: EventRecord | undefined;
+  let hasEnded = false;
   for await (const record of records) {
-    const text = record === "lost" ? view.lost : view.show(record);
+    if (record === "lost") {
+      await stream.write(view.lost);
+      return !stream.gone.aborted;
+    }
+    const text = view.show(record);
     if (text !== "") await stream.write(text);
     if (stream.gone.aborted) return false;
-    if (record === "lost" || isTerminal(record.event)) return true;
+    last = record;
+    hasEnded ||= isTerminal(record.event);
   }
-  return false;
+  if (!hasEnded || last === undefined) return false;
+  const end = view.end(last);
+  if (end !== "") await stream.write(end);
+  return true;
 }
 
 /** Says that a run is over and forgotten. */
@@ -209,6 +224,8 @@ export const lostRunFrame: StreamFrame = { type: "error", message: "ERROR: the e
 
 /** The frames of `POST /chat`. */
 export const chatView: RunView = {
+  hasTotals: false,
+  end: () => "",
   show: (record) =>
     streamFramesOfRecord(record)
       .map((frame) => formatSseEvent(frame, frame.seq))
@@ -245,6 +262,23 @@ export async function* recordsOfRun(
       yield "lost";
       return;
     }
+  }
+}
+
+/**
+ * The records of a run, and after its end the totals of its session. They come in the same write, so that who has read
+ * the end need not wait for them; ends that come without them are those of messages that were never begun.
+ */
+export async function* withTotals(
+  { eventLog }: Services,
+  session: SessionKey,
+  records: AsyncIterable<EventRecord | "lost">,
+): AsyncGenerator<EventRecord | "lost"> {
+  for await (const record of records) {
+    yield record;
+    if (record === "lost" || !isTerminal(record.event)) continue;
+    const [next] = await eventLog.read(session, record.seq, 1);
+    if (next?.event.type === "session_info" && next.runId === record.runId) yield next;
   }
 }
 

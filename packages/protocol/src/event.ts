@@ -237,7 +237,7 @@ export interface MemoryFound {
   owner: "person" | "chat";
 }
 
-/** One event of a run. Every run ends in exactly one `done` or `error`, and nothing follows it. */
+/** One event of a run. Every run ends in exactly one `done` or `error`; only `session_info` follows it. */
 export type EngineEvent = { [T in EngineEventType]: { type: T } & EventFields[T] }[EngineEventType];
 
 export type EventOf<T extends EngineEventType> = Extract<EngineEvent, { type: T }>;

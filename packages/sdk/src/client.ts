@@ -205,7 +205,10 @@ export class Run {
     return await this.#runId;
   }
 
-  /** Everything that happens, as it happens. The last one is `done` or `error`; throws where that is no longer kept. */
+  /**
+   * Everything that happens, as it happens. The run ends with `done` or `error`; the totals of its session follow
+   * (`session_info`). Throws where the end is no longer kept.
+   */
   stream(): AsyncIterable<RunEvent> {
     return this.#view<RunEvent>("engine", (data) => {
       const { event, ...about } = data as { event: EngineEvent }; // as the server sends this view
