@@ -1,8 +1,9 @@
 import { execFile } from "node:child_process";
 import { createServer, request } from "node:http";
-import { mkdir, mkdtemp, readFile, realpath, rm, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, readFile, realpath, rm, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import { tmpdir } from "node:os";
+import { text as textOfStream } from "node:stream/consumers";
 import { promisify } from "node:util";
 import { pack } from "@larkline/publish";
 import { chromium } from "playwright-core";
@@ -58,6 +59,7 @@ async function writeExamples(): Promise<void> {
       await writeFile(join(folder, name), code);
     }
   }
+  await copyFile(join(root, "test/fixtures/sdk-reader.ts"), join(folder, "sdk-reader.ts"));
   // The compiler and the types of Node are those of the checkout; everything else is what was installed.
   const compilerOptions = {
     strict: true,
@@ -81,10 +83,15 @@ async function compiled(...files: string[]): Promise<string> {
   );
 }
 
-async function runWith(node: string, file: string): Promise<string> {
+async function runWith(node: string, file: string, ...args: string[]): Promise<string> {
   const env = { LARKLINE_URL: system.ingresses[0]?.url ?? "", PATH: process.env.PATH };
-  const { stdout } = await run(node, [join("js", file)], { cwd: folder, env, timeout: 60_000 });
+  const { stdout } = await run(node, [join("js", file), ...args], { cwd: folder, env, timeout: 60_000 });
   return stdout;
+}
+
+/** What the fixture prints for one of its tasks. */
+async function readWith(node: string, ...task: string[]): Promise<unknown> {
+  return JSON.parse(await runWith(node, "sdk-reader.js", ...task));
 }
 
 /** Time of the processor that a program takes from the start of its process to the end, whatever else runs. */
@@ -95,6 +102,14 @@ async function cpuMsOf(file: string): Promise<number> {
   const [, ms] = /^cpu ([\d.]+)$/m.exec(stderr) ?? [];
   if (ms === undefined) throw new Error(`${file} told no time`);
   return Number(ms);
+}
+
+/** What a reader whose connections are cut has seen, and what one sees who is not cut. */
+interface CutReading {
+  cuts: number;
+  seen: { seq: number; type: string }[];
+  whole: unknown[];
+  text: string;
 }
 
 describe("the packed packages in an empty folder", () => {
@@ -146,6 +161,53 @@ describe("the packed packages in an empty folder", () => {
     expect(await runWith(node(), "follow.js")).toBe("message_output_item\n[What time is it in Oslo?] 1 0\n");
   });
 
+  it.each(nodes)(
+    "AT-3: a reader who is cut every 200 ms sees every event once with Node %s",
+    async (_version, node) => {
+      const { cuts, seen, whole, text } = (await readWith(node(), "cut")) as CutReading;
+      expect(cuts).toBeGreaterThan(3);
+      expect(seen).toEqual(whole);
+      expect(new Set(seen.map(({ seq }) => seq)).size).toBe(seen.length);
+      expect(text).toBe(`[type 60]${Array.from({ length: 60 }, (_, at) => ` word${at}`).join("")}`);
+      expect(seen.at(-2)).toMatchObject({ type: "done", final: text });
+    },
+  );
+
+  it.each(nodes)("cancel a run that is left, and no other, with Node %s", async (_version, node) => {
+    // Left; left by one of two; detached; attached; attached to be cancelled.
+    expect(await readWith(node(), "leave")).toEqual(["cancelled", "done", "done", "done", "cancelled"]);
+  });
+
+  it.each(nodes)(
+    "answer a question, and say what is wrong where there is none, with Node %s",
+    async (_version, node) => {
+      const asked: unknown[] = [];
+      const server = createServer(async (incoming, answer) => {
+        const { headers, method, url: path } = incoming;
+        const isOpen = path === "/v1/inputs/q%2F1";
+        asked.push({ method, path, type: headers["content-type"], body: await textOfStream(incoming) });
+        answer.writeHead(isOpen ? 200 : 404).end(isOpen ? "{}" : '{"error":"not found"}');
+      });
+      onTestFinished(() => void server.close(() => undefined).closeAllConnections());
+      await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+      const address = server.address();
+      const url = `http://127.0.0.1:${typeof address === "object" && address !== null ? address.port : 0}`;
+      expect(await readWith(node(), "answer", url)).toEqual([
+        "answered",
+        {
+          name: "RequestError",
+          status: 404,
+          message: "there is no such question: it was answered or has expired, or this deployment asks none",
+        },
+      ]);
+      const type = "application/json";
+      expect(asked).toEqual([
+        { method: "POST", path: "/v1/inputs/q%2F1", type, body: '{"value":"Oslo"}' },
+        { method: "POST", path: "/v1/inputs/none", type, body: '{"value":{"a":1}}' },
+      ]);
+    },
+  );
+
   it.each(nodes)("run the tests of a tool and of an agent with Node %s", async (_version, node) => {
     for (const file of ["dice.test.js", "agent.test.js"]) {
       expect(await runWith(node(), file)).toMatch(/(?:# pass|ℹ pass) 1\b/);
@@ -161,7 +223,7 @@ describe("the packed packages in an empty folder", () => {
     expect(of["agent.test.js"] / of["empty.js"]).toBeLessThan(9);
   });
 
-  it("run the SDK in the page of a browser", async () => {
+  it("RI-40: run the SDK in the page of a browser, its helpers too", async () => {
     const server = createServer((asked, answer) => {
       const path = asked.url ?? "/";
       if (path.startsWith("/v1/")) {
@@ -190,12 +252,15 @@ describe("the packed packages in an empty folder", () => {
     const page = await browser.newPage();
     await page.goto(url);
     const said = await page.evaluate(`(async () => {
-      const { createClient } = await import("/sdk.js");
+      const { createClient, textMessageOutputs, extractLastText, toInputItem } = await import("/sdk.js");
       const run = createClient({ url: location.origin }).run("hello page");
       let text = "";
       for await (const event of run.stream()) if (event.type === "text_delta") text += event.text;
-      return [text, (await run.result()).finalOutput];
+      const { finalOutput, newItems } = await run.result();
+      const [{ rawItem }] = newItems;
+      const helped = [textMessageOutputs(newItems), extractLastText(rawItem), extractLastText(toInputItem({ rawItem }))];
+      return [text, finalOutput, ...helped];
     })()`);
-    expect(said).toEqual(["[hello page]", "[hello page]"]);
+    expect(said).toEqual(Array.from({ length: 5 }, () => "[hello page]"));
   });
 });

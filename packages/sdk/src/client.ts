@@ -268,6 +268,20 @@ export class Run {
     await this.#connection.json(path, { method: "POST", body, ...this.#signal() });
   }
 
+  /**
+   * Answers a question that the run asks: the `requestId` of its `input_requested`. Rejects with a {@link RequestError}
+   * of status 404 when nothing asks it any more, and 409 when others were faster.
+   */
+  async answer(questionId: string, value: unknown): Promise<void> {
+    const path = `/v1/inputs/${encodeURIComponent(questionId)}`;
+    try {
+      await this.#connection.json(path, { method: "POST", body: { value }, ...this.#signal() });
+    } catch (error) {
+      const isUnexplained = error instanceof RequestError && error.status === 404 && error.code === "";
+      throw isUnexplained ? new RequestError(404, noQuestion) : error;
+    }
+  }
+
   #signal(): { signal?: AbortSignal } {
     return this.#options.signal === undefined ? {} : { signal: this.#options.signal };
   }
@@ -314,6 +328,7 @@ export class Run {
   }
 }
 
+const noQuestion = "there is no such question: it was answered or has expired, or this deployment asks none";
 const lostEvents = "the events of this run are no longer kept";
 const lostRun = "session_not_found";
 
