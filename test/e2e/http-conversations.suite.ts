@@ -48,7 +48,11 @@ describe("a conversation over HTTP", () => {
         return frame.type === "tool_error" ? [[frame.id, frame.error]] : [];
       }),
     );
-    expect(ids.map((id) => outcomes.get(id))).toEqual([{ key: "a" }, "this tool always fails", { key: "b" }]);
+    expect(ids.map((id) => outcomes.get(id))).toEqual([
+      { key: "a" },
+      "tool_execution_error: this tool always fails",
+      { key: "b" },
+    ]);
     const final = '[try] ok:{"key":"a"} failed:this tool always fails ok:{"key":"b"}';
     expect(frames.filter(({ type }) => type === "done" || type === "error")).toMatchObject([{ type: "done", final }]);
     expect(frames.at(-1)?.type).toBe("done");
@@ -155,7 +159,7 @@ describe("a conversation over HTTP", () => {
     if (end === "done") expect(frames.at(-1)).toMatchObject({ final: text });
   });
 
-  it("SA-16: the stored tool message has each call's own result or error, in the order of the calls", async () => {
+  it("EE-12, SA-16: the stored tool message has each call's own result or error, in the order of the calls", async () => {
     const session = newSession();
     const calls = ['note_pure {"key":"a"}', "fail {}", 'note_pure {"key":"b"}', "nowhere {}", "note_pure not json"];
     await (await say(session, ["try", ...calls.map((call) => `call ${call}`)].join("\n"))).end();
@@ -173,10 +177,10 @@ describe("a conversation over HTTP", () => {
     });
     expect(history[2]?.content).toEqual([
       result(0, '{"key":"a"}', false),
-      result(1, "this tool always fails", true),
+      result(1, "tool_execution_error: this tool always fails", true),
       result(2, '{"key":"b"}', false),
-      result(3, expect.stringContaining("nowhere"), true),
-      result(4, expect.stringMatching(/JSON/), true),
+      result(3, expect.stringMatching(/^tool_not_found: .*nowhere/), true),
+      result(4, expect.stringMatching(/^tool_execution_error: .*JSON/), true),
     ]);
     // And so the model is told.
     const told = requestFor(["try", ...calls.map((call) => `call ${call}`)].join("\n"))?.messages.at(-1)?.results;

@@ -90,6 +90,20 @@ it("a server and its tools are named, the person is asked, and the run's items s
   noteSeen("item", types);
 });
 
+it("EE-12: a call that a person rejects is permission_denied, and no approval in the run's items", async () => {
+  const run = createClient({ url: system.ingresses[0]?.url ?? "" }).run('go\ncall things_change {"key":"c"}');
+  const events: RunEvent[] = [];
+  for await (const event of run.stream()) {
+    events.push(event);
+    if (event.type === "permission_request") await run.approve(event.id, "reject");
+  }
+  const output = "User rejected this action.";
+  expect(eventsOf(events, "tool_result")).toMatchObject([{ isError: true, code: "permission_denied", output }]);
+  const { newItems } = await run.result();
+  const responses = newItems.filter(({ type }) => type === "mcp_approval_response_item");
+  expect(responses).toMatchObject([{ rawItem: { approve: false } }]);
+});
+
 it("EE-12: a call whose server is gone says so in its code and in its text", async () => {
   server.closeAllConnections();
   await new Promise<void>((resolve) => void server.close(() => resolve()));
@@ -101,4 +115,5 @@ it("EE-12: a call whose server is gone says so in its code and in its text", asy
   expect(gone).toMatchObject({ isError: true, code: "mcp_connection_error" });
   expect(gone?.output).toMatch(/^mcp_connection_error: /);
   expect(missing).toMatchObject({ isError: true, code: "tool_not_found" });
+  expect(missing?.output).toMatch(/^tool_not_found: /);
 });

@@ -23,7 +23,7 @@ export const obedientModel: ModelScript = ({ messages }) => {
   const calls = callsIn(asked);
   const results = last?.results ?? [];
   if (results.length === 0 && calls.length > 0) return { calls };
-  const shown = results.map(({ content, isError }) => `${isError ? "failed" : "ok"}:${content}`);
+  const shown = results.map(({ content, isError }) => (isError ? `failed:${reasonIn(content)}` : `ok:${content}`));
   const pause = /\bpause (\d+)\b/.exec(asked);
   const typed = /\btype (\d+)\b/.exec(asked);
   const answer = [`[${asked.split("\n")[0] ?? ""}]`, ...shown].join(" ");
@@ -34,6 +34,11 @@ export const obedientModel: ModelScript = ({ messages }) => {
     ...(words.length === 0 ? {} : { delayMs: 20 }),
   };
 };
+
+/** What a tool has said of its failure, without the code before it. */
+function reasonIn(error: string): string {
+  return error.replace(/^tool_execution_error: /, "");
+}
 
 /** A model that says what a test has put down for a message, and obeys otherwise. */
 export interface PromptedModel {

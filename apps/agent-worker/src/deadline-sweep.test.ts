@@ -71,7 +71,10 @@ describe("a call past its deadline", () => {
     const world = newWorld();
     await unanswered(world, "echo", { started: false });
     await sweep(world, ["test"]);
-    expect(await told(world, "echo")).toEqual(["timeout: no answer before the deadline. The call was not run.", true]);
+    expect(await told(world, "echo")).toEqual([
+      "tool_execution_error: timeout: no answer before the deadline. The call was not run.",
+      true,
+    ]);
   });
 
   it("that had started and must run once is a question to a person", async () => {
@@ -107,7 +110,7 @@ describe("a call past its deadline", () => {
     const world = newWorld();
     await unanswered(world, "look", { started: false });
     await sweep(world, ["test"]);
-    expect(await told(world, "look")).toEqual(["timeout: no answer before the deadline.", true]);
+    expect(await told(world, "look")).toEqual(["tool_execution_error: timeout: no answer before the deadline.", true]);
   });
 
   it("is answered although another one cannot be: a newer version may have written its turn", async () => {
@@ -122,7 +125,10 @@ describe("a call past its deadline", () => {
       return [{ session: "other", callId: "c1" }, ...(await dueDeadlines.call(world.store, nowMs, limit))];
     };
     await expect(sweep(world, ["test"])).rejects.toThrow("not readable");
-    expect(await told(world, "echo")).toEqual(["timeout: no answer before the deadline. The call was not run.", true]);
+    expect(await told(world, "echo")).toEqual([
+      "tool_execution_error: timeout: no answer before the deadline. The call was not run.",
+      true,
+    ]);
   });
 
   it("is answered once", async () => {

@@ -13,6 +13,7 @@ import {
   traceparentOfMessage,
   type ReplyLanguage,
   outcomeText,
+  resultCodeIn,
   type StoredResult,
   shortenedResult,
 } from "@larkline/protocol";
@@ -359,18 +360,14 @@ export function answered(
     isError: !outcome.ok,
     truncated,
     storedPath: outcome.ok && outcome.stored !== undefined ? outcome.stored.handle : "",
-    code: outcome.ok ? "" : errorCodeOf(outcome.error),
+    code: outcome.ok ? "" : (resultCodeIn(outcome.error) ?? otherCode),
   };
   if (outcome.ok && !truncated) event.result = outcome.result;
   return { call: { ...withoutWait(call), state: "done", outcome }, outcome, event };
 }
 
-const errorCode = /^(tool_not_found|tool_execution_error|permission_denied|mcp_connection_error): /;
-
-/** Why a call failed, as its text begins. */
-function errorCodeOf(error: string): string {
-  return errorCode.exec(error)?.[1] ?? "tool_execution_error";
-}
+/** Of a failed call whose text names no code. */
+const otherCode = "tool_execution_error";
 
 const maxSummaryChars = 20;
 
@@ -419,8 +416,14 @@ function capped(text: string, maxChars: number): string {
 const unknownAdvice =
   "It is not known whether this call took effect. Do not repeat it; tell the user that its effect must be checked.";
 
-/** What the model reads as the result of a call. */
+/** What the model reads as the result of a call: the text of a failed one begins with its code. */
 export function resultText(outcome: ToolOutcome): string {
+  const text = plainResultText(outcome);
+  return outcome.ok || resultCodeIn(text) !== undefined ? text : `${otherCode}: ${text}`;
+}
+
+/** The same for people, to whom the code of a tool's own failure says nothing. */
+export function plainResultText(outcome: ToolOutcome): string {
   const text = outcomeText(outcome);
   return !outcome.ok && outcome.unknown === true ? `${text}\n${unknownAdvice}` : text;
 }

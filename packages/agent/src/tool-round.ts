@@ -16,6 +16,7 @@ import {
   type McpOrigin,
   type ToolCall,
   outcomeText,
+  rejectedText,
   type ControlEntry,
   type DecisionWord,
 } from "@larkline/protocol";
@@ -556,9 +557,6 @@ function rulingOn(call: CallState, entry: DecisionEntry, env: TurnEnvironment): 
   if (call.state === "waiting_approval") return permissionRuling(call, entry, env);
   return call.state === "waiting_outcome" ? outcomeRuling(call, entry, env) : undefined;
 }
-
-/** What the model reads when a person has rejected a call; the same in every language, by contract. */
-const rejectedText = "User rejected this action.";
 
 /** What the model reads when a call was not approved, by the state of the approval. */
 const notRun: Readonly<Record<string, string>> = {

@@ -26,7 +26,7 @@ import type { ModelInfo } from "@larkline/model";
 import type { AddressContext, Question, Verdict } from "./permissions/index.ts";
 import type { StepResult } from "./step.ts";
 import type { AnswerForm } from "./structured-answer.ts";
-import { type OfferedTool, resultText } from "./tool-call.ts";
+import { type OfferedTool, plainResultText } from "./tool-call.ts";
 import { noticeText, type NoticeName, exhaustedText, textHead, textTail } from "./texts/index.ts";
 
 /*
@@ -479,7 +479,7 @@ export function endedTool(call: CallState, outcome: ToolOutcome, facts: EndedFac
     state: facts.stopped && call.state !== "waiting_approval" ? "stopped" : ended,
     startedAtMs: call.startedAtMs ?? facts.nowMs,
     ...durationOf(call, facts),
-    output: textHead(withoutImageMarks(resultText(outcome)), maxOutputChars),
+    output: textHead(withoutImageMarks(plainResultText(outcome)), maxOutputChars),
   };
 }
 

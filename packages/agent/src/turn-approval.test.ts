@@ -418,7 +418,9 @@ describe("an unknown outcome of a once call", () => {
 
   it.each(["retried", "done"] as const)("%s about other arguments: the unknown outcome stands", (state) => {
     const run = decided(lost(), "c1", { state, argumentsHash: argumentsHashOf('{"yuan":50}') });
-    expect(results(run)).toMatchObject([{ isError: true, content: expect.stringMatching(/^the runner died\n/) }]);
+    expect(results(run)).toMatchObject([
+      { isError: true, content: expect.stringMatching(/^tool_execution_error: the runner died\n/) },
+    ]);
   });
 
   it("a second attempt that is lost too is asked about again, as another approval", () => {
@@ -451,7 +453,7 @@ describe("an unknown outcome of a once call", () => {
     (state) => {
       const run = decided(lost(), "c1", { state });
       expect(results(run)).toMatchObject([
-        { isError: true, content: expect.stringMatching(/^the runner died\n.*Do not repeat it/) },
+        { isError: true, content: expect.stringMatching(/^tool_execution_error: the runner died\n.*Do not repeat it/) },
       ]);
     },
   );
@@ -476,9 +478,9 @@ describe("a turn that ends while people are waited for", () => {
     hearing(run, () => [cancel]);
     expect(run.next).toMatchObject({ do: "finish", reason: "cancelled" });
     expect(results(run)).toMatchObject([
-      { id: "c1", content: expect.stringMatching(/^cancelled: .*was not run\.$/) },
-      { id: "c2", content: expect.stringMatching(/^cancelled: .*may have taken effect\.$/) },
-      { id: "c3", content: expect.stringMatching(/^lost\n/) },
+      { id: "c1", content: expect.stringMatching(/^tool_execution_error: cancelled: .*was not run\.$/) },
+      { id: "c2", content: expect.stringMatching(/^tool_execution_error: cancelled: .*may have taken effect\.$/) },
+      { id: "c3", content: expect.stringMatching(/^tool_execution_error: lost\n/) },
     ]);
     expect(run.turn.shown?.tools.map(({ state }) => state)).toEqual(["failed", "stopped", "stopped"]);
     expect(modelMessagesOf(run.history)).toBe(run.history);
@@ -493,7 +495,7 @@ describe("a turn that ends while people are waited for", () => {
     expect(run.approvals).toHaveLength(1);
     expect(results(run)).toMatchObject([
       { id: "c1", content: expect.stringContaining("was not run") },
-      { id: "c2", content: expect.stringMatching(/^lost\n/) },
+      { id: "c2", content: expect.stringMatching(/^tool_execution_error: lost\n/) },
     ]);
   });
 

@@ -91,7 +91,7 @@ describe("a cancelled turn", () => {
     const run = busy("mail");
     cancelled(run, "recalled");
     expect(eventsOf(run, "tool_result").map(({ output }) => output)).toEqual([
-      "cancelled: the user took the message back. If the call had started, it may have taken effect.",
+      "tool_execution_error: cancelled: the user took the message back. If the call had started, it may have taken effect.",
     ]);
   });
 });

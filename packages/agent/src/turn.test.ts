@@ -227,7 +227,7 @@ describe("a tool round", () => {
     expect(results(run)).toEqual([
       { id: "c1", content: "first", isError: false },
       { id: "c2", content: "second", isError: false },
-      { id: "c3", content: "third", isError: true },
+      { id: "c3", content: "tool_execution_error: third", isError: true },
     ]);
     expect(run.next).toEqual({ do: "model" });
   });
@@ -321,7 +321,7 @@ describe("calls that must not run", () => {
     expect(results(run)).toMatchObject([
       { id: "c1", isError: true, content: expect.stringContaining("tool_not_found") },
       { id: "c2", isError: true, content: expect.stringContaining("not valid JSON") },
-      { id: "c3", isError: true, content: "boom" },
+      { id: "c3", isError: true, content: "tool_execution_error: boom" },
       { id: "c4", isError: false, content: "4" },
     ]);
     expect(run.next).toEqual({ do: "model" });
@@ -477,7 +477,8 @@ describe("a call that was not started by its deadline", () => {
     ["is forbidden by now", {}, { ...env.judge, verdict: () => env.judge.verdict({ name: "erase", arguments: {} }) }],
   ])("does not go to another runner whose tool %s", (_which, offered, judge) => {
     const run = told(then(deadlineMs, { runner: "standby", ...offered }, judge));
-    expect(eventsOf(run, "tool_result")).toMatchObject([{ id: "c1", isError: true, output: "late. It was not run." }]);
+    const output = "tool_execution_error: late. It was not run.";
+    expect(eventsOf(run, "tool_result")).toMatchObject([{ id: "c1", isError: true, output }]);
   });
 });
 
@@ -567,15 +568,23 @@ describe("results", () => {
   );
 
   it.each([
-    ["tool_not_found: there is none", "tool_not_found"],
-    ["mcp_connection_error: the MCP server x was not reached: late", "mcp_connection_error"],
-    ["boom", "tool_execution_error"],
-  ])("EE-12: the code of an error is that of its text: %s", (error, code) => {
-    expect(eventsOf(resultOf(failed("c1", error)), "tool_result")).toMatchObject([{ isError: true, code }]);
-    expect(eventsOf(resultOf(failed("c1", error)), "tool_summary")).toMatchObject([
-      { summary: `error, ${error.length} chars` },
-    ]);
-  });
+    ["tool_not_found: there is none", "tool_not_found", "tool_not_found: there is none"],
+    ["mcp_connection_error: x was late", "mcp_connection_error", "mcp_connection_error: x was late"],
+    ["boom", "tool_execution_error", "tool_execution_error: boom"],
+    ["timeout: no answer", "tool_execution_error", "tool_execution_error: timeout: no answer"],
+    ["User rejected this action.\nReason: no", "permission_denied", "User rejected this action.\nReason: no"],
+  ])(
+    "EE-12: the code of an error is that which its text begins with, but for the fixed text: %s",
+    (error, code, output) => {
+      const run = resultOf(failed("c1", error));
+      expect(eventsOf(run, "tool_result")).toMatchObject([{ isError: true, code, output }]);
+      expect(results(run)).toEqual([{ id: "c1", content: output, isError: true }]);
+      expect(run.turn.shown?.tools).toMatchObject([{ state: "failed", output: error }]);
+      expect(eventsOf(resultOf(failed("c1", error)), "tool_summary")).toMatchObject([
+        { summary: `error, ${error.length} chars` },
+      ]);
+    },
+  );
 
   it("the first call of a step tells how many there are and what the step has used", () => {
     const usage = { inputTokens: 7, outputTokens: 3, cacheReadTokens: 5, cacheCreationTokens: 1 };
@@ -616,7 +625,9 @@ describe("results", () => {
 
   it("SA-14: a failing tool is an error result in events and history, and the run goes on", () => {
     const run = resultOf(failed("c1", "no such city"));
-    expect(eventsOf(run, "tool_result")).toMatchObject([{ isError: true, output: "no such city" }]);
+    expect(eventsOf(run, "tool_result")).toMatchObject([
+      { isError: true, output: "tool_execution_error: no such city" },
+    ]);
     expect(eventsOf(run, "tool_result")[0]).not.toHaveProperty("result");
     expect(run.next).toEqual({ do: "model" });
   });
@@ -640,7 +651,7 @@ describe("results", () => {
   it("a call whose outcome is unknown is done, and the model is told not to repeat it", () => {
     const run = resultOf(failed("c1", "the runner died", true));
     expect(results(run)).toMatchObject([
-      { isError: true, content: expect.stringMatching(/^the runner died\n.*Do not repeat it/) },
+      { isError: true, content: expect.stringMatching(/^tool_execution_error: the runner died\n.*Do not repeat it/) },
     ]);
     expect(run.next).toEqual({ do: "model" });
   });
@@ -763,7 +774,7 @@ describe("endings that are not an answer", () => {
     heard(run, outcome("c1", "first"), cancel, outcome("c2", "too late"));
     expect(results(run)).toMatchObject([
       { id: "c1", content: "first", isError: false },
-      { id: "c2", content: expect.stringMatching(/^cancelled/), isError: true },
+      { id: "c2", content: expect.stringMatching(/^tool_execution_error: cancelled/), isError: true },
     ]);
     expect(types(run)).toEqual([
       "turn_start",

@@ -61,6 +61,16 @@ export function wrapError(cause: unknown, code: ErrorCode, message: string): Eng
     : new EngineError(code, message, { cause });
 }
 
+/** What the model reads when a person has rejected a call; the same in every language, by contract. */
+export const rejectedText = "User rejected this action.";
+
+const resultCode = /^(tool_not_found|tool_execution_error|permission_denied|mcp_connection_error): /;
+
+/** The code that the text of a failed call begins with; undefined for one that names none. */
+export function resultCodeIn(text: string): string | undefined {
+  return text.startsWith(rejectedText) ? "permission_denied" : resultCode.exec(text)?.[1];
+}
+
 function causesOf(error: unknown): unknown[] {
   const chain: unknown[] = [];
   let current: unknown = error;

@@ -70,6 +70,8 @@ export {
   wrapError,
   type EngineErrorOptions,
   type ErrorCode,
+  rejectedText,
+  resultCodeIn,
 } from "./error.ts";
 export {
   Actor,

@@ -64,7 +64,7 @@ function resultLines(round: readonly NormalisedMessage[], zh: boolean): string[]
   return round.flatMap((message) =>
     message.results.map((result) => {
       const name = names.get(result.id) ?? "tool";
-      const text = result.content.slice(0, 600);
+      const text = result.content.slice(0, 600).replace(/^tool_execution_error: /, "");
       if (!result.isError) return `- **${name}**: ${text}`;
       return zh ? `- **${name}** 没有成功：${text}` : `- **${name}** failed: ${text}`;
     }),

@@ -53,7 +53,9 @@ describe("eventText", () => {
   });
 
   it("SA-37: a failed tool and a failed run are visible", () => {
-    expect(eventText(result({ isError: true, output: "坏了" }), zh)).toBe("[工具 t 执行失败]: 坏了\n\n助手: ");
+    expect(eventText(result({ isError: true, output: "tool_execution_error: 坏了" }), zh)).toBe(
+      "[工具 t 执行失败]: 坏了\n\n助手: ",
+    );
     const failed = told({ type: "error", message: "坏了", suggestion: "请重试" });
     expect(eventText(failed, zh)).toBe(`\n[错误]: 坏了\n请重试${answerClosing()}`);
   });

@@ -43,6 +43,11 @@ export class AnswerView {
   }
 }
 
+/** What a tool has said of its failure: the code before it is for programs. */
+function reasonIn(error: string): string {
+  return error.replace(/^tool_execution_error: /, "");
+}
+
 /** Text that comes after these is not that of the step before. */
 const endsText: ReadonlySet<RunEvent["type"]> = new Set(["turn_start", "step_restarted", "tool_use", "tool_result"]);
 
@@ -56,7 +61,7 @@ export function eventText(event: RunEvent, texts: Texts): string {
     case "tool_result": {
       const { isError, output, result = output, toolName } = event;
       const say = isError ? texts.failed : texts.finished;
-      return `${say(printable(toolName), printable(previewOf(isError ? output : result)))}\n\n${texts.assistant}`;
+      return `${say(printable(toolName), printable(previewOf(isError ? reasonIn(output) : result)))}\n\n${texts.assistant}`;
     }
     case "error": {
       const { message, suggestion } = event;

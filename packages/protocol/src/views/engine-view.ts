@@ -1,3 +1,4 @@
+import { resultCodeIn } from "../error.ts";
 import { engineEventTypes, isTerminal, type EngineEvent, type EventOf, type EventRecord } from "../event.ts";
 import type { RunEvent, RunEventOf, RunRecord } from "./engine-events.ts";
 
@@ -137,12 +138,10 @@ const formerRestartCode = "answer_restarted";
 
 const knownTypes: ReadonlySet<string> = new Set(engineEventTypes);
 
-const resultCode = /^(tool_not_found|tool_execution_error|permission_denied|mcp_connection_error): /;
-
 /** A result without the place of its whole text, which the tool's text names, too. */
 function shownResult(event: EventOf<"tool_result">, seq: number): RunEventOf<"tool_result"> {
   const { storedPath, output, isError } = event;
-  const code = isError ? (resultCode.exec(output)?.[1] ?? "tool_execution_error") : "";
+  const code = isError ? (resultCodeIn(output) ?? "tool_execution_error") : "";
   const shown = { ...event, storedPath: "", code: event.code ?? code } as const;
   if (storedPath === "") return { ...shown, handle: "" };
   return { ...shown, output: output.replaceAll(storedPath, "…"), handle: `result_${seq}` };
