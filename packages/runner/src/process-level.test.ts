@@ -1,9 +1,9 @@
 import { existsSync } from "node:fs";
 import { appendFile, mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import type { ToolOutcome } from "@larkline/protocol";
+import { systemClock, type Clock, type ToolOutcome } from "@larkline/protocol";
 import type { RunToolRequest, StoreFile } from "@larkline/tool-kit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import { openProcessLevel } from "./process-level.ts";
@@ -335,6 +335,44 @@ describe("tools that share a process", () => {
     });
     expect(await pure.outcome).toMatchObject({ ok: true, result: expect.stringMatching(/^2 /) });
   });
+});
+
+it("a process that was started for waiting calls ends when no call has needed it for a minute", async () => {
+  const notes = join(await mkdtemp(join(tmpdir(), "larkline-level-")), "notes");
+  let laterMs = 0;
+  const looks = new Set<() => void>();
+  const clock: Clock = {
+    ...systemClock,
+    monotonic: () => systemClock.monotonic() + laterMs,
+    after: (ms, work) => {
+      if (ms === 15_000) looks.add(work);
+      return systemClock.after(ms, work);
+    },
+  };
+  const options = { loaded, environment, concurrency: 64, clock, onLine: () => {}, onDropped: () => {} };
+  const own = await openProcessLevel(options);
+  const hold = async (count: number) => {
+    const request = requestOf({ argumentsText: JSON.stringify({ notes, until: 20 }) });
+    const calls = Array.from({ length: count }, async () => await own.run(loaded.registry.get("hold"), request, begin));
+    const outcomes = await Promise.all(calls);
+    return new Set(outcomes.map((outcome) => (outcome.ok ? Number(String(outcome.result).split(" ")[1]) : 0)));
+  };
+  const lives = (pid: number): boolean => {
+    try {
+      return process.kill(pid, 0);
+    } catch {
+      return false;
+    }
+  };
+  // One process takes 16 of them.
+  const pids = await hold(20);
+  expect(pids.size).toBe(2);
+  laterMs = 61_000;
+  for (const look of looks) look();
+  await vi.waitUntil(() => [...pids].filter(lives).length === 1, { timeout: 60_000, interval: 10 });
+  expect([...(await hold(1))]).toEqual([...pids].filter(lives));
+  await own.close();
+  await rm(dirname(notes), { recursive: true });
 });
 
 describe("a module that cannot be loaded in a process of its own", () => {
