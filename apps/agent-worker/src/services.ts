@@ -8,6 +8,7 @@ import {
   LiveReplies,
   OutboxSender,
   StatusReactions,
+  createImageResolver,
 } from "@larkline/feishu";
 import { botOfApp, groupsAtBot, type BotAccess, type BotConfig, type LarklineConfig } from "@larkline/process/config";
 import { createClockLog, watchPlatform, type Logger, type Metrics, type Telemetry } from "@larkline/process/telemetry";
@@ -59,7 +60,6 @@ import type { WorkerConfig } from "./config.ts";
 import { MessagePreparer } from "./prepare.ts";
 import { RunningTurns } from "./session-runner.ts";
 import { ToolCatalog, TurnHolds, wakeAfter } from "./tools.ts";
-import { createImageResolver } from "./turn-reply.ts";
 
 /** What everything in this process shares. Made once, in `main`, and passed whole. */
 export interface Services extends Stores, Queues {

@@ -21,9 +21,8 @@ import { type Claim, ClaimRefusedError, type ExcuseResult, isRedisTrouble, type 
 import { agentFor } from "./agents.ts";
 import { hasDied } from "./background-jobs.ts";
 import type { Services } from "./services.ts";
-import { takeBackReaction } from "./turn-reply.ts";
 import { TurnRun, type TurnEnd } from "./turn-run.ts";
-import { publishedBefore, type TurnStart } from "./turn-store.ts";
+import { publishedBefore, takeBackReaction, type TurnStart } from "./turn-output.ts";
 
 /** What is in session keys where those of a bot have its app id. */
 const apiApp = "api";

@@ -35,8 +35,7 @@ import { ModelSteps, TurnBudget } from "./model-step.ts";
 import type { Services } from "./services.ts";
 import type { AbortReason, TurnWatch } from "./session-runner.ts";
 import { dispatchCalls, keepLargeResults, mayHold, stopCalls, type Hold } from "./tools.ts";
-import { takeBackReaction, TurnReply } from "./turn-reply.ts";
-import { TurnStore, type TurnStart } from "./turn-store.ts";
+import { takeBackReaction, TurnReply, TurnStore, type TurnStart } from "./turn-output.ts";
 
 /** The slot of a worker in which a turn runs. */
 export interface TurnSlot {

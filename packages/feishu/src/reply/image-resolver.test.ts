@@ -1,9 +1,10 @@
-import { FeishuApi, FeishuError, type ImageResolver } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { blobIdOf, type BlobStore } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { createImageResolver } from "./turn-reply.ts";
+import { FeishuApi } from "../feishu-api.ts";
+import { FeishuError } from "../transport/error.ts";
+import { createImageResolver, type ImageResolver } from "./outbox-sender.ts";
 
 const appId = "cli_0123456789abcdef";
 const appSecret = "secret";
