@@ -2,7 +2,7 @@ import { createHash, timingSafeEqual } from "node:crypto";
 import { readFileSync } from "node:fs";
 import type { EnvReader } from "@larkline/process/config";
 import { jsonParserOf, type Clock } from "@larkline/protocol";
-import { createLocalJWKSet, decodeProtectedHeader, jwtVerify, type JSONWebKeySet } from "jose";
+import type { JSONWebKeySet, JWTVerifyGetKey } from "jose";
 import { LRUCache } from "lru-cache";
 import { Type } from "typebox";
 
@@ -18,8 +18,6 @@ interface ApiKey {
   digest: Buffer;
 }
 
-type KeySet = ReturnType<typeof createLocalJWKSet>;
-
 /** By what callers are known. */
 export interface CallerRules {
   /** The one caller without a name; undefined: none. */
@@ -29,7 +27,7 @@ export interface CallerRules {
   /** Signs JSON Web Tokens with HS256. */
   jwtSecret: Uint8Array | undefined;
   /** Finds the key of a token that was signed with ES256 or RS256; keeps the keys that it has read. */
-  jwks: KeySet | undefined;
+  jwks: JWTVerifyGetKey | undefined;
 }
 
 /** Shorter tokens can be guessed. */
@@ -49,6 +47,7 @@ export function readCallers(reader: EnvReader): CallerRules {
     reader.problem("API_TOKEN must not contain blanks: no header can carry it.");
   }
   const secret = reader.secret("API_JWT_SECRET", { minLength: shortestJwtSecret });
+  if (secret !== undefined) void loadJose(); // before the first request
   return {
     token,
     keys: readKeys(reader),
@@ -75,17 +74,25 @@ const parseJwks = jsonParserOf(
   }),
 );
 
-function readJwks(reader: EnvReader): KeySet | undefined {
+function readJwks(reader: EnvReader): JWTVerifyGetKey | undefined {
   const file = reader.text("API_JWKS");
   if (file === undefined) return undefined;
   try {
     const parsed = parseJwks(readFileSync(file, "utf8"));
-    if (parsed.ok) return createLocalJWKSet(parsed.value as JSONWebKeySet); // it checks each key when it is used
+    if (parsed.ok) return keySetOf(parsed.value as JSONWebKeySet); // it checks each key when it is used
     reader.problem(`API_JWKS must be a JSON Web Key Set of public keys for ES256 or RS256: ${parsed.error}.`);
   } catch (error) {
     reader.problem(`API_JWKS could not be read: ${error instanceof Error ? error.message : String(error)}.`);
   }
   return undefined;
+}
+
+/** Only processes that take JSON Web Tokens load it. */
+const loadJose = async () => await import("jose");
+
+function keySetOf(keys: JSONWebKeySet): JWTVerifyGetKey {
+  const loaded = loadJose().then(({ createLocalJWKSet }) => createLocalJWKSet(keys));
+  return async (header, token) => await (await loaded)(header, token);
 }
 
 /** Whether callers have to show who they are. */
@@ -115,6 +122,8 @@ function digestOf(text: string): Buffer {
 
 /** Who a valid JSON Web Token is about. Each algorithm has keys of its own kind. */
 async function subjectOf({ jwtSecret, jwks }: CallerRules, token: string, clock: Clock): Promise<string | undefined> {
+  if (jwtSecret === undefined && jwks === undefined) return undefined;
+  const { decodeProtectedHeader, jwtVerify } = await loadJose();
   const options = { audience: "larkline", requiredClaims: ["exp", "sub"], currentDate: new Date(clock.now()) };
   try {
     const { alg } = decodeProtectedHeader(token);

@@ -1,5 +1,7 @@
+import { createRequire } from "node:module";
 import { pause, systemClock } from "@larkline/protocol";
-import { Pool, type PoolClient, type QueryResultRow } from "pg";
+import type * as Postgres from "pg";
+import type { Pool, PoolClient, QueryResultRow } from "pg";
 import { migrations } from "./migrations.ts";
 
 export interface DatabaseOptions {
@@ -35,8 +37,12 @@ function quoted(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
+const require = createRequire(import.meta.url);
+
+/** Only processes that have an archive load the driver. */
 function poolOf({ url, schema, patienceMs = 30_000 }: DatabaseOptions): Pool {
-  const pool = new Pool({
+  const driver = require("pg") as typeof Postgres; // as the package says
+  const pool = new driver.Pool({
     connectionString: url,
     max: connections,
     connectionTimeoutMillis: connectMs,

@@ -1,0 +1,43 @@
+import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { describe, expect, it } from "vitest";
+import { runApp } from "../system/app-process.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "larkline-loaded-"));
+const hook = join(folder, "hook.mjs");
+writeFileSync(
+  hook,
+  `import { registerHooks } from "node:module";
+   import { appendFileSync } from "node:fs";
+   registerHooks({ load(url, context, next) { appendFileSync(process.env.LOADED_FILE, url + "\\n"); return next(url, context); } });`,
+);
+
+/** What an app loads before it knows its configuration, which is refused here: packages by name. */
+async function packagesOf(app: string): Promise<Set<string>> {
+  const file = join(folder, app);
+  const env = { REDIS_URL: "none", NODE_OPTIONS: `--import ${pathToFileURL(hook).href}`, LOADED_FILE: file };
+  const { code, output } = await runApp({ file: `apps/${app}/src/main.ts` }, env);
+  expect(code, output).toBe(1);
+  const urls = readFileSync(file, "utf8").split("\n");
+  return new Set(urls.flatMap((url) => /.*\/node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(url)?.[1] ?? []));
+}
+
+/** Each is needed by some deployments, and costs the start of a process up to a quarter of a second and 60 MB. */
+const sometimes = [
+  "@larksuiteoapi/node-sdk",
+  "@anthropic-ai/sdk",
+  "openai",
+  "@modelcontextprotocol/client",
+  "pg",
+  "jose",
+];
+
+describe("what only some deployments use", () => {
+  it.each(["ingress", "agent-worker", "tool-runner", "console"])("is not loaded by every %s", async (app) => {
+    const loaded = await packagesOf(app);
+    expect(loaded).toContain("ioredis");
+    expect(sometimes.filter((name) => loaded.has(name))).toEqual([]);
+  });
+});
