@@ -14,6 +14,7 @@ import {
 import type { Tags } from "@larkline/process/telemetry";
 import {
   argumentsHashOf,
+  builtInRunner,
   withDeadline,
   type Actor,
   type Approval,
@@ -28,7 +29,9 @@ import {
 } from "@larkline/protocol";
 import { settlesAlone, type ApprovalStatus } from "@larkline/store";
 import type { Agent } from "./agents.ts";
+import type { TurnMemories } from "./memories.ts";
 import type { Services } from "./services.ts";
+import type { RunningTurn } from "./turn-run.ts";
 
 // Whether a call may run: judged when the model asks for it (`TurnJudge`), asked of people where the policy says so,
 // and looked up once more before the call is signed (`objectionTo`). The decisions themselves are pure functions of
@@ -56,12 +59,18 @@ export class TurnJudge implements CallJudge {
   readonly #services: Services;
   readonly #agent: Agent;
   readonly #message: InboundMessage;
+  readonly #memories: TurnMemories;
   readonly #person: Person;
   #groups: { state: "unknown" | "failed" } | { state: "known"; groups: readonly string[] };
   #rules: PermissionRule[] | undefined;
   #missed = { groups: false, rules: false };
 
-  constructor(services: Services, agent: Agent, message: InboundMessage) {
+  constructor(
+    services: Services,
+    { agent, memories }: Pick<RunningTurn, "agent" | "memories">,
+    message: InboundMessage,
+  ) {
+    this.#memories = memories;
     this.#services = services;
     this.#agent = agent;
     this.#message = message;
@@ -79,9 +88,9 @@ export class TurnJudge implements CallJudge {
   verdict(call: Call): Verdict {
     const { toolCatalog, settings } = this.#services;
     const { config } = this.#agent;
-    const tool = toolCatalog.offeredTo(config).get(call.name);
+    const tool = this.#memories.withTools(toolCatalog.offeredTo(config)).get(call.name);
     if (tool === undefined) return refused("its tool is not offered any more");
-    if (tool.runner === builtInRunner) return { do: "run", authority: { by: "policy" }, findings: [] };
+    if (tool.runner === builtInRunner) return this.#memories.verdict(call);
     const facts = { ...this.#facts(call), tool: tool.announcement, rules: this.#rules ?? [], egress: config.egress };
     const verdict = this.#judged(() => decideCall(settings.permissions, facts));
     if (verdict === undefined) {
@@ -425,9 +434,6 @@ async function isRuled({ rules }: Services, { message }: TurnState, call: CallSt
   const rule = inForce.find(({ id }) => id === ruleId);
   return rule !== undefined && holdsInForce(rule, { tool: call.name, person: message.sender.id, chatId });
 }
-
-/** Stands for the workers where a call names its runner; no runner can be called so. */
-export const builtInRunner = "(worker)";
 
 /** What a runner gets as arguments; what was approved hashes to the same. */
 export function argumentsTextOf({ arguments: given }: CallState): string {

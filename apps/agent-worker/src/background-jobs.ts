@@ -2,6 +2,7 @@ import { answerUuid, attemptOf, noticeText } from "@larkline/agent";
 import { endOrphan } from "@larkline/feishu";
 import type { Telemetry } from "@larkline/process/telemetry";
 import {
+  builtInRunner,
   traceparentOfMessage,
   turnIdOf,
   type CallState,
@@ -18,7 +19,6 @@ import {
   type Renewals,
   type StaleSession,
 } from "@larkline/store";
-import { builtInRunner } from "./approvals.ts";
 import type { Services } from "./services.ts";
 import { stopCalls, wakeAfter } from "./tools.ts";
 

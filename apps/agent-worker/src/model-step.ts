@@ -20,7 +20,7 @@ import {
   type Transition,
 } from "@larkline/agent";
 import { budgetStanding, budgetUse, spenderOf, type BudgetAccount, type BudgetUse } from "@larkline/agent/budgets";
-import { costOf, type ModelChain, type ModelInfo, type StepPast } from "@larkline/model";
+import { costOf, type ModelChain, type ModelInfo, type ModelRequest, type StepPast } from "@larkline/model";
 import { scrubText, type Tags, type Telemetry } from "@larkline/process/telemetry";
 import {
   pause,
@@ -49,6 +49,8 @@ interface Asked {
   /** Number of the step in its turn, from 1; 0: a summary. */
   turnNumber: number;
   system: string;
+  /** What stands behind it, outside what is cached of it. */
+  notes?: string;
   history: readonly Message[];
   tools: readonly ToolSpec[];
   options?: TurnOptions["request"];
@@ -72,11 +74,12 @@ export class ModelSteps {
 
   /** The next step of the answer. `brokenOff` is set where the run's signal has ended it. */
   async answer(tools: readonly ToolSpec[], onEvent: (event: EngineEvent) => void): Promise<StepResult> {
-    const { agent, model, stored } = this.#run;
+    const { agent, memories, model, stored } = this.#run;
     const { instructions: system } = agent.config;
     const { request: options } = this.#run.options;
     const { turn, history } = stored;
-    const asked = { turnNumber: turn.steps + 1, system, options, history, tools, onEvent };
+    const notes = await memories.notes();
+    const asked = { turnNumber: turn.steps + 1, system, notes, options, history, tools, onEvent };
     return await watchStep(this.#run, "answer", async () => {
       const messages = await readHistory(this.#services.blobs, modelMessagesOf(history), {
         vision: model.chain.primary.supportsVision,
@@ -108,7 +111,7 @@ export class ModelSteps {
     const { model, controller, budget, watch } = this.#run;
     const { signal } = controller;
     const accumulator = createAccumulator();
-    const request = { ...asked.options, messages, tools: asked.tools, system: asked.system };
+    const request = { ...asked.options, messages, tools: asked.tools, ...systemOf(asked) };
     for await (const chunk of model.chain.stream(request, signal, this.#past())) {
       // Emits a block at its end, before the first delta of the next one.
       for (const block of accumulator.push(chunk)) asked.onEvent?.(block);
@@ -171,6 +174,16 @@ export class ModelSteps {
   compacted(plan: CompactionPlan, summary: StepResult): ReturnType<typeof compactedTransition> {
     return compactedTransition(this.#run.stored.turn, plan, summaryIn(summary));
   }
+}
+
+function systemOf({ system, notes = "" }: Asked): Pick<ModelRequest, "system" | "systemBlocks"> {
+  if (notes === "") return { system };
+  return {
+    systemBlocks: [
+      { text: system, cacheScope: "global" },
+      { text: notes, cacheScope: "" },
+    ],
+  };
 }
 
 /** Tells observers of a request to a model. */

@@ -1,9 +1,8 @@
 import { type AvailableTool } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { silentLogger } from "@larkline/process/telemetry";
-import { systemClock, readResultName } from "@larkline/protocol";
+import { builtInRunner, systemClock, readResultName } from "@larkline/protocol";
 import { expect, it } from "vitest";
-import { builtInRunner } from "./approvals.ts";
 import { ToolCatalog } from "./tools.ts";
 
 function tool(name: string): [string, AvailableTool] {

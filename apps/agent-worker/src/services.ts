@@ -37,6 +37,7 @@ import {
   InstanceDirectory,
   isAnswered,
   LookupCache,
+  MemoryStore,
   OperatorOrders,
   PermissionRules,
   Presence,
@@ -101,6 +102,8 @@ export interface Stores {
   eventLog: EventLog;
   approvals: ApprovalStore;
   rules: PermissionRules;
+  /** What people and chats want remembered. */
+  memories: MemoryStore;
   budgets: BudgetStore;
   cards: CardLedger;
   deadLetters: DeadLetters;
@@ -256,6 +259,7 @@ export function openStores(config: WorkerConfig, settings: LarklineConfig, redis
     eventLog: new EventLog(on),
     approvals: new ApprovalStore(on),
     rules: new PermissionRules(on),
+    memories: new MemoryStore({ ...on, ttlMs: settings.retention.memoryDays * 86_400_000 }),
     budgets: new BudgetStore(on),
     cards: new CardLedger(on),
     deadLetters: new DeadLetters(on),

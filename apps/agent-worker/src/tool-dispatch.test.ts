@@ -1,4 +1,5 @@
 import {
+  builtInRunner,
   argumentsHashOf,
   runnerKeyOf,
   verifyCall,
@@ -14,7 +15,6 @@ import {
 import type { DispatchOptions } from "@larkline/queue";
 import { keepResult, type ApprovalStatus } from "@larkline/store";
 import { describe, expect, it } from "vitest";
-import { builtInRunner } from "./approvals.ts";
 import { dispatchCalls } from "./tools.ts";
 import { newWorld, servicesOf, signingKey } from "./turn-world.fixture.ts";
 

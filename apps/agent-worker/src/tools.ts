@@ -3,6 +3,8 @@ import { didYouMean, type AgentConfig } from "@larkline/process/config";
 import type { Logger, Telemetry } from "@larkline/process/telemetry";
 import {
   argumentsHashOf,
+  builtInRunner,
+  memoryToolNames,
   parserOf,
   signCall,
   traceparentOfMessage,
@@ -21,7 +23,8 @@ import {
 import { keepResult, resultPage, type AvailableTool, type DeliverResult, type RunnerDirectory } from "@larkline/store";
 import { Type } from "typebox";
 import { limitsOf, type Agent } from "./agents.ts";
-import { actorOf, argumentsTextOf, builtInRunner, objectionTo } from "./approvals.ts";
+import { actorOf, argumentsTextOf, objectionTo } from "./approvals.ts";
+import { runMemoryTool } from "./memories.ts";
 import type { Services } from "./services.ts";
 
 // Tools as a worker sees them: which there are, how a call gets to its runner, how its turn waits for it in its slot, and
@@ -407,7 +410,7 @@ const readResultAnnouncement: ToolAnnouncement = {
   timeoutMs: 30_000,
 };
 
-/** Tools that workers run themselves, by name; these names are taken, whatever runners offer. All are pure. */
+/** Tools that workers run themselves for every agent, by name; these names are taken, whatever runners offer. All are pure. */
 const builtInTools: Tools = new Map([
   [readResultName, { runner: builtInRunner, announcement: readResultAnnouncement }],
 ]);
@@ -420,20 +423,26 @@ async function runBuiltIn(services: Services, turn: TurnState, call: CallState):
   const { clock, log, telemetry } = services;
   const startedMs = clock.monotonic();
   const run = async (): Promise<ToolOutcome> => {
-    if (call.name !== readResultName) return { ok: false, error: `tool_not_found: there is no tool '${call.name}'.` };
+    const work = builtInRun(services, turn, call);
+    if (work === undefined) return { ok: false, error: `tool_not_found: there is no tool '${call.name}'.` };
     try {
-      return await withDeadline(clock, readResult(services, turn, call), builtInMs);
+      return await withDeadline(clock, work, builtInMs);
     } catch (error) {
-      log.warn(
-        { error, session: turn.message.session, turnId: turn.turnId, callId: call.id },
-        "a stored result was not read",
-      );
-      return { ok: false, error: "The stored result cannot be read at the moment. Try again later." };
+      const { name: tool, id: callId } = call;
+      const { session } = turn.message;
+      log.warn({ error, session, turnId: turn.turnId, callId, tool }, "a built-in tool has failed");
+      return { ok: false, error: "This cannot be done at the moment. Try again later." };
     }
   };
   const outcome = await run();
   tellBuiltInRan(telemetry, turn, call, { outcome, ranMs: clock.monotonic() - startedMs });
   return outcome;
+}
+
+/** Undefined where no built-in tool has this name. */
+function builtInRun(services: Services, turn: TurnState, call: CallState): Promise<ToolOutcome> | undefined {
+  if (call.name === readResultName) return readResult(services, turn, call);
+  return memoryToolNames.includes(call.name) ? runMemoryTool(services, turn, call) : undefined;
 }
 
 /** Tells of a call that the worker has run itself. */

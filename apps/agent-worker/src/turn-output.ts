@@ -465,6 +465,8 @@ function keyOf(event: EngineEvent): string | undefined {
     case "slash_command":
     case "session_info":
       return event.type;
+    case "memory_query":
+      return event.automatic ? event.type : undefined;
     default:
       return undefined;
   }

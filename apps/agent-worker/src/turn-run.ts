@@ -17,6 +17,7 @@ import {
   type TurnEnvironment,
 } from "@larkline/agent";
 import {
+  builtInRunner,
   turnIdOf,
   type CallState,
   type CancelReason,
@@ -30,7 +31,8 @@ import {
 } from "@larkline/protocol";
 import type { CommitResult, SaveResult, SessionSettings, SessionTotals } from "@larkline/store";
 import type { Agent, ChosenModel, TurnOptions } from "./agents.ts";
-import { builtInRunner, checkEntries, dropApprovals, TurnJudge, waitsForPeople } from "./approvals.ts";
+import { checkEntries, dropApprovals, TurnJudge, waitsForPeople } from "./approvals.ts";
+import { TurnMemories } from "./memories.ts";
 import { ModelSteps, TurnBudget } from "./model-step.ts";
 import type { Services } from "./services.ts";
 import type { AbortReason, TurnWatch } from "./session-runner.ts";
@@ -56,6 +58,7 @@ export interface RunningTurn extends TurnSlot {
   options: TurnOptions;
   stored: TurnStore;
   budget: TurnBudget;
+  memories: TurnMemories;
 }
 
 /** How running a turn ended, seen from the session. */
@@ -128,7 +131,9 @@ export class TurnRun {
     const { message } = head;
     const run = { message, turnId: begun.turnId, epoch, signal: controller.signal };
     const options = agent.optionsFor(begun.message);
-    this.#run = { ...slot, agent, model, options, stored, budget: new TurnBudget(services, agent, run) };
+    const budget = new TurnBudget(services, agent, run);
+    const memories = new TurnMemories(services, agent, stored);
+    this.#run = { ...slot, agent, model, options, stored, budget, memories };
     this.#stored = stored;
     this.#steps = new ModelSteps(services, this.#run);
     this.#reply = new TurnReply(services, this.#run);
@@ -470,12 +475,12 @@ export class TurnRun {
 
   /** The facts of this moment. */
   #environment(): TurnEnvironment {
-    const { agent, model, options } = this.#run;
+    const { agent, model, options, memories } = this.#run;
     const { history, live } = this.#stored;
-    const judge = (): TurnJudge => (this.#judge ??= new TurnJudge(this.#services, agent, this.#start.head.message));
+    const judge = (): TurnJudge => (this.#judge ??= new TurnJudge(this.#services, this.#run, this.#start.head.message));
     return {
       limits: agent.limits,
-      tools: this.#services.toolCatalog.offeredTo(agent.config),
+      tools: memories.withTools(this.#services.toolCatalog.offeredTo(agent.config)),
       model: model.model,
       ...(options.form === undefined ? {} : { output: options.form }),
       ...agent.speech,

@@ -8,6 +8,7 @@ import type {
   EventWatchReports,
   InstanceDirectory,
   LookupCache,
+  MemoryStore,
   PermissionRules,
   RateGovernor,
   SessionRetention,
@@ -27,6 +28,7 @@ export interface TestMemory {
   lookups: LookupCache;
   approvals: ApprovalStore;
   rules: PermissionRules;
+  memories: MemoryStore;
   budgets: BudgetStore;
   letters: DeadLetters;
   instances: InstanceDirectory;

@@ -14,6 +14,7 @@ import {
 } from "@larkline/agent";
 import { budgetUse, spenderOf } from "@larkline/agent/budgets";
 import { decidersText, hasRole, matchesName, ruleText } from "@larkline/agent/permissions";
+import { aboutOf, memoriesText, memoryOrder, memoryOwnersOf } from "@larkline/agent/memory";
 import { agentOfMessage } from "@larkline/process/config";
 import {
   jsonParserOf,
@@ -87,6 +88,8 @@ export async function obeyCommand(
       return whoamiText(language, message);
     case "usage":
       return await usage(services, ordered);
+    case "memory":
+      return await memory(services, channel, argument, ordered);
     case "permissions": {
       const order = permissionsOrder(argument);
       return order.do === "list"
@@ -168,6 +171,42 @@ const namelessAsker = { zh: "发起人", en: "the person who asked" } as const s
 /** The refusal for a person who may not stop the turn that answers this message. */
 export function mayNotStopText({ sender }: InboundMessage, language: ReplyLanguage): string {
   return noticeText("notAllowedToStop", language, { who: sender.name ?? namelessAsker[language] });
+}
+
+/** What is remembered of the person, or of the chat, and taking it away. */
+async function memory(
+  services: Services,
+  { app }: Channel,
+  argument: string,
+  { message, language }: Ordered,
+): Promise<string> {
+  const { lookups, memories } = services;
+  const { person } = memoryOwnersOf(message);
+  const order = memoryOrder(argument);
+  if (order.do === "off") return noticeText("memoryOff", language, { count: await memories.switch(person, "off") });
+  if (order.do === "on") {
+    await memories.switch(person, "on");
+    return noticeText("memoryOn", language);
+  }
+  const { listed, off } = await listedFor(services, message);
+  if (order.do !== "forget") return memoriesText(listed, { language, isGroup: message.chatType === "group", off });
+  // Numbers change when memories go: an order that is delivered again takes nothing else away.
+  const key = `forget:${app}:${message.id}`;
+  if ((await lookups.get(key)) !== undefined) return noticeText("memoryForgotten", language);
+  const meant = listed[order.which - 1];
+  if (meant === undefined) return noticeText("memoryUnknown", language);
+  await lookups.set(key, meant.id, aimKeptMs);
+  await memories.forget(meant.owner, [meant.id]);
+  return noticeText("memoryForgotten", language);
+}
+
+/** Those of the person where no other person reads along, then those of the chat. */
+async function listedFor({ memories }: Services, message: InboundMessage) {
+  const { person, chat } = memoryOwnersOf(message);
+  const [own, ours] = await Promise.all([memories.list(person), memories.list(chat)]);
+  const shown = message.chatType === "group" ? [] : own.memories.map((one) => ({ ...one, owner: person }));
+  const all = [...shown, ...ours.memories.map((one) => ({ ...one, owner: chat }))];
+  return { off: own.off, listed: all.map((one) => ({ ...one, about: aboutOf(one.owner.kind) })) };
 }
 
 async function listRules(services: Services, channel: Channel, { message, language }: Ordered): Promise<string> {

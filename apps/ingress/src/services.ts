@@ -21,6 +21,7 @@ import {
   EventWatchReports,
   InstanceDirectory,
   LookupCache,
+  MemoryStore,
   PermissionRules,
   Presence,
   RateGovernor,
@@ -63,6 +64,8 @@ export interface Stores {
   sessions: SessionRetention;
   approvals: ApprovalStore;
   rules: PermissionRules;
+  /** What people and chats want remembered. */
+  memories: MemoryStore;
   budgets: BudgetStore;
   lookups: LookupCache;
   eventLog: EventLog;
@@ -256,6 +259,7 @@ export function connectStores(
     sessions: new SessionRetention({ redis, namespace }),
     approvals: new ApprovalStore({ redis, namespace }),
     rules: new PermissionRules({ redis, namespace }),
+    memories: new MemoryStore({ redis, namespace }),
     budgets: new BudgetStore({ redis, namespace }),
     lookups: new LookupCache({ redis, namespace, owner: "ingress" }),
     warmUp: {

@@ -25,6 +25,7 @@ export const commandNames = [
   "compact",
   "whoami",
   "usage",
+  "memory",
   "permissions",
 ] as const;
 

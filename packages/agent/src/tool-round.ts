@@ -7,6 +7,7 @@ import {
   type EngineEvent,
   type Message,
   type ReplyLanguage,
+  type ShownMemory,
   type ShownTool,
   type ToolOutcome,
   type TurnState,
@@ -44,6 +45,7 @@ import {
   endedTool,
   shownOf,
   withoutText,
+  withMemories,
   withTools,
   endDone,
   assistantText,
@@ -58,6 +60,7 @@ import {
   withNeeds,
 } from "./transition.ts";
 import { isSummary } from "./compaction.ts";
+import { recallEvents, rememberedBy } from "./memory.ts";
 import { isCorrection, shownText } from "./structured-answer.ts";
 
 /*
@@ -194,6 +197,7 @@ function answerCalls(
   const language = languageOfMessage(turn.message, texts);
   const calls = [...turn.calls];
   const ended: ShownTool[] = [];
+  const written: ShownMemory[] = [];
   const events: EngineEvent[] = [];
   for (const { callId, outcome, timing } of answers) {
     const index = calls.findIndex((call) => attemptOf(call) === callId && isOpen(call));
@@ -202,10 +206,17 @@ function answerCalls(
     const done = answered(call, outcome, maxChars);
     calls[index] = done.call;
     const { id, name: toolName } = call;
-    events.push(done.event, { type: "tool_summary", id, toolName, summary: resultSummary(outcome, language) });
+    events.push(...recallEvents(call, outcome), done.event, {
+      type: "tool_summary",
+      id,
+      toolName,
+      summary: resultSummary(outcome, language),
+    });
     ended.push(endedTool(call, done.outcome, { nowMs, stopped, timing }));
+    const memory = rememberedBy(call, outcome);
+    if (memory !== undefined) written.push(memory);
   }
-  return { turn: { ...turn, calls, shown: withTools(shownOf(turn), ended) }, events };
+  return { turn: { ...turn, calls, shown: withMemories(withTools(shownOf(turn), ended), written) }, events };
 }
 
 /** Every call is answered: stores the results, then the next model step, unless the limit is reached. */

@@ -17,6 +17,7 @@ import {
   type ReplyView,
   withoutImageMarks,
   type CallTiming,
+  type ShownMemory,
   type ShownSoFar,
   type ShownTool,
   type ToldAtEnd,
@@ -461,6 +462,15 @@ export function withTools(shown: ShownSoFar, ended: readonly ShownTool[]): Shown
   return { ...shown, tools: tools.slice(dropped), earlierTools: shown.earlierTools + dropped };
 }
 
+const maxMemories = 5;
+
+/** What is shown, with memories that calls have just written. */
+export function withMemories(shown: ShownSoFar, written: readonly ShownMemory[]): ShownSoFar {
+  return written.length === 0
+    ? shown
+    : { ...shown, memories: [...(shown.memories ?? []), ...written].slice(-maxMemories) };
+}
+
 /** When a call ended, and how. */
 interface EndedFacts {
   nowMs: number;
@@ -502,10 +512,12 @@ function toolsNow(turn: TurnState, nowMs: number): ShownTool[] {
 type Seen = Omit<ReplyView, "v" | "language" | "bilingual" | "state" | "answer" | "footer">;
 
 function seen(turn: TurnState, thinking: string, { show, nowMs }: ViewOptions): Seen {
+  const { memories = [] } = shownOf(turn);
   return {
     thinking: show.thinking ? thinking : "",
     tools: show.tools ? toolsNow(turn, nowMs) : [],
     earlierTools: show.tools ? shownOf(turn).earlierTools : 0,
+    ...(memories.length === 0 ? {} : { memories: { session: turn.message.session, list: memories } }),
   };
 }
 

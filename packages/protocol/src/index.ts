@@ -76,7 +76,12 @@ export {
 export {
   Actor,
   outcomeText,
+  builtInRunner,
+  forgetName,
+  memoryToolNames,
   readResultName,
+  recallName,
+  rememberName,
   shortenedResult,
   wholeCharacter,
   RiskLevel,
@@ -144,7 +149,7 @@ export {
   type CancelReason,
   type QueuedMessage,
 } from "./inbox.ts";
-export { ReplyFooter, replyLanguages, ReplyView, ShownTool, type ReplyLanguage } from "./reply-view.ts";
+export { ReplyFooter, replyLanguages, ReplyView, ShownMemory, ShownTool, type ReplyLanguage } from "./reply-view.ts";
 export { CallState, HeldStep, OpenStep, PutOffStep, ShownSoFar, StepUse, TurnState, TurnTotals } from "./turn.ts";
 export {
   agentChanges,

@@ -20,6 +20,14 @@ export const ShownTool = Type.Object({
 });
 export type ShownTool = Static<typeof ShownTool>;
 
+/** A memory that was written: people see it, and may take it back. */
+export const ShownMemory = Type.Object({
+  id: Type.String(),
+  about: Type.Enum(["me", "chat"]),
+  text: Type.String(),
+});
+export type ShownMemory = Static<typeof ShownMemory>;
+
 /** What stands below an answer; whatever is switched off or not known yet is absent. */
 export const ReplyFooter = Type.Object({
   model: Type.Optional(Type.String()),
@@ -56,6 +64,8 @@ export const ReplyView = Type.Object({
   /** Markdown as the model wrote it, unfiltered; the renderer must make it safe. */
   answer: Type.String(),
   footer: ReplyFooter,
+  /** Written in this turn, and the session whose memories they are. */
+  memories: Type.Optional(Type.Object({ session: SessionKey, list: Type.Array(ShownMemory) })),
   /** Cards that it may take at most; the rest of the answer is a file. Absent: as many as it needs. */
   maxCards: Type.Optional(Type.Integer({ minimum: 1 })),
   /** Which turn the stop button stops; absent: no button. */

@@ -92,8 +92,15 @@ export const StoredResult = Type.Object({
 });
 export type StoredResult = Static<typeof StoredResult>;
 
+/** Stands for the workers where a call names its runner; no runner can be called so. */
+export const builtInRunner = "(worker)";
+
 /** Name of the built-in tool that reads stored results. */
 export const readResultName = "read_result";
+
+/** Names of the built-in tools for memories. */
+export const [rememberName, recallName, forgetName] = ["remember", "recall", "forget"] as const;
+export const memoryToolNames: readonly string[] = [rememberName, recallName, forgetName];
 
 /**
  * What a model gets in place of a stored text, or of what an earlier cut has left of it: three

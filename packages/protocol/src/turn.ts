@@ -3,7 +3,7 @@ import { Message } from "./content.ts";
 import { Needs } from "./session.ts";
 import { ApprovalId } from "./decision.ts";
 import { InboundMessage } from "./inbox.ts";
-import { ShownTool } from "./reply-view.ts";
+import { ShownMemory, ShownTool } from "./reply-view.ts";
 import { CallAuthority, ToolEffect, ToolOutcome, ToolDigest } from "./tool.ts";
 
 /**
@@ -128,6 +128,8 @@ export const ShownSoFar = Type.Object({
   /** The latest answered calls. */
   tools: Type.Array(ShownTool),
   earlierTools: Type.Integer({ minimum: 0 }),
+  /** Memories that calls have written, the latest. */
+  memories: Type.Optional(Type.Array(ShownMemory)),
 });
 export type ShownSoFar = Static<typeof ShownSoFar>;
 

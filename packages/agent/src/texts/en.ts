@@ -41,6 +41,12 @@ export const en = {
       "{tool} was started and its outcome is unknown: it may have taken effect. Please check, then decide.",
     ruleRevoked: "The rule {rule} is revoked: people are asked again.",
     ruleUnknown: "There is no rule “{rule}” here. See them with /permissions.",
+    memoryAsked:
+      "Shall this be remembered? Text that you did not write was read in this conversation, and may be what wants it.",
+    memoryForgotten: "Forgotten.",
+    memoryUnknown: "There is nothing of this number. See what is remembered with /memory.",
+    memoryOff: "From now on nothing is remembered of you. Forgotten: {count}. Begin again with /memory on.",
+    memoryOn: "From now on I may remember what you ask me to.",
     notAllowedToRevoke: "Only {who} can revoke this rule.",
     modelUnknown: "There is no model “{model}” to choose here.",
     modelChosen: "This conversation now uses the model {model}.",
@@ -76,6 +82,10 @@ export const en = {
     compact: { typed: "compact", description: "replace the older part of the conversation by a summary" },
     whoami: { typed: "whoami", description: "show who you are to this bot" },
     usage: { typed: "usage", description: "show your budgets and what is left of them" },
+    memory: {
+      typed: "memory",
+      description: "show what is remembered, or forget it, for example /memory forget 1, /memory off",
+    },
     permissions: {
       typed: "permissions",
       description: "show what runs without asking, or take it back, for example /permissions revoke 1",
@@ -127,6 +137,16 @@ export const en = {
     forOne: (name: string) => `for ${name} only`,
     rule: ({ whom, author, until }: { whom: string; author: string; until: string }) =>
       `${whom}, allowed by ${author}, until ${until}`,
+  },
+
+  memory: {
+    none: "Nothing is remembered here.",
+    off: "Nothing is remembered of you, and nothing is looked up. Begin again with `/memory on`.",
+    title: "What I remember:",
+    line: (number: number, text: string, about: "me" | "chat") =>
+      `${number}. ${text}${about === "chat" ? " (this chat)" : ""}`,
+    hint: "Forget one with `/memory forget` and its number, everything about you with `/memory off`.",
+    alone: "What I remember of you I tell you only where we talk alone.",
   },
 
   deciders: {

@@ -34,6 +34,11 @@ export const zh: Texts = {
     outcomeUnknown: "{tool} 已开始执行，但结果未知，可能已经生效。请检查后决定如何处理。",
     ruleRevoked: "已撤销规则 {rule}，以后会重新询问。",
     ruleUnknown: "没有名为“{rule}”的规则。用 /权限 查看现有规则。",
+    memoryAsked: "要记住这条内容吗？这个对话里读取过不是你写的内容，可能是它要求记住的。",
+    memoryForgotten: "已忘掉。",
+    memoryUnknown: "没有这个编号的内容。用 /记忆 查看记住的内容。",
+    memoryOff: "今后不再记住关于你的内容，已忘掉 {count} 条。用 /记忆 开启 重新开始。",
+    memoryOn: "今后可以记住你让我记住的内容。",
     notAllowedToRevoke: "这条规则只能由 {who} 撤销。",
     modelUnknown: "没有名为“{model}”的模型可选。",
     modelChosen: "这个对话现在使用模型 {model}。",
@@ -63,6 +68,7 @@ export const zh: Texts = {
     compact: { typed: "压缩", description: "把较早的内容压缩成摘要" },
     whoami: { typed: "我是谁", description: "显示机器人看到的你的身份" },
     usage: { typed: "用量", description: "查看额度和已用的部分" },
+    memory: { typed: "记忆", description: "查看或忘掉记住的内容，例如 /记忆 忘记 1、/记忆 关闭" },
     permissions: { typed: "权限", description: "查看或撤销不再询问的操作，例如 /权限 撤销 1" },
   },
   helpTitle: "可以直接提问，也可以使用这些命令：",
@@ -101,6 +107,15 @@ export const zh: Texts = {
     forEverybody: "对群内所有人",
     forOne: (name) => `仅对 ${name}`,
     rule: ({ whom, author, until }) => `${whom}，由 ${author} 允许，有效至 ${until}`,
+  },
+
+  memory: {
+    none: "这里没有记住任何内容。",
+    off: "关于你的内容不会被记住，也不会被查找。用 `/记忆 开启` 重新开始。",
+    title: "我记住的内容：",
+    line: (number, text, about) => `${number}. ${text}${about === "chat" ? "（本聊天）" : ""}`,
+    hint: "用 `/记忆 忘记` 加编号忘掉一条，用 `/记忆 关闭` 忘掉关于你的全部内容。",
+    alone: "关于你个人的内容，只在单独对话时告诉你。",
   },
 
   deciders: {

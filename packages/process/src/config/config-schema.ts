@@ -47,6 +47,17 @@ const CommandInput = Type.Object(
   { additionalProperties: false },
 );
 
+/** Whose memories an agent keeps over conversations. */
+const MemoryInput = Type.Object(
+  {
+    /** Those of people: only where they talk to the bot alone, in groups too, or not. Default `off`. */
+    person: Type.Optional(Type.Enum(["off", "direct", "everywhere"])),
+    /** Those of chats. Default: no. */
+    chat: Type.Optional(Type.Boolean()),
+  },
+  { additionalProperties: false },
+);
+
 /** One agent: who it is and what it may use. */
 export const AgentInput = Type.Object(
   {
@@ -83,6 +94,7 @@ export const AgentInput = Type.Object(
     fast: Type.Optional(Type.Boolean()),
     /** The answer is a JSON object of a schema; people in chats see its `format`, or a list of its fields. */
     output: Type.Optional(OutputForm),
+    memory: Type.Optional(MemoryInput),
     busy: Type.Optional(Type.Enum([...busyPolicies])),
     sessions: Type.Optional(Type.Enum([...sessionScopes])),
     /** A card that types, or a plain message when the answer is complete. */
@@ -259,6 +271,8 @@ const RetentionInput = Type.Object(
     auditRecords: Type.Optional(Type.Integer({ minimum: 1_000, maximum: 1_000_000_000 })),
     /** Files and images, after they were last stored. Default 7 days. */
     blobDays: Type.Optional(Type.Integer({ minimum: 1, maximum: 36_500 })),
+    /** Memories of people and chats, after their last use. Default 365 days. */
+    memoryDays: Type.Optional(days),
     /** What was done for each message, for "Why no answer?", after its last step. Default 3 days. */
     traceDays: Type.Optional(Type.Integer({ minimum: 1, maximum: 30 })),
   },
@@ -322,5 +336,6 @@ export const defaultRetention: RetentionSettings = {
   auditDays: 365,
   auditRecords: 1_000_000,
   blobDays: 7,
+  memoryDays: 365,
   traceDays: 3,
 };

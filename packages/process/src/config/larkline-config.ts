@@ -1,4 +1,5 @@
 import type { BudgetPolicy } from "@larkline/agent/budgets";
+import type { MemorySettings } from "@larkline/agent/memory";
 import { completeModelInfo, type ChainRequest, type ModelInfo } from "@larkline/model";
 import type { PermissionPolicy } from "@larkline/agent/permissions";
 import {
@@ -45,6 +46,8 @@ export interface AgentConfig {
   readonly language: "auto" | "zh" | "en";
   readonly defaultLanguage: "zh" | "en";
   readonly commands: Readonly<Record<string, { description: string; prompt: string }>>;
+  /** What it remembers over conversations. */
+  readonly memory: MemorySettings;
   /** Options of its model requests. */
   readonly request: ModelOptions;
   /** The form of its answers; null where they are free text. */
@@ -119,6 +122,7 @@ function behaviourOf(input: AgentInput) {
     language: input.language ?? "auto",
     defaultLanguage: input.defaultLanguage ?? "zh",
     commands: input.commands ?? {},
+    memory: { person: input.memory?.person ?? "off", chat: input.memory?.chat === true },
   } as const;
 }
 
