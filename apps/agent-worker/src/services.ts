@@ -220,7 +220,7 @@ export async function connect(parts: ServiceParts, accesses: readonly BotAccess[
   const bots = accesses.map(({ appId, appSecret, domain }) => {
     const { monthlyCalls, rateLimits } = botOfApp(settings, appId).feishu;
     const limiter = rateLimits ? { governor } : {};
-    const shared = { ...limiter, tokenCache, monthlyCalls, watch };
+    const shared = { ...limiter, tokenCache, monthlyCalls, watch, logger: log };
     return new Bot(settings, new FeishuApi({ appId, appSecret, domain, ...shared }), lookups, log);
   });
   await serverClock.followed;

@@ -71,5 +71,5 @@ function openApi({ appId, appSecret, domain }: IngressBotAccess): FeishuApi {
   const { monthlyCalls, rateLimits } = botOfApp(services.settings, appId).feishu;
   const limiter = rateLimits ? { governor } : {};
   const { calls } = watchPlatform(services.telemetry);
-  return new FeishuApi({ appId, appSecret, domain, ...limiter, tokenCache, monthlyCalls, watch: calls });
+  return new FeishuApi({ appId, appSecret, domain, ...limiter, tokenCache, monthlyCalls, watch: calls, logger: log });
 }

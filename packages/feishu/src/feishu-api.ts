@@ -14,6 +14,7 @@ import {
 } from "./transport/api-call.ts";
 import { FeishuError, isKind } from "./transport/error.ts";
 import { baseUrlOf, MonthlyQuota, RateLimiter, type FeishuDomain } from "./transport/rate-limiter.ts";
+import { noLogger, type FeishuLogger } from "./transport/sdk.ts";
 import { contentsOf, type TextFormat } from "./messages/outgoing-text.ts";
 
 // The calls of the platform, one method each: about people and chats in `FeishuApi` itself, about messages and cards in
@@ -25,6 +26,7 @@ export interface FeishuApiOptions {
   domain: FeishuDomain;
   /** Shares the access token among processes. */
   tokenCache: TokenSource;
+  logger?: FeishuLogger;
   /** Deadline of one HTTP request in ms, 10 s by default. */
   timeoutMs?: number;
   retry?: Partial<RetryPolicy>;
@@ -66,14 +68,23 @@ export class FeishuApi {
   readonly quota: MonthlyQuota;
 
   constructor(options: FeishuApiOptions) {
-    const { appId, appSecret, tokenCache, governor, watch, timeoutMs = 10_000, clock = systemClock } = options;
+    const {
+      appId,
+      appSecret,
+      tokenCache,
+      governor,
+      watch,
+      timeoutMs = 10_000,
+      logger = noLogger,
+      clock = systemClock,
+    } = options;
     const baseUrl = baseUrlOf(options.domain);
     const isOnlyBot = async (chatId: string): Promise<boolean> => (await this.chat(chatId)).onlyBot;
     const limiter = governor === undefined ? undefined : new RateLimiter({ governor, app: appId, isOnlyBot, clock });
     const { retry } = options;
     this.appId = appId;
     const limits = { timeoutMs, retry, limiter };
-    this.#caller = new ApiCaller({ appId, appSecret, baseUrl, tokenCache, watch, clock, ...limits });
+    this.#caller = new ApiCaller({ appId, appSecret, baseUrl, tokenCache, logger, watch, clock, ...limits });
     this.quota = new MonthlyQuota(limiter, options.monthlyCalls ?? null, clock);
     this.messages = new MessagesApi(this.#caller);
     this.cards = new CardsApi(this.#caller, this.messages);

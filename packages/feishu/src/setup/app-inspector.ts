@@ -5,6 +5,7 @@ import { Type, type Static, type TSchema } from "typebox";
 import { ApiCaller, withCallContext } from "../transport/api-call.ts";
 import { FeishuError, feishuErrorOf } from "../transport/error.ts";
 import { baseUrlOf, type FeishuDomain } from "../transport/rate-limiter.ts";
+import { noLogger } from "../transport/sdk.ts";
 
 export interface AppInspectorOptions {
   appId: string;
@@ -48,7 +49,8 @@ export class AppInspector {
     const retry = { attempts: 1, minDelayMs: 0, maxDelayMs: 0 };
     this.#options = options;
     this.#timeoutMs = timeoutMs;
-    this.#caller = new ApiCaller({ appId, appSecret, baseUrl, tokenCache, timeoutMs, retry, clock: systemClock });
+    const own = { logger: noLogger, clock: systemClock };
+    this.#caller = new ApiCaller({ appId, appSecret, baseUrl, tokenCache, timeoutMs, retry, ...own });
   }
 
   async bot(signal?: AbortSignal): Promise<InspectedBot> {

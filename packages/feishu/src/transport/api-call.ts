@@ -5,7 +5,14 @@ import type { RateLane, TokenSource } from "@larkline/store";
 import { Type } from "typebox";
 import { FeishuError, feishuErrorOf, TransportFailure, HttpRejection } from "./error.ts";
 import { tenantTokenName, type CallLimits, type CallTurn, type RateLimiter } from "./rate-limiter.ts";
-import { openClient, tokenHeaders, type Client, type HttpInstance, type HttpRequestOptions } from "./sdk.ts";
+import {
+  openClient,
+  tokenHeaders,
+  type Client,
+  type FeishuLogger,
+  type HttpInstance,
+  type HttpRequestOptions,
+} from "./sdk.ts";
 
 /** How often and how patiently a call is repeated. Times in ms. */
 export interface RetryPolicy {
@@ -73,6 +80,7 @@ interface ApiCallerOptions {
   baseUrl: string;
   /** Shares the access token among processes. */
   tokenCache: TokenSource;
+  logger: FeishuLogger;
   /** Deadline of one HTTP request in ms. */
   timeoutMs: number;
   retry?: Partial<RetryPolicy> | undefined;
@@ -96,11 +104,11 @@ export class ApiCaller {
   readonly #closing = new AbortController();
 
   constructor(options: ApiCallerOptions) {
-    const { appId, appSecret, baseUrl, timeoutMs, tokenCache, clock } = options;
+    const { appId, appSecret, baseUrl, logger, timeoutMs, tokenCache, clock } = options;
     this.appId = appId;
     this.baseUrl = baseUrl;
     this.http = new HttpTransport({ timeoutMs, clock });
-    this.#client = openClient({ baseUrl, http: this.http.instance });
+    this.#client = openClient({ appId, appSecret, baseUrl, http: this.http.instance, logger });
     this.#token = new AccessToken({ client: this.#client, appId, appSecret, baseUrl, tokenCache, clock });
     this.#retry = { ...defaultRetryPolicy, ...options.retry };
     this.#limiter = options.limiter;

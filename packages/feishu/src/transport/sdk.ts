@@ -1,27 +1,18 @@
-import { createRequire } from "node:module";
-import type * as Sdk from "@larksuiteoapi/node-sdk";
-import type {
-  EventDispatcher,
-  HttpInstance,
-  HttpRequestOptions,
-  Logger as SdkLogger,
+import {
+  Client,
+  LoggerLevel,
+  withTenantToken,
   WSClient,
+  type EventDispatcher,
+  type HttpInstance,
+  type HttpRequestOptions,
+  type Logger as SdkLogger,
 } from "@larksuiteoapi/node-sdk";
 
-// The only importer of the Feishu SDK, whose type file is 17.7 MB. We use its types and its WebSocket client; its
-// token cache, its dispatcher, its HTTP client and its log lines are replaced.
+// The only importer of the Feishu SDK, whose type file is 17.7 MB. We use its typed methods and its
+// WebSocket client; its token cache, its dispatcher, its HTTP client and its log lines are replaced.
 
-export type { HttpInstance, HttpRequestOptions };
-
-const require = createRequire(import.meta.url);
-
-/**
- * The SDK is one script of 6 MB, which costs 60 MB of memory and a quarter of a second: only a process with a long
- * connection loads it.
- */
-export function loadSdk(): typeof Sdk {
-  return require("@larksuiteoapi/node-sdk") as typeof Sdk; // as the package says
-}
+export type { Client, HttpInstance, HttpRequestOptions };
 
 type WriteLine = (fields: Record<string, unknown>, text: string) => void;
 
@@ -41,118 +32,31 @@ export const noLogger: FeishuLogger = {
   error: () => undefined,
 };
 
-export interface ClientOptions {
+export interface SdkOptions {
+  appId: string;
+  appSecret: string;
   /** Without a trailing slash. */
   baseUrl: string;
-  /** Carries the requests. */
+  /** Carries the SDK's requests. */
   http: HttpInstance;
+  logger: FeishuLogger;
 }
 
-export interface SentOptions {
-  headers: Record<string, string>;
+/** The SDK's client, without its token cache: that would override our token, and it never drops a refused one. */
+export function openClient({ appId, appSecret, baseUrl, http, logger }: SdkOptions): Client {
+  return new Client({
+    appId,
+    appSecret,
+    domain: baseUrl,
+    httpInstance: http,
+    disableTokenCache: true,
+    ...loggingTo(logger),
+  });
 }
 
-/** A method with the payload of one of the SDK's. Resolves to the body of the answer, unchecked. */
-type Method<M extends (...args: never[]) => unknown> = (
-  payload?: Parameters<M>[0],
-  options?: SentOptions,
-) => Promise<unknown>;
-
-interface AnyRequest {
-  method: string;
-  url: string;
-  params?: object | undefined;
-  data?: object | undefined;
-}
-
-interface AnyPayload {
-  path?: Record<string, string>;
-  params?: object;
-  data?: object;
-}
-
-/** The methods of the SDK's client that we call, with its names and its payloads. */
-export type Client = ReturnType<typeof openClient>;
-
-/** Makes a client that sends what the SDK's would send, with the headers of `options`. */
-export function openClient({ baseUrl, http }: ClientOptions) {
-  const request = async (
-    { method, url, params = {}, data = {} }: AnyRequest,
-    options?: SentOptions,
-  ): Promise<unknown> =>
-    await http.request({
-      method,
-      url: `${baseUrl}${url}`,
-      params,
-      data,
-      headers: { "User-Agent": "larkline", ...options?.headers },
-    });
-  const method =
-    <M extends (...args: never[]) => unknown>(verb: string, path: string): Method<M> =>
-    async (payload, options) => {
-      const { path: values = {}, params, data } = (payload ?? {}) as AnyPayload; // every payload of the SDK is one
-      const url = `/open-apis${path.replaceAll(/:(\w+)/g, (_, name: string) => values[name] ?? "")}`;
-      return await request({ method: verb, url, params, data }, options);
-    };
-  return {
-    request,
-    auth: {
-      v3: {
-        tenantAccessToken: { internal: method<Auth["internal"]>("POST", "/auth/v3/tenant_access_token/internal") },
-      },
-    },
-    contact: {
-      v3: {
-        group: { memberBelong: method<Contact["group"]["memberBelong"]>("GET", "/contact/v3/group/member_belong") },
-        user: { get: method<Contact["user"]["get"]>("GET", "/contact/v3/users/:user_id") },
-      },
-    },
-    im: {
-      v1: {
-        chat: { get: method<Im["chat"]["get"]>("GET", "/im/v1/chats/:chat_id") },
-        message: {
-          create: method<Im["message"]["create"]>("POST", "/im/v1/messages"),
-          get: method<Im["message"]["get"]>("GET", "/im/v1/messages/:message_id"),
-          list: method<Im["message"]["list"]>("GET", "/im/v1/messages"),
-          patch: method<Im["message"]["patch"]>("PATCH", "/im/v1/messages/:message_id"),
-          reply: method<Im["message"]["reply"]>("POST", "/im/v1/messages/:message_id/reply"),
-        },
-        messageReaction: {
-          create: method<Im["messageReaction"]["create"]>("POST", "/im/v1/messages/:message_id/reactions"),
-          delete: method<Im["messageReaction"]["delete"]>(
-            "DELETE",
-            "/im/v1/messages/:message_id/reactions/:reaction_id",
-          ),
-        },
-      },
-    },
-    cardkit: {
-      v1: {
-        card: {
-          batchUpdate: method<CardKit["card"]["batchUpdate"]>("POST", "/cardkit/v1/cards/:card_id/batch_update"),
-          create: method<CardKit["card"]["create"]>("POST", "/cardkit/v1/cards"),
-          settings: method<CardKit["card"]["settings"]>("PATCH", "/cardkit/v1/cards/:card_id/settings"),
-          update: method<CardKit["card"]["update"]>("PUT", "/cardkit/v1/cards/:card_id"),
-        },
-        cardElement: {
-          content: method<CardKit["cardElement"]["content"]>(
-            "PUT",
-            "/cardkit/v1/cards/:card_id/elements/:element_id/content",
-          ),
-        },
-      },
-    },
-  };
-}
-
-type Auth = Sdk.Client["auth"]["v3"]["tenantAccessToken"];
-type CardKit = Sdk.Client["cardkit"]["v1"];
-type Contact = Sdk.Client["contact"]["v3"];
-type Im = Sdk.Client["im"]["v1"];
-
-/** The headers that carry our token. */
+/** The headers that make the SDK use our token. */
 export function tokenHeaders(token: string): Record<string, string> {
-  return { Authorization: `Bearer ${token}` };
+  return { ...withTenantToken(token).headers };
 }
 
 /** The WebSocket below the SDK's client, as far as we need it. */
@@ -162,10 +66,7 @@ export interface RawSocket {
   on(event: "message" | "ping" | "pong", listener: () => void): void;
 }
 
-export interface EventSocketOptions extends ClientOptions {
-  appId: string;
-  appSecret: string;
-  logger: FeishuLogger;
+export interface EventSocketOptions extends SdkOptions {
   handshakeTimeoutMs: number;
   pingTimeoutSeconds: number;
   /** Gets the event as it arrived. The platform gets its acknowledgement when the promise resolves. */
@@ -181,8 +82,7 @@ export class EventSocket {
 
   constructor(options: EventSocketOptions) {
     const { appId, appSecret, baseUrl, http, logger, handshakeTimeoutMs, pingTimeoutSeconds } = options;
-    const sdk = loadSdk();
-    this.#client = new sdk.WSClient({
+    this.#client = new WSClient({
       appId,
       appSecret,
       domain: baseUrl,
@@ -192,8 +92,7 @@ export class EventSocket {
       httpInstance: http,
       onReady: options.onReady,
       onError: options.onError,
-      logger: loggingTo(logger),
-      loggerLevel: sdk.LoggerLevel.warn,
+      ...loggingTo(logger),
     });
     // The SDK calls only `invoke` of its dispatcher. Its own dispatcher flattens the envelope.
     this.#dispatcher = { invoke: options.onEvent } as unknown as EventDispatcher;
@@ -228,12 +127,15 @@ export class EventSocket {
  * Only what {@link harmless} lets through is logged, at debug level: our own code reports every failure with
  * its code.
  */
-function loggingTo(logger: FeishuLogger): SdkLogger {
+function loggingTo(logger: FeishuLogger): { logger: SdkLogger; loggerLevel: LoggerLevel } {
   const debug = (...parts: unknown[]): void => {
     const text = parts.flat(3).map(harmless).filter(Boolean).join(" ").slice(0, maxLineLength);
     if (text !== "") logger.debug({ source: "feishu-sdk" }, text);
   };
-  return { error: debug, warn: debug, info: debug, debug, trace: () => undefined };
+  return {
+    logger: { error: debug, warn: debug, info: debug, debug, trace: () => undefined },
+    loggerLevel: LoggerLevel.warn,
+  };
 }
 
 const maxLineLength = 300;
