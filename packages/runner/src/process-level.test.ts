@@ -345,8 +345,12 @@ it("a process that was started for waiting calls ends when no call has needed it
     ...systemClock,
     monotonic: () => systemClock.monotonic() + laterMs,
     after: (ms, work) => {
+      const cancel = systemClock.after(ms, work);
       if (ms === 15_000) looks.add(work);
-      return systemClock.after(ms, work);
+      return () => {
+        looks.delete(work);
+        cancel();
+      };
     },
   };
   const options = { loaded, environment, concurrency: 64, clock, onLine: () => {}, onDropped: () => {} };

@@ -215,10 +215,11 @@ class Pool implements ProcessPool {
   async #follow(member: Member): Promise<void> {
     const { child } = member;
     this.#members.add(member);
-    const cancelBoot = this.#clock.after(bootMs, () => {
-      if (member.state === "booting") child.kill();
-    });
-    child.onFrame = (frame) => this.#onFrame(member, frame);
+    const cancelBoot = this.#clock.after(bootMs, () => child.kill());
+    child.onFrame = (frame) => {
+      if (frame.kind === "ready") cancelBoot();
+      this.#onFrame(member, frame);
+    };
     child.onGarbage = (reason) => failAll(member, protocolError(reason));
     const end = await child.ended;
     cancelBoot();

@@ -192,6 +192,11 @@ function shownSeconds(seconds: number): string {
   return seconds < 10 ? (Math.round(seconds * 10) / 10).toString() : Math.round(seconds).toString();
 }
 
+/** A text with numbers in place of each `{}`. */
+function filled(text: string, ...numbers: string[]): string {
+  return numbers.reduce((all, number) => all.replace("{}", number), text);
+}
+
 /** Small text in which nothing is markup. */
 function smallText(content: string, color = "default"): CardElement {
   return { tag: "div", text: { ...plainText(content), text_size: "notation", text_color: color } };
@@ -238,8 +243,8 @@ function toolTitle(tool: ShownTool, texts: CardTexts): string {
     `${isAway(tool) ? awayIcon : stateIcons[state]} ${name}`,
     ...(state === "waiting" ? [texts.waiting] : []),
     ...(isAway(tool) ? [texts.away] : []),
-    ...(elapsedMs === undefined ? [] : [texts.seconds(shownSeconds(elapsedMs / 1000))]),
-    ...(queuedMs > shownQueueMs ? [texts.queued(shownSeconds(queuedMs / 1000))] : []),
+    ...(elapsedMs === undefined ? [] : [filled(texts.seconds, shownSeconds(elapsedMs / 1000))]),
+    ...(queuedMs > shownQueueMs ? [filled(texts.queued, shownSeconds(queuedMs / 1000))] : []),
   ].join(" · ");
 }
 
@@ -305,9 +310,9 @@ function footerFacts({ footer, language }: ReplyView): string[] {
   const counted = inputTokens !== undefined || outputTokens !== undefined;
   return [
     ...(model === undefined ? [] : [headWithin(model, { characters: 80, bytes: 200 })]),
-    ...(counted ? [texts.tokens(shownCount(inputTokens), shownCount(outputTokens))] : []),
+    ...(counted ? [filled(texts.tokens, shownCount(inputTokens), shownCount(outputTokens))] : []),
     ...(costUsd === undefined ? [] : [shownCost(costUsd)]),
-    ...(seconds === undefined ? [] : [texts.seconds(shownSeconds(seconds))]),
+    ...(seconds === undefined ? [] : [filled(texts.seconds, shownSeconds(seconds))]),
     ...(note === undefined ? [] : [headWithin(note, { characters: 300, bytes: 900 })]),
     ...(traceId === undefined ? [] : [headWithin(traceId, { characters: 80, bytes: 200 })]),
   ];

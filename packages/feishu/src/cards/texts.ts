@@ -8,15 +8,16 @@ export interface CardTexts {
   thought: string;
   tools(count: number): string;
   earlier(count: number): string;
-  seconds(seconds: string): string;
+  /** With the number in place of `{}`, here and below. */
+  seconds: string;
   /** Of a call that waits for the decision of a person. */
   waiting: string;
   /** Of a call whose runner is away. */
   away: string;
   /** How long a call waited for its runner, in seconds. */
-  queued(seconds: string): string;
-  /** Input and output tokens. */
-  tokens(input: string, output: string): string;
+  queued: string;
+  /** Input, then output tokens. */
+  tokens: string;
   stop: string;
   noAnswer: string;
   /** Where to find the rest of an answer that takes too many cards. */
