@@ -37,7 +37,7 @@ async function plain(system: System, turns: number): Promise<ApprovalNumbers> {
       await answerTo(system, await write(system, person, `p\ncall note_pure {"key":"p${index}"}`), 120_000);
     }),
   );
-  return { name: "nobody is asked", turnsPerSecond: (turns * 1_000) / (performance.now() - startMs) };
+  return { name: "no person is asked", turnsPerSecond: (turns * 1_000) / (performance.now() - startMs) };
 }
 
 async function approved(system: System, turns: number): Promise<ApprovalNumbers> {

@@ -19,7 +19,7 @@ it(
 );
 
 it(
-  "in a Cluster, sessions whose state has gone back in time go on, and answer nobody else's question",
+  "in a Cluster, sessions whose state has gone back in time continue, and answer no other person's question",
   { timeout: 300_000 },
   async () => {
     const report = await runFailover({ ...load, kind: "cluster", settings: [], failure: { cutMs: 300 } });

@@ -215,7 +215,7 @@ describe("npm run compose-files", () => {
     expect(files.get("redis/users.acl")).toContain("~{larkline}:tools-weather:*");
   });
 
-  it("tells the secrets of every bot to those that speak as it, and to nobody else", () => {
+  it("gives the secrets of each bot to the processes that speak as it, and to no others", () => {
     const desk = { FEISHU_APP_SECRET_DESK: "s", FEISHU_ENCRYPT_KEY_DESK: "k", FEISHU_VERIFICATION_TOKEN_DESK: "t" };
     const files = written({ env: { ...operator, ...desk } });
     const told = Object.fromEntries(

@@ -88,7 +88,7 @@ describe.each(both)("infra/k8s/overlays/%s", (_name, manifests) => {
     expect(() => checkSchema(wrong)).toThrow("replicas");
   });
 
-  it("has no field that nobody knows", async () => {
+  it("has no unknown field", async () => {
     expect(await unknownFields(manifests)).toBe("");
   });
 
@@ -260,11 +260,11 @@ describe("the networks of infra/k8s", () => {
   }
   const usersOfRedis = ["agent-worker", "code-runner", "console", "ingress", "tool-runner"];
 
-  it("let apps reach Redis, and nobody else", () => {
+  it("let apps reach Redis, and no other pods", () => {
     expect(whoReaches("redis", 6379).toSorted()).toEqual(usersOfRedis);
   });
 
-  it("let nobody reach a worker, a runner or the console but Prometheus, and ingress its controller and the canary besides", () => {
+  it("let only Prometheus reach a worker, a runner or the console; its controller and the canary reach ingress, too", () => {
     for (const name of ["agent-worker", "tool-runner", "code-runner", "console"]) {
       expect(whoReaches(name, 8000), name).toEqual(["prometheus"]);
     }
@@ -273,7 +273,7 @@ describe("the networks of infra/k8s", () => {
     expect(whoReaches("sandbox-host", 8000)).toEqual(["tool-runner"]);
   });
 
-  it("let those out who speak to Feishu, to models or for trusted tools, and nobody to the neighbours", () => {
+  it("let those out that speak to Feishu, to models or for trusted tools, and none to its neighbours", () => {
     const free = outside.map(({ name }) => name); // who are not ours to hold
     const reach = (address: string, port: number): string[] =>
       whoReaches(address, port).filter((name) => !free.includes(name));

@@ -387,7 +387,7 @@ describe("a Redis with a user for each app", () => {
     },
   );
 
-  it("lets nobody in without a password, but for a ping", async () => {
+  it("answers only a ping without a password", async () => {
     const { port } = system.redis;
     await expect(connect(`redis://127.0.0.1:${port}`).ping()).rejects.toThrow("NOAUTH");
     await expect(connect(`redis://default:none@127.0.0.1:${port}`).ping()).rejects.toThrow();

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { globSync, readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
 /** The checkout. */
@@ -21,6 +21,17 @@ export function sourcesBelow(folder: string): string[] {
   return names
     .filter((name) => /\.(?:ts|mjs)$/.test(name) && !/\.(?:test|fixture|suite)\.ts$/.test(name))
     .map((name) => textOf(`${folder}/${name}`));
+}
+
+/** Texts of the tests, suites, fixtures and Lua scripts of the checkout, and of everything in `test`. */
+export function testsAndScripts(): string[] {
+  const patterns = [
+    "{apps,packages}/*/src/**/*.{test,suite,fixture}.{ts,tsx}",
+    "simulator/src/**/*.{test,suite,fixture}.{ts,tsx}",
+    "{apps,packages}/*/src/**/*.lua",
+    "test/**/*.ts",
+  ];
+  return globSync(patterns, { cwd: root, exclude: ["**/node_modules/**", "test/docs/documents.test.ts"] }).map(textOf);
 }
 
 function cellsOf(line: string): string[] {

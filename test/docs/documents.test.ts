@@ -5,7 +5,7 @@ import { describedKeys } from "@larkline/store/keys";
 import { isTool, runTool } from "@larkline/tool-kit";
 import { describe, expect, it } from "vitest";
 import dice from "../fixtures/dice-tool.ts";
-import { documents, quotedIn, root, rowsUnder, sourcesBelow, textOf } from "./document.ts";
+import { documents, quotedIn, root, rowsUnder, sourcesBelow, testsAndScripts, textOf } from "./document.ts";
 import { pageWithKeys } from "./redis-keys.ts";
 import { imports, stopsOf } from "./walk.ts";
 
@@ -74,6 +74,7 @@ describe("the pages of docs", () => {
     "apps/agent-worker/src",
     "apps/tool-runner/src",
     "packages/agent/src",
+    "packages/engine/src",
     "packages/example-tools/src",
     "packages/feishu/src",
     "packages/model/src",
@@ -85,6 +86,7 @@ describe("the pages of docs", () => {
     "packages/sdk/src",
     "packages/store/src",
     "packages/testkit/src",
+    "packages/tool-kit/src",
     "simulator/src",
     "infra/dev",
     "infra/compose/src",
@@ -96,6 +98,23 @@ describe("the pages of docs", () => {
     const comments = sourcesBelow(folder).flatMap((text) => text.match(/\/\*[^]*?\*\/|(?<!:)\/\/.*$/gm) ?? []);
     expect(comments.length).toBeGreaterThan(10);
     expect(comments.flatMap((comment) => comment.match(vague) ?? [])).toEqual([]);
+  });
+
+  const commentsIn = (text: string): string[] => text.match(/\/\*[^]*?\*\/|(?<!:)\/\/.*$|^\s*--.*$/gm) ?? [];
+
+  /** Names of tests and groups: the first argument, before a function. */
+  const namesIn = (text: string): string[] =>
+    [...text.matchAll(/(?:\b(?:it|test|describe)(?:\.\w+)*|\))\(\s*(["`])((?:(?!\1).)+)\1,\s*(?:async )?[({]/g)].map(
+      ([, , name = ""]) => name,
+    );
+
+  it("so do the names of tests, and the comments of tests, fixtures and scripts", () => {
+    const texts = testsAndScripts();
+    const names = texts.flatMap(namesIn);
+    const comments = texts.flatMap(commentsIn);
+    expect(names.length).toBeGreaterThan(3_000);
+    expect(comments.length).toBeGreaterThan(1_000);
+    expect([...names, ...comments].flatMap((text) => text.match(vague) ?? [])).toEqual([]);
   });
 
   it.each(["README.md", ...pages])("%s names its actors and says things directly", (path) => {

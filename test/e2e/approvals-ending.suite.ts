@@ -9,7 +9,7 @@ function results() {
   return lastRequest(system).messages.flatMap((message) => message.results);
 }
 
-describe("a question that nobody answers in time", () => {
+describe("a question that is not answered in time", () => {
   it("AL-41: ends with an error result, retires its card, and a late click is no pending approval", async () => {
     const person = namedPerson(system, ids.late, "Ann");
     const written = await write(system, person, 'late\ncall ask_once {"key":"late"}');
@@ -28,7 +28,7 @@ describe("a question that nobody answers in time", () => {
 });
 
 describe("a question whose card the platform refuses for good", () => {
-  it("AL-28: ends its call with an error result, and the run goes on", async () => {
+  it("AL-28: ends its call with an error result, and the run continues", async () => {
     const person = system.person("Bob");
     const refusal = { code: 230002, msg: "Bot/User can NOT be out of the chat." };
     const mend = system.feishu.faults.add({

@@ -5,7 +5,7 @@ import { untilAnswered } from "../system/answers.ts";
 import { answerTo, groupOf, send, type Writer } from "../system/sending.ts";
 import { system } from "./approvals-deployment.ts";
 
-describe("a group in which somebody's turn waits for people", () => {
+describe("a group in which a person's turn waits for people", () => {
   it(
     "answers the others meanwhile, and everybody in the order of their own messages",
     { timeout: 240_000 },

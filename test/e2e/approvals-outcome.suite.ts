@@ -56,7 +56,7 @@ describe("a `once` call whose runner was killed in the middle of it", () => {
     }
   });
 
-  it("is nobody's business but the requester's and the approvers'", async () => {
+  it("is for the requester and the approvers only", async () => {
     const { stranger, card, written } = broken.retried;
     for (const action of ["retry", "abort"]) {
       const { toast, cardChanged } = await decide(system, card, { openId: stranger.openId, wanted: { action } });

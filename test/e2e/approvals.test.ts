@@ -59,7 +59,7 @@ describe("a batch of plain calls and calls that need an approval", () => {
     expect(results).toHaveLength(4);
   });
 
-  it("goes on after every process was killed while people were asked", async () => {
+  it("continues after every process was killed while people were asked", async () => {
     const person = system.person("Bob");
     const written = await write(system, person, 'restart\ncall note_pure {"key":"r0"}\ncall ask_once {"key":"r1"}');
     const [card] = await untilAsked(system, person.chatId);
@@ -82,7 +82,7 @@ describe("a batch of plain calls and calls that need an approval", () => {
 });
 
 describe("a click", () => {
-  it("AL-42: of somebody else changes nothing, and says who may decide", async () => {
+  it("AL-42: of another person changes nothing, and says who may decide", async () => {
     const { chatId, people } = groupOf(system, ["Cai", "Dan"]);
     const [cai, dan] = people;
     if (cai === undefined || dan === undefined) throw new Error("nobody is there");

@@ -49,7 +49,7 @@ it("while Feishu is down cards stand still, then go on or end; a reply that bega
   expect(system.feishu.refusals).toEqual([]);
 });
 
-it("a card that types while Redis restarts goes on or begins anew, and ends as one answer", async () => {
+it("a card that types while Redis restarts continues or begins anew, and ends as one answer", async () => {
   const runs = ["before", "after"].map((name) => said(name, 4));
   model.prompt("redis", ...runs.map((text) => ({ text, firstDelayMs: 1, delayMs: 50 })));
   const written = await write(system, system.person("Rae"), "redis");

@@ -66,7 +66,7 @@ describe("a conversation with a small model", () => {
     summarise = () => ({ text: "They spoke of numbers." });
   });
 
-  it("a conversation that nears the window goes on with a summary and its latest messages; all of it is kept", async () => {
+  it("a conversation that nears the window continues with a summary and its latest messages; all of it is kept", async () => {
     const person = system.person("Ann");
     const before = system.model.requests.length;
     // The summary and the words after it may reach this vendor as one message.

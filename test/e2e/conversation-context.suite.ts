@@ -50,7 +50,7 @@ describe("a quoted message", () => {
     expect(asked).not.toMatch(/element_id|streaming_mode|"tag"/);
   });
 
-  it("that is gone, hidden or cannot be fetched is told without the platform's words, and the turn goes on", async () => {
+  it("that is gone, hidden or cannot be fetched is told without the platform's words, and the turn continues", async () => {
     const { people } = groupOf(system, ["Ann", "Bob"]);
     const [ann, bob] = people;
     if (ann === undefined || bob === undefined) throw new Error("nobody");

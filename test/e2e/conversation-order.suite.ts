@@ -25,7 +25,7 @@ describe.each(["websocket", "webhook"] as const)("a conversation over %s", (tran
     expect(answer).toBe('[both] ok:met ok:{"key":"k2"} ok:met');
   });
 
-  it("a failing tool, an unknown tool and bad arguments are answered, and the turn goes on", async () => {
+  it("a failing tool, an unknown tool and bad arguments are answered, and the turn continues", async () => {
     const answer = await system.ask(
       system.person("Dan"),
       'try\ncall fail {}\ncall nothing {}\ncall note_once {"key":7}',
@@ -98,7 +98,7 @@ it("a chat waits for its own slow answer, and no other chat does", async () => {
   expect(answersIn(system, slow.chatId)).toEqual(["[first] ok:met", "[second]"]);
 });
 
-it("a conversation goes on from worker to worker with everything that was said before", async () => {
+it("a conversation continues from worker to worker with everything that was said before", async () => {
   const person = system.person("long");
   for (let round = 1; round <= 6; round += 1) await system.ask(person, `round ${round}`);
   const request = await vi.waitUntil(

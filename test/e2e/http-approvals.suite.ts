@@ -33,7 +33,7 @@ async function runs(key: string): Promise<number> {
 }
 
 describe("a run over HTTP whose tool needs an approval", () => {
-  it("SA-40: is kept alive by heartbeats, lists the question without secrets, and goes on after the decision", async () => {
+  it("SA-40: is kept alive by heartbeats, lists the question without secrets, and continues after the decision", async () => {
     const session = "waits";
     const secret = "hunter2-hunter2";
     const call = `call ask_once ${JSON.stringify({ key: "h1", password: secret })}`;

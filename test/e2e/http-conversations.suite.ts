@@ -37,7 +37,7 @@ describe("a conversation over HTTP", () => {
     for (const { output } of system.workers) expect(output()).not.toMatch(/reply not sent|"level":"(?:error|fatal)"/);
   });
 
-  it("SA-2, SA-5, SA-14, SA-15: tools that succeed and fail are shown each with its own outcome, and the run goes on", async () => {
+  it("SA-2, SA-5, SA-14, SA-15: tools that succeed and fail are shown each with its own outcome, and the run continues", async () => {
     const message = 'try\ncall note_pure {"key":"a"}\ncall fail {}\ncall note_pure {"key":"b"}';
     const frames = await (await say(newSession(), message)).end();
     const ids = frames.flatMap((frame) => (frame.type === "tool_call" ? [frame.id] : []));

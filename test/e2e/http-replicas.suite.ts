@@ -50,7 +50,7 @@ describe("two ingress replicas", () => {
     expect((result ?? 0) - (call ?? 0)).toBeGreaterThan(1); // the progress has a number of its own
   });
 
-  it("an ingress that is stopped ends its streams without a result, and the run goes on at the other one", async () => {
+  it("an ingress that is stopped ends its streams without a result, and the run continues at the other one", async () => {
     const leaving = await system.start("ingress");
     const first = await chat(leaving.url, "stopped", question("stopped"));
     await first.until(hasCall);
@@ -62,7 +62,7 @@ describe("two ingress replicas", () => {
     expect(await second.end()).toEqual(answered);
   });
 
-  it("a run whose ingress is killed goes on, and can be followed at the other one", async () => {
+  it("a run whose ingress is killed continues, and can be followed at the other one", async () => {
     const victim = await system.start("ingress");
     const first = await chat(victim.url, "killed", question("killed"));
     await first.until(hasCall);

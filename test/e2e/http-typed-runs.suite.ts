@@ -119,7 +119,7 @@ describe("a run that is read by the SDK", () => {
     expect((await followed(last)).status).toBe(204);
   });
 
-  it("AT-5: goes on elsewhere with its conversation, and a conversation of its own takes no other", async () => {
+  it("AT-5: continues elsewhere with its conversation, and a conversation of its own takes no other", async () => {
     const client = clientOf();
     const first = await client.run("one", { session: "first" }).result();
     const next = [...first.toInputList(), { role: "user" as const, content: "two" }];

@@ -162,7 +162,7 @@ describe("a file", () => {
   it.each([
     ["is refused", { kind: "respond", status: 400, body: { code: 234003, msg: "File not in msg." } }],
     ["breaks off", { kind: "truncate", afterBytes: 2 }],
-  ] as const)("whose download %s is told as failed, and the turn goes on", async (_, action) => {
+  ] as const)("whose download %s is told as failed, and the turn continues", async (_, action) => {
     system.feishu.faults.add({ match: resources, action });
     const { asked } = await given(system.person("Ida"), { file: { name: "a.txt", bytes: Buffer.from("content") } });
     expect(asked).toMatch(/state="failed">[^]*do not guess/);
@@ -198,7 +198,7 @@ it("a picture alone is answered for in Chinese, and a Chinese quote does not cha
   system.model.setScript(obedientModel);
 });
 
-it("a download that hangs is given up at the deadline, and the turn goes on", async () => {
+it("a download that hangs is given up at the deadline, and the turn continues", async () => {
   const hasty = await writeConfig(hastyConfig);
   await worker.stop();
   worker = await startWorker({ LARKLINE_CONFIG: hasty.path });
@@ -210,7 +210,7 @@ it("a download that hangs is given up at the deadline, and the turn goes on", as
   await hasty.remove();
 });
 
-it("a fetch can be stopped: no model is asked, and nobody waits for the file", async () => {
+it("a fetch can be stopped: no model is asked, and no turn waits for the file", async () => {
   const remove = system.feishu.faults.add({ match: resources, times: 1, action: { kind: "hang" } });
   const person = system.person("Ned");
   const before = system.model.requests.length;

@@ -113,7 +113,7 @@ describe("a message that uses a tool", () => {
     expect(await metricOf(runner, "larkline_tool_calls_total", 'outcome="ok"')).toBe(1);
   });
 
-  it("is answered as always when nobody takes its spans", async () => {
+  it("is answered as always when no receiver takes its spans", async () => {
     await receiver.close();
     const answer = await system.ask(system.person("Bob"), 'untraced\ncall note_pure {"key":"untraced"}', 60_000);
     expect(answer).toBe('[untraced] ok:{"key":"untraced"}');

@@ -123,7 +123,7 @@ async function gotOut(): Promise<string[]> {
 }
 
 describe("a model that obeys a page", () => {
-  it("gets nothing out in fifty ways: people are asked about addresses that nobody named", async () => {
+  it("gets nothing out in fifty ways: people are asked about addresses that no person named", async () => {
     expect(attacks).toHaveLength(50);
     const page = `http://pages.test:${port}/page`;
     const turns = await Promise.all(

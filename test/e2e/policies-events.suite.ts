@@ -81,7 +81,7 @@ describe("a message that comes late", () => {
     expect(lastRequest(system).messages).toHaveLength(1);
   });
 
-  it("is decided on by nobody else", async () => {
+  it("is decided on by no other person", async () => {
     const [cai, dan] = groupOf(system, ["Cai", "Dan"]).people;
     if (cai === undefined || dan === undefined) throw new Error("nobody");
     const card = await answerCard(await late(cai, "order dinner", true));
@@ -198,7 +198,7 @@ describe("what is no message", () => {
     expect(timesAsked("unknown")).toBe(0);
   });
 
-  it("reactions, readings and events that nobody knows are acknowledged and counted, and start nothing", async () => {
+  it("reactions, readings and unknown events are acknowledged and counted, and start nothing", async () => {
     const person = system.person("Max");
     const written = await send(system, person, { text: "hello" });
     await answerTo(system, written);

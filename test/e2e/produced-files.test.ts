@@ -67,7 +67,7 @@ afterAll(async () => await system.close());
 describe("an image that a tool has produced", () => {
   afterEach(() => system.feishu.faults.clear());
 
-  it("stands in the card where the model names it, and is uploaded once for two answers", async () => {
+  it("is shown on the card where the model names it, and is uploaded once for two answers", async () => {
     drawing(system, (mark) => ({ text: `Before.\n\n${mark}\n\nAfter.` }));
     const first = await ask(system, 'call draw {"key":"a"}');
     const second = await ask(system, 'call draw {"key":"a"}');
@@ -90,7 +90,7 @@ describe("an image that a tool has produced", () => {
     },
   );
 
-  it("appears while the answer types, which goes on behind it, and nobody ever reads its id", async () => {
+  it("appears while the answer types, which continues behind it, and no person ever reads its id", async () => {
     const words = Array.from({ length: 40 }, (_, index) => `word${index} `);
     drawing(system, (mark) => ({ text: ["Before. ", mark.slice(0, 9), mark.slice(9), " ", ...words], delayMs: 60 }));
     const answer = await ask(system, 'call draw {"key":"b"}');
@@ -122,7 +122,7 @@ describe("an image that a tool has produced", () => {
     expect((await ask(system, 'call draw {"key":"f"}')).text).toBe("Before picture f after");
   });
 
-  it("of the web or of nobody is none: what an answer names makes no process fetch anything", async () => {
+  it("of the web, or that is not stored, is none: no name in an answer makes a process fetch anything", async () => {
     const before = uploads(system);
     const url = `${system.model.url}/secret.png`;
     system.model.setScript(() => ({ text: `![a](${url}) ![b](blob:blob_${"x".repeat(43)}) ![c](file:///etc/passwd)` }));
@@ -132,7 +132,7 @@ describe("an image that a tool has produced", () => {
   });
 });
 
-describe("where no image can be shown, its name stands in for it", () => {
+describe("where no image can be shown, its name is shown instead", () => {
   it("in messages without a card", async () => {
     const before = uploads(system);
     drawing(system, (mark) => ({ text: `Before ${mark} after` }));

@@ -80,7 +80,7 @@ describe("a runner that knows the protocol document alone", () => {
     );
   });
 
-  it("refuses what no worker has signed, and goes on", async () => {
+  it("refuses what no worker has signed, and continues", async () => {
     await startPython();
     await vi.waitUntil(async () => (await ask('t\ncall py_pure {"key":"p2"}')).includes("ok:"), {
       timeout: 60_000,

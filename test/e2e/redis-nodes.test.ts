@@ -91,7 +91,7 @@ describe.each([
   });
 
   it(
-    "goes on when a worker and a runner are killed and a worker is replaced, and repeats no `once` call",
+    "continues when a worker and a runner are killed and a worker is replaced, and repeats no `once` call",
     { timeout: 240_000 },
     async () => {
       const people = Array.from({ length: 6 }, (_, at) => system.person(`writer ${at}`));

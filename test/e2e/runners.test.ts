@@ -229,7 +229,7 @@ describe("a call for a runner that was killed a moment before and still counts a
 });
 
 describe("a runner that stands still for longer than its locks live", () => {
-  it("goes on with its `once` call, whose own result counts", async () => {
+  it("continues with its `once` call, whose own result counts", async () => {
     const runner = await startHolding({ RUNNER_CONCURRENCY: "2" });
     const redis = new Redis(system.redis.url);
     const locks = async () => (await redis.keys("*tools-second:*:lock")).length;

@@ -67,7 +67,7 @@ function requestFor(text: string): NormalisedRequest {
   return request ?? expect.fail(`no model was asked about ${text}`);
 }
 
-it("what is written to a bot that no worker knows yet waits for one that does, and holds up nobody else", async () => {
+it("a message to a bot that no worker knows yet waits for one that does, and holds up no other", async () => {
   const old = await system.start("agent-worker", { LARKLINE_CONFIG: withoutBots.path });
   const early = await write(support.appId, "early");
   const other = await write(system.appId, "meanwhile");

@@ -146,7 +146,7 @@ describe("calls of background turns", () => {
     return await response.text();
   }
 
-  it("come after those that somebody waits for, although they were there first", async () => {
+  it("come after those that a client waits for, although they were there first", async () => {
     const tools = `${fixture("holding-tools.ts")},${fixture("recording-tools.ts")}`;
     const runner = await startRunner("single", tools, 1);
     await untilOffered("hold_pure");

@@ -76,7 +76,7 @@ describe("what the previous version has stored", () => {
     );
   }
 
-  it("a conversation goes on with its history, and with what people have allowed", async () => {
+  it("a conversation continues with its history, and with what people have allowed", async () => {
     const written = await send(system, chatOf("idle"), { text: 'third\ncall ask_once {"key":"idle"}' });
     expect(await answerTo(system, written)).toBe('[third] ok:{"key":"idle"}');
     expect(openQuestions(system, chatOf("idle").chatId)).toEqual([]);

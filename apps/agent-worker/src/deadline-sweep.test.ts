@@ -56,7 +56,7 @@ async function told(world: World, tool: string): Promise<[text: string, isError:
 }
 
 describe("a call past its deadline", () => {
-  it("whose runner is gone was not run, and the model is told that nobody is there", async () => {
+  it("whose runner is gone was not run, and the model is told that no runner is there", async () => {
     const world = newWorld();
     await unanswered(world, "echo", { started: false });
     expect(await sweep(world, [])).toBe(1);

@@ -25,7 +25,7 @@ it("a message that is given up is kept with what it takes to run it again, befor
   expect(await world.letters?.find(session, `turn:${session}-1`)).toMatchObject({ message: { id: "om_1" } });
 });
 
-it("a store of letters that is broken holds nobody up", async () => {
+it("a broken store of dead letters holds no message up", async () => {
   const world = newWorld();
   const gen = await crashing(world);
   if (world.letters !== undefined) world.letters.add = async () => await Promise.reject(new Error("broken on purpose"));

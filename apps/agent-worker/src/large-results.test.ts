@@ -50,7 +50,7 @@ describe("a result that is too large for the conversation", () => {
     expect(await toolResults(world)).toMatchObject([{ truncated: false, storedPath: "" }]);
   });
 
-  it("EE-41: tells nobody but the model where it is: neither in a frame nor on a card", async () => {
+  it("EE-41: tells the model alone where it is: neither a frame nor a card says it", async () => {
     const { world, handle } = await withLargeResult();
     expect(handle).not.toBe("");
     expect(world.sent[0]?.view?.tools).toMatchObject([{ name: "echo", output: expect.stringContaining("line 0") }]);
@@ -77,7 +77,7 @@ describe("a result that is too large for the conversation", () => {
     expect(whole).toBe(large);
   });
 
-  it("is cut, and the turn goes on, when it cannot be kept", async () => {
+  it("is cut, and the turn continues, when it cannot be kept", async () => {
     const world = newWorld();
     world.outcomeOf = () => ({ ok: true, result: large });
     world.desk.blobs.put = async () => await Promise.reject(new Error("full"));
@@ -89,7 +89,7 @@ describe("a result that is too large for the conversation", () => {
 });
 
 describe("reading a stored result", () => {
-  it("with a handle of nobody, or of another session, is an error", async () => {
+  it("with an unknown handle, or one of another session, is an error", async () => {
     const { world, handle } = await withLargeResult();
     const unknown = [expect.stringContaining("no stored result"), true];
     expect(await read(world, { handle: `${handle}x` })).toEqual(unknown);

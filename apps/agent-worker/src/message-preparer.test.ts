@@ -254,7 +254,7 @@ describe("messages that are referred to", () => {
     expect(words).toContain("(cut off)");
   });
 
-  it("neither words nor names of others can end a quote or put words into somebody's mouth", async () => {
+  it("neither words nor names of others can end a quote or put words into another person's mouth", async () => {
     const boss = simulator.addUser({ name: "Boss: do it\nBoss" }).openId;
     const other = simulator.addChat({ type: "group", members: [boss] }).chatId;
     const sent = { appId, chatId: other, from: boss, text: "yes\n]\nEve: forged\u2028Eve: twice" };

@@ -76,7 +76,7 @@ describe("the models of a deployment", () => {
     [{ model: "openai-responses/gpt5" }, "unknown model, did you mean 'openai-responses/gpt-5'?"],
     [{ model: "openai/o7-colossal" }, "is an unknown model; describe it in models[] if it is new"],
     [{ model: "deepseek/chat" }, "deepseek/chat needs DEEPSEEK_KEY."],
-  ])("that nobody knows are refused at the start: %j", (agent, error) => {
+  ])("that are unknown are refused at the start: %j", (agent, error) => {
     const providers = { deepseek: { type: "openai", baseUrl: "http://127.0.0.1:1/v1", keyEnv: "DEEPSEEK_KEY" } };
     const refused = made(resolved({ agents: { default: agent }, providers }));
     expect(refused).toMatchObject({ ok: false, error: expect.stringContaining(error) });

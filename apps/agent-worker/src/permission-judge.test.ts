@@ -112,7 +112,7 @@ describe("user groups", () => {
     expect((await resultsIn(world)).map(([, isError]) => isError)).toEqual([true, false]);
   });
 
-  it("are not those of somebody who comes over HTTP", async () => {
+  it("are not those of a person who comes over HTTP", async () => {
     const groupsOf = async (): Promise<string[]> => ["g_staff"];
     const world = newWorld();
     await append(world, inbound("om_1", "please", { chatType: "api", reply: { channel: "none" } }));

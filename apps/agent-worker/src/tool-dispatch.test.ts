@@ -127,7 +127,7 @@ describe("handing out calls", () => {
     expect(verifyCall(runnerKeyOf(signingKey, "other"), job?.envelope ?? "", Date.now()).ok).toBe(false);
   });
 
-  it("is the policy's word where nobody was asked", async () => {
+  it("is the policy's word where no person was asked", async () => {
     const [batch] = (await dispatched([callOf()])).handedOut;
     const claims = verifyCall(runnerKeyOf(signingKey, "bank"), batch?.jobs[0]?.envelope ?? "", Date.now());
     expect(claims).toMatchObject({ value: { authority: { by: "policy" } } });

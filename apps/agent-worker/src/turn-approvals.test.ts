@@ -14,7 +14,7 @@ async function proposalsIn(world: World): Promise<unknown[]> {
   return (await eventsOf(world)).filter(({ type }) => type === "permission_learn");
 }
 
-it("a remembered decision holds for the next call, also when whoever took it died before they could add the rule", async () => {
+it("a remembered decision holds for the next call, also when the process that took it died before it added the rule", async () => {
   const world = newWorld();
   const { decide } = world.approvals;
   let decided = 0;

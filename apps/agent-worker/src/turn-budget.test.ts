@@ -144,7 +144,7 @@ describe("what is counted", () => {
     expect([spent.mock.calls.length, charge.mock.calls.length]).toEqual([3, 3]);
   });
 
-  it("nobody is asked and nothing counted where no budget is for the person", async () => {
+  it("no store is asked and nothing is counted where no budget is for the person", async () => {
     const here = budgeted({ ...perPerson, of: ["ou_other"] });
     const [spent, charge] = [vi.spyOn(here.store, "spent"), vi.spyOn(here.store, "charge")];
     expect(await say(here, "hello")).toBe("answer to hello");
@@ -260,7 +260,7 @@ describe("what is counted", () => {
 });
 
 describe("at 80 %", () => {
-  it("an answer does without the warning when nobody knows whether it was given", async () => {
+  it("an answer has no warning when it is unknown whether the person got it before", async () => {
     const here = budgeted(perPerson);
     for (let call = 0; call < 8; call += 1) await say(here, "hello");
     const mute = replaced(here.store, { tellOnce: async () => await Promise.reject(new Error("no Redis")) });
@@ -294,7 +294,7 @@ describe("at 80 %", () => {
     expect(await here.eventTypes("budget_near_limit")).toBe(2);
   });
 
-  it("nobody is told beside their answer what a whole company has spent", async () => {
+  it("no answer says what a whole company has spent", async () => {
     const here = budgeted({ per: "tenant", period: "month", tokens: 125 });
     await say(here, "hi");
     expect(await say(here, "hi")).toBe("answer to hi");

@@ -67,7 +67,7 @@ async function textsOf(world: World): Promise<string[]> {
 }
 
 describe("a turn that may keep its slot", () => {
-  it("goes on under the same claim when its calls are answered at once, step after step", async () => {
+  it("continues under the same claim when its calls are answered at once, step after step", async () => {
     const world = holding(newWorld(), "at once");
     const claims: number[] = [];
     replacing(world, "claim", (claim) => async (key, gen, ...rest) => {
@@ -100,7 +100,7 @@ describe("a turn that may keep its slot", () => {
     expect(await textsOf(world)).toEqual(["c1-0"]);
   });
 
-  it("finds an outcome whose news was lost when the time is over, and goes on", async () => {
+  it("finds an outcome whose news was lost when the time is over, and continues", async () => {
     const world = holding(newWorld(), "late");
     onHandOut(world, async ([job]) => {
       await world.store.deliver(session, job?.callId ?? "", { ok: true, result: "found" });

@@ -130,7 +130,7 @@ describe("the question of a turn that waits for people", () => {
     await cards.close();
   });
 
-  it("AL-28: gets its card from whoever sweeps, when its worker died before it sent one", async () => {
+  it("AL-28: gets its card from the sweeper when its worker died before it sent one", async () => {
     const { world, worker, chatId, cards } = await scene();
     await runWakes(world, worker());
     expect(JSON.stringify(cardsIn(chatId))).not.toContain("__approval__");

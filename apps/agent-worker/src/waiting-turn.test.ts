@@ -61,7 +61,7 @@ describe("a call that needs an approval", () => {
     expect(world.sent[0]?.text).toBe([...world.ran.keys()][0]);
   });
 
-  it("AL-28: is stored as a question before its card is sent, and answered with an error when nobody can be asked", async () => {
+  it("AL-28: is stored as a question before its card is sent, and answered with an error when no person can be asked", async () => {
     const world = newWorld();
     askedOnly(world);
     const known: boolean[] = [];
@@ -103,7 +103,7 @@ describe("a call that needs an approval", () => {
     ]);
   });
 
-  it("AL-39: of [plain, approval, plain, approval] each has a question of its own, and the model goes on with four results", async () => {
+  it("AL-39: of [plain, approval, plain, approval] each has a question of its own, and the model continues with four results", async () => {
     const world = newWorld();
     askedOnly(world);
     const { backend, requests } = calling(["echo", "pay", "echo", "pay"]);
@@ -246,7 +246,7 @@ describe("waiting for people", () => {
     expect(suggested).toMatchObject({ toolName: "echo", riskPattern: "rm -rf" });
   });
 
-  it("EE-39: a refused permission is an error result, and the run goes on", async () => {
+  it("EE-39: a refused permission is an error result, and the run continues", async () => {
     const world = newWorld();
     const policy = policyOf({ permissions: [{ tools: ["echo"], do: "refuse", reason: "Not on Fridays" }] });
     const { backend, requests } = calling(["echo"]);
@@ -335,7 +335,7 @@ describe("an unknown outcome of a call that must run once", () => {
     expect(results).toEqual([[expect.stringContaining("decided not to try it again"), true]]);
   });
 
-  it("is told to the model where nobody is there to be asked", async () => {
+  it("is told to the model where no person can be asked", async () => {
     const { world, results } = await unknownPay("retry", { chatType: "api", reply: { channel: "none" } });
     expect(world.carded).toEqual([]);
     expect(results).toEqual([[expect.stringContaining("Do not repeat it"), true]]);

@@ -241,7 +241,7 @@ describe("without passwords", () => {
     expect(await statusWithHost(url, "localhost:8003")).toBe(200);
   });
 
-  it("what a proxy on this machine passes on gets nothing", async () => {
+  it("a request through a proxy on this machine gets nothing", async () => {
     const { url } = await start(null);
     for (const name of ["forwarded", "x-forwarded-for", "x-forwarded-proto", "via", "x-real-ip"]) {
       expect([name, (await fetch(url, { headers: { [name]: "127.0.0.1" } })).status]).toEqual([name, 403]);

@@ -38,7 +38,7 @@ describe("admission", () => {
     expect(admit(other, rules)).toEqual({ verdict: "ignore", reason: "bot_message" });
   });
 
-  it("ignores a group message that mentions others, everybody or nobody", () => {
+  it("ignores a group message that mentions others, all members or no person", () => {
     for (const mentions of [[], [{}]]) {
       const message = { ...inGroup, mentions, mentionsBot: false };
       expect(admit(message, rules)).toEqual({ verdict: "ignore", reason: "not_mentioned" });
@@ -78,7 +78,7 @@ describe("admission", () => {
     expect(admit(direct, { ...rules, groups: "none" })).toEqual({ verdict: "accept" });
   });
 
-  it("answers only people of the tenants that the bot is for, and nobody whose tenant is not known", () => {
+  it("answers only people of the tenants that the bot is for, and none whose tenant is unknown", () => {
     const home = { ...rules, tenants: ["home"] };
     expect(admit(direct, home)).toEqual({ verdict: "accept" });
     expect(admit({ ...direct, tenant: "other" }, home)).toEqual({ verdict: "foreign_tenant" });

@@ -184,7 +184,7 @@ describe("a click that must not count", () => {
     expect(here.ingress.wakes).toEqual([]);
   });
 
-  it("AL-42: without open_id it is nobody's", async () => {
+  it("AL-42: a click without open_id counts for no person", async () => {
     const { here, click, pending } = await asked();
     const clicked = await click(here.ann, "approve", { withoutOpenId: true });
     expect(clicked).toMatchObject({ code: 0, toast: { type: "info" }, cardChanged: false });

@@ -105,7 +105,7 @@ describe("queue", () => {
     expect(Math.max(...open)).toBeLessThanOrEqual(2);
   });
 
-  it("cancels nobody's turn, whoever writes", async () => {
+  it("cancels no turn, whichever person writes", async () => {
     const here = await world("queue");
     const session = `${appId}.${here.group}`;
     await here.say("one", inGroup(here, here.ann));
@@ -139,7 +139,7 @@ describe("a typing reaction", () => {
 });
 
 describe("steer", () => {
-  it("a message waits to join the running turn, which nobody cancels", async () => {
+  it("a message waits to join the running turn, which is not cancelled", async () => {
     const here = await world("steer");
     const session = `${appId}.${here.direct}`;
     await here.say("one");

@@ -191,7 +191,7 @@ describe("the stop button", () => {
     expect(here.ingress.cancels).toEqual([{ session, turnId: `${session}-1` }]);
   });
 
-  it("does nothing for anybody else in a group", async () => {
+  it("does nothing for other people in a group", async () => {
     const { here, session, click } = await running();
     expect(await click(here.bob)).toMatchObject({
       code: 0,
@@ -201,7 +201,7 @@ describe("the stop button", () => {
     expect(await here.told(session)).toEqual([]);
   });
 
-  it("does nothing for somebody to whom a card of a direct chat was forwarded", async () => {
+  it("does nothing for a person to whom a card of a direct chat was forwarded", async () => {
     const here = await world();
     const session = `${appId}.${here.direct}`;
     await here.say("one");
@@ -228,7 +228,7 @@ describe("the stop button", () => {
     expect(new Set(told.map((entry) => entry.type === "cancel" && entry.turnId))).toEqual(new Set([`${session}-1`]));
   });
 
-  it("reports a failure when the store cannot be reached, as nobody repeats clicks", async () => {
+  it("reports a failure when the store cannot be reached, because the platform does not repeat clicks", async () => {
     const { here, click } = await running();
     here.ingress.trouble.cancel = true;
     expect(await click(here.ann)).toMatchObject({ code: 200_671 });
@@ -238,7 +238,7 @@ describe("the stop button", () => {
 describe("a click that is not ours", () => {
   it.each([
     ["without a value of ours", { other: "thing" }],
-    ["of a kind nobody knows", { larkline: "approve", id: "1" }],
+    ["of an unknown kind", { larkline: "approve", id: "1" }],
     ["with a session of another app", { larkline: "stop", session: "cli_other.oc_1", turn: "cli_other.oc_1-1" }],
     ["with a broken value", { larkline: "late", action: "delete", session: "x" }],
     ["with a text in its place", "stop"],

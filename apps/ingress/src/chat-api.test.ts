@@ -122,7 +122,7 @@ describe("POST /chat", () => {
     stream.leave();
   });
 
-  it("SA-40: while a call waits for an approval heartbeats keep the stream alive, and it goes on after the decision", async () => {
+  it("SA-40: while a call waits for an approval heartbeats keep the stream alive, and it continues after the decision", async () => {
     const decided = Promise.withResolvers<void>();
     const call = { id: "c1", toolName: "deploy", input: { to: "prod" } };
     const asking: Script = async (_text, { emit }) => {
@@ -225,7 +225,7 @@ describe("POST /chat", () => {
     expect(broken.status).toBe(400);
   });
 
-  it("the session of the canary takes its message alone, which nobody is told of", async () => {
+  it("the session of the canary takes only the canary's message, and no observer hears of it", async () => {
     const told: string[] = [];
     const watching = { event: (name: string) => void told.push(name), error: () => {} };
     const ingress = await start({ script: hello, telemetry: telemetryFor([adapterOf(watching)]) });
@@ -425,7 +425,7 @@ describe("a client that leaves", () => {
     expect((await ingress.log.read("api.s", 0, 10)).at(-1)?.event).toMatchObject({ type: "done", reason: "cancelled" });
   });
 
-  it("SA-32, EE-43: its run goes on, unless the request or the configuration says otherwise", async () => {
+  it("SA-32, EE-43: its run continues, unless the request or the configuration says otherwise", async () => {
     for (const [env, body] of [
       [{}, {}],
       [{ API_ON_DISCONNECT: "detach" }, {}],
@@ -894,7 +894,7 @@ describe("access", () => {
     expect(await statusWith(ingress, { host: "[::1]:8000", "sec-fetch-site": "same-origin" })).toBe(200);
   });
 
-  it("without it, what a proxy passes on is refused; with it, the token alone counts", async () => {
+  it("without it, requests through a proxy are refused; with it, the token alone counts", async () => {
     const ingress = await start();
     const guarded = await start({ env: { API_TOKEN: "right-token-of-the-api" } });
     for (const name of ["forwarded", "x-forwarded-for", "x-forwarded-host", "X-Forwarded-Proto", "via", "x-real-ip"]) {

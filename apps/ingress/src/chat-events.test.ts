@@ -45,7 +45,7 @@ describe("the bot greets", () => {
     expect(here.said(chatId)).toHaveLength(1);
   });
 
-  it("nobody who has talked to it before, and nobody where that is switched off", async () => {
+  it("no person who has talked to it before, and no person where that is switched off", async () => {
     const here = await world();
     await here.say("hi");
     await here.platform.enterChat(here.ann, appId).reports;
@@ -70,7 +70,7 @@ describe("a recalled message", () => {
     expect(await here.told(session)).toEqual([]);
   });
 
-  it("that is being answered is cancelled, by whoever may recall it, once it is enough", async () => {
+  it("that is being answered is cancelled by each person who may recall it; once is enough", async () => {
     const here = await world();
     const session = `${appId}.${here.group}`;
     const messageId = await here.say("one", { chatId: here.group, mention: true });
@@ -217,7 +217,7 @@ describe("other events", () => {
     expect(here.ingress.wakes).toEqual([]);
   });
 
-  it("with a body that nobody expects are acknowledged too", async () => {
+  it("with an unexpected body are acknowledged too", async () => {
     const here = await world();
     for (const eventType of [
       "im.chat.member.bot.added_v1",

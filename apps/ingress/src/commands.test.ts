@@ -123,7 +123,7 @@ describe("commands that only look are answered at once, without a run", () => {
     );
   });
 
-  it("in a group they need a mention like everything else, and answer whoever asks", async () => {
+  it("in a group they need a mention like everything else, and answer the person who asks", async () => {
     const here = await world();
     await here.say("/help", { chatId: here.group, from: here.bob });
     const asked = await here.say("/whoami", { chatId: here.group, from: here.bob, mention: true });
@@ -160,7 +160,7 @@ describe("commands that change the conversation wait for their turn in it", () =
     expect(head).not.toHaveProperty("command");
   });
 
-  it("a word after a slash that nobody knows is for the model, and so is a path", async () => {
+  it("an unknown word after a slash is for the model, and so is a path", async () => {
     const here = await world();
     await here.say("/etc/hosts");
     expect(await here.head(`${appId}.${here.direct}`)).toMatchObject({ parts: [{ text: "/etc/hosts" }] });

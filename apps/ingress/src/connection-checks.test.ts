@@ -31,7 +31,7 @@ describe("long connections in /ready", () => {
     expect(check()).toEqual({ longConnection: true, "longConnection.desk": "lost" });
   });
 
-  it("that are lost later keep nobody from the other bots", () => {
+  it("that are lost later do not stop the other bots", () => {
     const [one, other] = [bot("default", "connected"), bot("desk", "connected")];
     const check = checking([one, other, bot("hook")], () => 0);
     expect(check()).toEqual({ longConnection: true, "longConnection.desk": true });

@@ -107,7 +107,7 @@ describe("a message by webhook", () => {
     expect(await here.ingress.metrics.text()).toMatch(/outcome="unreadable"[^}]*\} 3/);
   });
 
-  it("a type nobody handles is acknowledged and counted", async () => {
+  it("a type without a handler is acknowledged and counted", async () => {
     const here = await world();
     const eventType = "im.chat.member.user.added_v1";
     expect(await here.platform.sendEvent({ appId, eventType, event: {} })).toMatchObject({ outcome: "acknowledged" });
@@ -294,7 +294,7 @@ describe("the long connection", () => {
     return here;
   }
 
-  it("takes messages; what cannot be stored is delivered again", async () => {
+  it("takes messages; one that was not stored is delivered again", async () => {
     const here = await connected({ transport: "websocket" });
     here.ingress.trouble.append = true;
     const failed = vi.waitFor(() => expect(here.platform.deliveries).toMatchObject([{ acknowledged: false }]), {

@@ -78,7 +78,7 @@ function traceOf(id: string): string {
   return traceparentOf({ app: testApp.appId, id });
 }
 
-it("goes on with the trace of an HTTP client, where it is well-formed", async () => {
+it("continues with the trace of an HTTP client, where it is well-formed", async () => {
   const { telemetry, heard } = listening();
   const ingress = await startTestIngress({ telemetry, script: async () => undefined });
   closing.push(ingress.close);

@@ -107,7 +107,7 @@ describe("/permissions", () => {
 });
 
 describe("a rule", () => {
-  it("AL-42: stays when somebody wants to revoke it who is neither its author, nor meant by it, nor decides about such calls", async () => {
+  it("AL-42: stays when a person revokes it who is neither its author, nor meant by it, nor decides about such calls", async () => {
     const here = await world();
     await remembered(here);
     expect(await answerTo(here, here.bob, "/permissions revoke 1")).toBe("Only Ann can revoke this rule.");

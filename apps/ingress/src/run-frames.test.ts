@@ -35,7 +35,7 @@ describe("the frames of one run", () => {
     expect(frames.map(({ seq }) => seq)).toEqual([7, 8]);
   });
 
-  it("end with an error when a later run goes on and the end of this one is no longer kept", async () => {
+  it("end with an error when a later run continues and the end of this one is no longer kept", async () => {
     const frames = await framesFrom([undefined, delta(50, 4), end(51, 4)], { runId: "api.s-2" });
     expect(frames).toEqual([lostRunFrame]);
   });

@@ -119,7 +119,7 @@ describe("forged webhook requests are refused and leave no trace in the store", 
     await storedNothing();
   });
 
-  it("with the token of somebody else, or for another app", async () => {
+  it("with the token of another caller, or for another app", async () => {
     expect(await post({ body: sealed(plainEvent({ token: "wrong" })) })).toBe(403);
     expect(await post({ body: sealed(plainEvent({ appId: "cli_fedcba9876543210" })) })).toBe(403);
     await storedNothing();
@@ -175,7 +175,7 @@ describe("forged webhook requests are refused and leave no trace in the store", 
     await storedNothing();
   });
 
-  it("a genuine request passes, so the refusals above are not for another reason; replayed at once, it is known", async () => {
+  it("a genuine request is accepted, so the refusals above have no other reason; replayed at once, it is known", async () => {
     const body = sealed(plainEvent());
     expect(await post({ body })).toBe(200);
     expect(await post({ body })).toBe(200);

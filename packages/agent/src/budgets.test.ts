@@ -97,7 +97,7 @@ describe("accounts", () => {
     ]);
   });
 
-  it("a budget that names the spender stands in for the general one, for its own period alone", () => {
+  it("a budget that names the spender replaces the general one, for its own period alone", () => {
     const budgets: Budget[] = [
       { per: "person", period: "day", tokens: 100, usd: 1 },
       { per: "person", period: "month", tokens: 1_000 },

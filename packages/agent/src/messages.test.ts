@@ -288,7 +288,7 @@ describe("the history as sent to a vendor", () => {
     expect(modelMessagesOf(history)).toBe(history);
   });
 
-  it("keeps files of a user message in every state, for whoever puts their text in", () => {
+  it("keeps files of a user message in every state; their text is added later", () => {
     const file = { type: "file" as const, name: "a.pdf", mediaType: "application/pdf", bytes: 0 };
     const content = attachmentStates.map((state) => ({ ...file, state }));
     const history: Message[] = [{ role: "user", content: [...content, { type: "text", text: " " }] }, ...spoken];

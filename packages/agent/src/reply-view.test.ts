@@ -122,7 +122,7 @@ describe("the view of a running turn", () => {
     });
   });
 
-  it("goes on from a checkpoint that an earlier version saved without it", () => {
+  it("continues from a checkpoint that an earlier version saved without it", () => {
     const { turn } = looking();
     const { shown: _shown, ...older } = turn;
     expect(runningView(older, undefined, options).tools.map(({ state }) => state)).toEqual(["running", "running"]);

@@ -265,7 +265,7 @@ describe("a batch of plain calls and calls that people are asked about", () => {
     expect(eventsOf(run, "tool_result")).toHaveLength(4);
   });
 
-  it("a crash hands out what runs and asks nobody again", () => {
+  it("a crash hands running calls out again and asks no person again", () => {
     const run = batch();
     const resumed = resumeTurn(run.turn, at(5_000_000));
     expect(resumed).toMatchObject({ turn: run.turn, history: [], events: [] });
@@ -348,7 +348,7 @@ describe("a decision", () => {
     ["AL-28: undeliverable", "undeliverable", "nobody could be asked"],
     ["cancelled", "cancelled", "withdrawn"],
     ["a word of another kind", "done", "not approved"],
-  ] as const)("%s: an error result that says so, and the run goes on", (_, state, words) => {
+  ] as const)("%s: an error result that says so, and the run continues", (_, state, words) => {
     const run = decided(asking([["c1", "deploy"]]), "c1", { state });
     const result = only(results(run));
     expect(result).toMatchObject({ isError: true, content: expect.stringMatching(/^permission_denied: .*not run\.$/) });
@@ -458,7 +458,7 @@ describe("an unknown outcome of a once call", () => {
     },
   );
 
-  it("is told to the model at once where policy asks nobody, and never asked about calls that may be repeated", () => {
+  it("is told to the model at once where the policy asks no person, and people are never asked about calls that may be repeated", () => {
     const silent = { ...env, judge: { ...testJudge, unknownOutcome: () => undefined } };
     const told = asking([["c1", "charge"]], silent);
     hearing(told, () => [failed("c1", "lost", true)], silent);
@@ -486,7 +486,7 @@ describe("a turn that ends while people are waited for", () => {
     expect(modelMessagesOf(run.history)).toBe(run.history);
   });
 
-  it("an approval that arrives together with a cancel starts nothing, and a lost outcome asks nobody", () => {
+  it("an approval that arrives together with a cancel starts nothing, and about a lost outcome no person is asked", () => {
     const run = asking([
       ["c1", "deploy"],
       ["c2", "charge"],

@@ -217,7 +217,7 @@ describe("a tool round", () => {
     });
   });
 
-  it("SA-15: results stand in call order, each with its own outcome, whatever the order of arrival", () => {
+  it("SA-15: results are in call order, each with its own outcome, whatever the order of arrival", () => {
     const run = stepped(startRun(), "", { calls: [call("c1"), call("c2"), call("c3")] });
     heard(run, failed("c3", "third"));
     expect(run.next).toEqual({ do: "wait" });
@@ -312,7 +312,7 @@ describe("a tool round", () => {
 });
 
 describe("calls that must not run", () => {
-  it("AL-40: unknown tool, unparsable arguments and a failing tool are error results and the loop goes on", () => {
+  it("AL-40: unknown tool, unparsable arguments and a failing tool are error results and the loop continues", () => {
     const run = stepped(startRun(), "", {
       calls: [call("c1", "nope"), call("c2", "weather", '{"city":'), call("c3"), call("c4")],
     });
@@ -360,7 +360,7 @@ describe("calls that must not run", () => {
     expect(run.next).toEqual({ do: "finish", reply: notice, reason: "max_tokens" });
   });
 
-  it("EE-39: a call that the policy refuses is an error result that says why, never dispatched, and the run goes on", () => {
+  it("EE-39: a call that the policy refuses is an error result that says why, never dispatched, and the run continues", () => {
     const run = stepped(startRun(), "", { calls: [call("c1", "erase"), call("c2")] });
     expect(run.next).toMatchObject({ do: "tools", calls: [{ id: "c2" }] });
     expect(eventsOf(run, "tool_result")).toMatchObject([
@@ -623,7 +623,7 @@ describe("results", () => {
     expect(eventsOf(run, "warning")).toMatchObject([{ code: "token_usage_high", detail: "160000/200000" }]);
   });
 
-  it("SA-14: a failing tool is an error result in events and history, and the run goes on", () => {
+  it("SA-14: a failing tool is an error result in events and history, and the run continues", () => {
     const run = resultOf(failed("c1", "no such city"));
     expect(eventsOf(run, "tool_result")).toMatchObject([
       { isError: true, output: "tool_execution_error: no such city" },

@@ -292,7 +292,7 @@ describe("approvals", () => {
 });
 
 describe("what a turn may use", () => {
-  it("a budget that is spent ends it, and stands in the way of the next", async () => {
+  it("a budget that is spent ends it, and refuses the next", async () => {
     const budgets = { timeZone: "UTC", budgets: [{ per: "person", period: "day", tokens: 12 } as const] };
     const engine = engineSaying([calling("echo", { text: "a" }), "ok"], { budgets });
     expect((await all(engine.run("s1", "go"))).at(-1)?.event).toMatchObject({ type: "error", code: "budget_exceeded" });

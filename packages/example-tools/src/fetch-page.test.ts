@@ -92,7 +92,7 @@ describe("fetch_page reads pages", () => {
     }
   });
 
-  it("passes JSON and plain text on, and refuses what is not text", async () => {
+  it("returns JSON and plain text as they are, and refuses other types", async () => {
     page("/json", "application/json", '{"a":"<b>"}');
     page("/png", "image/png", Buffer.from([0x89, 0x50]));
     page("/raw", "", Buffer.from([0, 1, 2]));

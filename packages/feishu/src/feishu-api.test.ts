@@ -149,7 +149,7 @@ describe("tokens", () => {
 });
 
 describe("the token cache", () => {
-  it("failing is an outage that passes, and nothing was executed", async () => {
+  it("failing is a passing outage, and nothing was executed", async () => {
     const platform = await fakePlatform((_call, response) => good(response));
     const tokenCache = { get: () => Promise.reject(new Error("redis is down")) };
     const error = await failureOf(reply(apiOf(platform.url, { tokenCache })));

@@ -45,7 +45,7 @@ describe("a message", () => {
     expect(await api.messages.fetch(messageId)).toMatchObject([{ deleted: true, content: "" }]);
   });
 
-  it("that nobody knows is a gone target, and a made-up id never leaves", async () => {
+  it("that is unknown is a gone target, and a made-up id is never sent", async () => {
     const { api } = await simulatedApi();
     expect(await failureOf(api.messages.fetch("om_nobody"))).toMatchObject({ kind: "target_gone" });
     expect(await failureOf(api.messages.fetch("../chats/oc_1"))).toMatchObject({ kind: "bad_request", httpStatus: 0 });

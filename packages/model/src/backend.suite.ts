@@ -415,7 +415,7 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
         expect(failure.vendor).toEqual({ message: message.slice(0, 500), requestId: "req_scripted" });
       });
 
-      it("takes pings for signs of life", async () => {
+      it("takes pings as a sign that the stream is alive", async () => {
         harness.say({ text: "one", fault: { kind: "pinging", afterFrames: 4, everyMs: 10 } });
         const controller = new AbortController();
         let signs = 0;

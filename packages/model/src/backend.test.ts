@@ -54,7 +54,7 @@ describe("request rules", () => {
 });
 
 describe("vendor refusals", () => {
-  it("tells an exhausted quota from a rate limit that passes", () => {
+  it("tells an exhausted quota from a passing rate limit", () => {
     const refusal = { status: 429, message: "no", retryAfterMs: 10 };
     expect(failureOfRefusal(refusal)).toMatchObject({ code: "api_rate_limit", retryable: true, retryAfterMs: 10 });
     expect(failureOfRefusal({ ...refusal, kind: "insufficient_quota" })).toMatchObject({ retryable: false });

@@ -77,7 +77,7 @@ it("does nothing when it is aborted after the answer is complete", async () => {
   expect(await (await httpFetch(url)).text()).toBe("done");
 });
 
-it("fails when nobody listens", async () => {
+it("fails when no server listens", async () => {
   const url = await serve(() => {});
   server?.closeAllConnections();
   await new Promise((resolve) => server?.close(resolve));

@@ -74,7 +74,7 @@ describe("createModelChain", () => {
     }
   });
 
-  it("repeats with growing waits, then asks to be put off for ever longer, until it gives up", async () => {
+  it("repeats with growing waits, then asks to be put off for longer and longer, until it gives up", async () => {
     const { backend, seen } = scripted([busy], [busy], [busy], [busy], [busy], [busy]);
     const { chain, waits } = chainOf([backend]);
     expect(await collect(chain.stream(request))).toEqual([{ ...busy, retryInMs: 2_000, askedWaitMs: 0 }]);
@@ -219,7 +219,7 @@ describe("deadlines and cancellation", () => {
     expect(seen[0]?.signal?.aborted).toBe(true);
   });
 
-  it("takes every sign of life for one, and asks the fallback of a silent model at once", async () => {
+  it("takes each byte as a sign that the model works, and asks the fallback of a silent model at once", async () => {
     const pinging: LlmBackend = {
       async *stream({ alive }, signal) {
         const timer = setInterval(() => alive?.(), 40);

@@ -141,7 +141,7 @@ describe("the wire form of a frame", () => {
     }
   });
 
-  it("SA-22: the sequence number stands in a line of its own before the data", () => {
+  it("SA-22: the sequence number has a line of its own before the data", () => {
     expect(formatSseEvent({ type: "done", final: "" }, 12)).toBe('id: 12\ndata: {"type":"done","final":""}\n\n');
   });
 

@@ -195,7 +195,7 @@ describe.each(both)("wake-ups, by %s scripts", (scripts) => {
     expect(beside.find((together) => together.includes(2))).toEqual([2]);
   });
 
-  it("that have to be alone do not wait for ever: the others are asked to leave, and come again", async () => {
+  it("that have to be alone wait for a bounded time: the others are asked to leave, and come again", async () => {
     const ran: string[] = [];
     const worker = createTurnWorker({
       ...options,
@@ -244,7 +244,7 @@ describe.each(both)("wake-ups, by %s scripts", (scripts) => {
     await vi.waitFor(() => expect(seen.toSorted()).toEqual([1, 2]), patience);
   });
 
-  it("that throw are tried again, and nobody is told that they failed for good", async () => {
+  it("that throw are tried again, and are not reported as failed for good", async () => {
     let runs = 0;
     const failed: number[] = [];
     const worker = createTurnWorker({
@@ -422,7 +422,7 @@ describe.each(both)("tool calls, by %s scripts", (scripts) => {
     await vi.waitFor(() => expect(seen).toEqual(["c1"]), patience);
   });
 
-  it("for which nobody waits come after all others", async () => {
+  it("for which no client waits come after all others", async () => {
     const seen: string[] = [];
     await tools.dispatch("alpha", [toolJob("b1"), toolJob("b2")], { background: true });
     await tools.dispatch("alpha", [toolJob("c1"), toolJob("c2")]);

@@ -259,7 +259,15 @@ const stories: Record<string, Step[]> = {
     finish(0, true),
     finish(0, true),
   ],
-  "a job counts as stalled, but its worker goes on": [add(1), take, findStalled, finish(0), add(1), take, findStalled],
+  "a job counts as stalled, but its worker continues": [
+    add(1),
+    take,
+    findStalled,
+    finish(0),
+    add(1),
+    take,
+    findStalled,
+  ],
   "the worker that waits for a delayed job gets another": [
     add(1),
     take,

@@ -82,7 +82,7 @@ describe("a second delivery of a job, after the process died that had started it
     ["its deadline is over", { name: "once", deadlineMs: Date.now() - 1 }],
     ["its tool is gone", { name: "gone" }],
     ["its envelope is not good", { name: "once", envelope: "x.y" }],
-  ])("nobody says that the call was not run when %s", async (_, call) => {
+  ])("no answer says that the call was not run when %s", async (_, call) => {
     const job = await bed.openCall({ effect: "once", ...call });
     await bed.store.begin(job.session, job.callId, job.effect);
     expect(await handler.handle(job, new AbortController().signal)).toBe("done");

@@ -179,7 +179,7 @@ describe("what a runner hands in", () => {
     ]);
   });
 
-  it("is not believed for its ring: it is signed, and stands in the stream of its runner", async () => {
+  it("is not believed for its ring: it is signed, and is in the stream of its runner", async () => {
     const job = await bed.openCall({ name: "t", effect: "pure" });
     const entry = JSON.stringify(entryOf(job, fine));
     const ring = async (runner: string, key: string, id: string): Promise<void> => {

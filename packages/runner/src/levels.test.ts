@@ -256,7 +256,7 @@ describe("what a host cannot give is refused when tools are registered", () => {
     expect(await refusalOf(toolsOf(program), { tiers: [] })).toMatch(/^tool "code" .* no sandbox holds/);
   });
 
-  it("another machine that nobody named", async () => {
+  it("another machine that is not named", async () => {
     const remote = defineProgramTool({ ...base, name: "far", isolation: "remote", program: program.program });
     expect(await refusalOf(toolsOf(remote))).toMatch(/^tool "far" .*set SANDBOX_URL and SANDBOX_TOKEN$/);
   });

@@ -231,7 +231,7 @@ describe("the fault of a tool stays in its process", () => {
   );
 
   it.each(["exit_once", "spin_once", "unsure"])(
-    "%s: of a `once` call nobody knows whether it took effect",
+    "%s: of a `once` call it is unknown whether it took effect",
     async (name) => {
       expect(await call(name)).toMatchObject({ ok: false, unknown: true });
       await expectContained();
@@ -303,7 +303,7 @@ describe("tools that share a process", () => {
     expect(outcomes[0]).toMatchObject({ ok: true, result: expect.any(Number) });
   });
 
-  it("lose it together: repeatable calls run once more in one that they do not share, of `once` calls nobody knows", async () => {
+  it("lose it together: repeatable calls run once more in one that they do not share, outcomes of `once` calls are unknown", async () => {
     const [pure, once] = [await holding("hold", 2), await holding("hold_once", 2)];
     expect(await run("shared_exit")).toEqual({ ok: false, error: expect.stringMatching(/exit code 3/) });
     expect(await once.outcome).toMatchObject({ ok: false, unknown: true });

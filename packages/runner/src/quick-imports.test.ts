@@ -50,7 +50,7 @@ describe("a module that imports nothing but Type of TypeBox", () => {
     expect(await told(`await load("${name}"); console.log(loaded);`)).toBe(0);
   });
 
-  it("has the schemas that TypeBox makes when somebody looks at them", async () => {
+  it("has the schemas of TypeBox, which are made when they are first read", async () => {
     const { Type, IsOptional } = await import("typebox");
     const made = Type.Object({ n: Type.Optional(Type.Integer({ minimum: 1 })), kind: Type.Enum(["a", "b"]) });
     const script = `

@@ -406,7 +406,7 @@ describe("a runner in the directory", () => {
     expect(await bed.outcomeOf(fitting)).toEqual({ ok: true, result: 1 });
   });
 
-  it("leaves waiting calls to whoever comes next when its last instance closes", async () => {
+  it("leaves waiting calls to the next instance when its last one closes", async () => {
     const one = await start([toolOf("hang", never)], { graceMs: 50 });
     const jobs = await Promise.all(
       Array.from({ length: 20 }, async () => await bed.send("r", { name: "hang", effect: "pure" })),

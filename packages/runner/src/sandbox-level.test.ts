@@ -101,7 +101,7 @@ describe("how a run in a sandbox ended", () => {
     expect(twice.outcome).toEqual({ ok: false, error: "again" });
   });
 
-  it("cancelled: with the reason of whoever cancelled", async () => {
+  it("cancelled: with the reason of the caller that cancelled", async () => {
     const { outcome } = await runWith(toolWith("once"), [{ status: "cancelled" }], { cancelled: true });
     expect(outcome).toEqual({ ok: false, error: "cancelled" });
   });

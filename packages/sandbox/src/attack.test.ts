@@ -117,7 +117,7 @@ describe.each(chosen.map((column) => ({ column, name: column.name })))("as $name
   });
 });
 
-describe.each(control.map(({ name }) => name))("as %s, which keeps nobody in", (name) => {
+describe.each(control.map(({ name }) => name))("as %s, which confines no program", (name) => {
   it("at least 20 attacks get out: they are real", { timeout: 5 * minuteMs }, async () => {
     const outcome = await outcomes.get(name);
     const verdicts = outcome !== undefined && "verdicts" in outcome ? outcome.verdicts : [];

@@ -140,7 +140,7 @@ describe("the egress proxy lets allowed names through", () => {
     expect(await echoed).toBe("hello through the tunnel");
   });
 
-  it("passes a body on, framed as it came, and no header that belongs to one hop", async () => {
+  it("forwards a body, framed as it came, and no header that belongs to one hop", async () => {
     await start();
     const chunked = "5\r\nhello\r\n0\r\n\r\n";
     const head = `POST http://api.good.test:${port}/ HTTP/1.1\r\nHost: x\r\nProxy-Authorization: Basic c2VjcmV0\r\nConnection: close, X-Private\r\nX-Private: 1\r\nX-Kept: 2\r\nTransfer-Encoding: chunked\r\n\r\n`;

@@ -132,7 +132,7 @@ describe("faults of a handler", () => {
     expect(await call("echo", "next")).toBe("next");
   });
 
-  it("a child that somebody kills is no fault of the handler", async () => {
+  it("a child that is killed from outside is no fault of the handler", async () => {
     open();
     const pid = await pidOf();
     const waiting = failure("ignoreCancel");

@@ -421,7 +421,7 @@ describe("a sandbox host", () => {
     expect((await remote(port).run(python)).status).toBe("crashed");
   });
 
-  it("reports a sandbox that throws, and goes on", async () => {
+  it("reports a sandbox that throws, and continues", async () => {
     const { port } = await serve(() => Promise.reject(new Error("a defect")));
     for (let count = 0; count < 2; count += 1) expect((await remote(port).run(python)).status).toBe("crashed");
     expect(events.at(-1)).toMatchObject({ event: "run_failed", error: new Error("a defect") });

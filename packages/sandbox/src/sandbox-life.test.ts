@@ -286,7 +286,7 @@ describe.runIf(canBeAnother).each(tiers)("%s as an ordinary user", (tier) => {
 });
 
 describe.runIf(canBeAnother && launcherPath !== undefined)("a supervisor that is killed", () => {
-  it("leaves nothing to the next program, even where nobody else finds what has run away from it", () => {
+  it("leaves nothing to the next program, even where no other process finds what has escaped from it", () => {
     const { before, directory } = ordinaryUser();
     const [command = "", ...rest] = [...before, process.execPath, orphanProgram, directory, launcherPath ?? ""];
     const outcome: unknown = JSON.parse(execFileSync(command, rest, { encoding: "utf8" }));

@@ -198,7 +198,7 @@ it("the last iterator that is left early cancels the run", async () => {
 it.each([
   ["detached", async (url: string) => createClient({ url }).run("a", { detach: true })],
   ["attached", async (url: string) => createClient({ url }).attach("api.s-1")],
-])("a run that is %s goes on when it is left", async (_how, start) => {
+])("a run that is %s continues when it is left", async (_how, start) => {
   const server = await played();
   const run = await start(server.url);
   server.tell(delta("a"));

@@ -64,7 +64,7 @@ export function describeApprovalCards(name: string, makeHarness: MakeSessionStor
       expect(await isDue()).toBe(false);
     });
 
-    it("are never due where nobody gets one", async () => {
+    it("are never due where no person gets one", async () => {
       await approvals.add(approvalOf(session, 2, { kind: "rule", target: { channel: "none" } }));
       await approvals.decide(session, approvalIdOf(2), decisionOf("reject"));
       expect(await approvals.leaseCards(session, approvalIdOf(2))).toBeUndefined();
@@ -169,7 +169,7 @@ export function describeApprovalCards(name: string, makeHarness: MakeSessionStor
       expect(await lease()).toMatchObject({ cards });
     });
 
-    it("a late sender counts while nobody took over: nothing is sent twice", async () => {
+    it("a late sender counts while no other sender took over: nothing is sent twice", async () => {
       await open({});
       const late = await lease();
       await harness.advance(harness.cardsLeaseMs);
@@ -177,7 +177,7 @@ export function describeApprovalCards(name: string, makeHarness: MakeSessionStor
       expect(await isDue()).toBe(false);
     });
 
-    it("of unknown approvals are nobody's", async () => {
+    it("of unknown approvals are never leased", async () => {
       expect(await approvals.leaseCards(session, approvalIdOf(9))).toBeUndefined();
       const held = await lease();
       const approval = approvalOf(session, 9);

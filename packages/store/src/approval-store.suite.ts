@@ -92,7 +92,7 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
         expect(await approvals.pending(session)).toEqual([status]);
       });
 
-      it("is not found by another app, or by an id that nobody has", async () => {
+      it("is not found by another app, or by an unknown id", async () => {
         await asked(approvalOf(session, 1));
         expect(await approvals.find("cli_other", one)).toBeUndefined();
         expect(await approvals.find("cli_app", approvalIdOf(9))).toBeUndefined();
@@ -215,7 +215,7 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
         expect(await controlOf(2)).toMatchObject([{ state: "approved", decisions: people }]);
       });
 
-      it("AL-35: one rejection is enough, also of somebody who had approved", async () => {
+      it("AL-35: one rejection is enough, also from a person who had approved", async () => {
         const deciders = { ...approvalOf(session, 1).deciders, count: 3 };
         await asked(approvalOf(session, 1, { deciders }));
         await decide("approve", "ou_a");
@@ -287,7 +287,7 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
         expect(await controlOf(2)).toEqual([toldOf(approval, "expired", [])]);
       });
 
-      it("AL-28: a question that reaches nobody answers its call", async () => {
+      it("AL-28: a question that reaches no person answers its call", async () => {
         const approval = approvalOf(session, 1);
         await asked(approval);
         expect(await approvals.settle(session, one, "undeliverable")).toMatchObject({ result: "settled", wakeGen: 2 });
@@ -343,7 +343,7 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
         expect(await store.heal(session, 2)).toBeUndefined();
       });
 
-      it("a question that comes too late for its turn is cancelled, and reaches nobody", async () => {
+      it("a question that comes too late for its turn is cancelled, and reaches no person", async () => {
         await commitOf(store, await started());
         await approvals.add(approvalOf(session, 1));
         expect(await decide("approve")).toMatchObject({ result: "closed", status: { state: "cancelled" } });

@@ -104,7 +104,7 @@ export function describeArchive(name: string, makeHarness: () => Promise<Archive
       expect(await archive.sessionsOf(app, "ou_ann")).toHaveLength(2);
     });
 
-    it("erases a session for good, even against somebody who is about to add it again", async () => {
+    it("erases a session for good, even while a worker is about to add it again", async () => {
       const messages = texts(5);
       await archive.addMessages({ session: direct, first: 0, messages, people: { ou_ann: "p2p" } });
       await archive.erase(direct, 5);

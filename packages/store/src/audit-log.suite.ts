@@ -162,7 +162,7 @@ export function describeAuditLog(name: string, makeHarness: MakeSessionStore): v
       expect(JSON.stringify(records)).not.toMatch(/支付|why/);
     });
 
-    it("has what became of questions that nobody answered", async () => {
+    it("has what became of unanswered questions", async () => {
       const claim = await started();
       const approvals = [1, 2, 3].map((number) => approvalOf(session, number));
       await saveAs(store, claim, { mode: "continue", approvals });

@@ -143,7 +143,7 @@ export function describeBlobStore(
       expect(await store.get(id)).toBeDefined();
     });
 
-    it("does not know an id that nobody put", async () => {
+    it("does not know an id that was never put", async () => {
       expect(await store.get(`blob_${"A".repeat(43)}`)).toBeUndefined();
     });
 

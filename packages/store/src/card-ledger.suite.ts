@@ -83,7 +83,7 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
       expect(await cards.load(session, turnIdOf(session, 2))).toBeUndefined();
     });
 
-    it("a worker that was replaced cannot write, its successor goes on with the same cards", async () => {
+    it("a worker that was replaced cannot write, its successor continues with the same cards", async () => {
       const old = await started();
       await cards.save(replyOf(session, 1), old);
       const current = await mustClaim(store, session, 1);
@@ -108,7 +108,7 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
       expect(await cards.save(replyOf(other, 1), claim)).toBe(false);
     });
 
-    it("nobody writes without a session, with an empty epoch or with an empty token", async () => {
+    it("no process writes without a session, with an empty epoch or with an empty token", async () => {
       expect(await cards.save(replyOf(session, 1), { epoch: "" })).toBe(false);
       expect(await cards.save(replyOf(session, 1), { outboxToken: "" })).toBe(false);
       await store.append(messageOf(session, "om_1"));
@@ -116,7 +116,7 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
       expect(await cards.save(replyOf(session, 1), { epoch: "undefined" })).toBe(false);
     });
 
-    it("after the commit whoever sends the reply writes, and nobody else", async () => {
+    it("after the commit the sender of the reply writes, and no other process", async () => {
       const claim = await started();
       await cards.save(replyOf(session, 1), claim);
       const { token } = await answered(claim);
@@ -190,7 +190,7 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
       }
     });
 
-    it("lists replies nobody has written lately, oldest first, no more than asked for", async () => {
+    it("lists replies that were not written lately, oldest first, no more than asked for", async () => {
       const keys = ["cli_app.oc_a.main", "cli_app.oc_b.main", "cli_app.oc_c.main"];
       const claims: Claim[] = [];
       for (const key of keys) {

@@ -83,7 +83,7 @@ export function describeCompaction(name: string, makeHarness: MakeSessionStore):
       expect(await store.summary(session)).toMatchObject({ messages: 4, inContext: 2 });
     });
 
-    it("a claim goes on from the summary with what is written later", async () => {
+    it("a claim continues from the summary with what is written later", async () => {
       await turnWith("om_1", { history: four, context: { keep: 1, summary } });
       expect(await turnWith("om_2", { history: [userText("5")] })).toEqual([summary, assistantText("4")]);
       expect(await turnWith("om_3", { history: [userText("6")] })).toEqual([
@@ -113,7 +113,7 @@ export function describeCompaction(name: string, makeHarness: MakeSessionStore):
       expect(await turnWith("om_2", {})).toEqual([summary, ...four]);
     });
 
-    it("a turn that is compacted in the middle goes on from the new context after a crash", async () => {
+    it("a turn that is compacted in the middle continues from the new context after a crash", async () => {
       const { wakeGen } = await store.append(messageOf(session, "om_1"));
       const first = await mustClaim(store, session, wakeGen);
       await saveAs(store, first, { mode: "continue", history: four });

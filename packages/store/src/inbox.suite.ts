@@ -66,7 +66,7 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
       });
     });
 
-    it("AT-29: belong to one person over HTTP, whoever comes first, also when several come at once", async () => {
+    it("AT-29: belong to one person over HTTP, the one who comes first, also when several come at once", async () => {
       const from = (id: string, key: string) => ({
         ...messageOf(session, key),
         chatType: "api" as const,

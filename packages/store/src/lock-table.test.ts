@@ -33,7 +33,7 @@ it("uses a place again under another number, and takes no release twice", () => 
   expect(second?.use).not.toBe(first?.use);
 });
 
-it("refuses names that do not fit, and goes on", () => {
+it("refuses names that do not fit, and continues", () => {
   const table = new LockTable();
   expect(() => table.add({ queue: "q:", id: "i".repeat(3_000), token: "t" })).toThrow(RangeError);
   table.add(lockOf(1));

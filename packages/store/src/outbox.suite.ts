@@ -42,7 +42,7 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
       expect(await store.leaseOutbox(session)).toBeUndefined();
     });
 
-    it("a commit hands over nothing while somebody else sends, and the reply waits its turn", async () => {
+    it("a commit hands over nothing while another process sends, and the reply waits its turn", async () => {
       const first = mustLease(await push("r1"));
       await store.append(messageOf(session, "om_1"));
       const claim = await mustClaim(store, session, 1);
@@ -52,7 +52,7 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
       expect(next.record).toEqual(outboxRecord(session, "r2"));
     });
 
-    it("a commit that goes on or requeues hands over the outbox too", async () => {
+    it("a commit that continues or requeues hands over the outbox too", async () => {
       for (const id of ["om_1", "om_2", "om_3"]) await store.append(messageOf(session, id));
       const claim = await mustClaim(store, session, 1);
       const next = await commitOf(store, claim, { more: true, outbox: outboxRecord(session, "r1") });
@@ -133,7 +133,7 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
       expect(mustLease(await store.ackOutbox(session, again.token)).record.id).toBe("r2");
     });
 
-    it("lists sessions whose head may be sent, not those somebody sends for", async () => {
+    it("lists sessions whose head may be sent, not those that a process sends for", async () => {
       const nowMs = harness.now();
       const { token, record } = mustLease(await push("r1"));
       mustLease(await store.pushOutbox(outboxRecord(other, "o1"), "o1"));
@@ -180,7 +180,7 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
       expect(done).toMatchObject({ state: "idle", deliver: { record: { id: "r1" } } });
     });
 
-    it("a late acknowledgement counts while nobody took over: nothing is sent twice", async () => {
+    it("a late acknowledgement counts while no other process took over: nothing is sent twice", async () => {
       await open({});
       const { token } = mustLease(await push("r1"));
       await harness.advance(harness.leaseMs + 1);

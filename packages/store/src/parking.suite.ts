@@ -120,7 +120,7 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
       expect(await store.release(session, "om_1", "append")).toMatchObject({ result: "accepted", seq: 2 });
     });
 
-    it("AL-47: is not forgotten when whoever released it dies before the wake-up", async () => {
+    it("AL-47: is not forgotten when the process that released it dies before the wake-up", async () => {
       await park();
       await store.release(session, "om_1", "append");
       expect(await store.stale(farFutureMs, 10)).toMatchObject([{ session, state: "queued", gen: 1 }]);

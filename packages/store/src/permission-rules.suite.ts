@@ -93,7 +93,7 @@ export function describePermissionRules(name: string, makeHarness: MakeSessionSt
       expect(await rules.list("cli_app")).toEqual([]);
     });
 
-    it("that nobody knows, or of another app, are not revoked", async () => {
+    it("that are unknown, or of another app, are not revoked", async () => {
       await rules.add(ruleOf(1));
       expect(await rules.revoke("cli_other", approvalIdOf(1), boss)).toBeUndefined();
       expect(await rules.revoke("cli_app", approvalIdOf(2), boss)).toBeUndefined();

@@ -169,7 +169,7 @@ export function describeRateGovernor(name: string, makeHarness: () => Promise<Ra
       expect(await granted([{ key: "app:both-2", perSecond: 5, perMinute: 1_000 }], "final", 20)).toBe(5);
     });
 
-    it("grants nothing from a paused bucket, to no lane and no process, and pauses no other", async () => {
+    it("grants no process a call from a paused bucket, and pauses no other bucket", async () => {
       await governor.pause(fast.key, 60_000);
       for (const lane of ["final", "frame"] as const) {
         const refused = await elsewhere.take([slow, fast], lane);

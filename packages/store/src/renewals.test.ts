@@ -68,7 +68,7 @@ it("an event loop that is blocked for 3 s loses neither its heartbeat nor the lo
   expect(await redis.smembers(`${queue}stalled`)).toEqual([]);
 });
 
-it("an event loop that is blocked for longer loses both, and has its heartbeat back when it goes on", async () => {
+it("an event loop that is blocked for longer loses both, and has its heartbeat back when it continues", async () => {
   const world = await newWorld();
   await takeJob(world, "a", "token");
   block(6_000);

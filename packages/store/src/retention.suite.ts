@@ -128,7 +128,7 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         expect(await store.summary(session)).toMatchObject({ unsent: 1 });
       });
 
-      it("leaves a session alone while somebody is asked", async () => {
+      it("leaves a session alone while a person is asked", async () => {
         await answered();
         await harness.approvals.add(approvalOf(session, 1, { kind: "rule" }));
         expect(await expire()).toBe("in_use");
@@ -251,7 +251,7 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         expect(await store.summary(session)).toMatchObject({ messages: 7, inContext: 3 });
       });
 
-      it("goes on as before after a trim, also for a worker that has read it", async () => {
+      it("continues as before after a trim, also for a worker that has read it", async () => {
         const claim = await claimed();
         await commitOf(store, claim, { history: [userText("a"), assistantText("b")], context: { keep: 1 } });
         expect((await answered()).history).toEqual([assistantText("b")]);
@@ -364,7 +364,7 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         expect(await retention.erase(session, 0)).toBe("removed");
       });
 
-      it("puts a marker in place of messages, and nobody works on with what was there", async () => {
+      it("puts a marker in place of messages, and no worker continues with what was there", async () => {
         await answered(session, "ou_ann");
         await answered(session, "ou_ben");
         const summary = userText("summary of what ann said");
@@ -388,7 +388,7 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         expect((await claimed(session, "ou_ben")).history).toEqual([marker, assistantText("answer 1")]);
       });
 
-      it("takes the settled approvals of that person, of nobody else, and none that is pending", async () => {
+      it("takes the settled approvals of that person, of no other, and none that is pending", async () => {
         await answered(session, "ou_ann");
         const ann = { requester: { id: "ou_ann" } };
         await harness.approvals.add(approvalOf(session, 1, { kind: "rule", ...ann }));

@@ -123,7 +123,7 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
     it.each([
       ["that fell silent", async () => await harness.expire()],
       ["that withdrew", async () => void (await directory.withdraw("default", "i1"))],
-    ])("goes on offering the tools of a runner %s, and says that it is away", async (_how, go) => {
+    ])("keeps offering the tools of a runner %s, and says that it is away", async (_how, go) => {
       await directory.announce(instanceOf("default", "i1", tool("weather")), harness.ttlMs);
       await go();
       expect(await elsewhere.runners()).toEqual([]);
@@ -196,7 +196,7 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
       expect([...(await directory.tools()).keys()]).toEqual(["clock"]);
     });
 
-    it("an instance that ran out is in nobody's way", async () => {
+    it("an expired instance does not stop others", async () => {
       await directory.announce(instanceOf("default", "i1", tool("weather")), harness.ttlMs);
       await harness.expire();
       expect(await directory.announce(instanceOf("other", "i1", tool("weather")), longMs)).toMatchObject({ ok: true });

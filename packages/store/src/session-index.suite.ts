@@ -45,7 +45,7 @@ export function describeSessionIndex(name: string, makeHarness: MakeSessionStore
       expect(await beginning("oc_2", "cli_app.oc_2", "api.oc_2")).toEqual(["cli_app.oc_2"]);
     });
 
-    it("finds where somebody has written", async () => {
+    it("finds where a person has written", async () => {
       const { index } = harness;
       await begin("cli_app.oc_1", "ou_ann");
       await begin("cli_app.oc_2", "ou_ann");

@@ -105,7 +105,7 @@ export function describeSessionReset(name: string, makeHarness: MakeSessionStore
       expect(claim.tries).toBe(0);
     });
 
-    it("does not take a message that nobody has begun with", async () => {
+    it("does not take a message that no worker has begun", async () => {
       await store.append(messageOf(session, "om_1"));
       const { turnId: ended, wakeGen } = await reset();
       expect(ended).toBeUndefined();

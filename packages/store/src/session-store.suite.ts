@@ -106,7 +106,7 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         expect(await store.append(messageOf(session, "om_1"))).toMatchObject({ result: "duplicate", wakeGen: 1 });
       });
 
-      it("a redelivery to a running, suspended or idle session wakes nobody", async () => {
+      it("a redelivery to a running, suspended or idle session adds no wake-up", async () => {
         const claim = await started();
         expect(await store.append(messageOf(session, "om_1"))).not.toHaveProperty("wakeGen");
         await suspendOn(store, claim, "c1");
@@ -372,7 +372,7 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
     });
 
     describe("excuse", () => {
-      it("of a run that the store has failed leaves no try, and the session goes on under its generation", async () => {
+      it("of a run that the store has failed leaves no try, and the session continues under its generation", async () => {
         for (let round = 0; round < 7; round += 1) {
           const claim = round === 0 ? await started() : await mustClaim(store, session, 1);
           expect(claim).toMatchObject({ tries: 0, head: { seq: 1 } });
@@ -466,7 +466,7 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         });
       });
 
-      it("keeps entries that nobody consumed for the next claim, in order of arrival", async () => {
+      it("keeps unconsumed entries for the next claim, in order of arrival", async () => {
         const claim = await started();
         await saveAs(store, claim, { mode: "continue", open: openCalls("c1", "c2") });
         await store.deliver(session, "c2", succeeded);
@@ -638,7 +638,7 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         });
       });
 
-      it("can be asked for by whoever missed the news, until it is dealt with", async () => {
+      it("can be asked for by a process that missed the news, until it is dealt with", async () => {
         const claim = await started();
         await saveAs(store, claim, { mode: "continue", open: [openCall("c1")] });
         await store.deliver(session, "c1", { ok: true, result: 1 });
@@ -728,7 +728,7 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         expect(next).not.toHaveProperty("turn");
       });
 
-      it("AL-45: goes on with the next message under the same epoch", async () => {
+      it("AL-45: continues with the next message under the same epoch", async () => {
         const claim = await started();
         await store.append(messageOf(session, "om_2"));
         const next = await commitOf(store, claim, { more: true });

@@ -107,7 +107,7 @@ export function describeTokenCache(name: string, makeHarness: () => Promise<Toke
       expect(source.fetched).toBe(2);
     });
 
-    it("returns a fetched value that equals the refused one instead of fetching for ever", async () => {
+    it("returns a fetched value that equals the refused one instead of fetching again and again", async () => {
       let fetched = 0;
       const same = async (): Promise<{ value: string; ttlMs: number }> => {
         fetched += 1;

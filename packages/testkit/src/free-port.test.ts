@@ -39,7 +39,7 @@ it("gives processes that ask at once ports of their own, none of them one of an 
   expect(all.filter((port) => port >= lowest && port <= highest)).toEqual([]);
 });
 
-it("passes over a port on which something else listens", async () => {
+it("skips a port on which another process listens", async () => {
   const next = (await freePort()) + 1;
   const other = createServer().listen(next, "127.0.0.1");
   onTestFinished(() => void other.close());

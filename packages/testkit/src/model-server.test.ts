@@ -36,7 +36,7 @@ const schema = { type: "object" };
 describe("what the vendors refuse", () => {
   const wrong: [string, object][] = [
     ["a missing max_tokens", { ...anthropic, max_tokens: undefined }],
-    ["a field nobody knows", { ...anthropic, maxTokens: 1 }],
+    ["an unknown field", { ...anthropic, maxTokens: 1 }],
     ["sampling values in the newest API version", { ...anthropic, temperature: 1 }],
     ["an unknown role", { ...anthropic, messages: [turn("tool", result("a"))] }],
     ["an assistant at the start", { ...anthropic, messages: [turn("assistant", { type: "text", text: "a" }), user] }],

@@ -133,7 +133,7 @@ describe("saveFile", () => {
     expect(kept).toEqual([]);
   });
 
-  it("rejects where nobody keeps files, and for tools that did not say that they save some", async () => {
+  it("rejects where no store keeps files, and for tools that did not say that they save some", async () => {
     const save = async (context: ToolContext): Promise<string> =>
       await context.saveFile(png, { mediaType: "image/png" });
     const undeclared = await run(save, { savesFiles: false });

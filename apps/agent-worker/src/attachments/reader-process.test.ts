@@ -113,7 +113,7 @@ describe("reader processes", () => {
     await vi.waitFor(() => expect(isAlive(first)).toBe(false), patience);
   });
 
-  it("a process that was killed while idle is replaced without anybody noticing", async () => {
+  it("a process that was killed while idle is replaced, and no caller notices", async () => {
     const extractor = open();
     await extractor.extract(text);
     const first = await waitForReader();

@@ -51,7 +51,7 @@ describe("addresses in a person's words", () => {
   });
 });
 
-describe("addresses that nobody named", () => {
+describe("addresses that no person named", () => {
   it("are none as long as nothing from outside was read", () => {
     const addressContext = { foreign: false, named: new Set<string>() };
     expect(strangeAddresses(callOf({ url: "https://a.example" }, { addressContext }))).toEqual([]);

@@ -30,7 +30,7 @@ describe("without an entry that fits", () => {
     });
   });
 
-  it("a remembered rule stands in for the approval", () => {
+  it("a remembered rule replaces the approval", () => {
     expect(decideCall(policy(), ruled)).toEqual({ do: "run", authority: { by: "rule", id: gitRule.id }, findings: [] });
     expect(decideCall(policy(), { ...ruled, arguments: { command: "git status -s; ls" } }).do).toBe("ask");
   });
@@ -68,7 +68,7 @@ describe("without an entry that fits", () => {
     });
   });
 
-  it("under four eyes no rule lets calls run of whoever left it, nor one for everybody", () => {
+  it("under four eyes no rule lets calls of its own author run, nor does a rule for all people", () => {
     const fourEyes = policy({ approvers: { ...bossDecides, people: ["ou_boss", "ou_me"], fourEyes: true } });
     const given = (fields: Partial<PermissionRule>) => {
       return decideCall(fourEyes, shellCall("git status -s", { rules: [rule(fields)] })).do;

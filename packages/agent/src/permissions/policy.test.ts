@@ -13,7 +13,7 @@ function may(id: string, word: DecisionWord, deciders: Deciders & { kind?: Appro
 const fourEyes: Deciders = { ...bossDecides, requester: true, fourEyes: true };
 
 describe("mayDecide", () => {
-  it("AL-42: lets those decide who are named, and nobody else", () => {
+  it("AL-42: lets the named people decide, and no others", () => {
     expect(may("ou_boss", "approve", bossDecides)).toBe(true);
     expect(may("ou_boss", "reject", bossDecides)).toBe(true);
     for (const word of ["approve", "reject"] as const) {
@@ -43,7 +43,7 @@ describe("mayDecide", () => {
     expect(may("ou_boss", "approve", fourEyes)).toBe(true);
   });
 
-  it("roles have people and groups, and a role that is gone has nobody", () => {
+  it("roles have people and groups, and a role that is gone has no members", () => {
     const deciders = { ...bossDecides, people: [], roles: ["ops", "gone", "constructor"] };
     const decide = (id: string, groups: string[]): boolean =>
       mayDecide(approval({ deciders }), { person: { id, groups }, word: "approve", roles });
@@ -53,7 +53,7 @@ describe("mayDecide", () => {
     expect(decide("ou_lead", [])).toBe(false);
   });
 
-  it("words of another kind of approval are nobody's", () => {
+  it("no person may say the words of another kind of approval", () => {
     for (const word of ["retry", "done", "abort"] as const) {
       expect(may("ou_boss", word, bossDecides)).toBe(false);
       expect(may("ou_boss", word, { ...bossDecides, kind: "outcome" })).toBe(true);
@@ -74,7 +74,7 @@ describe("decidersText", () => {
     expect(decidersText(deciders, { language: "en", requester: "Li" })).toBe("Li, ou_boss, ou_x, members of “ops”");
   });
 
-  it("leaves out the requester whose word does not count, and says when there is nobody", () => {
+  it("leaves out the requester whose word does not count, and says when no decider is left", () => {
     expect(decidersText(fourEyes, { language: "en" })).toBe("ou_boss");
     expect(decidersText({ ...fourEyes, people: [] }, { language: "en" })).toBe("nobody");
   });

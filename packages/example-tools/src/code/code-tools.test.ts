@@ -21,7 +21,7 @@ describe("tools for code of a model", () => {
     expect(runShell.check({ command: "" }).ok).toBe(false);
   });
 
-  it("are what the module offers to whoever names it", () => {
+  it("are what the module offers when a configuration names it", () => {
     expect(tools.map(({ name }) => name)).toEqual(expect.arrayContaining(["run_javascript", "run_shell"]));
   });
 });

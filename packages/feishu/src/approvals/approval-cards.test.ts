@@ -29,7 +29,7 @@ describe("the cards of an approval", () => {
     expect(await world.approvals.dueCards(world.now() + dayMs, 10)).toEqual([]);
   });
 
-  it("stand in the thread where the question arose, otherwise in the chat by themselves", async () => {
+  it("are in the thread where the question arose, otherwise in the chat by themselves", async () => {
     const world = await approvalWorld();
     const plain = await world.ask();
     await world.settleCards();
@@ -65,7 +65,7 @@ describe("the cards of an approval", () => {
     expect(world.sentTo(world.person.openId)).toEqual([]);
   });
 
-  it("go to members of roles, too: nobody else would tell them of a question in a direct chat", async () => {
+  it("go to members of roles, too: no other message tells them of a question in a direct chat", async () => {
     const world = await approvalWorld({ deciders: 3 });
     const [one = "", two = "", third = ""] = world.people;
     const deciders = { requester: true, people: [one], roles: ["ops", "gone"], fourEyes: true, count: 1 };
@@ -142,7 +142,7 @@ describe("when an approval is settled", () => {
     expect(world.allSent().map(titleOf)).toEqual(Array(3).fill("deploy approved"));
   });
 
-  it("before its cards were sent nobody is bothered with them", async () => {
+  it("before its cards were sent no person gets one", async () => {
     const world = await approvalWorld({ deciders: 1 });
     const question = await world.ask();
     await world.decide(question, "approve");
@@ -226,7 +226,7 @@ describe("when an approval is settled", () => {
     expect(await world.approvals.dueCards(world.now() + 30 * dayMs, 10)).toEqual([]);
   });
 
-  it("after 14 days nothing can be changed, and nothing is tried for ever", async () => {
+  it("after 14 days nothing can be changed, and nothing is tried any more", async () => {
     const world = await approvalWorld();
     const question = await world.ask({ expiresAtMs: Date.now() + 20 * dayMs });
     await world.settleCards();
@@ -258,7 +258,7 @@ describe("a platform in trouble", () => {
     expect(await world.stateOf(question)).toBe("pending");
   });
 
-  it("AL-28: a question that nobody can be asked is settled, and its session is woken", async () => {
+  it("AL-28: a question that can be put to no person is settled, and its session is woken", async () => {
     const world = await approvalWorld({ deciders: 1 });
     const [decider = ""] = world.people;
     world.simulator.refuseSends(world.chatId, 230018);
@@ -270,7 +270,7 @@ describe("a platform in trouble", () => {
     expect(await world.letters.list(9)).toMatchObject([{ kind: "approval", session: question.session }]);
   });
 
-  it("a copy that reaches somebody is enough", async () => {
+  it("a copy that reaches one person is enough", async () => {
     const world = await approvalWorld({ deciders: 1 });
     world.simulator.refuseSends(world.chatId, 230018);
     const question = await world.ask();
@@ -282,7 +282,7 @@ describe("a platform in trouble", () => {
     expect(world.allSent().map(titleOf)).toEqual(["deploy approved"]);
   });
 
-  it("that does not get better in ten minutes has nobody asked", async () => {
+  it("that lasts for ten minutes ends the question unasked", async () => {
     const world = await approvalWorld();
     world.simulator.refuseSends(world.chatId, 230020);
     const question = await world.ask();

@@ -103,7 +103,7 @@ async function everyDeath(story: Story, check: (world: ApprovalWorld, fate: Fate
 
 it.each([
   ["the cards are sent", sending, 6],
-  ["the cards are sent and somebody decides over HTTP", sendingAndDeciding, 6],
+  ["the cards are sent and a person decides over HTTP", sendingAndDeciding, 6],
   ["the cards are retired", retiring, 5],
 ] as const)(
   "a process that dies at any step while %s doubles no card and leaves no button",
@@ -121,7 +121,7 @@ it.each([
   60_000,
 );
 
-it("a process that dies at any step while nobody can be asked leaves no turn waiting", async () => {
+it("a process that dies at any step while no person can be asked leaves no turn waiting", async () => {
   const died = await everyDeath(
     async (world, dying) => {
       world.simulator.refuseSends(world.chatId, 230018);

@@ -98,7 +98,7 @@ describe("an answer on a card", () => {
     expect(shown("```\n        ```\na")).toBe(`\`\`\`\n${z}        \`\`\`\na\n\`\`\``);
   });
 
-  it("goes on with code on the next card, in the same language", () => {
+  it("continues with code on the next card, in the same language", () => {
     const answer = `\`\`\`python\n${"print('line of code')\n".repeat(1_800)}\`\`\`\n\nend`;
     const pages = finalPages(answer);
     expect(pages.length).toBeGreaterThan(1);

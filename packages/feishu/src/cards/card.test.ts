@@ -147,7 +147,7 @@ describe("the card of a reply", () => {
     expect(rendered({ state: "stopped", answer: "\n \u0000 \n" }).answer).toBe("⏹️ Stopped");
   });
 
-  it("leaves out of the footer what is not known", () => {
+  it("leaves unknown facts out of the footer", () => {
     expect(rendered({ state: "answered", footer: { model: "m-1" } }).parts["footer"]).toMatchObject({
       text: { content: "m-1" },
     });

@@ -135,7 +135,7 @@ describe("a growing answer", () => {
     );
   });
 
-  it("cannot mention anybody, in code neither", () => {
+  it("mentions no person, in code neither", () => {
     fc.assert(
       fc.property(answers, (answer) => {
         for (const card of pagesOf(answer, extendCuts(answer, []))) {

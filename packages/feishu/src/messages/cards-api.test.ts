@@ -140,7 +140,7 @@ describe("a card", () => {
     expect(await failureOf(late)).toMatchObject({ kind: expect.stringMatching(/^(?:card_gone|token)$/) });
   });
 
-  it("that nobody knows is gone", async () => {
+  it("that is unknown is gone", async () => {
     const { api } = await simulatedApi();
     const content = { cardId: "123", elementId: "answer", content: "x", sequence: 1, uuid: "u" };
     expect(await failureOf(api.cards.content(content))).toMatchObject({ kind: "card_gone", code: 200740 });

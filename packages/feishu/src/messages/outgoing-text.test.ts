@@ -39,7 +39,7 @@ describe("withoutMentions", () => {
     );
   });
 
-  it("breaks a mention whose name holds characters that nobody sees", () => {
+  it("breaks a mention whose name holds invisible characters", () => {
     for (const name of ["a\0t", "a\u0001\u200Dt", "\u2060A\u00ADT"]) {
       expect(withoutMentions(`<${name} user_id="all">`)).toBe(`<\u200B${name} user_id="all">`);
     }

@@ -34,7 +34,7 @@ async function scene() {
 }
 
 describe("a reply that is given up", () => {
-  it("is kept with the reason, and reaches its person once when somebody has it sent again", async () => {
+  it("is kept with the reason, and reaches its person once when an operator has it sent again", async () => {
     const { world, turn, sender, refuse, letterOf, resend } = await scene();
     const heal = refuse(sends, 230002);
     await sender.deliver(await turn.commit(answered("one")));
@@ -71,7 +71,7 @@ describe("a reply that is given up", () => {
     expect(world.shown()).toHaveLength(1);
   });
 
-  it("that got through although nobody learned of it is not sent a second time", async () => {
+  it("that got through although its sender did not learn of it is not sent a second time", async () => {
     const { world, turn, sender, resend, letterOf } = await scene();
     const { record, token } = await turn.commit(viewOf("one"));
     const { view: _view, ...plain } = record;

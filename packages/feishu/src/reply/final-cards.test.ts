@@ -61,7 +61,7 @@ describe("the last state of a reply", () => {
     expect(world.shown()[0]?.message.parentId).toBe(turn.messageId);
   });
 
-  it("shows the images that it names, and goes without those that nobody has", async () => {
+  it("shows the images that it names, except those that are not stored", async () => {
     const { world, turn, api } = await waiting();
     const imageKey = await api.files.uploadImage(Buffer.from("\u0089PNG\r\n\u001A\n", "latin1"));
     const imageOf = async (_api: unknown, reference: string): Promise<string | null> => {
@@ -107,7 +107,7 @@ describe("the last state of a reply", () => {
     expect(world.shown()[0]?.message.threadId).toBeUndefined();
   });
 
-  it.each([230053, 230035, 230018, 230013])("is given up where nobody may write: %d", async (code) => {
+  it.each([230053, 230035, 230018, 230013])("is given up where the bot may not write: %d", async (code) => {
     const { world, turn, deliver, simulator, lines } = await waiting();
     simulator.refuseSends(world.chatId, code);
     await deliver("private words");
@@ -268,7 +268,7 @@ describe("a reply whose cards are gone", () => {
     expect(await world.unsent(turn)).toBe(0);
   });
 
-  it("is shown on a new card when somebody took the old one away", async () => {
+  it("is shown on a new card when a person took the old one away", async () => {
     const { world, turn, deliver, simulator } = await begun();
     await simulator.recall(world.shown()[0]?.message.messageId ?? "", { by: "group_owner" });
     await deliver("one two");
@@ -342,7 +342,7 @@ describe("a delivery on cards", () => {
     expect(world.shown()).toHaveLength(1);
   });
 
-  it("of a long answer goes on where the deadline cut it off, without backing off", async () => {
+  it("of a long answer continues where the deadline cut it off, without backing off", async () => {
     const answer = longAnswer(120_000);
     const { world, turn, simulator } = await waiting({
       simulator: { limits: "enforced" },

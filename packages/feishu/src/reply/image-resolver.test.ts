@@ -94,13 +94,13 @@ describe("an image that an answer names", () => {
     "img_v3_0001",
     "blob:https://example.com/x",
     `blob:${blobIdOf(Buffer.from("never stored"))}`,
-  ])("%s names nothing that is stored: nobody fetches or uploads anything", async (reference) => {
+  ])("%s names nothing that is stored: nothing is fetched or uploaded", async (reference) => {
     const { api, simulator, resolve } = await world();
     expect(await resolve(api, reference, never)).toBeNull();
     expect(simulator.apiCalls).toEqual([]);
   });
 
-  it("is one by its bytes, not by the type that somebody claims", async () => {
+  it("is one by its bytes, not by the type that it claims", async () => {
     const { api, blobs, resolve, uploads } = await world();
     const html = await blobs.put(Buffer.from("<script>"), { mediaType: "image/png" });
     const png = await blobs.put(picture(), { mediaType: "application/octet-stream" });
@@ -127,7 +127,7 @@ describe("an image that an answer names", () => {
     }
   });
 
-  it("goes on uploading when whoever asked first gives up, so that the next one finds it", async () => {
+  it("keeps uploading when the first caller gives up, so that the next one finds it", async () => {
     const { api, blobs, resolve, simulator, uploads } = await world();
     simulator.faults.add({ times: 1, match: { path: /images$/ }, action: { kind: "delay", delayMs: 300 } });
     const id = await blobs.put(picture(), { mediaType: "image/png" });

@@ -71,7 +71,7 @@ describe("the images of a reply that types", () => {
     expect(keys.get("a")).toBeNull();
   });
 
-  it("are known at once when the turn goes on, so that the card never shows less than before", async () => {
+  it("are known at once when the turn continues, so that the card never shows less than before", async () => {
     const { asked, reply } = world(async () => "img_a");
     const first = reply();
     first.look("![x](a)");

@@ -9,7 +9,7 @@ import { answered, lettersOf, longAnswer, opened, replyWorld, until, viewOf } fr
 import { replacing } from "../simulated-api.fixture.ts";
 
 describe("a live reply", () => {
-  it("is not open for an app that nobody has credentials for", async () => {
+  it("is not open for an app without credentials", async () => {
     const world = await replyWorld();
     const turn = await world.turn();
     const start = world.startOf(turn, () => viewOf(""));
@@ -44,7 +44,7 @@ describe("a live reply", () => {
     await expectFinished(world, turn, "one two");
   });
 
-  it("types on after a failure that nobody knows, and stops when it stays", async () => {
+  it("types on after an unknown failure, and stops when it stays", async () => {
     const { show, reads, simulator, lines, reply } = await typing();
     show("one");
     await reads("one");
@@ -173,7 +173,7 @@ describe("a live reply", () => {
     expect(asked).toBe(before);
   });
 
-  it("goes on after a suspension with the same card, without drawing it anew", async () => {
+  it("continues after a suspension with the same card, without drawing it anew", async () => {
     const world = await replyWorld();
     const turn = await world.turn();
     const replies = world.liveReplies();
@@ -190,7 +190,7 @@ describe("a live reply", () => {
     expect(world.cards()[0]?.operations.map(({ op }) => op)).toEqual(["create", "send", "content"]);
   });
 
-  it("goes on after a suspension with what another worker has made of its cards meanwhile", async () => {
+  it("continues after a suspension with what another worker has made of its cards meanwhile", async () => {
     const world = await replyWorld();
     const turn = await world.turn();
     const replies = world.liveReplies();

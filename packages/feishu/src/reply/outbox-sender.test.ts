@@ -198,7 +198,7 @@ describe("the outbox sender", () => {
     expect(answer?.parentId).toBeUndefined();
   });
 
-  it("gives up a chat it may not write to, logs no content, and goes on with the next reply", async () => {
+  it("gives up a chat it may not write to, logs no content, and continues with the next reply", async () => {
     const { store, sender, say, record, replies, fail, lines } = await world();
     const messageId = await say("hi");
     const lease = await pushed(store, record(messageId, "private words", "r1"));
@@ -249,7 +249,7 @@ describe("the outbox sender", () => {
     expect(await store.dueOutboxes(now() + 31_000, 10)).toEqual(["s1"]);
   });
 
-  it("gives up a failure nobody knows after some tries, and an outage after days", async () => {
+  it("gives up an unknown failure after some tries, and an outage after days", async () => {
     const { store, sender, say, record, now, forward, fail, lines } = await world({ retryDelaysMs: [1] });
     const messageId = await say("hi");
     const heal = fail({ kind: "respond", status: 200, body: { code: 4242, msg: "?" } });

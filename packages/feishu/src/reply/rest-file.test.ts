@@ -31,7 +31,7 @@ function calls({ simulator }: World, path: RegExp): number {
 }
 
 describe("an answer that fills more cards than it may", () => {
-  it("goes on in one file, and the last card says so", async () => {
+  it("continues in one file, and the last card says so", async () => {
     const world = await typing();
     world.show(answer, { maxCards });
     await world.finish(answer, { maxCards });
@@ -88,7 +88,7 @@ describe("an answer that fills more cards than it may", () => {
     expect(calls(world, upload)).toBe(uploads);
   });
 
-  it("is sent once by a worker that goes on hours after the first one died before it could say so", async () => {
+  it("is sent once by a worker that continues hours after the first one died before it could say so", async () => {
     const world = await typing();
     const lease = await world.commit(answer, { maxCards });
     let dies = true;

@@ -63,7 +63,7 @@ describe("a reply that is typed", () => {
     await expectFinished(world, turn, "Found it");
   });
 
-  it("goes on over several cards when the answer is long, and shows all of it", async () => {
+  it("continues over several cards when the answer is long, and shows all of it", async () => {
     const { world, turn, show, finish, cards, shown } = await typing();
     const table = "| a | b |\n| - | - |\n| 1 | 2 |";
     const code = `\`\`\`ts\n${"const line = 1;\n".repeat(400)}\`\`\``;
@@ -149,7 +149,7 @@ describe("a reply that is typed", () => {
     },
   );
 
-  it("goes on above the number of a foreign operation, however high", async () => {
+  it("continues above the number of a foreign operation, however high", async () => {
     const { world, turn, show, reads, cards, api, finish } = await typing();
     show("one");
     await reads("one");
@@ -188,7 +188,7 @@ describe("a reply that is typed", () => {
     await reads("one two");
   });
 
-  it.each([200740, 200750])("goes on with a new card when the old one is gone: %d", async (code) => {
+  it.each([200740, 200750])("continues with a new card when the old one is gone: %d", async (code) => {
     const { world, turn, show, reads, simulator, shown, finish } = await typing();
     show("one");
     await reads("one");

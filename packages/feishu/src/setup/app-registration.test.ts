@@ -52,7 +52,7 @@ describe("registerApp", () => {
     inspector.close();
   });
 
-  it("waits while nobody has decided", async () => {
+  it("waits until a person has decided", async () => {
     const simulator = await start();
     let link = "";
     const registration = register(simulator, ({ url }) => (link = url));
@@ -89,7 +89,7 @@ describe("registerApp", () => {
     expect(await register(simulator, ({ url }) => simulator.registrations.refuse(url))).toEqual({ kind: "denied" });
   });
 
-  it("says that the link has expired, whoever notices first", async () => {
+  it("says that the link has expired, whichever side notices first", async () => {
     const short = await start({ expiresInSeconds: 0.1 });
     expect(await register(short, () => undefined)).toEqual({ kind: "expired" });
     const simulator = await start();
@@ -111,7 +111,7 @@ describe("registerApp", () => {
     expect(await register(simulator, () => undefined)).toMatchObject({ kind: "failed", reason: "expired_token" });
   });
 
-  it("goes on after polls without an answer, and after an answer that is no JSON", async () => {
+  it("continues after polls without an answer, and after an answer that is no JSON", async () => {
     const simulator = await start();
     const created = await register(
       simulator,

@@ -129,7 +129,7 @@ describe("errorKindOf", () => {
     [403, "forbidden"],
     [404, "bad_request"],
     [200, "unknown"],
-  ])("goes by the status %d when nobody listed the code", (status, kind) =>
+  ])("goes by the status %d when the code is not listed", (status, kind) =>
     expect(errorKindOf("im.message.create", { code: 0, httpStatus: status })).toBe(kind),
   );
 

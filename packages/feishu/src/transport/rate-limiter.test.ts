@@ -235,7 +235,7 @@ describe("frames", () => {
     expect(simulator.apiCalls).toHaveLength(before + 1);
   });
 
-  it("stand back while somebody waits for the same limit", async () => {
+  it("stand back while a caller that a person waits for needs the same limit", async () => {
     let isOpen = false;
     const asked: string[] = [];
     const governor = granting(async (buckets, lane) => {

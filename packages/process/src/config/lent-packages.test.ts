@@ -31,7 +31,7 @@ it.each(["@larkline/tool-kit", "@larkline/process/config"])(
   },
 );
 
-it("packages that nobody lends stay unknown", async () => {
+it("packages that are not lent stay unknown", async () => {
   const outcome = await runNode(
     `import { lendPackages } from ${JSON.stringify(index)};
      lendPackages(["@larkline/process/config"], ${JSON.stringify(index)});

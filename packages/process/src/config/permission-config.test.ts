@@ -95,7 +95,7 @@ describe("permissions of a configuration", () => {
       { permissions: [{ tools: ["x"], do: "ask", approvers: { requester: false } }] },
       "permissions.0 (x) can never be approved",
     ],
-    ["nobody by default", { approvals: { approvers: { fourEyes: true } } }, "approvals can never be approved"],
+    ["no person by default", { approvals: { approvers: { fourEyes: true } } }, "approvals can never be approved"],
     [
       "more approvals than approvers",
       {
@@ -106,7 +106,7 @@ describe("permissions of a configuration", () => {
     ],
     ["an empty role", { roles: { ops: {} } }, "roles.ops has neither people nor groups"],
     [
-      "approvers where nobody is asked",
+      "approvers where no person is asked",
       { permissions: [{ tools: ["x"], do: "refuse", approvers: { people: ["ou_1"] } }] },
       "permissions.0 (x) asks nobody, so 'approvers' has no meaning there",
     ],

@@ -85,7 +85,7 @@ describe("otlpAdapter", () => {
     expect(JSON.stringify(card)).not.toMatch(/s3cret/i);
   });
 
-  it("closes within its deadline and says so once when nobody takes spans", async () => {
+  it("closes within its deadline and says so once when no receiver takes spans", async () => {
     await receiver.close();
     vi.stubEnv("OTEL_EXPORTER_OTLP_TIMEOUT", "500");
     const lines: string[] = [];

@@ -52,7 +52,7 @@ describe("runUntilSignal", () => {
     expect(await exitCodeOf(process)).toBe(1);
   });
 
-  it("exits with 1 when closing passes its deadline", async () => {
+  it("exits with 1 when closing takes longer than its deadline", async () => {
     const { process, output } = await start("stuck");
     process.kill("SIGTERM");
     expect(await exitCodeOf(process)).toBe(1);
@@ -66,7 +66,7 @@ describe("runUntilSignal", () => {
     expect(output()).toContain("closing failed");
   });
 
-  it("logs an error that nobody caught and exits with 1", async () => {
+  it("logs an uncaught error and exits with 1", async () => {
     const { process, output } = await start("throwing");
     expect(await exitCodeOf(process)).toBe(1);
     expect(output()).toContain("unhandledRejection");
@@ -79,7 +79,7 @@ describe("runUntilSignal", () => {
     expect(output()).toContain("parent is gone");
   });
 
-  it("exits although nobody reads its log any more", async () => {
+  it("exits although its log has no reader any more", async () => {
     const { process } = await start("quick");
     process.stdout?.destroy();
     process.stderr?.destroy();

@@ -50,7 +50,7 @@ it("writes what belongs to a message into its trace, and nothing else", async ()
   ]);
 });
 
-it("forgets the oldest of very many spans that never end, and goes on with new ones", async () => {
+it("forgets the oldest of very many spans that never end, and continues with new ones", async () => {
   const { adapter, begin, names } = start({ flushMs: 60_000, batchEntries: 20_000 });
   for (let span = 0; span < 10_000; span += 1) {
     begin("tool.run", { traceparent: traceparentOf({ app: "cli_1", id: `om_lost_${span}` }) });

@@ -307,7 +307,7 @@ describe("the messages of a run", () => {
     expect(brief(messages).at(-1)).toEqual(["TextMessage", "whole"]);
   });
 
-  it("show a structured answer as text where nobody has named its form", () => {
+  it("show a structured answer as text where its form is not named", () => {
     expect(brief(shown(start(), ...text("{}"), ended(), done("", { output: {} }))).at(-1)).toEqual([
       "TextMessage",
       "{}",

@@ -182,7 +182,7 @@ describe("the view of items", () => {
     ]);
   });
 
-  it("RI-36: the result of a transfer that nobody has taken up comes before the step that follows", () => {
+  it("RI-36: the result of a transfer that no agent has taken up comes before the step that follows", () => {
     const next: EngineEvent = { ...start, turnNumber: 2 };
     const items = shown(
       start,

@@ -45,7 +45,7 @@ describe("the stream of any run", () => {
     );
   });
 
-  it("goes on after any emission, without a gap and without a repetition", () => {
+  it("continues after any emission, without a gap and without a repetition", () => {
     fc.assert(
       fc.property(plannedRun, fc.constantFrom(...runViews), fc.nat(), (planned, view, cut) => {
         const { parentRunId: _parentRunId, ...facts } = planned.facts;

@@ -97,7 +97,7 @@ describe.each(["stdio", "http"] as const)("the reference server over %s", (kind)
     expect(hints.find(({ name }) => name === "trigger-long-running-operation")).toMatchObject({ readOnly: true });
   });
 
-  it("passes on progress, images, resources and links", async () => {
+  it("returns progress, images, resources and links", async () => {
     const { tool } = await start();
     const fractions: number[] = [];
     const enough = new AbortController();
@@ -116,7 +116,7 @@ describe.each(["stdio", "http"] as const)("the reference server over %s", (kind)
     expect(textOf(await call(await tool("srv_read_resource"), { input: { uri } }))).toContain(`[resource ${uri}]`);
   });
 
-  it("is told to stop when the call is cancelled, and goes on serving others", async () => {
+  it("is told to stop when the call is cancelled, and keeps serving others", async () => {
     const { tool } = await start();
     const stop = new AbortController();
     const long = await tool("srv_trigger-long-running-operation");

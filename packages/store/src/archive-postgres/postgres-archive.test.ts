@@ -65,7 +65,7 @@ describe("the tables of the archive", () => {
     people: { ou_ann: "group" },
   };
 
-  it("are made once, whoever comes first", async () => {
+  it("are made once, whichever process comes first", async () => {
     const schema = randomUUID();
     const many = Array.from({ length: 5 }, () => open(schema));
     await Promise.all(many.map(async (archive) => await archive.addMessages(batch)));
