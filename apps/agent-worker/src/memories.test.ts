@@ -9,6 +9,7 @@ import {
   inbound,
   newWorld,
   outboxOf,
+  runWakes,
   session,
   settle,
   type Differences,
@@ -110,7 +111,7 @@ describe("memory in a turn", () => {
     await turn(world, direct, {}, [{ name: "forget", arguments: { id } }]);
     expect(await textsOf(world, ann)).toEqual([]);
     await turn(world, direct, {}, [{ name: "forget", arguments: { id } }]);
-    expect((await resultsIn(world)).at(-1)).toEqual(["There is no note of this id here.", true]);
+    expect((await resultsIn(world)).at(-1)).toEqual(["tool_execution_error: There is no note of this id here.", true]);
   });
 
   it("refuses secrets, and what is too long", async () => {
@@ -296,7 +297,7 @@ describe("text that wants to be remembered", () => {
         await append(world, said(`om_${(count += 1)}`, "go on", { history: given }));
         const model = calling([remember(text, about)]);
         const differences = { backend: model.backend, agent: { memory: everywhere } };
-        await expect(settle(world, differences)).rejects.toThrow("does not settle");
+        await runWakes(world, differences);
         const [asked] = await world.approvals.pending(session);
         expect(asked?.approval).toMatchObject({ tool: "remember", arguments: { text, about } });
         expect(asked?.approval.deciders).toMatchObject({ requester: true, people: [], roles: [] });

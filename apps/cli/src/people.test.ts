@@ -152,6 +152,12 @@ async function world(): Promise<{ blob: string; first: InboundMessage }> {
   await ruleOf(1, { author: { id: "ou_ann" } });
   await ruleOf(2, { person: "ou_ann" });
   await ruleOf(3, { person: "ou_ben" });
+  const remember = async (owner: { kind: "person" | "chat"; id: string }, text: string, by: string) =>
+    await stores.memories.remember({ app, tenant: "t1", ...owner }, { call: text, text, by });
+  await remember({ kind: "person", id: "ou_ann" }, "Ann likes tea", "ou_ann");
+  await remember({ kind: "chat", id: "oc_group" }, "Ann said Mondays", "ou_ann");
+  await remember({ kind: "chat", id: "oc_group" }, "Ben said Fridays", "ou_ben");
+  await remember({ kind: "person", id: "ou_ben" }, "Ben has a cat", "ou_ben");
   return { blob, first };
 }
 
@@ -182,6 +188,11 @@ async function expectGone(blob: string): Promise<void> {
   expect(await sessions.sessionsOf(app, "ou_ben")).toEqual([group]);
   expect((await rules.list(app)).map(({ person }) => person)).toEqual(["ou_ben"]);
   expect(await blobs.get(blob)).toBeUndefined();
+  const kept = async (kind: "person" | "chat", id: string) =>
+    (await stores.memories.everything({ app, kind, id })).memories.map(({ text }) => text);
+  expect(await kept("person", "ou_ann")).toEqual([]);
+  expect(await kept("chat", "oc_group")).toEqual(["Ben said Fridays"]);
+  expect(await kept("person", "ou_ben")).toEqual(["Ben has a cat"]);
   expect(await lookups.get(`name:${app}:ou_ann`)).toBeUndefined();
   expect(await lookups.get(`lang:${app}:ou_ann`)).toBeUndefined();
 }
@@ -201,6 +212,7 @@ describe("the data of one person", () => {
     expect(messages.filter(({ session }) => session === direct).map(({ number }) => number)).toEqual([0, 1, 2, 3]);
     expect(messages.filter(({ session }) => session === group).map(({ number }) => number)).toEqual([0, 4]);
     expect(ofType(facts, "rule")).toHaveLength(2);
+    expect(ofType(facts, "memory").map(({ text }) => text)).toEqual(["Ann said Mondays", "Ann likes tea"]);
     expect(ofType(facts, "audit").filter(({ kind }) => kind === "call_opened")).toHaveLength(1);
     expect(JSON.stringify(facts)).not.toContain("ou_ben writes");
     expect(ofType(await exported(), "audit")).toContainEqual(expect.objectContaining({ kind: "person_exported" }));
@@ -209,13 +221,21 @@ describe("the data of one person", () => {
   it("is counted before anything is deleted", async () => {
     const { blob } = await world();
     const counts = await deletePerson(stores, ann, { act: false, ...quick });
-    const expected: DeletionCounts = { sessions: 1, groups: 1, messages: 6, archived: 3, files: 1, rules: 2 };
+    const expected: DeletionCounts = {
+      sessions: 1,
+      groups: 1,
+      messages: 6,
+      archived: 3,
+      files: 1,
+      rules: 2,
+      memories: 2,
+    };
     expect(counts).toEqual(expected);
     expect(await stores.store.history(direct)).toHaveLength(4);
     expect(await stores.blobs.get(blob)).toBeDefined();
     expect(await deletePerson(stores, ann, { act: true, ...quick })).toEqual(expected);
     await expectGone(blob);
-    const nothing = { sessions: 0, groups: 0, messages: 0, archived: 0, files: 0, rules: 0 };
+    const nothing = { sessions: 0, groups: 0, messages: 0, archived: 0, files: 0, rules: 0, memories: 0 };
     expect(await deletePerson(stores, ann, { act: true, ...quick })).toEqual(nothing);
   });
 
@@ -456,7 +476,7 @@ describe("the data of one person", () => {
 
 /** Stores whose owner dies at the step with this number, of those that change something. */
 function mortalStores(alive: PersonStores, steps: number): PersonStores {
-  const changing = new Set(["erase", "redact", "forget", "delete", "revoke", "cancel", "append", "discard"]);
+  const changing = new Set(["erase", "redact", "forget", "delete", "revoke", "cancel", "append", "discard", "eraseBy"]);
   let left = steps;
   const mortal = <T extends object>(target: T): T =>
     new Proxy(target, {
@@ -474,11 +494,12 @@ function mortalStores(alive: PersonStores, steps: number): PersonStores {
     });
   // Reads are streams as well; none of them changes anything.
   const { audit } = alive;
-  const { sessions, rules, blobs, lookups, store, letters, archive } = alive;
+  const { sessions, memories, rules, blobs, lookups, store, letters, archive } = alive;
   return {
     ...alive,
     audit,
     sessions: mortal(sessions),
+    memories: mortal(memories),
     rules: mortal(rules),
     blobs: mortal(blobs),
     lookups: mortal(lookups),

@@ -4,6 +4,7 @@ import { type Message, type QueuedMessage, type SessionKey, turnIdOf, pause, typ
 import { type DeadLetter, removeResult } from "@larkline/store";
 import type { Bilingual, Language } from "./config.ts";
 import {
+  apiApp,
   blobsIn,
   copiesOf,
   isOwn,
@@ -41,11 +42,11 @@ const workerPatienceMs = 60_000;
 const lookEveryMs = 250;
 
 function summaryOf({ act, counts }: { act: boolean; counts: DeletionCounts }): Bilingual {
-  const { sessions, groups, messages, archived, files, rules } = counts;
-  const zh = `整个会话 ${sessions} 个，群会话 ${groups} 个；Redis 中消息 ${messages} 条，归档中 ${archived} 条，文件 ${files} 个，规则 ${rules} 条`;
+  const { sessions, groups, messages, archived, files, rules, memories } = counts;
+  const zh = `整个会话 ${sessions} 个，群会话 ${groups} 个；Redis 中消息 ${messages} 条，归档中 ${archived} 条，文件 ${files} 个，规则 ${rules} 条，记忆 ${memories} 条`;
   const en =
     `${sessions} conversations as a whole, and what they wrote in ${groups} of groups: ${messages} messages in Redis, ` +
-    `${archived} in the archive, ${files} files; ${rules} rules`;
+    `${archived} in the archive, ${files} files; ${rules} rules, ${memories} memories`;
   if (act) return { zh: `已删除：${zh}。`, en: `Deleted: ${en}.` };
   return {
     zh: `将删除：${zh}。尚未删除任何内容，加 --yes 执行。`,
@@ -97,8 +98,18 @@ export async function* exportPerson(stores: PersonStores, person: Person): Async
   yield { type: "person", app, id, ...(name === undefined ? {} : { name }), ...(language && { language }) };
   for (const session of await sessionsOfPerson(stores, person)) yield* exportSession(stores, session, person);
   for (const rule of await stores.rules.ofPerson(app, id)) yield { type: "rule", ...rule };
+  yield* exportMemories(stores, { kind: "person", app, id });
   yield* exportAudit(stores, person);
   await stores.audit.append({ kind: "person_exported", app, userId: id });
+}
+
+async function* exportMemories(
+  { memories }: PersonStores,
+  { by, ...owner }: TheirMemories,
+): AsyncIterable<Record<string, unknown>> {
+  for (const memory of (await memories.everything(owner)).memories) {
+    if (by === undefined || memory.by === by) yield { type: "memory", about: owner.kind, of: owner.id, ...memory };
+  }
 }
 
 async function* exportSession(
@@ -108,6 +119,7 @@ async function* exportSession(
 ): AsyncIterable<Record<string, unknown>> {
   const whole = await isWholly(stores, session, person);
   yield { type: "session", session, whole };
+  for (const owner of memoriesIn(session, person)) yield* exportMemories(stores, owner);
   for await (const { number, message } of messagesOf(stores, session)) {
     if (whole || isOwn(message, person)) yield { type: "message", session, number, ...message };
   }
@@ -138,6 +150,23 @@ async function* exportAudit(
   }
 }
 
+/** Whose memories are the person's; `by`: only those that this person has left there. */
+interface TheirMemories {
+  kind: "person" | "chat";
+  app: string;
+  id: string;
+  by?: string;
+}
+
+/** Those about a session; of the HTTP API, whose callers without names are the person of their session, all. */
+function memoriesIn(session: SessionKey, { app, id }: Person): TheirMemories[] {
+  if (app !== apiApp) return [{ kind: "chat", app, id: session.slice(app.length + 1).split(".")[0] ?? "", by: id }];
+  return [
+    { kind: "person", app, id: session },
+    { kind: "chat", app, id: session },
+  ];
+}
+
 /** What a deletion takes away, or would. */
 export interface DeletionCounts {
   /** Sessions that go as a whole. */
@@ -149,6 +178,7 @@ export interface DeletionCounts {
   archived: number;
   files: number;
   rules: number;
+  memories: number;
 }
 
 interface DeletionOptions {
@@ -196,7 +226,7 @@ export async function deletePerson(
   person: Person,
   options: DeletionOptions,
 ): Promise<DeletionCounts> {
-  const counts = { sessions: 0, groups: 0, messages: 0, archived: 0, files: 0, rules: 0 };
+  const counts = { sessions: 0, groups: 0, messages: 0, archived: 0, files: 0, rules: 0, memories: 0 };
   const deletion: Deletion = { ...options, stores, person, counts };
   const sessions = await sessionsOfPerson(stores, person);
   // First: what is released meanwhile waits in an inbox then, and is stopped below.
@@ -208,11 +238,17 @@ export async function deletePerson(
       (message) => message.app === app && (message.sender.id === id || isNamed(message.session)),
     );
   }
+  const owners = sessions.flatMap((session) => memoriesIn(session, person));
+  // And once more when the runs of their session are stopped: the index that leads to it goes with the session.
+  for (const owner of new Map(owners.map((each) => [`${each.kind} ${each.id}`, each])).values()) {
+    await deleteMemories(deletion, owner);
+  }
   for (const session of sessions) {
     if (await isWholly(stores, session, person)) await eraseSession(deletion, session);
     else await redactSession(deletion, session);
   }
   await deleteRules(deletion);
+  await deleteMemories(deletion, { kind: "person", app: person.app, id: person.id });
   if (!options.act) return counts;
   const { app, id } = person;
   for (const key of [`name:${app}:${id}`, `direct:${app}:${id}`, ...languageKeysOf(person)]) {
@@ -220,6 +256,15 @@ export async function deletePerson(
   }
   await stores.audit.append({ kind: "person_deleted", app, userId: id });
   return counts;
+}
+
+async function deleteMemories(deletion: Deletion, { by, ...owner }: TheirMemories): Promise<void> {
+  const { stores, counts, act } = deletion;
+  const { memories } = await stores.memories.everything(owner);
+  counts.memories += memories.filter((memory) => by === undefined || memory.by === by).length;
+  if (!act) return;
+  if (by === undefined) await stores.memories.erase(owner);
+  else await stores.memories.eraseBy(owner, by);
 }
 
 /** Cancels the matching messages of a session, and waits until all of them are over. */
@@ -314,6 +359,7 @@ async function eraseSession(deletion: Deletion, session: SessionKey): Promise<vo
   }
   for (let round = 0; round < maxRounds; round += 1) {
     await stopRuns(deletion, session, () => true);
+    for (const owner of memoriesIn(session, deletion.person)) await deleteMemories(deletion, owner);
     const { length, blobs, results } = await survey(deletion, session, () => true);
     await deleteBlobs(deletion, blobs);
     await deleteResults(deletion, session, results);
@@ -337,6 +383,7 @@ async function redactSession(deletion: Deletion, session: SessionKey): Promise<v
   }
   for (let round = 0; round < maxRounds; round += 1) {
     await stopRuns(deletion, session, ({ message }) => message.sender.id === person.id);
+    for (const owner of memoriesIn(session, person)) await deleteMemories(deletion, owner);
     const { length, numbers, blobs } = await survey(deletion, session, (message) => isOwn(message, person));
     await deleteBlobs(deletion, blobs);
     await deleteLetters(deletion, session, (letter) => isMessageOf(letter, person));

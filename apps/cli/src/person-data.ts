@@ -10,6 +10,7 @@ import {
   DeadLetters,
   LookupCache,
   mastersOf,
+  MemoryStore,
   PermissionRules,
   RedisBlobStore,
   removeParkedMessages,
@@ -38,7 +39,7 @@ export interface KeptMessage {
 const page = 500;
 
 /** Sessions of callers of the HTTP API without a name are those of no person: the operator names them one by one. */
-const apiApp = "api";
+export const apiApp = "api";
 
 function hasIndex({ app, id }: Person): boolean {
   return app !== apiApp || id.startsWith(`${apiApp}:`);
@@ -154,6 +155,7 @@ export interface PersonStores {
   sessions: SessionRetention;
   approvals: ApprovalStore;
   rules: PermissionRules;
+  memories: MemoryStore;
   audit: AuditLog;
   lookups: LookupCache;
   /** What workers have looked up. */
@@ -190,6 +192,7 @@ export function openPersonStores(options: PersonStoresOptions): PersonStores {
     sessions: new SessionRetention(on),
     approvals: new ApprovalStore(on),
     rules: new PermissionRules(on),
+    memories: new MemoryStore(on),
     audit: new AuditLog(on),
     lookups: new LookupCache({ ...on, owner: "ingress" }),
     workerLookups: new LookupCache({ ...on, owner: "worker" }),

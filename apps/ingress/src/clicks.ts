@@ -79,6 +79,7 @@ const handlers: ReadonlyMap<unknown, ClickHandler> = new Map([
   ["stop", stopClicked],
   ["late", lateClicked],
   ["outcome", outcomeClicked],
+  ["memory", memoryClicked],
 ]);
 
 const Fields = Type.Record(Type.String(), Type.Unknown());
@@ -133,6 +134,39 @@ async function stopClicked(services: Services, bot: Bot, { value, by }: PersonCl
 /** A card of this bot names sessions of this bot only. */
 function isOfBot({ app }: Bot, session: SessionKey): boolean {
   return session.startsWith(`${app}.`);
+}
+
+const MemoryValue = Type.Object({
+  session: SessionKey,
+  memory: Type.String({ pattern: "^[0-9a-f]{1,64}$" }),
+  about: Type.Enum(["me", "chat"]),
+});
+const parseMemory = parserOf(MemoryValue);
+
+const memoryTexts = {
+  takenBack: { zh: "已撤回，不再记住。", en: "Taken back: it is not remembered." },
+  none: {
+    zh: "没有属于你的这条内容，可能已经撤回。",
+    en: "There is no such note of yours; it may be taken back already.",
+  },
+} as const satisfies Record<string, Bilingual>;
+
+/** The button that takes a memory back: one of the person who clicks, or of the chat of the card. */
+async function memoryClicked(
+  { memories }: Services,
+  bot: Bot,
+  { value, by }: PersonClick,
+): Promise<EventAnswer | undefined> {
+  const parsed = parseMemory(value);
+  if (!parsed.ok || !isOfBot(bot, parsed.value.session)) return undefined;
+  const { session, memory, about } = parsed.value;
+  const { app } = bot;
+  const [chat = ""] = session.slice(app.length + 1).split(".");
+  const owner =
+    about === "me" ? ({ kind: "person", app, id: by } as const) : ({ kind: "chat", app, id: chat } as const);
+  return (await memories.takeBack(owner, memory))
+    ? toast("success", memoryTexts.takenBack)
+    : toast("info", memoryTexts.none);
 }
 
 const LateValue = Type.Object({

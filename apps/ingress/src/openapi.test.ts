@@ -120,6 +120,9 @@ describe("the description of the API", () => {
       await call("POST /v1/approvals/{id}", "/v1/approvals/none", body({ decision: "maybe" })),
       await call("GET /v1/permissions", "/v1/permissions?session_id=o1"),
       await call("DELETE /v1/permissions/{id}", "/v1/permissions/none?session_id=o1"),
+      await call("GET /v1/memories", "/v1/memories?session_id=o1"),
+      await call("GET /v1/memories", "/v1/memories"),
+      await call("DELETE /v1/memories/{id}", "/v1/memories/none?session_id=o1"),
       await call("POST /chat", "/chat", body({ message: "a", session_id: "o3" })),
       await call("POST /chat", "/chat", body({ message: 5 })),
       await call("GET /chat/{sessionId}/events", "/chat/o3/events"),
@@ -134,6 +137,7 @@ describe("the description of the API", () => {
       [200, 404, 200, 400],
       [200, 202, 400, 404],
       [200, 400, 404, 400, 200, 404],
+      [200, 400, 404],
       [200, 400, 200, 404],
     ];
     expect(statuses).toEqual(expected.flat());

@@ -7,6 +7,7 @@ import {
   ApiError,
   CommandAnswer,
   CommandRequest,
+  Memories,
   RunCancelled,
   RunReport,
   RunRequest,
@@ -146,6 +147,19 @@ export const operations: Readonly<Record<string, Operation>> = {
     query: { session_id: sessionId },
     answers: { 204: "empty", 400: ApiError, 404: ApiError },
   },
+  "GET /v1/memories": {
+    about: {
+      en: "Lists what is remembered of the caller and of a session, the newest first.",
+      zh: "列出关于调用方和会话所记住的内容，最新的在前。",
+    },
+    query: { session_id: sessionId },
+    answers: { 200: Memories, 400: ApiError, 404: ApiError },
+  },
+  "DELETE /v1/memories/{id}": {
+    about: { en: "Takes a memory away, at once.", zh: "立即忘掉一条内容。" },
+    query: { session_id: sessionId },
+    answers: { 204: "empty", 400: ApiError, 404: ApiError },
+  },
   "POST /chat": {
     about: {
       en: "Sends a message and streams its run as frames; with Last-Event-ID and a session it resumes.",
@@ -222,6 +236,7 @@ const named: Readonly<Record<string, object>> = {
   Approvals: ApiApprovals,
   Decision: ApiDecision,
   Permissions: ApiRules,
+  Memories,
   ChatRequest,
   Frame: StreamFrame,
   Error: ApiError,

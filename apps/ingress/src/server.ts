@@ -6,6 +6,7 @@ import manifest from "../package.json" with { type: "json" };
 import { guardApi } from "./api-access.ts";
 import { registerChatRoutes } from "./api.ts";
 import { registerApprovalRoutes } from "./approvals.ts";
+import { registerMemoryRoutes } from "./memories.ts";
 import { drainMs, type Bot, type Transport } from "./bot.ts";
 import { ConnectionChecks, EventWatch, openLongConnection } from "./long-connection.ts";
 import { registerDescription } from "./openapi.ts";
@@ -133,7 +134,13 @@ export async function createServer(
   });
   registerOpsRoutes(server, { metrics, ready, logger: log });
   registerDescription(server);
-  for (const register of [registerChatRoutes, registerRunRoutes, registerSessionRoutes, registerApprovalRoutes]) {
+  for (const register of [
+    registerChatRoutes,
+    registerRunRoutes,
+    registerSessionRoutes,
+    registerMemoryRoutes,
+    registerApprovalRoutes,
+  ]) {
     await server.register(async (scope) => {
       guardApi(scope, services);
       register(scope, services);

@@ -222,6 +222,16 @@ export function describeMemoryStore(name: string, makeHarness: () => Promise<Mem
       expect(await harness.keys()).toBe("[]");
     });
 
+    it("AT-24: is taken back once, of whatever tenant, and by its owner only", async () => {
+      await write("likes tea");
+      const id = await idOf("likes tea");
+      const { app, kind } = ann;
+      expect(await store.takeBack({ app, kind, id: "ou_ben" }, id)).toBe(false);
+      const taken = await Promise.all([store.takeBack(ann, id), elsewhere.takeBack({ app, kind, id: ann.id }, id)]);
+      expect(taken.toSorted()).toEqual([false, true]);
+      expect(await textsOf(ann)).toEqual([]);
+    });
+
     it("takes what one person has left with a chat away from it", async () => {
       await write("said by Ann", chat, "ou_ann");
       await write("said by Ben", chat, "ou_ben");

@@ -149,6 +149,15 @@ export class MemoryStore {
     return count;
   }
 
+  /** Takes one away, whatever tenant it is of. False where the owner has none of this id. */
+  async takeBack(owner: Omit<MemoryOwner, "tenant">, id: string): Promise<boolean> {
+    const keys = this.#keysOf(owner);
+    const rows = rowsIn(await runScript(this.#redis, readMemories, keys, { tenant: "" }));
+    const members = rows.flatMap(([member = ""]) => (idOf(member) === id ? [member] : []));
+    const values = { knownMs: forgottenMs, members };
+    return members.length > 0 && Number(await runScript(this.#redis, forgetMemories, keys, values)) > 0;
+  }
+
   /** Takes away what one person has left with an owner, in every tenant. */
   async eraseBy(owner: Omit<MemoryOwner, "tenant">, person: string): Promise<number> {
     const keys = this.#keysOf(owner);

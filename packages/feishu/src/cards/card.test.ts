@@ -147,6 +147,19 @@ describe("the card of a reply", () => {
     expect(rendered({ state: "stopped", answer: "\n \u0000 \n" }).answer).toBe("⏹️ Stopped");
   });
 
+  it("AT-24: names memories that were written once it is complete, each with a button that takes it back", () => {
+    const list = [{ id: "0a1b2c", about: "me" as const, text: "likes tea" }];
+    const memories = { session: "cli_a.oc_1", list };
+    expect(rendered({ state: "running", memories }, true).parts["memories"]).toBeUndefined();
+    const { memories: panel } = rendered({ state: "answered", answer: "Noted.", memories }).parts;
+    expect(panel).toMatchObject({ expanded: true, header: { title: { content: "🧠 Remembered: 1" } } });
+    const value = { larkline: "memory", session: "cli_a.oc_1", memory: "0a1b2c", about: "me" };
+    expect(panel?.["elements"]).toMatchObject([
+      { text: { content: "likes tea" } },
+      { tag: "button", behaviors: [{ type: "callback", value }] },
+    ]);
+  });
+
   it("leaves unknown facts out of the footer", () => {
     expect(rendered({ state: "answered", footer: { model: "m-1" } }).parts["footer"]).toMatchObject({
       text: { content: "m-1" },
@@ -176,6 +189,10 @@ describe("the card of a reply", () => {
       thinking: '"思考\n```\n| a |\n|---|\n<at id=all>'.repeat(2_000),
       tools,
       earlierTools: 1_000,
+      memories: {
+        session: "cli_a.oc_1",
+        list: Array.from({ length: 5 }, () => ({ id: "0", about: "me" as const, text: "模".repeat(1_000) })),
+      },
       footer: { ...footer, model: "模".repeat(5_000), traceId: "t".repeat(5_000) },
       stop: { session: "s".repeat(240), turnId: "t".repeat(250) },
     };

@@ -156,6 +156,7 @@ function partsOf(view: ReplyView, page: CardPage, answerBytes: number): Record<s
     thinking: page.number === 0 ? thinkingPanel(view, room.thinking) : undefined,
     tools: page.number === 0 ? toolsPanel(view, room.tools) : undefined,
     rest: page.restInFile === true ? inLanguages(view, (language) => restLine({ ...view, language })) : undefined,
+    memories: isLast ? inLanguages(view, (language) => memoriesPanel({ ...view, language })) : undefined,
     stop: isLast ? inLanguages(view, (language) => stopButton({ ...view, language })) : undefined,
     footer: isLast ? inLanguages(view, (language) => footerLine({ ...view, language })) : undefined,
   };
@@ -302,6 +303,22 @@ function stopButton(view: ReplyView): CardElement | undefined {
   const { session, turnId } = view.stop;
   const value = { larkline: "stop", session, turn: turnId };
   return button(cardTexts[view.language].stop, { value, elementId: "stop" });
+}
+
+const maxMemoryCharacters = 120;
+
+/** The memories that were written, each with the button that takes it back; once the answer is there. */
+function memoriesPanel({ memories, state, language }: ReplyView): CardElement | undefined {
+  if (memories === undefined || memories.list.length === 0 || state === "running") return undefined;
+  const { remembered, takeBack } = cardTexts[language];
+  const { session } = memories;
+  const elements = memories.list.flatMap(({ id, about, text }) => {
+    const said = printable(text).replaceAll(/\s+/g, " ");
+    const head = headWithin(said, { characters: maxMemoryCharacters, bytes: 3 * maxMemoryCharacters });
+    const value = { larkline: "memory", session, memory: id, about };
+    return [smallText(head.length < said.length ? `${head}…` : head), button(takeBack, { value })];
+  });
+  return { ...foldedPanel(remembered(memories.list.length), elements, "memories"), expanded: true };
 }
 
 function footerFacts({ footer, language }: ReplyView): string[] {

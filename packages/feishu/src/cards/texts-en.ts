@@ -11,6 +11,8 @@ export const en: CardTexts = {
   queued: "queued {} s",
   tokens: "{} in · {} out tokens",
   stop: "Stop",
+  remembered: (count) => `🧠 Remembered: ${count}`,
+  takeBack: "Take back",
   noAnswer: "(no answer)",
   rest: {
     later: "📄 The answer is long: the rest will come as a file.",

@@ -11,6 +11,8 @@ export const zh: CardTexts = {
   queued: "排队 {} 秒",
   tokens: "输入 {} · 输出 {} token",
   stop: "停止",
+  remembered: (count) => `🧠 已记住 ${count} 条`,
+  takeBack: "撤回",
   noAnswer: "（没有回答）",
   rest: { later: "📄 回答很长，其余部分将以文件发送。", now: (file) => `📄 回答很长，其余部分见下面的文件 ${file}。` },
   restFile: "回答（续）.md",

@@ -19,6 +19,9 @@ export interface CardTexts {
   /** Input, then output tokens. */
   tokens: string;
   stop: string;
+  /** Above the memories that were written, and on the button that takes one back. */
+  remembered(count: number): string;
+  takeBack: string;
   noAnswer: string;
   /** Where to find the rest of an answer that takes too many cards. */
   rest: { later: string; now(file: string): string };

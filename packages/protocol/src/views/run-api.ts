@@ -137,6 +137,23 @@ export const SessionReport = Type.Object({
 });
 export type SessionReport = Static<typeof SessionReport>;
 
+/** Answer to `GET /v1/memories`: those of the caller, then those of the session, the newest first. */
+export const Memories = Type.Object({
+  memories: Type.Array(
+    Type.Object({
+      id: Type.String(),
+      owner: Type.Enum(["person", "chat"]),
+      text: Type.String(),
+      /** Epoch ms. */
+      created_at: Type.Integer(),
+      used_at: Type.Integer(),
+    }),
+  ),
+  /** The caller wants nothing remembered. */
+  off: Type.Boolean(),
+});
+export type Memories = Static<typeof Memories>;
+
 /** Answer to `GET /v1/sessions/<id>/items`. */
 export const SessionItems = Type.Object({
   session_id: Type.String(),
