@@ -2,6 +2,8 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { connect, createServer, type AddressInfo, type Socket } from "node:net";
 import { fileURLToPath } from "node:url";
+import { parseMessage } from "@larkline/protocol/views/chat-messages";
+import { createClient, type Run } from "@larkline/sdk";
 import { codeCache } from "@larkline/testkit";
 import { afterEach, expect, it, vi } from "vitest";
 import { chat } from "../system/chat-stream.ts";
@@ -147,6 +149,29 @@ it("where messages steer, the second client follows the run that took its messag
   expect(frames.at(-1)).toEqual(end);
   const text = frames.flatMap((frame) => (frame.type === "assistant" ? [frame.content] : [])).join("");
   expect(end).toMatchObject({ final: text });
+});
+
+it("a message that joins a run is a message of that run, for those who follow either", async () => {
+  const client = createClient({ url: address() });
+  const options = { agent: "steered", session: "joins" };
+  const first = client.run('first\ncall meet {"key":"joins","of":2}', options);
+  for await (const { type } of client.attach(await first.id()).stream()) if (type === "tool_use") break;
+  const second = client.run("and this", options);
+  const told = async (run: Run): Promise<[string, unknown][]> => {
+    const messages: [string, unknown][] = [];
+    for await (const message of run.messages()) {
+      if (message.type === "TextMessage") messages.push([message.source, message.content]);
+      expect(parseMessage(message)).toEqual({ ok: true, value: message });
+    }
+    return messages;
+  };
+  await second.id();
+  await client.run('other\ncall meet {"key":"joins","of":2}', { session: "meets" }).result();
+  const answer = ["steered", expect.stringContaining("and this")];
+  const joined = ["user", "and this"];
+  expect(await told(first)).toEqual([["user", expect.stringMatching(/^first/)], joined, answer]);
+  expect(await told(second)).toEqual([joined, answer]);
+  expect(await told(createClient({ url: system.ingresses[1]?.url ?? "" }).attach(await first.id()))).toHaveLength(3);
 });
 
 it("orders over HTTP are answered with text, those to the session too", async () => {

@@ -2,11 +2,13 @@ import {
   answerUuid,
   attemptOf,
   finalView,
+  joinedEvent,
   languageOfMessage,
   notesOf,
   personMessageOf,
   runningView,
   textHead,
+  type AbsorbedMessage,
   type LiveStep,
   type Transition,
   type ViewOptions,
@@ -24,7 +26,6 @@ import {
   type ControlEntry,
   type EngineEvent,
   type NewEvent,
-  type EventOf,
   type InboundMessage,
   type Message,
   type PersonMessage,
@@ -77,7 +78,7 @@ export interface TurnStart {
 interface Unsaved {
   history: Message[];
   approvals: Approval[];
-  absorbed: { seq: number; runId: string }[];
+  absorbed: AbsorbedMessage[];
   context?: CommitRequest["context"];
   settings?: SessionSettings;
 }
@@ -220,8 +221,9 @@ export class TurnStore {
   async #takenEvents(): Promise<NewEvent[]> {
     const events = await this.#events.take();
     const { turnId: takenBy, message } = this.#turn;
-    const done = joinedEvent(takenBy, message.agent ?? "default");
-    return [...events, ...this.#unsaved.absorbed.map(({ runId }) => ({ runId, event: done }))];
+    const { agent = "default" } = message;
+    const about = { agent, atMs: this.#services.clock.now(), event: joinedEvent(takenBy, agent) };
+    return [...events, ...this.#unsaved.absorbed.map(({ runId, person }) => ({ runId, person, ...about }))];
   }
 }
 
@@ -288,24 +290,6 @@ function replacementsOf({ lost = [], history }: TurnStart): Pick<Unsaved, "conte
   return {
     ...(isLost("summary") ? { context: { keep: history.length } } : {}),
     ...(isLost("settings") ? { settings: {} } : {}),
-  };
-}
-
-/** The end of the run of a message that has become part of another one. */
-function joinedEvent(takenBy: string, agent: string): EventOf<"done"> {
-  const reason = "joined";
-  return {
-    type: "done",
-    totalInputTokens: 0,
-    totalOutputTokens: 0,
-    totalCacheReadTokens: 0,
-    totalCacheCreationTokens: 0,
-    totalCostUsd: 0,
-    turnCount: 0,
-    reason,
-    final: "",
-    agent,
-    takenBy,
   };
 }
 

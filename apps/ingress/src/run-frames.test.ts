@@ -62,6 +62,24 @@ describe("the frames of one run", () => {
     ]);
   });
 
+  it("come with the words of messages that join the run, where these are asked for", async () => {
+    const joins = (seq: number, run: number, takenBy: string): EventRecord => ({
+      seq,
+      runId: `api.s-${run}`,
+      event: { ...end(seq, run).event, reason: "joined", takenBy } as EventRecord["event"], // a `done`
+    });
+    const records = [delta(1, 1), joins(2, 2, "api.s-1"), delta(3, 1), joins(4, 4, "api.s-9"), end(5, 1)];
+    const seqs = async (runId: string) => {
+      const found: unknown[] = [];
+      for await (const record of recordsOfRun(follow(records), runId, true)) {
+        found.push(record === "lost" ? record : record.seq);
+      }
+      return found;
+    };
+    expect(await seqs("api.s-1")).toEqual([1, 2, 3, 5]);
+    expect(await seqs("api.s-2")).toEqual([2, 3, 5]);
+  });
+
   it("are not ended by a waiting run that was cancelled, nor by run 10 sorting before run 9", async () => {
     const records = [delta(1, 9), end(2, 10), delta(3, 9), end(4, 9)];
     const frames = await framesFrom(records, { runId: "api.s-9" });

@@ -478,6 +478,11 @@ function isViewName(name: unknown): name is RunViewName {
   return runViews.some((known) => known === name);
 }
 
+const alsoIn = { engine: "totals", items: undefined, messages: "joined" } as const satisfies Record<
+  RunViewName,
+  RunView["also"]
+>;
+
 /**
  * A view of a run for one client, who has seen everything up to `after`. It is given all records of the run, since a
  * view is made from what came before, too. The event `end` says that there is no more.
@@ -487,11 +492,12 @@ function runView(name: RunViewName, run: RunFacts, after?: Position): RunView {
   let { runId } = run;
   let stream = streamOf(runId);
   return {
-    hasTotals: name === "engine",
+    also: alsoIn[name],
     show: (record) => {
+      const next = record.event.type === "done" ? (record.event.takenBy ?? record.runId) : record.runId;
       // The message has joined another run: that one's events follow.
-      if (record.runId !== runId) {
-        runId = record.runId;
+      if (next !== runId) {
+        runId = next;
         stream = streamOf(runId);
       }
       return stream

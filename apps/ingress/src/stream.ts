@@ -2,6 +2,7 @@ import { once } from "node:events";
 import type { OutgoingHttpHeaders, ServerResponse } from "node:http";
 import {
   formatSseEvent,
+  hasJoined,
   isTerminal,
   streamFramesOfRecord,
   type Clock,
@@ -134,8 +135,8 @@ export async function sendFrames(
 
 /** How a client sees the events of a run: each of them as server-sent events, or as nothing. */
 export interface RunView {
-  /** Whether the session's totals belong to a run, which come after its end. */
-  readonly hasTotals: boolean;
+  /** What belongs to a run besides its own records: see {@link withTotals}, and {@link recordsOfRun} for `joined`. */
+  readonly also?: "totals" | "joined" | undefined;
   /** What a record comes to; a returning client names the last `id:` line that it has. */
   show(record: EventRecord): string;
   /** What stands after the last record. */
@@ -185,8 +186,9 @@ async function deliver(services: Services, stream: SseStream, { run, view, first
   const stop = AbortSignal.any([stream.gone, streams.closing, expired.signal]);
   try {
     if (first !== undefined) await stream.write(first);
-    const records = recordsOfRun(eventLog.follow(run.session, run.afterSeq, stop), run.runId);
-    const whole = view.hasTotals ? withTotals(services, run.session, records) : records;
+    const stored = eventLog.follow(run.session, run.afterSeq, stop);
+    const records = recordsOfRun(stored, run.runId, view.also === "joined");
+    const whole = view.also === "totals" ? withTotals(services, run.session, records) : records;
     if (await pump(stream, whole, view)) return "finished";
   } catch (error) {
     if (!stop.aborted) log.warn({ error, session: run.session, turnId: run.runId }, "event stream failed");
@@ -211,7 +213,7 @@ async function pump(stream: SseStream, records: AsyncIterable<EventRecord | "los
     if (text !== "") await stream.write(text);
     if (stream.gone.aborted) return false;
     last = record;
-    hasEnded ||= isTerminal(record.event);
+    hasEnded ||= isEnd(record);
   }
   if (!hasEnded || last === undefined) return false;
   const end = view.end(last);
@@ -219,12 +221,16 @@ async function pump(stream: SseStream, records: AsyncIterable<EventRecord | "los
   return true;
 }
 
+/** Whether a run is over with this record; one that has joined another run is not. */
+function isEnd({ event }: EventRecord): boolean {
+  return event.type === "error" || (event.type === "done" && event.takenBy === undefined);
+}
+
 /** Says that a run is over and forgotten. */
 export const lostRunFrame: StreamFrame = { type: "error", message: "ERROR: the events of this run are no longer kept" };
 
 /** The frames of `POST /chat`. */
 export const chatView: RunView = {
-  hasTotals: false,
   end: () => "",
   show: (record) =>
     streamFramesOfRecord(record)
@@ -236,11 +242,13 @@ export const chatView: RunView = {
 /**
  * The records of one run (of the first event's run, without `runId`) from the events of its session, up to the one that
  * ends it; `lost` when its end is no longer in the log. An outcome that is told again, by the successor of a worker that
- * died before it could save, comes once. A message that has joined another run ends with that one.
+ * died before it could save, comes once. A message that has joined another run ends with that one. `joined` adds the
+ * records that say so, which have the words of such messages.
  */
 export async function* recordsOfRun(
   records: AsyncIterable<EventRecord | undefined>,
   runId: string | undefined,
+  joined = false,
 ): AsyncGenerator<EventRecord | "lost"> {
   let followed = runId;
   const outcomes = new Set<string>();
@@ -254,10 +262,13 @@ export async function* recordsOfRun(
       }
       if (record.event.type === "done" && record.event.takenBy !== undefined) {
         followed = record.event.takenBy;
+        if (joined) yield record;
         continue;
       }
       yield record;
       if (isTerminal(record.event)) return;
+    } else if (joined && hasJoined(record, followed)) {
+      yield record;
     } else if (provesEnd(record, followed)) {
       yield "lost";
       return;

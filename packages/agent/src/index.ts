@@ -1,5 +1,6 @@
 export {
   absorb,
+  joinedEvent,
   abandonTurn,
   afterControl,
   afterStep,
@@ -83,6 +84,7 @@ export {
   type CallJudge,
   type LiveStep,
   type NextAction,
+  type AbsorbedMessage,
   type Transition,
   type TurnEnvironment,
   type TurnModel,

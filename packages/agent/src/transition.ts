@@ -4,6 +4,7 @@ import {
   type CallState,
   type EngineEvent,
   type Message,
+  type PersonMessage,
   type ReplyLanguage,
   type TurnState,
   type Usage,
@@ -62,7 +63,7 @@ export interface Transition {
   /** Approvals of calls that wait from now on; they are created by the same write. */
   approvals?: Approval[];
   /** Waiting messages that have joined this turn, and their runs, which end here. */
-  absorbed?: { seq: number; runId: string }[];
+  absorbed?: AbsorbedMessage[];
   /**
    * The context of models from now on: `summary`, if given, and the last `keep` messages, including those
    * of this write. Save it before other messages are added to the history.
@@ -70,6 +71,13 @@ export interface Transition {
   context?: { keep: number; summary?: Message };
   /** The choices of the session from now on. */
   settings?: { model?: string };
+}
+
+/** A message that has become part of the turn of another one. */
+export interface AbsorbedMessage {
+  seq: number;
+  runId: string;
+  person: PersonMessage;
 }
 
 /** What the worker does after it has saved a transition. */

@@ -20,8 +20,8 @@ describe("messages that arrive while a turn runs", () => {
   it("become user messages of the turn before its next model step, in order", () => {
     const run = startRun();
     const transition = absorb(run.turn, [waiting(8), waiting(9)], env);
-    expect(transition.absorbed).toEqual([
-      { seq: 8, runId: "cli_app.oc_1-8" },
+    expect(transition.absorbed).toMatchObject([
+      { seq: 8, runId: "cli_app.oc_1-8", person: { parts: [{ type: "text", text: "message 8" }] } },
       { seq: 9, runId: "cli_app.oc_1-9" },
     ]);
     expect(transition.history.map(textOf)).toEqual(["message 8", "message 9"]);

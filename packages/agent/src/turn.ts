@@ -1,6 +1,7 @@
 import {
   type ControlEntry,
   type EngineEvent,
+  type EventOf,
   type ModelFailure,
   type PutOffStep,
   type QueuedMessage,
@@ -53,7 +54,7 @@ import {
   needsOf,
   withNeeds,
 } from "./transition.ts";
-import { slashCommandIn, userMessageOf, languageOfMessage, joinedTexts } from "./messages.ts";
+import { slashCommandIn, userMessageOf, languageOfMessage, joinedTexts, personMessageOf } from "./messages.ts";
 import { shownText } from "./structured-answer.ts";
 import { addUse, noUse, requestTokens } from "./compaction.ts";
 import { noticeText, inlineCode, textsOf } from "./texts/index.ts";
@@ -251,13 +252,35 @@ export function absorb(turn: TurnState, waiting: readonly QueuedMessage[], { lim
     Math.min(stop === -1 ? waiting.length : stop, Math.max(0, limits.maxAbsorbed - before.length)),
   );
   if (taken.length === 0) return { turn, history: [], events: [], next: { do: "model" } };
-  const absorbed = taken.map(({ seq, message }) => ({ seq, runId: turnIdOf(message.session, seq) }));
+  const absorbed = taken.map(({ seq, message }) => ({
+    seq,
+    runId: turnIdOf(message.session, seq),
+    person: personMessageOf(message),
+  }));
   return {
     turn: { ...turn, absorbed: [...before, ...absorbed.map(({ runId }) => runId)] },
     history: taken.map(({ message }) => userMessageOf(message)),
     events: taken.flatMap(({ message }) => slashCommandIn(message) ?? []),
     next: { do: "model" },
     absorbed,
+  };
+}
+
+/** The end of the run of a message that has become part of another one. */
+export function joinedEvent(takenBy: string, agent: string): EventOf<"done"> {
+  const reason = "joined";
+  return {
+    type: "done",
+    totalInputTokens: 0,
+    totalOutputTokens: 0,
+    totalCacheReadTokens: 0,
+    totalCacheCreationTokens: 0,
+    totalCostUsd: 0,
+    turnCount: 0,
+    reason,
+    final: "",
+    agent,
+    takenBy,
   };
 }
 

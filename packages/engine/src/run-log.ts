@@ -92,8 +92,3 @@ const noTotals = {
 export function endedBefore({ code, message, suggestion, retryable }: EngineError): EngineEvent {
   return { type: "error", code, message, suggestion, retryable, ...noTotals };
 }
-
-/** The end of the run of a message that has become part of another one. */
-export function joinedEnd(takenBy: string): EngineEvent {
-  return { type: "done", ...noTotals, reason: "joined", final: "", takenBy };
-}

@@ -1,6 +1,7 @@
 import {
   abandonTurn,
   absorb,
+  joinedEvent,
   afterControl,
   afterStep,
   allTokens,
@@ -58,7 +59,7 @@ import { conversationItems, type ParsedInput, userItemOf } from "@larkline/proto
 import { ItemView, type RunResult } from "@larkline/protocol/views/item-view";
 import type { RunItem } from "@larkline/protocol/views/run-items";
 import { runTool } from "@larkline/tool-kit";
-import { endedBefore, joinedEnd, RunLog } from "./run-log.ts";
+import { endedBefore, RunLog } from "./run-log.ts";
 import type { EngineRunOptions, House, ReadyAgent, Session } from "./engine.ts";
 
 /** What a person says about an approval. */
@@ -325,7 +326,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
     const joined = this.#session.waiting.find(({ id }) => id === runId);
     if (joined === undefined) return;
     this.#session.leave(joined);
-    joined.#emit(joinedEnd(this.id));
+    joined.#emit(joinedEvent(this.id, this.#agent.name));
     joined.#end();
   }
 

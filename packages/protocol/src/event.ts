@@ -254,7 +254,7 @@ export interface EventRecord {
   atMs?: number;
   /** The run that this run works for. */
   parentRunId?: string;
-  /** The message that the run answers: with the first event that its worker stores. */
+  /** The message that the run answers: with the first event that its worker stores, or with its end in another run. */
   person?: PersonMessage;
 }
 
@@ -271,6 +271,11 @@ export interface PersonMessage {
 
 /** An event on its way into the log, which numbers it. */
 export type NewEvent = Omit<EventRecord, "seq">;
+
+/** Whether a record is the end of the run of a message that has become part of the run `runId`. */
+export function hasJoined({ event }: EventRecord, runId: string): boolean {
+  return event.type === "done" && event.takenBy === runId;
+}
 
 /** Whether the run is over after this event. */
 export function isTerminal(event: EngineEvent): event is EventOf<"done" | "error"> {

@@ -154,6 +154,7 @@ export { CallState, HeldStep, OpenStep, PutOffStep, ShownSoFar, StepUse, TurnSta
 export {
   agentChanges,
   engineEventTypes,
+  hasJoined,
   isTerminal,
   warningCodes,
   type EngineEvent,

@@ -1,5 +1,5 @@
 import type { UserPart } from "../content.ts";
-import type { EventRecord, PersonMessage } from "../event.ts";
+import { hasJoined, type EventRecord, type PersonMessage } from "../event.ts";
 import type { AnyMessage, ChatMessage, FunctionCall, LlmMessage, MessageOf, RequestUsage } from "./chat-messages.ts";
 import { toModelMessage } from "./chat-texts.ts";
 import type { RunEvent, RunEventOf, RunRecord } from "./engine-events.ts";
@@ -29,6 +29,9 @@ interface Call {
   result?: RunEventOf<"tool_result">;
 }
 
+/** Where a message stands. */
+type Place = Omit<RunRecord, "event">;
+
 /** The latest messages of a conversation that a hand-over passes on. */
 const contextLength = 20;
 
@@ -45,6 +48,8 @@ export class MessageView {
   readonly #reasons = new Map<string, string>();
   #person: PersonMessage | undefined;
   #begun = false;
+  /** Position of the latest message that has joined the run. */
+  #lastJoined = 0;
   #attempt = 1;
   /** Complete blocks of text of the step, and what no complete block has repeated yet. */
   #text = "";
@@ -64,8 +69,9 @@ export class MessageView {
     this.#events = new EngineView(run);
   }
 
-  /** The messages that a record completes. */
+  /** The messages that a record completes. What a message says that joins the run comes with the end of its own run. */
   push(stored: EventRecord): AnyMessage[] {
+    if (hasJoined(stored, this.#run.runId)) return this.#joined(stored);
     if (!this.#begun && stored.runId === this.#run.runId) this.#person ??= stored.person;
     const record = this.#events.push(stored);
     if (record === undefined) return [];
@@ -76,6 +82,14 @@ export class MessageView {
     // The calls of a step come together: another event says that there are no more.
     const requests = event.type === "tool_use" ? [] : this.#requestsOf(record);
     return [...first, ...requests, ...this.#messagesOf(record, event)];
+  }
+
+  #joined({ person, ...stored }: EventRecord): AnyMessage[] {
+    if (person === undefined || stored.seq <= this.#lastJoined) return []; // of a version before, or told already
+    this.#lastJoined = stored.seq;
+    const { agent = this.#run.agent, atMs = person.atMs, event: _event, ...place } = stored;
+    const record = { ...place, runId: this.#run.runId, agent, atMs };
+    return [...this.#answers(record), this.#said(record, person)];
   }
 
   #messagesOf(record: RunRecord, event: RunEvent): AnyMessage[] {
@@ -123,7 +137,7 @@ export class MessageView {
   }
 
   /** The fields of every message. */
-  #common({ agent, seq, runId, atMs, parentRunId }: RunRecord, usage: RequestUsage | null = null) {
+  #common({ agent, seq, runId, atMs, parentRunId }: Place, usage: RequestUsage | null = null) {
     return {
       source: agent,
       models_usage: usage,
@@ -138,7 +152,7 @@ export class MessageView {
     };
   }
 
-  #said(record: RunRecord, { parts, source, atMs }: PersonMessage): ChatMessage {
+  #said(record: Place, { parts, source, atMs }: PersonMessage): ChatMessage {
     const common = { ...this.#common({ ...record, atMs }), source };
     const content = parts.map(contentOf);
     const isText = content.every((part) => typeof part === "string");
@@ -267,11 +281,11 @@ export class MessageView {
   }
 
   /** The answer of a step without calls that is over. Another step or another agent follows. */
-  #answers(record: RunRecord): AnyMessage[] {
+  #answers(record: Place): AnyMessage[] {
     return this.#answerWaits ? [this.#textMessage(record)] : [];
   }
 
-  #textMessage(record: RunRecord): ChatMessage {
+  #textMessage(record: Place): ChatMessage {
     const content = this.#text + this.#openText;
     const message = { ...this.#common(record, this.#takeUsage()), content, type: "TextMessage" } as const;
     this.#answerWaits = false;
