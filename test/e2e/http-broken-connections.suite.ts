@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { connect, createServer, type AddressInfo, type Socket } from "node:net";
 import { fileURLToPath } from "node:url";
 import { parseMessage } from "@larkline/protocol/views/chat-messages";
+import type { SessionItems } from "@larkline/protocol/views/run-api";
 import { createClient, type Run } from "@larkline/sdk";
 import { codeCache } from "@larkline/testkit";
 import { afterEach, expect, it, vi } from "vitest";
@@ -172,6 +173,23 @@ it("a message that joins a run is a message of that run, for those who follow ei
   expect(await told(first)).toEqual([["user", expect.stringMatching(/^first/)], joined, answer]);
   expect(await told(second)).toEqual([joined, answer]);
   expect(await told(createClient({ url: system.ingresses[1]?.url ?? "" }).attach(await first.id()))).toHaveLength(3);
+});
+
+it("the items of a session name the agents that they come from", async () => {
+  const client = createClient({ url: address() });
+  await client.run('call hold_once {"key":"named"}', { session: "named", agent: "steered", detach: true }).id();
+  await system.release("named");
+  await client.run("hello", { session: "named" }).result();
+  const response = await fetch(`${address()}/v1/sessions/named/items`);
+  const { items } = (await response.json()) as SessionItems; // our own server wrote it
+  expect(items.map((item) => ("agent" in item ? [item.type, item.agent] : item.role))).toEqual([
+    "user",
+    ["tool_call_item", "steered"],
+    ["tool_call_output_item", "steered"],
+    ["message_output_item", "steered"],
+    "user",
+    ["message_output_item", "default"],
+  ]);
 });
 
 it("orders over HTTP are answered with text, those to the session too", async () => {

@@ -150,8 +150,9 @@ export class TurnStore {
   /** Makes a decision ours: it is stored with the next write. */
   take({ turn, history, events, context, settings, absorbed = [], approvals = [] }: Transition): void {
     this.#turn = turn;
-    this.#history.push(...history);
-    this.#unsaved.history.push(...history);
+    const said = history.map((message) => signed(message, turn.message.agent));
+    this.#history.push(...said);
+    this.#unsaved.history.push(...said);
     this.#unsaved.absorbed.push(...absorbed);
     this.#unsaved.approvals.push(...approvals);
     const cut = this.#unsaved.context;
@@ -225,6 +226,11 @@ export class TurnStore {
     const about = { agent, atMs: this.#services.clock.now(), event: joinedEvent(takenBy, agent) };
     return [...events, ...this.#unsaved.absorbed.map(({ runId, person }) => ({ runId, person, ...about }))];
   }
+}
+
+/** A message with the name of the agent that it comes from, where that is not the agent `default`. */
+function signed(message: Message, agent = "default"): Message {
+  return message.role === "user" || agent === "default" ? message : { ...message, agent };
 }
 
 const maxTitleChars = 60;

@@ -110,7 +110,7 @@ async function getItems(services: Services, request: FastifyRequest<SessionRoute
     const next = first + messages.length;
     return {
       session_id: sessionId,
-      items: conversationRunItems(messages, { prefix: sessionId, first, agent: "default" }),
+      items: conversationRunItems(messages, { prefix: sessionId, first }),
       next: messages.length < size ? null : `${next}`,
     };
   });

@@ -87,6 +87,11 @@ export type AssistantPart = Static<typeof AssistantPart>;
 
 export type ContentPart = UserPart | AssistantPart | ToolResultPart;
 
+const writtenBy = {
+  /** Name of the agent that it comes from; absent: `default`. No model sees it. */
+  agent: Type.Optional(Type.String()),
+};
+
 /** One entry of the conversation. There is no system role: the system prompt travels beside it. */
 export const Message = Type.Union([
   Type.Object({
@@ -99,8 +104,8 @@ export const Message = Type.Union([
     /** It holds what others wrote: quotes, forwarded messages, files. */
     foreign: Type.Optional(Type.Boolean()),
   }),
-  Type.Object({ role: Type.Literal("assistant"), content: Type.Array(AssistantPart) }),
-  Type.Object({ role: Type.Literal("tool"), content: Type.Array(ToolResultPart) }),
+  Type.Object({ role: Type.Literal("assistant"), content: Type.Array(AssistantPart), ...writtenBy }),
+  Type.Object({ role: Type.Literal("tool"), content: Type.Array(ToolResultPart), ...writtenBy }),
 ]);
 export type Message = Static<typeof Message>;
 

@@ -251,10 +251,11 @@ function imageUrlOf({ source }: Extract<UserPart, { type: "image" }>): string | 
 /** A conversation as run items, and messages of people as they can be given to a run. `first` is the number of the first. */
 export function conversationRunItems(
   history: readonly Message[],
-  { prefix, first, agent }: { prefix: string; first: number; agent: string },
+  { prefix, first }: { prefix: string; first: number },
 ): (RunItem | EasyMessage)[] {
   return history.flatMap((message, index): (RunItem | EasyMessage)[] => {
     if (message.role === "user") return [userItemOf(message.content)];
+    const { agent = "default" } = message;
     if (message.role === "tool") return message.content.map((part) => ({ ...resultRunItem(part), agent }));
     return message.content.flatMap((part, at) => {
       const raw = saidItem(part, `${prefix}_${first + index}_${at}`);
