@@ -1,4 +1,12 @@
-import { answerForm, turnLimits, type AnswerForm, type TurnLimits, type TurnModel } from "@larkline/agent";
+import {
+  answerForm,
+  transferTool,
+  turnLimits,
+  type AnswerForm,
+  type TransferTool,
+  type TurnLimits,
+  type TurnModel,
+} from "@larkline/agent";
 import {
   costOf,
   createModelChain,
@@ -32,6 +40,8 @@ export class Agent {
   readonly limits: TurnLimits;
   /** Language of what Larkline itself says; empty: that of the message. */
   readonly speech: { texts?: ReplyLanguage };
+  /** How it may give the word to other agents. */
+  readonly transfers: readonly { to: string; context: "all" | "last"; tool: TransferTool }[];
   /** The form of its answers; undefined where they are free text. */
   readonly #form: AnswerForm | undefined;
   readonly #models: ModelChoices;
@@ -42,6 +52,10 @@ export class Agent {
     this.limits = limitsOf(settings, config);
     this.speech = config.language === "auto" ? {} : { texts: config.language };
     this.#form = config.output === null ? undefined : answerForm(config.output);
+    this.transfers = config.handoffs.map((handoff) => {
+      const { agent: to, context } = handoff;
+      return { to, context, tool: transferTool(handoff, settings.agents[to]?.description) };
+    });
     this.#models = models;
   }
 
@@ -99,9 +113,10 @@ export function agentFor({ settings, agents, log }: Services, message: InboundMe
 
 /** The bounds of every turn of an agent. */
 export function limitsOf({ limits, permissions }: LarklineConfig, { maxIterations }: AgentConfig): TurnLimits {
-  const { maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars } = limits;
+  const { maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars, handoffsPerTurn: maxTransfers } = limits;
   const { maxDenials } = permissions;
-  return turnLimits({ maxIterations, maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars, maxDenials });
+  const ofCalls = { maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars, maxDenials };
+  return turnLimits({ maxIterations, ...ofCalls, maxTransfers });
 }
 
 /** Money is counted by prices. */

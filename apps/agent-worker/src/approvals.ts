@@ -2,6 +2,7 @@ import type { CallJudge } from "@larkline/agent";
 import {
   approvalKindOf,
   decideCall,
+  hasAccess,
   holdsInForce,
   isDecider,
   rememberedRule,
@@ -29,7 +30,6 @@ import {
 } from "@larkline/protocol";
 import { settlesAlone, type ApprovalStatus } from "@larkline/store";
 import type { Agent } from "./agents.ts";
-import type { TurnMemories } from "./memories.ts";
 import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
@@ -57,22 +57,17 @@ const groupsUnknown = new Error("user groups are not known");
  */
 export class TurnJudge implements CallJudge {
   readonly #services: Services;
-  readonly #agent: Agent;
+  /** Who has the word at the moment: it says which tools there are, and what they may reach. */
+  readonly #run: Pick<RunningTurn, "agent" | "memories">;
   readonly #message: InboundMessage;
-  readonly #memories: TurnMemories;
   readonly #person: Person;
   #groups: { state: "unknown" | "failed" } | { state: "known"; groups: readonly string[] };
   #rules: PermissionRule[] | undefined;
   #missed = { groups: false, rules: false };
 
-  constructor(
-    services: Services,
-    { agent, memories }: Pick<RunningTurn, "agent" | "memories">,
-    message: InboundMessage,
-  ) {
-    this.#memories = memories;
+  constructor(services: Services, run: Pick<RunningTurn, "agent" | "memories">, message: InboundMessage) {
     this.#services = services;
-    this.#agent = agent;
+    this.#run = run;
     this.#message = message;
     // People who come over HTTP are in no group of the platform.
     this.#groups = message.reply.channel === "none" ? { state: "known", groups: [] } : { state: "unknown" };
@@ -87,10 +82,11 @@ export class TurnJudge implements CallJudge {
 
   verdict(call: Call): Verdict {
     const { toolCatalog, settings } = this.#services;
-    const { config } = this.#agent;
-    const tool = this.#memories.withTools(toolCatalog.offeredTo(config)).get(call.name);
+    const { agent, memories } = this.#run;
+    const { config } = agent;
+    const tool = memories.withTools(toolCatalog.offeredTo(config)).get(call.name);
     if (tool === undefined) return refused("its tool is not offered any more");
-    if (tool.runner === builtInRunner) return this.#memories.verdict(call);
+    if (tool.runner === builtInRunner) return memories.verdict(call);
     const facts = { ...this.#facts(call), tool: tool.announcement, rules: this.#rules ?? [], egress: config.egress };
     const verdict = this.#judged(() => decideCall(settings.permissions, facts));
     if (verdict === undefined) {
@@ -103,6 +99,14 @@ export class TurnJudge implements CallJudge {
   unknownOutcome(call: Call): Question | undefined {
     const facts = { ...this.#facts(call), toolName: call.name };
     return this.#judged(() => unknownOutcomeOf(this.#services.settings.permissions, facts));
+  }
+
+  /** Whether the person may use this agent here. Not, where their groups decide it and cannot be found out. */
+  mayUse({ config: { access } }: Agent): boolean {
+    if (access === null) return true;
+    const known = this.#services.settings.permissions.roles;
+    const facts = { person: this.#person, chatId: placeOf(this.#message), known };
+    return this.#judged(() => hasAccess(access, facts)) ?? false;
   }
 
   #facts({ arguments: given, addressContext }: Call) {
@@ -162,7 +166,7 @@ export class TurnJudge implements CallJudge {
 }
 
 /** User groups of a person on the platform. Rejects when they cannot be found out in time. */
-async function groupsOf({ bots, clock }: Services, app: string, openId: string): Promise<readonly string[]> {
+export async function groupsOf({ bots, clock }: Services, app: string, openId: string): Promise<readonly string[]> {
   const bot = bots.get(app);
   if (bot === undefined) throw new Error(`no credentials for the app ${app}`);
   return await withDeadline(clock, bot.groupsOf(openId), groupsMs);

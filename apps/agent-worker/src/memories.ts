@@ -11,6 +11,7 @@ import {
 } from "@larkline/agent/memory";
 import type { Question, Verdict } from "@larkline/agent/permissions";
 import {
+  agentOfTurn,
   builtInRunner,
   forgetName,
   parserOf,
@@ -204,7 +205,8 @@ function toolsFor(kinds: readonly ("me" | "chat")[]): [string, AvailableTool][] 
 /** Runs a call of one of these tools. Rejects when the store does. */
 export async function runMemoryTool(services: Services, turn: TurnState, call: CallState): Promise<ToolOutcome> {
   const { message } = turn;
-  const owners = memoryScope(agentFor(services, message).config.memory, message);
+  const { config } = services.agents.get(agentOfTurn(turn)) ?? agentFor(services, message);
+  const owners = memoryScope(config.memory, message);
   switch (call.name) {
     case rememberName:
       return await remember(services, owners, turn, call);

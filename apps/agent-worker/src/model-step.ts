@@ -5,6 +5,7 @@ import {
   compactedTransition,
   compactionPlan,
   compactionRequest,
+  conversationFor,
   createAccumulator,
   deltaEventOf,
   endOverBudget,
@@ -78,10 +79,11 @@ export class ModelSteps {
     const { instructions: system } = agent.config;
     const { request: options } = this.#run.options;
     const { turn, history } = stored;
+    const seen = conversationFor(agent.name, history);
     const notes = await memories.notes();
-    const asked = { turnNumber: turn.steps + 1, system, notes, options, history, tools, onEvent };
+    const asked = { turnNumber: turn.steps + 1, system, notes, options, history: seen, tools, onEvent };
     return await watchStep(this.#run, "answer", async () => {
-      const messages = await readHistory(this.#services.blobs, modelMessagesOf(history), {
+      const messages = await readHistory(this.#services.blobs, modelMessagesOf(seen), {
         vision: model.chain.primary.supportsVision,
         maxChars: this.#services.settings.limits.attachmentChars,
         // A character of Chinese is a token: half of the window at most.
@@ -168,7 +170,13 @@ export class ModelSteps {
   plan(force: boolean): CompactionPlan | undefined {
     const { contextWindow, maxOutputTokens } = this.#run.model.chain.primary;
     const usedTokens = this.#usedTokens;
-    return compactionPlan(this.#run.stored.history, { contextWindow, maxOutputTokens, usedTokens, force });
+    const { agent, stored } = this.#run;
+    return compactionPlan(conversationFor(agent.name, stored.history), {
+      contextWindow,
+      maxOutputTokens,
+      usedTokens,
+      force,
+    });
   }
 
   compacted(plan: CompactionPlan, summary: StepResult): ReturnType<typeof compactedTransition> {
@@ -391,7 +399,8 @@ const maxTries = 5;
 export class TurnBudget {
   readonly #services: Services;
   readonly #run: BudgetedRun;
-  readonly #agent: Agent;
+  /** Who has the word, and draws on its own budgets, too. */
+  agent: Agent;
   readonly #facts: BudgetFacts;
   #known: { uses: readonly BudgetUse[]; atMs: number } | undefined;
   /** Model calls that were counted in this run. */
@@ -400,7 +409,7 @@ export class TurnBudget {
   constructor(services: Services, agent: Agent, run: BudgetedRun) {
     this.#services = services;
     this.#run = run;
-    this.#agent = agent;
+    this.agent = agent;
     const { timeZone, contact } = services.budgetBook;
     this.#facts = { timeZone, contact, ...agent.speech };
   }
@@ -442,7 +451,7 @@ export class TurnBudget {
   /** None where the deployment has no budgets. */
   #accounts(): BudgetAccount[] {
     const { budgetBook, clock } = this.#services;
-    return budgetBook.isEmpty ? [] : budgetBook.accountsOf(spenderOf(this.#run.message, this.#agent.name), clock.now());
+    return budgetBook.isEmpty ? [] : budgetBook.accountsOf(spenderOf(this.#run.message, this.agent.name), clock.now());
   }
 
   async #uses(): Promise<readonly BudgetUse[]> {

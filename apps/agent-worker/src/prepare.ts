@@ -8,12 +8,13 @@ import {
   type AttachmentState,
   type FilePart,
   type InboundMessage,
+  type QueuedMessage,
   type TextPart,
   type UserPart,
 } from "@larkline/protocol";
 import type { BlobStore, LookupCache } from "@larkline/store";
 import type { LarklineConfig } from "@larkline/process/config";
-import type { Bot } from "./services.ts";
+import type { Bot, Services } from "./services.ts";
 
 const nameKeptMs = 24 * 3_600_000;
 /** A name is a courtesy: an answer does not wait longer for it. */
@@ -267,4 +268,54 @@ function textPart(text: string): TextPart {
 
 function filePart(attachment: Attachment, state: AttachmentState, facts: Partial<FilePart> = {}): FilePart {
   return { type: "file", name: attachment.name ?? attachment.kind, mediaType: "", bytes: 0, state, ...facts };
+}
+
+// Messages that wait behind the one being answered.
+
+/** Waiting messages that are looked at. */
+export const waitingAtOnce = 20;
+
+/** The messages that wait behind one, as they would join its turn: up to the first that another agent is to answer. */
+export async function messagesToJoin(
+  { store }: Services,
+  { session, sender, agent }: InboundMessage,
+): Promise<QueuedMessage[]> {
+  const queued = await store.waiting(session, waitingAtOnce);
+  const other = queued.findIndex(({ message }) => message.agent !== agent);
+  return (other === -1 ? queued : queued.slice(0, other)).map(({ seq, message }) => ({
+    seq,
+    message: readyToJoin(message, sender),
+  }));
+}
+
+/** A message as it joins a turn of that person, whose name is known and whose thread the model has seen. */
+function readyToJoin(message: InboundMessage, { id, name }: InboundMessage["sender"]): InboundMessage {
+  const known = message.sender.id === id && name !== undefined ? { ...message, sender: { id, name } } : message;
+  return withoutThreadRoot(known);
+}
+
+/** The model has seen the beginning of the thread already. */
+export function withoutThreadRoot(message: InboundMessage): InboundMessage {
+  if (message.references?.threadRootId === undefined) return message;
+  const { references, ...rest } = message;
+  const { threadRootId: _threadRootId, ...others } = references;
+  return Object.keys(others).length === 0 ? rest : { ...rest, references: others };
+}
+
+/** A message that came late and waits now was written before: it takes nothing back. */
+export function supersedes(later: InboundMessage, { chatType, sender, createdAtMs }: InboundMessage): boolean {
+  return later.createdAtMs >= createdAtMs && (chatType === "p2p" || later.sender.id === sender.id);
+}
+
+/** Takes back a reaction that ingress has put on a message, when it stops being true. Waits for nothing; never throws. */
+export function takeBackReaction(
+  { bots }: Services,
+  { app, reply }: InboundMessage,
+  purpose: "queued" | "typing",
+): void {
+  const bot = bots.get(app);
+  if (bot === undefined || reply.channel !== "feishu" || reply.messageId === "") return;
+  const { queueNotice, typing } = bot.settings.feishu;
+  const isShown = purpose === "queued" ? queueNotice === "reaction" : typing;
+  if (isShown) void bot.reactions.remove(reply.messageId, purpose);
 }

@@ -18,11 +18,12 @@ import {
 } from "@larkline/protocol";
 import type { JobResult } from "@larkline/queue";
 import { type Claim, ClaimRefusedError, type ExcuseResult, isRedisTrouble, type OutboxLease } from "@larkline/store";
-import { agentFor } from "./agents.ts";
 import { hasDied } from "./background-jobs.ts";
 import type { Services } from "./services.ts";
+import { speakerIn } from "./speakers.ts";
 import { TurnRun, type TurnEnd } from "./turn-run.ts";
-import { publishedBefore, takeBackReaction, type TurnStart } from "./turn-output.ts";
+import { takeBackReaction } from "./prepare.ts";
+import { publishedBefore, type TurnStart } from "./turn-output.ts";
 
 /** What is in session keys where those of a bot have its app id. */
 const apiApp = "api";
@@ -150,8 +151,8 @@ export class SessionRunner {
     let outcome = "failed";
     let committed = false;
     try {
-      const agent = agentFor(services, message);
-      const end = await new TurnRun(services, agent, start, { controller, shutdown, isLast, watch }).run(givenUp);
+      const speaker = await speakerIn(services, start);
+      const end = await new TurnRun(services, speaker, start, { controller, shutdown, isLast, watch }).run(givenUp);
       committed = end.end === "committed" && end.result.state !== "fenced";
       if (end.end === "committed") takeBackReaction(services, message, "typing");
       outcome = end.end === "committed" ? end.reason || "answered" : end.end;

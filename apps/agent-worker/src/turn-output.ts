@@ -15,6 +15,7 @@ import {
 } from "@larkline/agent";
 import type { LiveReply } from "@larkline/feishu";
 import {
+  agentOfTurn,
   argumentsHashOf,
   isTerminal,
   splitAtOpenMark,
@@ -26,7 +27,6 @@ import {
   type ControlEntry,
   type EngineEvent,
   type NewEvent,
-  type InboundMessage,
   type Message,
   type PersonMessage,
   type QueuedMessage,
@@ -48,6 +48,7 @@ import type {
 } from "@larkline/store";
 import { actorOf, approvalsAsked, argumentsTextOf, waitsForPeople } from "./approvals.ts";
 import type { Services } from "./services.ts";
+import { choicesAfter, needsOfChoices } from "./speakers.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
 // All that leaves a running turn: its state and history (`TurnStore`), its events (`EventWriter`), and what its person
@@ -72,6 +73,8 @@ export interface TurnStart {
   /** After a crash: what is in the event log of the run. */
   published?: PublishedEvents;
   lost?: Claim["lost"];
+  /** The agent that had the word is not configured any more. */
+  isAgentGone?: boolean;
 }
 
 /** What was decided and goes with the next write. */
@@ -95,6 +98,8 @@ export class TurnStore {
   readonly #session: SessionKey;
   readonly #epoch: string;
   readonly #events: EventWriter;
+  /** The choices of the session when the turn began. */
+  readonly #before: Pick<TurnStart, "settings" | "isAgentGone">;
   #turn: TurnState;
   #history: Message[];
   #unsaved: Unsaved;
@@ -112,14 +117,15 @@ export class TurnStore {
   constructor(services: Services, start: TurnStart, turn: TurnState, onLost: () => void) {
     const { session, epoch, history, totals, published = new Set() } = start;
     this.#totals = totals;
+    this.#before = start;
     this.#services = services;
     this.#session = session;
     this.#epoch = epoch;
     this.#turn = turn;
     this.#history = [...history];
     this.#unsaved = { history: [], approvals: [], absorbed: [], ...replacementsOf(start) };
-    const { agent = "default" } = turn.message;
-    this.#events = new EventWriter(services, { session, epoch, runId: turn.turnId, agent, published }, onLost);
+    const run = { session, epoch, runId: turn.turnId, agent: agentOfTurn(turn), published };
+    this.#events = new EventWriter(services, run, onLost);
     this.#mayBegin = start.turn === undefined || start.turn.steps === 0;
   }
 
@@ -149,8 +155,9 @@ export class TurnStore {
 
   /** Makes a decision ours: it is stored with the next write. */
   take({ turn, history, events, context, settings, absorbed = [], approvals = [] }: Transition): void {
+    const speaker = agentOfTurn(this.#turn); // before a hand-over
     this.#turn = turn;
-    const said = history.map((message) => signed(message, turn.message.agent));
+    const said = history.map((message) => signed(message, speaker));
     this.#history.push(...said);
     this.#unsaved.history.push(...said);
     this.#unsaved.absorbed.push(...absorbed);
@@ -185,6 +192,7 @@ export class TurnStore {
       events: await this.#takenEvents(),
       consumed: this.#consumed,
       turn: this.#turn,
+      needs: needsOfChoices(this.#before.settings),
       open: how === "suspend" || how === "hold" ? openCallsOf(this.#turn) : [],
       mode,
       ...(this.#turn.putOff === undefined ? {} : { wakeAtMs: this.#turn.putOff.atMs }),
@@ -201,9 +209,10 @@ export class TurnStore {
   }
 
   async commit(ending: Ending): Promise<CommitResult> {
-    const { history, context, settings } = this.#unsaved;
-    const totals = totalsWith(this.#turn, this.#totals, this.#services.clock.now());
-    this.#totals = totals;
+    const { history, context } = this.#unsaved;
+    const settings = choicesAfter(this.#turn, this.#before, this.#unsaved.settings);
+    this.#settings = settings ?? this.#settings;
+    const totals = (this.#totals = totalsWith(this.#turn, this.#totals, this.#services.clock.now()));
     this.#events.push(sessionInfo(this.#session, totals));
     return await this.#services.store.commit({
       ...ending,
@@ -213,6 +222,7 @@ export class TurnStore {
       events: await this.#takenEvents(),
       consumed: this.#consumed,
       totals,
+      needs: needsOfChoices(settings ?? this.#before.settings),
       ...(context === undefined ? {} : { context }),
       ...(settings === undefined ? {} : { settings }),
     });
@@ -221,15 +231,15 @@ export class TurnStore {
   /** With the ends of the runs of messages that have joined this one. */
   async #takenEvents(): Promise<NewEvent[]> {
     const events = await this.#events.take();
-    const { turnId: takenBy, message } = this.#turn;
-    const { agent = "default" } = message;
+    const takenBy = this.#turn.turnId;
+    const agent = agentOfTurn(this.#turn);
     const about = { agent, atMs: this.#services.clock.now(), event: joinedEvent(takenBy, agent) };
     return [...events, ...this.#unsaved.absorbed.map(({ runId, person }) => ({ runId, person, ...about }))];
   }
 }
 
 /** A message with the name of the agent that it comes from, where that is not the agent `default`. */
-function signed(message: Message, agent = "default"): Message {
+function signed(message: Message, agent: string): Message {
   return message.role === "user" || agent === "default" ? message : { ...message, agent };
 }
 
@@ -303,7 +313,7 @@ interface EventedRun {
   session: SessionKey;
   epoch: string;
   runId: string;
-  /** Who has the word. */
+  /** Who has the word when the run begins or continues. */
   agent: string;
   /** What a worker before this one has published of the run: nothing of it is published again. */
   published: PublishedEvents;
@@ -325,6 +335,7 @@ export class EventWriter {
   readonly #services: Services;
   readonly #run: EventedRun;
   readonly #onLost: () => void;
+  #agent: string;
   #pending: NewEvent[] = [];
   #cancelTimer: (() => void) | undefined;
   #timerDelayMs = 0;
@@ -339,6 +350,7 @@ export class EventWriter {
     this.#services = services;
     this.#run = run;
     this.#onLost = onLost;
+    this.#agent = run.agent;
   }
 
   /** What the person said goes with the next event. */
@@ -359,7 +371,7 @@ export class EventWriter {
 
   #complete(event: EngineEvent): EngineEvent {
     const shown = withoutImages(event);
-    return isTerminal(shown) ? { ...shown, agent: this.#run.agent } : shown;
+    return isTerminal(shown) ? { ...shown, agent: this.#agent } : shown;
   }
 
   #endText(): void {
@@ -374,14 +386,14 @@ export class EventWriter {
     const last = this.#pending.at(-1)?.event;
     if (last !== undefined && isDelta(last) && last.type === event.type && isDelta(event)) last.text += event.text;
     else this.#pending.push(this.#recordOf(isDelta(event) ? { ...event } : event));
+    if (event.type === "agent_changed") this.#agent = event.to;
     this.#flushIn(delayOf(event, this.#written));
   }
 
   #recordOf(event: EngineEvent): NewEvent {
-    const { runId, agent } = this.#run;
     const person = this.#person;
     this.#person = undefined;
-    const record = { runId, agent, atMs: this.#services.clock.now(), event };
+    const record = { runId: this.#run.runId, agent: this.#agent, atMs: this.#services.clock.now(), event };
     return person === undefined ? record : { ...record, person };
   }
 
@@ -508,11 +520,12 @@ export class TurnReply {
     const { reply, session, id } = message;
     if (options === undefined || reply.channel !== "feishu") return;
     const { clock, liveReplies } = this.#services;
-    const { options: asked, stored } = this.#run;
+    const { stored } = this.#run;
     // An answer with fields is shown when it is complete: until then it is JSON.
     const live = () =>
-      asked.form === undefined || stored.live === undefined ? stored.live : { ...stored.live, text: "" };
-    const running = (): ReplyView => runningView(stored.turn, live(), { ...options, nowMs: clock.now() });
+      this.#run.options.form === undefined || stored.live === undefined ? stored.live : { ...stored.live, text: "" };
+    const running = (): ReplyView =>
+      runningView(stored.turn, live(), { ...(this.#viewOptions() ?? options), nowMs: clock.now() });
     this.#view = running;
     const { channel: _channel, ...target } = reply;
     this.#card = liveReplies.open({
@@ -529,10 +542,11 @@ export class TurnReply {
 
   /** What the card shows beside the answer; undefined where the answer is its text and nothing else. */
   #viewOptions(): ViewOptions | undefined {
-    const { message } = this.#run.stored.turn;
+    const { message, agent } = this.#run.stored.turn;
     const { command, reply } = message;
     const { config, speech } = this.#run.agent;
-    if (config.reply !== "card" || reply.channel !== "feishu" || command !== undefined) return undefined;
+    const isCard = this.#run.first.config.reply === "card" && command === undefined;
+    if (!isCard || reply.channel !== "feishu") return undefined;
     const { bots, settings } = this.#services;
     return {
       language: languageOfMessage(message, speech.texts),
@@ -540,6 +554,7 @@ export class TurnReply {
       show: config.card,
       nowMs: this.#services.clock.now(),
       model: this.#run.model.chain.primary.displayName,
+      ...(agent === undefined ? {} : { agent }),
       stoppable: true,
       maxCards: (bots.get(reply.app)?.settings ?? settings.bots.default).feishu.maxCards,
     };
@@ -602,17 +617,4 @@ export class TurnReply {
     const model = answered?.displayName ?? options.model;
     return finalView(this.#run.stored.turn, { reply, reason }, { ...options, model });
   }
-}
-
-/** Takes back a reaction that ingress has put on a message, when it stops being true. Waits for nothing; never throws. */
-export function takeBackReaction(
-  { bots }: Services,
-  { app, reply }: InboundMessage,
-  purpose: "queued" | "typing",
-): void {
-  const bot = bots.get(app);
-  if (bot === undefined || reply.channel !== "feishu" || reply.messageId === "") return;
-  const { queueNotice, typing } = bot.settings.feishu;
-  const isShown = purpose === "queued" ? queueNotice === "reaction" : typing;
-  if (isShown) void bot.reactions.remove(reply.messageId, purpose);
 }

@@ -7,6 +7,7 @@ import {
   commandDone,
   commandTurn,
   newTurn,
+  offeredSpecs,
   resumeTurn,
   startTurn,
   stepRestart,
@@ -17,6 +18,7 @@ import {
   type TurnEnvironment,
 } from "@larkline/agent";
 import {
+  agentOfTurn,
   builtInRunner,
   turnIdOf,
   type CallState,
@@ -27,6 +29,7 @@ import {
   type Message,
   type ModelFailure,
   type QueuedMessage,
+  type ToolSpec,
   type TurnState,
 } from "@larkline/protocol";
 import type { CommitResult, SaveResult, SessionSettings, SessionTotals } from "@larkline/store";
@@ -36,8 +39,10 @@ import { TurnMemories } from "./memories.ts";
 import { ModelSteps, TurnBudget } from "./model-step.ts";
 import type { Services } from "./services.ts";
 import type { AbortReason, TurnWatch } from "./session-runner.ts";
+import { commandFactsOf, refusalOf, transfersOf, type Speaker } from "./speakers.ts";
 import { dispatchCalls, keepLargeResults, mayHold, stopCalls, type Hold } from "./tools.ts";
-import { takeBackReaction, TurnReply, TurnStore, type TurnStart } from "./turn-output.ts";
+import { messagesToJoin, supersedes, takeBackReaction, waitingAtOnce, withoutThreadRoot } from "./prepare.ts";
+import { TurnReply, TurnStore, type TurnStart } from "./turn-output.ts";
 
 /** The slot of a worker in which a turn runs. */
 export interface TurnSlot {
@@ -53,9 +58,12 @@ export interface TurnSlot {
 
 /** What the parts of a run share: who answers, what is stored, and what the run may spend. */
 export interface RunningTurn extends TurnSlot {
+  /** Who has the word; `model`, `options` and `memories` are those of this agent. */
   agent: Agent;
   model: ChosenModel;
   options: TurnOptions;
+  /** Who had it when the turn began: limits of the turn and the form of its reply stay as they are. */
+  first: Agent;
   stored: TurnStore;
   budget: TurnBudget;
   memories: TurnMemories;
@@ -100,8 +108,9 @@ export class TurnRun {
   readonly #stored: TurnStore;
   readonly #steps: ModelSteps;
   readonly #reply: TurnReply;
-  /** Made for the first call that has to be judged. */
+  /** Made for the first call or person that has to be judged. */
   #judge: TurnJudge | undefined;
+  readonly #speaker: Speaker;
   #head: QueuedMessage;
   /** Of the last step. */
   #failure: ModelFailure | undefined;
@@ -118,22 +127,28 @@ export class TurnRun {
   /** Runners that still had calls when the turn was cancelled. */
   #stopped: ReadonlySet<string> = new Set();
 
-  constructor(services: Services, agent: Agent, start: TurnStart, slot: TurnSlot) {
+  constructor(services: Services, speaker: Speaker, claimed: TurnStart, slot: TurnSlot) {
     this.#services = services;
-    const { turn, head, epoch, settings } = start;
+    this.#speaker = speaker;
+    const { agent, turn } = speaker;
+    const { head, epoch, settings } = claimed;
+    this.#start = { ...claimed, isAgentGone: speaker.isGone };
     // What is lost may have been lost since the turn began.
-    this.#start = turn === undefined ? start : { ...start, turn: withNotes(turn, lostIn(start), agent.speech.texts) };
+    if (turn !== undefined) this.#start = { ...this.#start, turn: this.#withNotes(turn) };
     this.#head = head;
     const model = agent.modelOf(settings.model);
     const { controller } = slot;
-    const begun = this.#start.turn ?? this.#firstTransition(agent, model).turn;
-    const stored = new TurnStore(services, start, begun, () => controller.abort("fenced" satisfies AbortReason));
+    const nowMs = services.clock.now();
+    const begun = this.#start.turn ?? newTurn(head, nowMs, agentOtherThan(head.message, agent));
+    const [first = agent.name] = begun.handedOverBy ?? [];
+    const stored = new TurnStore(services, this.#start, begun, () => controller.abort("fenced" satisfies AbortReason));
     const { message } = head;
     const run = { message, turnId: begun.turnId, epoch, signal: controller.signal };
     const options = agent.optionsFor(begun.message);
     const budget = new TurnBudget(services, agent, run);
     const memories = new TurnMemories(services, agent, stored);
-    this.#run = { ...slot, agent, model, options, stored, budget, memories };
+    const starter = services.agents.get(first) ?? agent;
+    this.#run = { ...slot, agent, first: starter, model, options, stored, budget, memories };
     this.#stored = stored;
     this.#steps = new ModelSteps(services, this.#run);
     this.#reply = new TurnReply(services, this.#run);
@@ -160,7 +175,7 @@ export class TurnRun {
       this.#take(transition);
       const { next } = transition;
       if (next.do === "finish") return await this.#finish(next.reply, next.reason);
-      const decided = await this.#act(next);
+      const decided = (transition.handedOver && (await this.#saveFirst())) || (await this.#act(next));
       if ("end" in decided) return decided;
       transition = decided;
     }
@@ -177,7 +192,7 @@ export class TurnRun {
     // What could not be fetched only because this process stops must not be stored as lost: nothing is saved.
     if (reason === "fenced") return { end: "fenced" };
     if (reason === "shutdown") return await this.#handOff();
-    const first = this.#firstTransition(this.#run.agent, this.#run.model);
+    const first = await this.#decide(() => this.#firstTransition(this.#run.agent, this.#run.model));
     first.events.push(...this.#expiringSoon());
     // Followers may hold deltas of a run that died before it saved anything.
     if (first.next.do === "model" && this.#hasStarted(first.turn)) {
@@ -212,11 +227,25 @@ export class TurnRun {
 
   #firstTransition(agent: Agent, { name, model }: ChosenModel): Transition {
     const { othersWait, history } = this.#start;
+    const { message } = this.#head;
     const nowMs = this.#services.clock.now();
+    const command =
+      message.command === undefined ? undefined : commandTurn(this.#head, this.#commandFacts(agent, name));
     const first =
-      commandTurn(this.#head, commandFactsOf(agent, name, nowMs)) ??
-      startTurn({ head: this.#head, nowMs, model, othersWait, history });
-    return { ...first, turn: withNotes(first.turn, lostIn(this.#start), agent.speech.texts) };
+      command ??
+      refusalOf(this.#services, this.#speaker, this.#head) ??
+      startTurn({ head: this.#head, nowMs, model, othersWait, history, agent: agentOtherThan(message, agent) });
+    return { ...first, turn: this.#withNotes(first.turn) };
+  }
+
+  #withNotes(turn: TurnState): TurnState {
+    const { agent, isRefused, notes } = this.#speaker;
+    return withNotes(turn, lostIn(this.#start), agent.speech.texts, isRefused ? [] : notes);
+  }
+
+  #commandFacts(agent: Agent, model: string): CommandFacts {
+    const mayUse = (other: Agent): boolean => this.#mayUse(other);
+    return commandFactsOf(this.#services, { agent, model, start: this.#start, mayUse });
   }
 
   /** A session whose last run ended long ago was soon to be removed. */
@@ -260,7 +289,27 @@ export class TurnRun {
     this.#stored.live = undefined;
     this.#stored.take(transition);
     if (transition.context !== undefined) this.#steps.contextChanged();
+    if (transition.handedOver === true) this.#handOver();
     this.#reply.changed();
+  }
+
+  /** Another agent has the word from now on. */
+  #handOver(): void {
+    const { turn } = this.#stored;
+    const agent = this.#services.agents.get(agentOfTurn(turn)) ?? this.#run.agent; // one that the decision knew
+    this.#run.agent = this.#run.budget.agent = agent;
+    this.#run.memories = new TurnMemories(this.#services, agent, this.#stored);
+    this.#run.model = agent.modelOf(this.#start.settings.model);
+    this.#run.options = agent.optionsFor(turn.message);
+    this.#steps.contextChanged();
+  }
+
+  /** Stores what has changed before a model is asked; what came up meanwhile, if anything. */
+  async #saveFirst(): Promise<Transition | TurnEnd | undefined> {
+    const saved = await this.#stored.save("continue");
+    if (saved.state === "fenced") return { end: "fenced" };
+    const { state } = saved;
+    return state === "running" && saved.control.length > 0 ? await this.#applyControlEntries(saved.control) : undefined;
   }
 
   /** Does what a decision asks for, and comes back with the next one. */
@@ -318,11 +367,7 @@ export class TurnRun {
     const joined = await this.#absorbWaiting();
     const cut = await this.#steps.whenFull();
     if (cut !== undefined) this.#take(cut);
-    if (!joined && cut?.context === undefined) return undefined;
-    const saved = await this.#stored.save("continue");
-    if (saved.state === "fenced") return { end: "fenced" };
-    const { state } = saved;
-    return state === "running" && saved.control.length > 0 ? await this.#applyControlEntries(saved.control) : undefined;
+    return joined || cut?.context !== undefined ? await this.#saveFirst() : undefined;
   }
 
   /** The end of the turn when a budget is spent; undefined when a model may be called. */
@@ -364,11 +409,17 @@ export class TurnRun {
 
   /** Undefined when the step was broken off. */
   async #askModel(): Promise<StepResult | undefined> {
-    const specs = [...this.#environment().tools.values()].map(({ announcement }) => announcement.spec);
-    const result = await this.#steps.answer(specs, (event) => this.#streamed(event));
+    const result = await this.#steps.answer(await this.#offered(), (event) => this.#streamed(event));
     if (result.brokenOff !== true) return result;
     this.#stored.live = { text: "", thinking: "", ...this.#stored.live, broken: result };
     return undefined;
+  }
+
+  async #offered(): Promise<ToolSpec[]> {
+    for (;;) {
+      const specs = offeredSpecs(this.#stored.turn, this.#environment());
+      if ((await this.#judge?.supply()) !== true) return specs;
+    }
   }
 
   #streamed(event: EngineEvent): void {
@@ -387,7 +438,7 @@ export class TurnRun {
   /** A person has asked for a shorter context. */
   async #compactOnDemand(): Promise<Transition | TurnEnd> {
     const { agent, model } = this.#run;
-    const facts = commandFactsOf(agent, model.name, this.#services.clock.now());
+    const facts = this.#commandFacts(agent, model.name);
     const { turn } = this.#stored;
     const plan = this.#steps.plan(true);
     if (plan === undefined) return commandDone(turn, undefined, facts);
@@ -464,6 +515,15 @@ export class TurnRun {
     return { ...decided, events: [...checked.events, ...decided.events] };
   }
 
+  #judgeNow(): TurnJudge {
+    return (this.#judge ??= new TurnJudge(this.#services, this.#run, this.#start.head.message));
+  }
+
+  /** Whether the person may use an agent here. */
+  #mayUse(agent: Agent): boolean {
+    return agent.config.access === null || this.#judgeNow().mayUse(agent);
+  }
+
   /** Decides once all facts are there that the decision asks for: most need none that has to be fetched. */
   async #decide(decision: Decision): Promise<Transition> {
     this.#judge?.renew();
@@ -475,14 +535,18 @@ export class TurnRun {
 
   /** The facts of this moment. */
   #environment(): TurnEnvironment {
-    const { agent, model, options, memories } = this.#run;
+    const { agent, first, model, options, memories } = this.#run;
     const { history, live } = this.#stored;
-    const judge = (): TurnJudge => (this.#judge ??= new TurnJudge(this.#services, this.#run, this.#start.head.message));
+    const judge = (): TurnJudge => this.#judgeNow();
+    const chosenModel = this.#start.settings.model;
+    const mayUse = (other: Agent): boolean => this.#mayUse(other);
+    const transfers = transfersOf(this.#services, { agent, chosenModel, mayUse });
     return {
-      limits: agent.limits,
+      limits: first.limits,
       tools: memories.withTools(this.#services.toolCatalog.offeredTo(agent.config)),
       model: model.model,
       ...(options.form === undefined ? {} : { output: options.form }),
+      ...(transfers === undefined ? {} : { transfers }),
       ...agent.speech,
       nowMs: this.#services.clock.now(),
       get judge() {
@@ -559,43 +623,7 @@ function lostIn({ lost = [] }: TurnStart): NonNullable<TurnStart["lost"]>[number
   return lost.map(({ what }) => what);
 }
 
-/** What a command depends on. */
-function commandFactsOf(agent: Agent, model: string, nowMs: number): CommandFacts {
-  const { defaultModel, speech, config } = agent;
-  return { nowMs, model, defaultModel, models: config.models, ...speech };
-}
-
-/** Waiting messages that are looked at. */
-const waitingAtOnce = 20;
-
-/** The messages that wait behind one, as they would join its turn: up to the first that another agent is to answer. */
-export async function messagesToJoin(
-  { store }: Services,
-  { session, sender, agent }: InboundMessage,
-): Promise<QueuedMessage[]> {
-  const queued = await store.waiting(session, waitingAtOnce);
-  const other = queued.findIndex(({ message }) => message.agent !== agent);
-  return (other === -1 ? queued : queued.slice(0, other)).map(({ seq, message }) => ({
-    seq,
-    message: readyToJoin(message, sender),
-  }));
-}
-
-/** A message as it joins a turn of that person, whose name is known and whose thread the model has seen. */
-function readyToJoin(message: InboundMessage, { id, name }: InboundMessage["sender"]): InboundMessage {
-  const known = message.sender.id === id && name !== undefined ? { ...message, sender: { id, name } } : message;
-  return withoutThreadRoot(known);
-}
-
-/** The model has seen the beginning of the thread already. */
-function withoutThreadRoot(message: InboundMessage): InboundMessage {
-  if (message.references?.threadRootId === undefined) return message;
-  const { references, ...rest } = message;
-  const { threadRootId: _threadRootId, ...others } = references;
-  return Object.keys(others).length === 0 ? rest : { ...rest, references: others };
-}
-
-/** A message that came late and waits now was written before: it takes nothing back. */
-function supersedes(later: InboundMessage, { chatType, sender, createdAtMs }: InboundMessage): boolean {
-  return later.createdAtMs >= createdAtMs && (chatType === "p2p" || later.sender.id === sender.id);
+/** The name of an agent that answers in place of the one that the message is for. */
+function agentOtherThan({ agent: entry = "default" }: InboundMessage, { name }: Agent): string | undefined {
+  return name === entry ? undefined : name;
 }

@@ -216,6 +216,8 @@ export interface Differences {
   /** Facts and prices; those of `info` and no price if absent. */
   model?: TurnModel;
   agent?: Partial<AgentConfig>;
+  /** As in a configuration: `agents` with the links between them, and `roles`. Each agent's instructions are its name. */
+  configured?: { agents: Record<string, object>; roles?: object };
   policy?: PermissionPolicy;
   groupsOf?: (app: string, openId: string) => Promise<readonly string[]>;
   /** Fetches what messages refer to. */
@@ -238,7 +240,11 @@ function settingsOf(input: object): LarklineConfig {
   return resolved.ok ? resolved.value : expect.fail(resolved.error);
 }
 
-function modelsOf({ backend = echoing, fallback, info, model: given }: Differences, names: readonly string[]) {
+function modelsOf(
+  { backend = echoing, fallback, info, model: given }: Differences,
+  names: readonly string[],
+  agents: readonly string[],
+) {
   const primary = { ...findModelInfo("anthropic", "claude-sonnet-4-6"), ...info };
   const other = { ...primary, id: "other", displayName: "Other" };
   const chain = createModelChain({
@@ -247,15 +253,27 @@ function modelsOf({ backend = echoing, fallback, info, model: given }: Differenc
   const model = given ?? { info: findModelInfo("anthropic", "claude-sonnet-4-6"), costUsd: () => 0 };
   const choice = (name: string): ChosenModel => ({ name, chain, model });
   const choices = { usual: choice("test/model"), offered: new Map(names.map((name) => [name, choice(name)])) };
-  return { defaultName: "test/model", ofAgents: new Map([["default", choices]]) };
+  return { defaultName: "test/model", ofAgents: new Map(agents.map((agent) => [agent, choices])) };
 }
 
 /** `parts`: what the process that runs reaches the world by, when it is going to die. */
 export function servicesOf(world: World, differences: Differences = {}, parts: Parts = world): Services {
-  const resolved = settingsOf({ feishu: { typing: true, queueNotice: "reaction" } });
-  const { policy = policyOf(), groupsOf = async () => [], presence } = differences;
+  const { configured = { agents: {} } } = differences;
+  const resolved = settingsOf({ feishu: { typing: true, queueNotice: "reaction" }, ...configured });
+  const {
+    policy = { ...policyOf(), roles: resolved.permissions.roles },
+    groupsOf = async () => [],
+    presence,
+  } = differences;
   const plain = { instructions: "test", reply: "text" as const };
-  const agents = { default: { ...resolved.agents.default, ...plain, ...differences.agent } };
+  const others = Object.entries(resolved.agents).map(([name, agent]) => [
+    name,
+    { ...agent, ...plain, instructions: name },
+  ]);
+  const agents = {
+    ...(Object.fromEntries(others) as typeof resolved.agents), // of the same agents
+    default: { ...resolved.agents.default, ...plain, ...differences.agent },
+  };
   const limits = { ...resolved.limits, maxResultChars: 50_000 };
   const settings: LarklineConfig = { ...resolved, agents, limits, permissions: policy };
   const loaded = loadConfig({ CALL_SIGNING_KEY: signingKey, REDIS_NAMESPACE: world.namespace });
@@ -275,7 +293,7 @@ export function servicesOf(world: World, differences: Differences = {}, parts: P
     config,
     settings,
     owner: "worker-1",
-    models: modelsOf(differences, agents.default.models),
+    models: modelsOf(differences, agents.default.models, Object.keys(agents)),
     log,
     counters: world.counters,
     telemetry: silentTelemetry,

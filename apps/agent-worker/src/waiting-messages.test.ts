@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 import { inbound, newWorld, servicesOf } from "./turn-world.fixture.ts";
-import { messagesToJoin } from "./turn-run.ts";
+import { messagesToJoin } from "./prepare.ts";
 
 it("a turn is joined by the messages for its own agent, up to the first for another one", async () => {
   const waiting = [{ agent: "ops" }, { agent: "ops" }, {}, { agent: "ops" }].map((fields, index) => ({

@@ -23,7 +23,7 @@ import { apiApp } from "./callers.ts";
 import { obeyCommand, readCommand, type Order } from "./commands.ts";
 import { hearLanguage, shownLanguage } from "./messages.ts";
 import type { Services } from "./services.ts";
-import { answeredBy, appendMessage, MessageWatch, supersedeTurn, wakeSession } from "./sessions.ts";
+import { answeredBy, appendMessage, busyPolicyOf, MessageWatch, supersedeTurn, wakeSession } from "./sessions.ts";
 import { chatView, findRun, followRun, lostRunFrame, sendFrames, takePlace, type RunQuery } from "./stream.ts";
 
 // Messages over HTTP, answered with the events of their runs.
@@ -305,7 +305,8 @@ export async function storeMessage(services: Services, message: InboundMessage, 
     return "refused";
   }
   try {
-    const appended = await appendMessage(services, apiChannel, message, agent.busy);
+    const policy = await busyPolicyOf(services, apiChannel, agent, message.session);
+    const appended = await appendMessage(services, apiChannel, message, policy);
     watch.end(appended === "busy" ? "busy" : appended.result);
     return appended;
   } catch (error) {
@@ -353,7 +354,8 @@ export async function supersedeAndWake(
   const { apiChannel, log } = services;
   const { session } = message;
   try {
-    if (agent.busy === "interrupt" && appended.seq > 0) await supersedeTurn(services, apiChannel, message, appended);
+    const policy = await busyPolicyOf(services, apiChannel, agent, session);
+    if (policy === "interrupt" && appended.seq > 0) await supersedeTurn(services, apiChannel, message, appended);
     await wakeSession(services, apiChannel, session, appended.wakeGen);
   } catch (error) {
     log.warn({ error, session }, "session could not be woken at once"); // the workers' sweeper finds the message

@@ -58,11 +58,13 @@ export function readCommand(message: InboundMessage, text: string, custom: Custo
   }
   const { name, argument } = parsed;
   if (!isForSession(name)) return { for: "now", name, argument };
-  return { for: "session", message: { ...message, command: { name, argument: argument.slice(0, maxArgumentLength) } } };
+  const needs = name === "agent" ? { needs: [...new Set([...(message.needs ?? []), "hand-over"])] } : {};
+  const command = { name, argument: argument.slice(0, maxArgumentLength) };
+  return { for: "session", message: { ...message, ...needs, command } };
 }
 
 function isForSession(name: CommandName): name is SessionCommand["name"] {
-  return name === "new" || name === "compact" || name === "model";
+  return name === "new" || name === "compact" || name === "model" || name === "agent";
 }
 
 /** A message that gives an order, and the language of the answer. */
@@ -112,9 +114,11 @@ async function status(services: Services, channel: Channel, { message, language 
     tools,
   };
   const agent = agentOfMessage(services.settings, message);
+  const active = turn?.agent ?? (settings.agent?.from === agent.name ? settings.agent.to : undefined);
   return statusText(language, {
     nowMs: services.clock.now(),
     model: settings.model ?? agent.model ?? services.config.model ?? "default",
+    ...(active === undefined ? {} : { agent: active }),
     waiting: Math.max(0, waiting - setAside.length - (busy ? 1 : 0)),
     messages: inContext,
     asked: await askedIn(services, channel, session, language),

@@ -16,6 +16,7 @@ import type { Channel, Services } from "./services.ts";
 import {
   answeredBy,
   appendMessage,
+  busyPolicyOf,
   MessageWatch,
   placeOf,
   supersedeTurn,
@@ -390,7 +391,7 @@ async function enqueue(
   arrival: HeardArrival,
   message: InboundMessage,
 ): Promise<"accepted" | "duplicate" | "full" | "busy" | "recalled" | "foreign"> {
-  const policy = arrival.agent.busy;
+  const policy = await busyPolicyOf(services, bot, arrival.agent, message.session);
   const appended = await appendMessage(services, bot, message, policy);
   if (appended === "busy") return "busy";
   const { result, seq, ahead } = appended;

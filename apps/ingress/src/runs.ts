@@ -180,7 +180,9 @@ async function readRun(
   if (isNew === "foreign") return { error: "nothing is known of this session", status: 404 };
   if (isNew === "unknown") return { error: "not taken, please try again", status: 503 };
   if (!isNew) return { error: "input: this session has a conversation already, so it takes user messages only" };
-  const message = { ...givenOf(request, history), ...asked.message, parts };
+  const given = givenOf(request, history);
+  const needs = [...(given.needs ?? []), ...(asked.message.needs ?? [])];
+  const message = { ...given, ...asked.message, parts, ...(needs.length === 0 ? {} : { needs }) };
   return { asked: { ...asked, message }, cancelWhenGone: request.on_disconnect === "cancel" };
 }
 
@@ -365,7 +367,8 @@ async function reportOn(services: Services, session: SessionKey, runId: string):
   const records = await keptRecords(services, session, runId);
   const end = records.findLast(({ event }) => isTerminal(event));
   if (open === undefined && end === undefined) return undefined;
-  const agent = (open === undefined ? records[0]?.agent : agentOf(open.message)) ?? null;
+  // The session may have been handed over: then another agent answers than the one that the message is for.
+  const agent = records[0]?.agent ?? (open === undefined ? null : agentOf(open.message));
   const metadata = records.find(({ person }) => person !== undefined)?.person?.metadata ?? open?.message.metadata;
   // A message that has joined another run has the result of that one.
   const view = new ItemView(factsOf({ session, runId: records.at(-1)?.runId ?? runId }, agent ?? undefined));

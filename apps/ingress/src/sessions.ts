@@ -1,6 +1,6 @@
 import { sessionIdOf, sessionKeyOf } from "@larkline/agent";
 import type { FeishuMessage } from "@larkline/feishu";
-import type { AgentConfig, BusyPolicy } from "@larkline/process/config";
+import { agentNamed, type AgentConfig, type BusyPolicy } from "@larkline/process/config";
 import { silentTelemetry, type Span, type Telemetry } from "@larkline/process/telemetry";
 import {
   canarySessionId,
@@ -136,9 +136,29 @@ function topicalKey({ app }: Bot, chatId: string): string {
   return `topical:${app}:${chatId}`;
 }
 
-/** The part of a message that says which agent is to answer it: none where that is the agent `default`. */
-export function answeredBy({ name }: AgentConfig): { agent?: string } {
-  return name === "default" ? {} : { agent: name };
+/**
+ * The part of a message that says which agent is to answer it: none where that is the agent `default`. An agent that may
+ * hand over leads to sessions that workers of earlier versions would answer with the wrong one.
+ */
+export function answeredBy({ name, handoffs }: AgentConfig): Pick<InboundMessage, "agent" | "needs"> {
+  return {
+    ...(name === "default" ? {} : { agent: name }),
+    ...(handoffs.length === 0 ? {} : { needs: ["hand-over"] }),
+  };
+}
+
+/** The busy policy of the agent that has the word, which may be another one than the one that a message is for. */
+export async function busyPolicyOf(
+  { clock, settings, store }: Services,
+  channel: Channel,
+  agent: AgentConfig,
+  session: SessionKey,
+): Promise<BusyPolicy> {
+  if (agent.handoffs.length === 0) return agent.busy;
+  const { settings: choices, turn } = await withDeadline(clock, store.summary(session), channel.storeDeadlineMs);
+  const { from, to } = choices.agent ?? { from: "", to: "" };
+  const name = turn?.agent ?? (from === agent.name ? to : agent.name);
+  return agentNamed(settings, name)?.busy ?? agent.busy;
 }
 
 /**

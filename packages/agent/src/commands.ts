@@ -11,7 +11,7 @@ import { en } from "./texts/en.ts";
 import { zh } from "./texts/zh.ts";
 import { newTurn } from "./turn.ts";
 import { slashCommandIn, languageOfMessage } from "./messages.ts";
-import { endDone, after, type Transition } from "./transition.ts";
+import { endDone, after, type SessionChoices, type Transition } from "./transition.ts";
 import type { CompactionReport } from "./compaction.ts";
 import { ruleText } from "./permissions/index.ts";
 
@@ -22,6 +22,7 @@ export const commandNames = [
   "stop",
   "status",
   "model",
+  "agent",
   "compact",
   "whoami",
   "usage",
@@ -110,6 +111,17 @@ export interface CommandFacts extends ModelFacts {
   nowMs: number;
   /** Language of the reply; without it that of the person's message. */
   texts?: ReplyLanguage;
+  /** Those of the session so far. */
+  choices?: SessionChoices;
+  agents?: AgentFacts;
+}
+
+/** What `/agent` shows. */
+export interface AgentFacts {
+  /** Who has the word. */
+  now: string;
+  /** The agents that the person may choose, `now` among them if they may use it. */
+  known: readonly { name: string; description?: string | undefined }[];
 }
 
 /** What `/model` shows. */
@@ -123,24 +135,38 @@ export interface ModelFacts {
 }
 
 /**
- * The turn of a message that is an order to the session; undefined when it is none. `/new` and
- * `/model` finish at once; `/compact` asks for the compaction (`next.do` is `compact`), after which
+ * The turn of a message that is an order to the session; undefined when it is none. `/new`,
+ * `/model` and `/agent` finish at once; `/compact` asks for the compaction (`next.do` is `compact`), after which
  * {@link commandDone} finishes it. Nothing of a command enters the history, so no model ever sees it.
  */
 export function commandTurn(head: QueuedMessage, facts: CommandFacts): Transition | undefined {
   const { command } = head.message;
   if (command === undefined) return undefined;
-  const turn = newTurn(head, facts.nowMs);
+  const turn = newTurn(head, facts.nowMs, speakerOf(head.message, facts));
   const reported = slashCommandIn(head.message);
   const records = { history: [], events: reported === undefined ? [] : [reported] };
   switch (command.name) {
     case "new":
-      return after(records, { ...finished(turn, notice("newConversation", turn, facts)), context: { keep: 0 } });
+      return after(records, newConversation(turn, facts));
     case "model":
       return after(records, chooseModel(turn, command.argument, facts));
+    case "agent":
+      return after(records, chooseAgent(turn, command.argument, facts));
     case "compact":
       return { turn, ...records, next: { do: "compact" } };
   }
+}
+
+/** Who has the word, where that is not the agent that the message is for. */
+function speakerOf({ agent = "default" }: InboundMessage, { agents }: CommandFacts): string | undefined {
+  return agents === undefined || agents.now === agent ? undefined : agents.now;
+}
+
+/** The conversation begins anew, with the agent that its messages are for. */
+function newConversation(turn: TurnState, facts: CommandFacts): Transition {
+  const done = { ...finished(turn, notice("newConversation", turn, facts)), context: { keep: 0 } };
+  const { agent, ...rest } = facts.choices ?? {};
+  return agent === undefined ? done : { ...done, settings: rest };
 }
 
 function notice(
@@ -166,7 +192,40 @@ function chooseModel(turn: TurnState, argument: string, facts: CommandFacts): Tr
   if (found === undefined) return finished(turn, modelUnknownText(language, argument.trim(), facts));
   const isDefault = found === defaultModel;
   const reply = noticeText(isDefault ? "modelReset" : "modelChosen", language, { model: found });
-  return { ...finished(turn, reply), settings: isDefault ? {} : { model: found } };
+  const { model: _model, ...rest } = facts.choices ?? {};
+  return { ...finished(turn, reply), settings: isDefault ? rest : { ...rest, model: found } };
+}
+
+/** Lists the agents that the person may use, or gives one of them the word. */
+function chooseAgent(turn: TurnState, argument: string, facts: CommandFacts): Transition {
+  const language = languageFor(turn, facts);
+  const from = turn.message.agent ?? "default";
+  const { now, known } = facts.agents ?? { now: from, known: [] };
+  const word = argument.trim().toLowerCase();
+  const list = agentsText(language, { now, known });
+  if (word === "") return finished(turn, list);
+  const wanted = defaultWords.has(word) ? from : word;
+  if (!known.some(({ name }) => name === wanted)) {
+    return finished(turn, `${noticeText("agentUnknown", language, { agent: argument.trim() })}\n\n${list}`);
+  }
+  const { agent: _agent, ...rest } = facts.choices ?? {};
+  const done = finished(turn, noticeText("agentChosen", language, { agent: wanted }));
+  const changed: EngineEvent = { type: "agent_changed", from: now, to: wanted, reason: "person", callId: "" };
+  return {
+    ...done,
+    events: wanted === now ? done.events : [changed, ...done.events],
+    settings: wanted === from ? rest : { ...rest, agent: { from, to: wanted } },
+  };
+}
+
+function agentsText(language: ReplyLanguage, { now, known }: AgentFacts): string {
+  const { agents, colon } = textsOf(language);
+  const lines = known.map(({ name, description = "" }) => {
+    const said = description === "" ? "" : `${colon}${oneLine(description, 200)}`;
+    return `- ${inlineCode(name)}${said}`;
+  });
+  const current = agents.current(inlineCode(now));
+  return lines.length > 1 ? [current, "", agents.how, ...lines].join("\n") : current;
 }
 
 function finished(turn: TurnState, reply: string): Transition {
@@ -206,6 +265,8 @@ export interface StatusFacts {
   nowMs: number;
   /** The model that answers here. */
   model: string;
+  /** Who has the word, where that is not the agent that messages here are for. */
+  agent?: string;
   /** Messages that wait, the one being answered not included. */
   waiting: number;
   /** Messages of the conversation so far. */
@@ -230,7 +291,7 @@ const maxAsked = 10;
 /** What `/status` answers. */
 export function statusText(language: ReplyLanguage, facts: StatusFacts): string {
   const { status, labelled, semicolon } = textsOf(language);
-  const { nowMs, model, waiting, messages, running, asked = [] } = facts;
+  const { nowMs, model, agent, waiting, messages, running, asked = [] } = facts;
   const shown = asked.slice(0, maxAsked).map((call) => askedText(call, nowMs, language));
   const calls = [...shown, ...(asked.length > maxAsked ? ["…"] : [])].join(semicolon);
   return [
@@ -238,6 +299,7 @@ export function statusText(language: ReplyLanguage, facts: StatusFacts): string 
     ...(calls === "" ? [] : [labelled(status.waitingForDecision, calls)]),
     labelled(status.waitingMessages, String(waiting)),
     labelled(status.messages, String(messages)),
+    ...(agent === undefined ? [] : [labelled(status.agent, inlineCode(agent))]),
     labelled(status.model, inlineCode(model)),
   ].join("\n");
 }

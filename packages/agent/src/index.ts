@@ -7,6 +7,7 @@ export {
   resumeTurn,
   startTurn,
   newTurn,
+  refuseTurn,
   withNotes,
   type LostState,
 } from "./turn.ts";
@@ -52,6 +53,7 @@ export {
   type StatusFacts,
   commandDone,
   commandTurn,
+  type AgentFacts,
   type CommandFacts,
   permissionsOrder,
   permissionsText,
@@ -85,6 +87,7 @@ export {
   type LiveStep,
   type NextAction,
   type AbsorbedMessage,
+  type SessionChoices,
   type Transition,
   type TurnEnvironment,
   type TurnModel,
@@ -94,3 +97,11 @@ export {
   type TurnLimits,
 } from "./transition.ts";
 export { attemptOf, type OfferedTool } from "./tool-call.ts";
+export {
+  conversationFor,
+  offeredSpecs,
+  transferTool,
+  type Handoff,
+  type TransferTarget,
+  type TransferTool,
+} from "./transfer.ts";

@@ -4,6 +4,7 @@ import {
   type CallState,
   type EngineEvent,
   type EventOf,
+  type ParseResult,
   type ToolAnnouncement,
   type ToolCall,
   type ToolOutcome,
@@ -28,6 +29,7 @@ import {
 import type { TurnEnvironment, TurnLimits } from "./transition.ts";
 import { addressContextOf, languageOfMessage } from "./messages.ts";
 import { noticeText, oneLine, textHead, textsOf } from "./texts/index.ts";
+import { isTransfer, transferRefusal } from "./transfer.ts";
 
 /** A tool that can be called now, and the runner that offers it. */
 export interface OfferedTool {
@@ -48,6 +50,8 @@ export interface PreparedCall {
   approval?: Approval;
   /** Events besides `tool_use`. */
   events: EngineEvent[];
+  /** The agent that it is to give the word to. */
+  handoff?: string;
 }
 
 /** What preparing depends on. */
@@ -68,9 +72,14 @@ export function prepareCalls(
   { turn, env }: Omit<Preparation, "addressContext">,
 ): PreparedCall[] {
   const addressContext = addressContextOf(env.history ?? [], turn.message);
-  const prepared = calls.map((source, position) =>
-    prepare({ ...source, id: ids[position] ?? source.id }, position, { turn, env, addressContext }),
-  );
+  let isSecond = false;
+  const prepared = calls.map((source, position) => {
+    const named = { ...source, id: ids[position] ?? source.id };
+    if (!isTransfer(source.name, env)) return prepare(named, position, { turn, env, addressContext });
+    const transfer = prepareTransfer(named, position, { turn, env, isSecond });
+    isSecond ||= transfer.refusal === undefined;
+    return transfer;
+  });
   const allowed = new Set(prepared.filter(isAsked).slice(0, env.limits.maxQuestionsPerStep));
   return prepared.map((each) => (isAsked(each) && !allowed.has(each) ? unasked(each, env) : each));
 }
@@ -94,6 +103,29 @@ function prepare(source: ToolCall, position: number, preparation: Preparation): 
   if (repeats >= maxRepeats && tool.announcement.poll !== true) return refuse(repeatedTooOften(source.name));
   const verdict = judge.verdict({ name: source.name, arguments: given, addressContext: preparation.addressContext });
   return judged({ call, use, tool }, verdict, preparation);
+}
+
+/** A call that gives the word to another agent: it is answered when all others are, unless it is refused. */
+function prepareTransfer(
+  source: ToolCall,
+  position: number,
+  { turn, env, isSecond }: { turn: TurnState; env: TurnEnvironment; isSecond: boolean },
+): PreparedCall {
+  const { limits, nowMs, transfers } = env;
+  const parsed = parseArguments(source.arguments);
+  const given: ParseResult<unknown> = parsed.ok ? parsed : { ok: false, error: parsed.problem };
+  const use = toolUse(source, parsed.ok ? parsed.value : {});
+  const { id, name, arguments: args } = use;
+  const call: CallState = { id, name, arguments: args, state: "running", startedAtMs: nowMs };
+  const target = transfers?.get(source.name);
+  const asked = target === undefined ? {} : { handoff: target.to };
+  const tooLate = position >= limits.maxCallsPerStep ? tooMany(limits) : undefined;
+  const error = tooLate ?? transferRefusal({ name: source.name, given }, turn, { env, isSecond });
+  if (target === undefined || error !== undefined) {
+    return { call, use, refusal: { ok: false, error: error ?? notFound(source.name) }, events: [], ...asked };
+  }
+  const { to, context } = target;
+  return { call: { ...call, state: "done", handoff: { to, context } }, use, events: [], ...asked };
 }
 
 function toolUse(source: ToolCall, parsed: Record<string, unknown>): ToolUsePart {
@@ -209,9 +241,10 @@ function isTooDeep(value: unknown): boolean {
 }
 
 /** The `tool_use` event. Arguments that the tool declares secret are masked. */
-export function toolUseEvent({ call }: PreparedCall): EventOf<"tool_use"> {
+export function toolUseEvent({ call, handoff }: PreparedCall): EventOf<"tool_use"> {
   const { id, name: toolName, arguments: given, secrets = [] } = call;
-  return { type: "tool_use", id, toolName, input: secrets.length === 0 ? given : maskedArguments(given, secrets) };
+  const input = secrets.length === 0 ? given : maskedArguments(given, secrets);
+  return { type: "tool_use", id, toolName, input, ...(handoff === undefined ? {} : { handoff }) };
 }
 
 /** Identifies a call by tool and arguments. */
@@ -431,4 +464,31 @@ export function plainResultText(outcome: ToolOutcome): string {
 /** The call without the approval and the outcome that it waited for. */
 export function withoutWait({ approvalId: _approvalId, outcome: _outcome, ...call }: CallState): CallState {
   return call;
+}
+
+/** A number that no other turn of the session has: the tail of `<session>-<seq>`. */
+export function turnNumberOf(turnId: string): string {
+  return turnId.slice(turnId.lastIndexOf("-") + 1);
+}
+
+/** What every vendor accepts as the id of a call. */
+const acceptedId = /^[A-Za-z0-9_-]{1,40}$/;
+
+/**
+ * One id per call, in order: the model's own where it can be used, otherwise a new one. No id is
+ * in `taken` or given twice. Deterministic, so a repeated step gets the same ids.
+ */
+export function uniqueCallIds(
+  calls: readonly ToolCall[],
+  place: { turnId: string; step: number },
+  taken: ReadonlySet<string>,
+): string[] {
+  const given = new Set(taken);
+  return calls.map(({ id }, index) => {
+    let unique =
+      acceptedId.test(id) && !given.has(id) ? id : `call_${turnNumberOf(place.turnId)}_${place.step}_${index}`;
+    while (given.has(unique)) unique += "x";
+    given.add(unique);
+    return unique;
+  });
 }

@@ -1,4 +1,5 @@
 import {
+  agentOfTurn,
   awayMs,
   toolResultPart,
   type Approval,
@@ -15,7 +16,6 @@ import {
   textOf,
   type HeldStep,
   type McpOrigin,
-  type ToolCall,
   outcomeText,
   rejectedText,
   type ControlEntry,
@@ -28,6 +28,8 @@ import {
   attemptOf,
   prepareCalls,
   signatureOf,
+  turnNumberOf,
+  uniqueCallIds,
   resultSummary,
   toolUseEvent,
   type PreparedCall,
@@ -62,6 +64,7 @@ import {
 import { isSummary } from "./compaction.ts";
 import { recallEvents, rememberedBy } from "./memory.ts";
 import { isCorrection, shownText } from "./structured-answer.ts";
+import { handedOver, settledTransfer, type SettledTransfer } from "./transfer.ts";
 
 /*
  * A step that asks for calls is not written into the history at once. Its turn may have to wait for people, for
@@ -103,7 +106,7 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
     calls,
     callIds: [...known, ...ids],
     held,
-    needs: needsOf(turn, "held-step"),
+    needs: needsOf({ ...turn, calls }, "held-step"),
   };
   const refusals = prepared.flatMap(({ call, refusal }) =>
     refusal === undefined ? [] : [{ callId: call.id, outcome: refusal }],
@@ -200,7 +203,7 @@ function answerCalls(
   const written: ShownMemory[] = [];
   const events: EngineEvent[] = [];
   for (const { callId, outcome, timing } of answers) {
-    const index = calls.findIndex((call) => attemptOf(call) === callId && isOpen(call));
+    const index = calls.findIndex((call) => attemptOf(call) === callId && !isAnswered(call));
     const call = calls[index];
     if (call === undefined) continue;
     const done = answered(call, outcome, maxChars);
@@ -219,33 +222,55 @@ function answerCalls(
   return { turn: { ...turn, calls, shown: withMemories(withTools(shownOf(turn), ended), written) }, events };
 }
 
-/** Every call is answered: stores the results, then the next model step, unless the limit is reached. */
-function settleRound(turn: TurnState, env: TurnEnvironment): Transition {
-  const records = roundRecords(turn, env.history);
+/**
+ * Every call is answered: stores the results, then the next model step, unless the limit is reached. A hand-over of the
+ * round is made here, so that one write has all of it.
+ */
+function settleRound(open: TurnState, env: TurnEnvironment): Transition {
+  const transfer = settledTransfer(open, env);
+  const { turn, events } = answerCalls(open, transfer === undefined ? [] : [answerTo(transfer)], env);
+  const { history, events: ends } = roundRecords(turn, env.history, transfer);
+  const records: Records = { history, events: [...events, ...ends] };
   if (turn.steps >= env.limits.maxIterations) return after(records, exhausted(turn, env));
   const { openStep: _openStep, held: _held, ...rest } = turn;
+  const next: TurnState = { ...rest, calls: [] };
+  const target = transfer?.target;
+  if (transfer === undefined || target === undefined) {
+    const start = stepStart(turn.steps, env.model);
+    return after(records, { turn: withNeeds(next), history: [], events: [start], next: { do: "model" } });
+  }
+  const { to, context, model } = target;
+  const from = agentOfTurn(turn);
+  const changed = { type: "agent_changed", from, to, reason: "handoff", callId: transfer.call.id, context } as const;
   return after(records, {
-    turn: withNeeds({ ...rest, calls: [] }),
+    turn: withNeeds(handedOver(next, target)),
     history: [],
-    events: [stepStart(turn.steps, env.model)],
+    events: [changed, stepStart(turn.steps, model)],
     next: { do: "model" },
+    handedOver: true,
   });
 }
 
-function roundRecords(turn: TurnState, history: readonly Message[] | undefined): Records {
-  const { calls, steps, openStep } = turn;
+function answerTo({ call, outcome }: SettledTransfer): Answer {
+  return { callId: attemptOf(call), outcome };
+}
+
+function roundRecords(turn: TurnState, history: readonly Message[] | undefined, transfer?: SettledTransfer): Records {
+  const { steps, openStep } = turn;
   return {
-    history: [...releasedStep(turn, history), resultsMessage(calls)],
+    history: [...releasedStep(turn, history), resultsMessage(turn, transfer)],
     events: openStep === undefined ? [] : [stepEnd(steps, openStep)],
   };
 }
 
 /** The one message that answers a round, in call order. */
-function resultsMessage(calls: readonly CallState[]): Message {
-  const content = calls.flatMap(({ id, outcome }) =>
+function resultsMessage(turn: TurnState, transfer: SettledTransfer | undefined): Message {
+  const content = turn.calls.flatMap(({ id, outcome }) =>
     outcome === undefined ? [] : [toolResultPart(id, resultText(outcome), !outcome.ok)],
   );
-  return { role: "tool", content };
+  if (transfer?.target === undefined) return { role: "tool", content };
+  const { to, context } = transfer.target;
+  return { role: "tool", content, handoff: { callId: transfer.call.id, from: agentOfTurn(turn), to, context } };
 }
 
 /** The last words of the model may be a preamble ("let me look..."), so the notice always follows them. */
@@ -277,7 +302,7 @@ export function closeRound(
 ): Pick<Transition, "turn" | "history" | "events"> {
   if (turn.calls.length === 0) return { turn, history: [], events: [] };
   const answers = turn.calls
-    .filter(isOpen)
+    .filter((call) => !isAnswered(call))
     .map((call): Answer => ({ callId: attemptOf(call), outcome: closedOutcome(call, words) }));
   const round = answerCalls(turn, answers, { limits, nowMs, texts, stopped: true });
   const { history, events } = roundRecords(round.turn, before);
@@ -285,8 +310,9 @@ export function closeRound(
 }
 
 /** The outcome of a call that is still open when its turn ends. A known outcome stays. */
-function closedOutcome({ state, outcome }: CallState, { maybeRun, notRun }: ClosingWords): ToolOutcome {
-  return outcome ?? { ok: false, error: state === "waiting_approval" ? notRun : maybeRun };
+function closedOutcome({ state, outcome, handoff }: CallState, { maybeRun, notRun }: ClosingWords): ToolOutcome {
+  const hasNotRun = state === "waiting_approval" || handoff !== undefined;
+  return outcome ?? { ok: false, error: hasNotRun ? notRun : maybeRun };
 }
 
 /** Calls that runners should be working on. */
@@ -297,6 +323,11 @@ export function runningCalls({ calls }: TurnState): CallState[] {
 /** Whether the call still waits for its outcome. */
 export function isOpen({ state }: CallState): boolean {
   return state !== "done";
+}
+
+/** A hand-over waits for nothing itself, and is answered last. */
+function isAnswered(call: CallState): boolean {
+  return !isOpen(call) && (call.outcome !== undefined || call.handoff === undefined);
 }
 
 /** A result that is longer than what the model gets of its call. */
@@ -387,33 +418,6 @@ export function isWhole(history: readonly Message[], { turnId, absorbed = [] }: 
 
 function isSystemMessage(message: Message): boolean {
   return isSummary(message) || isResumeNote(message) || isCorrection(message);
-}
-
-/** A number that no other turn of the session has: the tail of `<session>-<seq>`. */
-function turnNumberOf(turnId: string): string {
-  return turnId.slice(turnId.lastIndexOf("-") + 1);
-}
-
-/** What every vendor accepts as the id of a call. */
-const acceptedId = /^[A-Za-z0-9_-]{1,40}$/;
-
-/**
- * One id per call, in order: the model's own where it can be used, otherwise a new one. No id is
- * in `taken` or given twice. Deterministic, so a repeated step gets the same ids.
- */
-function uniqueCallIds(
-  calls: readonly ToolCall[],
-  place: { turnId: string; step: number },
-  taken: ReadonlySet<string>,
-): string[] {
-  const given = new Set(taken);
-  return calls.map(({ id }, index) => {
-    let unique =
-      acceptedId.test(id) && !given.has(id) ? id : `call_${turnNumberOf(place.turnId)}_${place.step}_${index}`;
-    while (given.has(unique)) unique += "x";
-    given.add(unique);
-    return unique;
-  });
 }
 
 /** Starts or stops the turn's waiting time after its calls have changed. */

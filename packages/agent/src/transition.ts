@@ -28,6 +28,7 @@ import type { ModelInfo } from "@larkline/model";
 import type { AddressContext, Question, Verdict } from "./permissions/index.ts";
 import type { StepResult } from "./step.ts";
 import type { AnswerForm } from "./structured-answer.ts";
+import type { TransferTarget } from "./transfer.ts";
 import { type OfferedTool, plainResultText } from "./tool-call.ts";
 import { noticeText, type NoticeName, exhaustedText, textHead, textTail } from "./texts/index.ts";
 
@@ -70,7 +71,17 @@ export interface Transition {
    */
   context?: { keep: number; summary?: Message };
   /** The choices of the session from now on. */
-  settings?: { model?: string };
+  settings?: SessionChoices;
+  /** Another agent has the word from now on: the write comes before its first model step. */
+  handedOver?: true;
+}
+
+/** Choices of a session that outlive its turns. */
+export interface SessionChoices {
+  /** `<provider>/<id>` in place of the agent's model. */
+  model?: string;
+  /** Who has the word in messages that are for the agent `from`. */
+  agent?: { from: string; to: string };
 }
 
 /** A message that has become part of the turn of another one. */
@@ -100,6 +111,8 @@ export interface TurnEnvironment {
   tools: ReadonlyMap<string, OfferedTool>;
   judge: CallJudge;
   model: TurnModel;
+  /** The hand-overs that the agent which has the word knows of, by the name of their call; absent where it has none. */
+  transfers?: ReadonlyMap<string, TransferTarget>;
   /** The form that the answer is to have; absent: free text. */
   output?: AnswerForm;
   /** Language of notices; without it that of the user's message. */
@@ -132,6 +145,8 @@ export interface TurnLimits {
   maxAbsorbed: number;
   /** Rejections in one turn after which further calls are refused without asking. */
   maxDenials: number;
+  /** Hand-overs of one turn. */
+  maxTransfers: number;
 }
 
 /** The policy of the deployment for the person, chat and time of the turn. Must not throw. */
@@ -234,9 +249,11 @@ function structured(output: DoneEnding["output"]): Pick<EventOf<"done">, "output
   return { output: output.value, outputName: name, ...(format === undefined ? {} : { outputFormat: format }) };
 }
 
-/** What a process has to know to continue the turn: what its message asks for, and `features`. */
-export function needsOf({ message: { output, model } }: TurnState, ...features: string[]): string[] {
-  return output === undefined && model === undefined ? features : ["run-options", ...features];
+/** What a process has to know to continue the turn: what its message asks for, who has the word, and `features`. */
+export function needsOf({ message: { output, model }, agent, calls }: TurnState, ...features: string[]): string[] {
+  const hasOptions = output !== undefined || model !== undefined;
+  const handsOver = agent !== undefined || calls.some(({ handoff }) => handoff !== undefined);
+  return [...(hasOptions ? ["run-options"] : []), ...(handsOver ? ["hand-over"] : []), ...features];
 }
 
 /** The turn in a state that needs no more than its message does. */
@@ -305,6 +322,7 @@ const defaults: TurnLimits = {
   maxStepResultChars: 200_000,
   maxAbsorbed: 10,
   maxDenials: 3,
+  maxTransfers: 8,
 };
 
 /** The usage of the run, for its last event. */
@@ -338,6 +356,8 @@ export interface ViewOptions {
   nowMs: number;
   /** Name of the model, as the footer shows it. */
   model: string;
+  /** Who has the word, where the footer names it. */
+  agent?: string;
   /** Whether a running reply has a stop button. */
   stoppable: boolean;
   /** Cards that a reply may take; absent: as many as it needs. */
@@ -361,9 +381,13 @@ export function runningView(turn: TurnState, live: LiveStep | undefined, options
   };
 }
 
-function runningFooter({ message }: TurnState, { show, model }: ViewOptions): ReplyFooter {
+function runningFooter({ message }: TurnState, { show, model, agent }: ViewOptions): ReplyFooter {
   const traceId = traceIdOf(traceparentOfMessage(message));
-  return { ...(show.model ? { model } : {}), ...(show.trace ? { traceId } : {}) };
+  return {
+    ...(agent === undefined ? {} : { agent }),
+    ...(show.model ? { model } : {}),
+    ...(show.trace ? { traceId } : {}),
+  };
 }
 
 /**

@@ -1,4 +1,5 @@
 import {
+  agentOfTurn,
   Approval,
   isTerminal,
   parserOf,
@@ -23,6 +24,7 @@ import {
   afterStep,
   compactedTransition,
   compactionPlan,
+  conversationFor,
   finalView,
   modelMessagesOf,
   resumeTurn,
@@ -33,7 +35,7 @@ import {
 } from "./index.ts";
 import type { StepResult } from "./step.ts";
 import { attemptOf } from "./tool-call.ts";
-import { decision, environment, queued, step, testModel } from "./turn.fixture.ts";
+import { decision, environment, queued, step, testModel, transfersOf } from "./turn.fixture.ts";
 import type { NextAction, Transition, TurnEnvironment } from "./transition.ts";
 
 /*
@@ -68,8 +70,24 @@ type Move =
 
 const wantedCall: fc.Arbitrary<ToolCall> = fc.record({
   id: fc.constantFrom("", "c1", "c2", "call_1_1_0", "a:b"),
-  name: fc.constantFrom("weather", "clock", "deploy", "deploy", "deploy", "charge", "charge", "erase", "nope", ""),
-  arguments: fc.constantFrom("", "{}", '{"a":1}', '{"a":1}', "not json", "[1]"),
+  name: fc.constantFrom(
+    "weather",
+    "clock",
+    "deploy",
+    "deploy",
+    "deploy",
+    "charge",
+    "charge",
+    "erase",
+    "nope",
+    "",
+    "transfer_to_expert",
+    "transfer_to_expert",
+    "transfer_to_default",
+    "transfer_to_vault",
+    "transfer_to_nobody",
+  ),
+  arguments: fc.constantFrom("", "{}", '{"a":1}', '{"a":1}', "not json", "[1]", '{"reason":"r"}', '{"reason":"r"}'),
 });
 
 const someThinking = fc.constantFrom<StepResult["parts"]>(
@@ -227,7 +245,7 @@ function seeFinal({ turn, next, answer }: World): void {
 /** What a worker would do with the move in this situation; undefined when it makes no sense there. */
 function decide(world: World, wanted: Move): Transition | undefined {
   const { turn, env } = world;
-  const now = { ...env, history: frozen([...world.context]) };
+  const now = { ...env, history: frozen([...world.context]), transfers: transfersOf(agentOfTurn(turn)) };
   switch (wanted.do) {
     case "step":
       if (world.next.do !== "model") return undefined;
@@ -247,7 +265,8 @@ function decide(world: World, wanted: Move): Transition | undefined {
     case "absorb":
       return absorb(turn, arrived(world, wanted.messages), now);
     case "compact": {
-      const plan = compactionPlan(world.context, { contextWindow: 1_000, maxOutputTokens: 100, force: true });
+      const seen = conversationFor(agentOfTurn(turn), world.context);
+      const plan = compactionPlan(seen, { contextWindow: 1_000, maxOutputTokens: 100, force: true });
       if (world.next.do !== "model" || plan === undefined) return undefined;
       return compactedTransition(turn, plan, wanted.summary);
     }
@@ -274,6 +293,9 @@ function save(world: World, transition: Transition, again = false): void {
     for (const messages of [world.history, world.context]) {
       checkHistory(messages);
       expect(modelMessagesOf(messages)).toBe(messages);
+      const seen = conversationFor(agentOfTurn(world.turn), messages);
+      checkHistory(seen);
+      expect(seen[0]?.role).toBe("user");
     }
   }
   if (world.next.do === "finish") seeFinal(world);
@@ -341,6 +363,24 @@ function checkHistory(history: readonly Message[]): void {
   expect(new Set(seen).size).toBe(seen.length);
 }
 
+/** One agent at a time has the word: each hand-over is made by the one that has it, and told of in its own result. */
+function checkSpeakers({ events, turn }: World): void {
+  let speaker = "default";
+  const told = new Map(events.flatMap((event) => (event.type === "tool_result" ? [[event.id, event]] : [])));
+  const changes = events.filter((event) => event.type === "agent_changed");
+  for (const { from, to, callId } of changes) {
+    expect(from).toBe(speaker);
+    expect(["expert", "default"]).toContain(to);
+    expect(told.get(callId)).toMatchObject({ isError: false, output: `Transferred to ${to}.` });
+    speaker = to;
+  }
+  expect(agentOfTurn(turn)).toBe(speaker);
+  expect(turn.handedOverBy ?? []).toEqual(changes.map(({ from }) => from));
+  expect(changes.length).toBeLessThanOrEqual(2);
+  const made = [...told.values()].filter(({ output }) => output.startsWith("Transferred to"));
+  expect(made).toHaveLength(changes.length);
+}
+
 function checkRun({ events, modelSteps, next }: World): void {
   expect(events.filter(isTerminal)).toHaveLength(1);
   const last = events.at(-1);
@@ -401,7 +441,7 @@ function playTurn(session: Session, moves: readonly Move[]): void {
   const env = frozen(
     environment({
       maxIterations,
-      bounds: { maxCallsPerStep: 4, maxResultChars: 50, maxStepResultChars: 120, maxAbsorbed: 4 },
+      bounds: { maxCallsPerStep: 4, maxResultChars: 50, maxStepResultChars: 120, maxAbsorbed: 4, maxTransfers: 2 },
     }),
   );
   const start = startTurn({ head: frozen(queued("hello", session.seq)), nowMs: env.nowMs, model: testModel });
@@ -418,11 +458,12 @@ function playTurn(session: Session, moves: readonly Move[]): void {
   for (const wanted of moves) play(world, wanted);
   drain(world);
   checkRun(world);
+  checkSpeakers(world);
   Object.assign(session, { seq: world.seq, history: world.history, context: world.context });
 }
 
 describe("a session under random steps, outcomes, decisions, duplicates, cancels, crashes, joining messages and compaction", () => {
-  it("AL-27, AL-34, AL-39, AL-43, AL-44, AL-47, EE-2, EE-6, EE-9, EE-10, EE-11, SA-19: history stays valid, every call has one result, every run one terminal event and its limit of model steps, every answer only grows", () => {
+  it("AL-27, AL-34, AL-39, AL-43, AL-44, AL-47, EE-2, EE-6, EE-9, EE-10, EE-11, SA-19: history stays valid, every call has one result, every run one terminal event and its limit of model steps, every answer only grows, one agent at a time has the word", () => {
     fc.assert(
       fc.property(fc.array(fc.array(move, { maxLength: 20 }), { minLength: 1, maxLength: 3 }), (turns) => {
         const session = newSession();

@@ -13,6 +13,7 @@ import {
 } from "@larkline/protocol";
 import type { Question } from "./permissions/index.ts";
 import { createAccumulator, type StepResult } from "./step.ts";
+import { transferTool, type TransferTarget } from "./transfer.ts";
 import { startTurn } from "./turn.ts";
 import {
   type CallJudge,
@@ -75,6 +76,27 @@ export function environment(
     texts: "en",
     ...rest,
   };
+}
+
+export const expertModel: TurnModel = { ...testModel, info: { ...testModel.info, id: "scripted-expert" } };
+
+/** `default` may hand over to `expert`, `expert` back with the last message alone; `vault` is for other people. */
+export function transfersOf(speaker: string): ReadonlyMap<string, TransferTarget> {
+  const targetsOf: Readonly<Record<string, [string, TransferTarget["context"]][]>> = {
+    default: [
+      ["expert", "all"],
+      ["vault", "all"],
+    ],
+    expert: [["default", "last"]],
+  };
+  const targets = (targetsOf[speaker] ?? []).map(([to, context]): TransferTarget => ({
+    to,
+    context,
+    isAllowed: to !== "vault",
+    model: to === "expert" ? expertModel : testModel,
+    tool: transferTool({ agent: to, context }, `The agent ${to}.`),
+  }));
+  return new Map(targets.map((target) => [target.tool.spec.name, target]));
 }
 
 export function queued(text = "hello", seq = 7): QueuedMessage {

@@ -80,16 +80,19 @@ export function startTurn({
   head,
   nowMs,
   model,
+  agent,
   othersWait = false,
   history = [],
 }: {
   head: QueuedMessage;
   nowMs: number;
   model: TurnModel;
+  /** Who answers, where that is not the agent that the message is for. */
+  agent?: string | undefined;
 } & Pick<TurnEnvironment, "othersWait" | "history">): Transition {
   const command = slashCommandIn(head.message);
   return {
-    turn: newTurn(head, nowMs),
+    turn: newTurn(head, nowMs, agent),
     history: [
       ...givenHistory(head.message, history),
       ...(othersWait ? pauseNote(history) : []),
@@ -106,7 +109,7 @@ function givenHistory({ history: given = [] }: InboundMessage, history: readonly
 }
 
 /** The checkpoint of a turn that has done nothing yet. */
-export function newTurn(head: QueuedMessage, nowMs: number): TurnState {
+export function newTurn(head: QueuedMessage, nowMs: number, agent?: string): TurnState {
   const { history: _given, needs: _needs, ...message } = head.message; // in the history with the first write
   return withNeeds({
     v: 1,
@@ -117,7 +120,15 @@ export function newTurn(head: QueuedMessage, nowMs: number): TurnState {
     callIds: [],
     totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
     startedAtMs: nowMs,
+    ...(agent === undefined ? {} : { agent }),
   });
+}
+
+/** The turn of a message that no agent answers: nothing of it enters the history. `notice`: what the person reads. */
+export function refuseTurn(head: QueuedMessage, nowMs: number, notice: string): Transition {
+  const suggestion = "Ask the operator who may use this agent.";
+  const error = { ...errorOf("permission_denied", "This agent does not answer this person here."), suggestion };
+  return endError(newTurn(head, nowMs), { history: [], events: [], reply: notice, error });
 }
 
 /** Stored state that a conversation can lose and still continue: its settings, and the summary of compacted messages. */
@@ -127,13 +138,19 @@ export type LostState = "settings" | "summary";
  * Adds the notes that the person sees beside the answer: files of the message that could not be read, and stored state
  * of the conversation that was lost. Each note appears once.
  */
-export function withNotes(turn: TurnState, lost: readonly LostState[], texts?: ReplyLanguage): TurnState {
+export function withNotes(
+  turn: TurnState,
+  lost: readonly LostState[],
+  texts?: ReplyLanguage,
+  more: readonly string[] = [],
+): TurnState {
   const language = languageOfMessage(turn.message, texts);
   const files = unreadFiles(turn.message);
   const told = [
     ...(turn.notes ?? []),
     ...(files.length === 0 ? [] : [noticeText("filesUnread", language, { files: files.join(", ") })]),
     ...lost.map((what) => noticeText(what === "settings" ? "settingsLost" : "summaryLost", language)),
+    ...more,
   ];
   return told.length === 0 ? turn : { ...turn, notes: [...new Set(told)] };
 }

@@ -53,6 +53,9 @@ export const FilePart = Type.Object({
 });
 export type FilePart = Static<typeof FilePart>;
 
+/** What the next agent sees of a conversation: all of it, or the person's last message and the reason. */
+export const HandoffContext = Type.Enum(["all", "last"]);
+
 export const ThinkingPart = Type.Object({
   type: Type.Literal("thinking"),
   text: Type.String(),
@@ -105,7 +108,15 @@ export const Message = Type.Union([
     foreign: Type.Optional(Type.Boolean()),
   }),
   Type.Object({ role: Type.Literal("assistant"), content: Type.Array(AssistantPart), ...writtenBy }),
-  Type.Object({ role: Type.Literal("tool"), content: Type.Array(ToolResultPart), ...writtenBy }),
+  Type.Object({
+    role: Type.Literal("tool"),
+    content: Type.Array(ToolResultPart),
+    /** One of these calls has given the word to another agent. */
+    handoff: Type.Optional(
+      Type.Object({ callId: Type.String(), from: Type.String(), to: Type.String(), context: HandoffContext }),
+    ),
+    ...writtenBy,
+  }),
 ]);
 export type Message = Static<typeof Message>;
 

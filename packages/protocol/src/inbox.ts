@@ -43,7 +43,7 @@ export type MessageReferences = Static<typeof MessageReferences>;
 
 /** An order to the session itself, such as `/new`; taken in turn like any message. */
 export const SessionCommand = Type.Object({
-  name: Type.Enum(["new", "compact", "model"]),
+  name: Type.Enum(["new", "compact", "model", "agent"]),
   argument: Type.String({ maxLength: 1_000 }),
 });
 export type SessionCommand = Static<typeof SessionCommand>;

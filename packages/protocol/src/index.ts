@@ -82,6 +82,8 @@ export {
   readResultName,
   recallName,
   rememberName,
+  transferName,
+  transferPrefix,
   shortenedResult,
   wholeCharacter,
   RiskLevel,
@@ -150,7 +152,17 @@ export {
   type QueuedMessage,
 } from "./inbox.ts";
 export { ReplyFooter, replyLanguages, ReplyView, ShownMemory, ShownTool, type ReplyLanguage } from "./reply-view.ts";
-export { CallState, HeldStep, OpenStep, PutOffStep, ShownSoFar, StepUse, TurnState, TurnTotals } from "./turn.ts";
+export {
+  agentOfTurn,
+  CallState,
+  HeldStep,
+  OpenStep,
+  PutOffStep,
+  ShownSoFar,
+  StepUse,
+  TurnState,
+  TurnTotals,
+} from "./turn.ts";
 export {
   agentChanges,
   engineEventTypes,

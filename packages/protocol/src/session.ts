@@ -26,8 +26,16 @@ export const Needs = Type.Array(Type.String({ pattern: "^[a-z0-9-]{1,40}$" }), {
  * The features of this version. `held-step`: checkpoints that hold the assistant message of open calls.
  * `put-off-step`: those whose model step waits for its next try. `given-history`: messages that bring the conversation
  * before them. `run-options`: messages, and turns, whose answer has a form or whose requests have options of their own.
+ * `hand-over`: sessions and turns in which another agent has the word than the one their messages are for, and messages
+ * for an agent that may hand over.
  */
-export const knownFeatures: readonly string[] = ["held-step", "put-off-step", "given-history", "run-options"];
+export const knownFeatures: readonly string[] = [
+  "held-step",
+  "put-off-step",
+  "given-history",
+  "run-options",
+  "hand-over",
+];
 
 /** Session of the HTTP API for messages that only prove that messages are answered. */
 export const canarySessionId = "larkline-canary";

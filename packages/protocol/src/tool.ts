@@ -415,3 +415,10 @@ export function readHandoff(
   if (parsed.ok) return parsed;
   return { ok: false, error: parsed.error, ...(known.ok ? { about: known.value } : {}) };
 }
+
+export const transferPrefix = "transfer_to_";
+
+/** The name of the call that gives the word to an agent. */
+export function transferName(agent: string): string {
+  return `${transferPrefix}${agent.replaceAll("-", "_")}`;
+}

@@ -1,5 +1,5 @@
 import { Type, type Static } from "typebox";
-import { Message } from "./content.ts";
+import { HandoffContext, Message } from "./content.ts";
 import { Needs } from "./session.ts";
 import { ApprovalId } from "./decision.ts";
 import { InboundMessage } from "./inbox.ts";
@@ -43,6 +43,8 @@ export const CallState = Type.Object({
   approvalId: Type.Optional(ApprovalId),
   /** Absent: the policy. */
   authority: Type.Optional(CallAuthority),
+  /** The call gives the word to another agent: `done` from the start, and answered when all other calls are. */
+  handoff: Type.Optional(Type.Object({ to: Type.String(), context: HandoffContext })),
 });
 export type CallState = Static<typeof CallState>;
 
@@ -119,6 +121,11 @@ export const HeldStep = Type.Object({
 });
 export type HeldStep = Static<typeof HeldStep>;
 
+/** Who has the word in a turn. */
+export function agentOfTurn({ agent, message }: Pick<TurnState, "agent" | "message">): string {
+  return agent ?? message.agent ?? "default";
+}
+
 /** What the person has seen of the finished steps: enough for another worker to continue the same card. */
 export const ShownSoFar = Type.Object({
   /** The texts of the finished steps, joined by blank lines. */
@@ -177,5 +184,9 @@ export const TurnState = Type.Object({
   answerRetries: Type.Optional(Type.Integer({ minimum: 0 })),
   /** Calls that a person has rejected in this turn. */
   denials: Type.Optional(Type.Integer({ minimum: 0 })),
+  /** The agent that has the word; absent: the one that the message is for. */
+  agent: Type.Optional(Type.String()),
+  /** Those that have given it on in this turn, in order: one entry for each hand-over. */
+  handedOverBy: Type.Optional(Type.Array(Type.String())),
 });
 export type TurnState = Static<typeof TurnState>;

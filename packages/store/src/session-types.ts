@@ -43,6 +43,8 @@ export interface AppendResult {
 export interface SessionSettings {
   /** `<provider>/<id>` in place of the agent's model. */
   model?: string;
+  /** Who has the word in messages that are for the agent `from`. */
+  agent?: { from: string; to: string };
 }
 
 /** What a session has used over all its runs, but for those of versions that did not count. */
@@ -185,6 +187,8 @@ export interface FencedWrite {
 
 export interface SaveRequest extends FencedWrite {
   turn: TurnState;
+  /** Features that the session needs beside those of its turn. */
+  needs?: readonly string[];
   /** Attempts that are handed out after this write; the audit log has them from then on. */
   open: OpenCall[];
   /** Questions that come into being with this write. One that exists already stays as it is. */
@@ -258,6 +262,8 @@ export interface CommitRequest extends FencedWrite {
   /** The reply, if one is to be sent; delivered after all earlier ones of the session. */
   outbox?: OutboxRecord;
   settings?: SessionSettings;
+  /** Features that a process must have to go on with the session, until the next write. */
+  needs?: readonly string[];
   /** With this run. */
   totals?: SessionTotals;
   /** Take the next waiting message at once instead of going through the queue. */

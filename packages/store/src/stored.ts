@@ -246,7 +246,7 @@ function listed(items: readonly unknown[]): string {
 
 /** What the script `save` takes beside its keys. */
 export function saveValues(request: SaveRequest, seal: StateSeal): Values {
-  const { session, epoch, mode, open, events, turn, approvals = [], absorbed = [] } = request;
+  const { session, epoch, mode, open, events, turn, needs = [], approvals = [], absorbed = [] } = request;
   return {
     epoch,
     sid: session,
@@ -257,7 +257,7 @@ export function saveValues(request: SaveRequest, seal: StateSeal): Values {
     batch: batchOf(events),
     batchSize: events.length,
     ...contextValues(request, seal),
-    needs: turn.needs === undefined ? "" : JSON.stringify(turn.needs),
+    needs: listed([...new Set([...(turn.needs ?? []), ...needs])]),
     waits: request.waits ?? "",
     opened: listed(open.map(({ callId, deadlineMs, facts }) => ({ callId, deadlineMs, facts: JSON.stringify(facts) }))),
     newApprovals: listed(approvals.map(newApproval)),
@@ -268,7 +268,7 @@ export function saveValues(request: SaveRequest, seal: StateSeal): Values {
 
 /** What the script `commit` takes beside its keys. */
 export function commitValues(request: CommitRequest, seal: StateSeal): Values {
-  const { session, epoch, outbox, settings, events } = request;
+  const { session, epoch, outbox, settings, events, needs = [] } = request;
   return {
     epoch,
     sid: session,
@@ -280,6 +280,7 @@ export function commitValues(request: CommitRequest, seal: StateSeal): Values {
     ...contextValues(request, seal),
     settings: settings === undefined ? "" : seal.seal("settings", session, { epoch, text: JSON.stringify(settings) }),
     totals: request.totals === undefined ? "" : JSON.stringify(request.totals),
+    needs: listed(needs),
     messages: request.history.map((message) => JSON.stringify(message)),
   };
 }

@@ -14,7 +14,9 @@ export {
   type Decider,
   type DeciderNames,
   type GroupsOf,
+  hasAccess,
   hasRole,
+  type Access,
   type Roles,
 } from "./policy.ts";
 export { addressesIn, addressKey, type AddressContext, maskedArguments, riskOf } from "./arguments.ts";

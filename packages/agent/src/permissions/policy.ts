@@ -129,6 +129,23 @@ export function hasRole(person: Person, names: readonly string[], roles: Roles):
   });
 }
 
+/** Whom and where something answers; null: everybody, everywhere. A person or a role is enough. */
+export interface Access {
+  readonly people: readonly string[] | null;
+  readonly roles: readonly string[] | null;
+  readonly chats: readonly string[] | null;
+}
+
+/** Whether a person has access in a chat. Groups are looked at only where they make a difference. */
+export function hasAccess(
+  { people, roles, chats }: Access,
+  { person, chatId, known }: { person: Person; chatId: string; known: Roles },
+): boolean {
+  if (chats !== null && !chats.includes(chatId)) return false;
+  if (people === null && roles === null) return true;
+  return people?.includes(person.id) === true || hasRole(person, roles ?? [], known);
+}
+
 /** Whether a requester's own approval counts. */
 export function requesterApproves({ requester, fourEyes }: Deciders): boolean {
   return requester && !fourEyes;

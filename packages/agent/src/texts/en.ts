@@ -51,6 +51,11 @@ export const en = {
     modelUnknown: "There is no model “{model}” to choose here.",
     modelChosen: "This conversation now uses the model {model}.",
     modelReset: "This conversation is back to the default model {model}.",
+    agentUnknown: "There is no agent “{agent}” to choose here.",
+    agentChosen: "The agent {agent} answers from now on.",
+    agentGone: "The agent {agent} is not configured any more, so {now} answers.",
+    agentElsewhere: "The agent {agent} does not answer you here, so {now} does.",
+    agentRefused: "Sorry, the agent {agent} does not answer you here.",
     compacted:
       "The conversation was compacted from about {before} to about {after} tokens. What came before is kept as a summary.",
     shortened: "No summary could be made, so the older part was left out: from about {before} to about {after} tokens.",
@@ -79,6 +84,7 @@ export const en = {
     stop: { typed: "stop", description: "stop what is running" },
     status: { typed: "status", description: "show what this conversation is doing" },
     model: { typed: "model", description: "show or choose the model, for example /model name" },
+    agent: { typed: "agent", description: "show who answers, or choose, for example /agent name" },
     compact: { typed: "compact", description: "replace the older part of the conversation by a summary" },
     whoami: { typed: "whoami", description: "show who you are to this bot" },
     usage: { typed: "usage", description: "show your budgets and what is left of them" },
@@ -127,6 +133,11 @@ export const en = {
     current: (model: string) => `Current model: ${model}`,
     isDefault: " (default)",
     how: "Choose with `/model name`, go back with `/model default`:",
+  },
+
+  agents: {
+    current: (agent: string) => `Who answers: ${agent}`,
+    how: "Choose with `/agent name`, go back with `/agent default`:",
   },
 
   permissions: {

@@ -43,6 +43,11 @@ export const zh: Texts = {
     modelUnknown: "没有名为“{model}”的模型可选。",
     modelChosen: "这个对话现在使用模型 {model}。",
     modelReset: "这个对话恢复使用默认模型 {model}。",
+    agentUnknown: "没有名为“{agent}”的智能体可选。",
+    agentChosen: "从现在起由智能体 {agent} 回答。",
+    agentGone: "智能体 {agent} 已不在配置中，改由 {now} 回答。",
+    agentElsewhere: "智能体 {agent} 不在这里回答你，改由 {now} 回答。",
+    agentRefused: "抱歉，智能体 {agent} 不在这里为你服务。",
     compacted: "已压缩对话：约 {before} 个 token 减到约 {after} 个。之前的内容保留为摘要。",
     shortened: "无法生成摘要，因此直接移除了较早的内容：约 {before} 个 token 减到约 {after} 个。",
     nothingToCompact: "没有更早的内容可以压缩。",
@@ -65,6 +70,7 @@ export const zh: Texts = {
     stop: { typed: "停止", description: "停止正在进行的任务" },
     status: { typed: "状态", description: "查看这个对话的状态" },
     model: { typed: "模型", description: "查看或选择模型，例如 /模型 名称" },
+    agent: { typed: "智能体", description: "查看或选择由谁回答，例如 /智能体 名称" },
     compact: { typed: "压缩", description: "把较早的内容压缩成摘要" },
     whoami: { typed: "我是谁", description: "显示机器人看到的你的身份" },
     usage: { typed: "用量", description: "查看额度和已用的部分" },
@@ -98,6 +104,11 @@ export const zh: Texts = {
     current: (model) => `当前模型：${model}`,
     isDefault: "（默认）",
     how: "用 `/模型 名称` 选择，用 `/模型 默认` 恢复：",
+  },
+
+  agents: {
+    current: (agent) => `当前智能体：${agent}`,
+    how: "用 `/智能体 名称` 选择，用 `/智能体 默认` 恢复：",
   },
 
   permissions: {

@@ -323,9 +323,10 @@ function memoriesPanel({ memories, state, language }: ReplyView): CardElement | 
 
 function footerFacts({ footer, language }: ReplyView): string[] {
   const texts = cardTexts[language];
-  const { model, inputTokens, outputTokens, costUsd, seconds, note, traceId } = footer;
+  const { agent, model, inputTokens, outputTokens, costUsd, seconds, note, traceId } = footer;
   const counted = inputTokens !== undefined || outputTokens !== undefined;
   return [
+    ...(agent === undefined ? [] : [headWithin(agent, { characters: 40, bytes: 100 })]),
     ...(model === undefined ? [] : [headWithin(model, { characters: 80, bytes: 200 })]),
     ...(counted ? [filled(texts.tokens, shownCount(inputTokens), shownCount(outputTokens))] : []),
     ...(costUsd === undefined ? [] : [shownCost(costUsd)]),

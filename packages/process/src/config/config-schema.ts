@@ -47,6 +47,22 @@ const CommandInput = Type.Object(
   { additionalProperties: false },
 );
 
+const accessId = Type.String({ minLength: 1, maxLength: 240 });
+
+/** How an agent may give the word to another one. */
+const HandoffInput = Type.Object(
+  {
+    agent: agentName,
+    /** In which cases, for the model. */
+    when: Type.Optional(Type.String({ minLength: 1, maxLength: 1_000 })),
+    /** What the next agent sees: the conversation, or the person's last message and the reason. Default `all`. */
+    context: Type.Optional(Type.Enum(["all", "last"])),
+    /** What else it is told: a JSON Schema of type object, whose properties come beside `reason`. */
+    input: Type.Optional(Type.Record(Type.String(), Type.Unknown())),
+  },
+  { additionalProperties: false },
+);
+
 /** Whose memories an agent keeps over conversations. */
 const MemoryInput = Type.Object(
   {
@@ -105,6 +121,15 @@ export const AgentInput = Type.Object(
     /** The same for people who have not written any words yet. Default `zh`. */
     defaultLanguage: Type.Optional(Type.Enum(["zh", "en"])),
     commands: Type.Optional(Type.Record(Type.String({ pattern: "^[\\p{L}\\p{N}_-]{1,32}$" }), CommandInput)),
+    /** What other agents, and people who choose one, are told of it. */
+    description: Type.Optional(Type.String({ minLength: 1, maxLength: 1_000 })),
+    /** The agents that it may hand the conversation over to. */
+    handoffs: Type.Optional(Type.Array(Type.Union([agentName, HandoffInput]), { maxItems: 32 })),
+    /** Whom it answers, by open_id, over HTTP `api:<name>`; with `roles`, either is enough. Default: everybody. */
+    people: Type.Optional(Type.Array(accessId, { minItems: 1, maxItems: 1_000 })),
+    roles: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 100 }), { minItems: 1, maxItems: 20 })),
+    /** Ids of the chats that it answers in. Default: all. */
+    chats: Type.Optional(Type.Array(accessId, { minItems: 1, maxItems: 1_000 })),
   },
   { additionalProperties: false },
 );
@@ -209,6 +234,8 @@ export const LimitsInput = Type.Object(
     messageChars: Type.Optional(count(1_000_000)),
     /** Calls of one model step that are run; the rest get an error result. Default 64. */
     maxCallsPerStep: Type.Optional(count(1_000)),
+    /** Hand-overs from one agent to another in a turn. Default 8. */
+    handoffsPerTurn: Type.Optional(count(100)),
     /** Longest time one tool call may run. Default 10 minutes. */
     toolTimeoutMs: Type.Optional(count(86_400_000)),
     /** How long a call waits for a runner on top of that. Default 30 s. */

@@ -1,7 +1,8 @@
 import type { BudgetPolicy } from "@larkline/agent/budgets";
+import type { Handoff } from "@larkline/agent";
 import type { MemorySettings } from "@larkline/agent/memory";
 import { completeModelInfo, type ChainRequest, type ModelInfo } from "@larkline/model";
-import type { PermissionPolicy } from "@larkline/agent/permissions";
+import type { Access, PermissionPolicy } from "@larkline/agent/permissions";
 import {
   outputFormProblem,
   parserOf,
@@ -22,6 +23,7 @@ import {
   defaultRetention,
   type RetentionSettings,
 } from "./config-schema.ts";
+import { accessOf, agentLinkProblems, handoffsOf } from "./agent-links.ts";
 import { resolveBots, type BotConfig } from "./bot-config.ts";
 import { resolveBudgets } from "./budget-config.ts";
 import { resolveMcp, type McpConfig } from "./mcp-config.ts";
@@ -52,6 +54,12 @@ export interface AgentConfig {
   readonly request: ModelOptions;
   /** The form of its answers; null where they are free text. */
   readonly output: OutputForm | null;
+  /** What others are told of it. */
+  readonly description: string | undefined;
+  /** Whom it may hand over to. */
+  readonly handoffs: readonly Handoff[];
+  /** Whom and where it answers; null: everybody, everywhere. */
+  readonly access: Access | null;
 }
 
 /** Values of a model request that an agent may set; what is absent is not sent. */
@@ -89,6 +97,7 @@ const defaultLimits: Required<LimitsInput> = {
   attachmentTimeoutMs: 30_000,
   attachmentCpuMs: 5_000,
   maxCallsPerStep: 64,
+  handoffsPerTurn: 8,
   toolTimeoutMs: 600_000,
   toolWaitMs: 30_000,
   maxResultChars: 100_000,
@@ -157,6 +166,9 @@ function agentOf(name: string, input: AgentInput): AgentConfig {
     groups: input.groups ?? "mention",
     request: requestOf(input),
     output: input.output ?? null,
+    description: input.description,
+    handoffs: handoffsOf(input),
+    access: accessOf(input),
     ...behaviourOf(input),
   };
 }
@@ -205,8 +217,11 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
   const { agents = {}, models = [], limits, observers = [] } = parsed.value;
   const named = Object.fromEntries(Object.entries(agents).map(([name, agent]) => [name, agentOf(name, agent)]));
   const all = { ...named, default: agentOf("default", agents["default"] ?? {}) };
-  const wrongOutputs = Object.entries(agents).flatMap(([name, agent]) => outputProblems(name, agent));
-  if (wrongOutputs.length > 0) return { ok: false, error: wrongOutputs.join("; ") };
+  const wrongAgents = [
+    ...Object.entries(agents).flatMap(([name, agent]) => outputProblems(name, agent)),
+    ...agentLinkProblems(parsed.value, Object.keys(all)),
+  ];
+  if (wrongAgents.length > 0) return { ok: false, error: wrongAgents.join("; ") };
   const bots = resolveBots(parsed.value, all);
   const permissions = resolvePermissions(parsed.value);
   const budgets = resolveBudgets(parsed.value);

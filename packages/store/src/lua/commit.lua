@@ -18,6 +18,7 @@
 --   summary    what stands for the others, sealed, or ''
 --   settings   of the session, sealed; '': as before
 --   totals     of the session, JSON; '': as before
+--   needs      features that a process must have to go on with the session, JSON, or ''
 --   auditMax
 --   messages...  of its history, JSON each
 
@@ -51,6 +52,7 @@ if #asked > 0 then
   cancelApprovals(asked, sid .. '-' .. seq)
 end
 redis.call('HDEL', state, 'turn', 'absorbed', 'needs')
+if needs ~= '' then redis.call('HSET', state, 'needs', needs) end
 -- What has come for turns that are set aside is kept for them.
 if asideList() ~= ',' then takeRequests() end
 redis.call('DEL', control, calls, requests)

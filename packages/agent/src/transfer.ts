@@ -1,0 +1,191 @@
+import {
+  agentOfTurn,
+  compileJsonSchema,
+  transferName,
+  transferPrefix,
+  type CallState,
+  type Message,
+  type ParseResult,
+  type ToolOutcome,
+  type ToolSpec,
+  type TurnState,
+} from "@larkline/protocol";
+import { isCorrection } from "./structured-answer.ts";
+import { textHead } from "./texts/index.ts";
+import type { TurnEnvironment, TurnModel } from "./transition.ts";
+
+/*
+ * A hand-over: the model calls `transfer_to_<agent>`, and from the next step on that agent has the word. No runner sees
+ * such a call. It is answered when all other calls of its step are, by the decision that ends the round, so that call,
+ * result, `agent_changed` and the next agent are stored by one write.
+ */
+
+/** How one agent may give the word to another one, as the configuration has it. */
+export interface Handoff {
+  readonly agent: string;
+  /** In which cases, for the model. */
+  readonly when?: string;
+  readonly context: "all" | "last";
+  /** Further arguments of the call: a JSON Schema of type object. */
+  readonly input?: JsonObject;
+}
+
+type JsonObject = Readonly<Record<string, unknown>>;
+
+/** A hand-over that the agent which has the word knows of. */
+export interface TransferTarget {
+  readonly to: string;
+  readonly context: "all" | "last";
+  /** The acting person may use that agent; otherwise it is not offered. */
+  readonly isAllowed: boolean;
+  /** Of that agent. */
+  readonly model: TurnModel;
+  readonly tool: TransferTool;
+}
+
+/** The call as models see it, and the check of its arguments. */
+export interface TransferTool {
+  readonly spec: ToolSpec;
+  check(given: unknown): ParseResult<unknown>;
+}
+
+const reason = {
+  type: "string",
+  description: "Why you hand over, and what is to be done: the next agent reads it.",
+} as const;
+
+/** The call that a hand-over is made by. `description`: what others are told of the agent. */
+export function transferTool({ agent, when, input = {} }: Handoff, description: string | undefined): TransferTool {
+  const { properties, required } = input;
+  const inputSchema = {
+    type: "object",
+    properties: { reason, ...(isObject(properties) ? properties : {}) },
+    required: ["reason", ...(Array.isArray(required) ? (required as unknown[]) : [])],
+  };
+  const sentences = [
+    `Hands this conversation over to the agent ${agent}, who answers from then on.`,
+    ...[description, when === undefined ? undefined : `Use it: ${when}`].filter((one) => one !== undefined),
+  ];
+  let check: TransferTool["check"] | undefined;
+  return {
+    spec: { name: transferName(agent), description: sentences.join(" "), inputSchema },
+    check: (given) => (check ??= compileJsonSchema(inputSchema))(given),
+  };
+}
+
+function isObject(value: unknown): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** What the model is offered now: tools, and the hand-overs that the person may use, whose names no tool can have. */
+export function offeredSpecs(
+  turn: TurnState,
+  { tools, transfers = new Map(), limits }: Pick<TurnEnvironment, "tools" | "transfers" | "limits">,
+): ToolSpec[] {
+  const specs = [...tools.values()].map(({ announcement }) => announcement.spec);
+  if (transfers.size === 0) return specs;
+  const offered = [...transfers.values()].filter(
+    ({ isAllowed }) => isAllowed && transfersMade(turn) < limits.maxTransfers,
+  );
+  return [...specs.filter(({ name }) => !transfers.has(name)), ...offered.map(({ tool }) => tool.spec)];
+}
+
+function transfersMade({ handedOverBy = [] }: TurnState): number {
+  return handedOverBy.length;
+}
+
+/** Whether a call of that name asks for a hand-over. */
+export function isTransfer(name: string, { tools, transfers }: Pick<TurnEnvironment, "tools" | "transfers">): boolean {
+  if (transfers === undefined) return false;
+  return transfers.has(name) || (name.startsWith(transferPrefix) && !tools.has(name));
+}
+
+/** Why the hand-over cannot be made; undefined where it can. `isSecond`: another call of the step was first. */
+export function transferRefusal(
+  { name, given }: { name: string; given: ParseResult<unknown> },
+  turn: TurnState,
+  { env, isSecond }: { env: TurnEnvironment; isSecond: boolean },
+): string | undefined {
+  const target = env.transfers?.get(name);
+  const { maxTransfers } = env.limits;
+  if (name === transferName(agentOfTurn(turn))) return "You have the word already: nothing was handed over.";
+  if (target === undefined) return noSuchAgent(name);
+  if (!target.isAllowed) return notAllowed(target.to);
+  if (transfersMade(turn) >= maxTransfers) {
+    return `A turn has ${maxTransfers} hand-overs at most: nothing was handed over. Answer yourself.`;
+  }
+  if (isSecond) return "Another call of this step hands over already: this one does nothing.";
+  const checked = given.ok ? target.tool.check(given.value) : given;
+  return checked.ok ? undefined : `The arguments do not fit: ${checked.error}. Nothing was handed over.`;
+}
+
+function noSuchAgent(name: string): string {
+  return `tool_not_found: there is no agent to hand over to by ${JSON.stringify(name)}. Nothing was handed over.`;
+}
+
+function notAllowed(agent: string): string {
+  return `permission_denied: this person may not use the agent ${agent} here. Nothing was handed over.`;
+}
+
+/** The call of the open round that hands over when all others are answered. */
+export function pendingTransfer({ calls }: TurnState): CallState | undefined {
+  return calls.find(({ handoff, outcome }) => handoff !== undefined && outcome === undefined);
+}
+
+/** What becomes of the pending hand-over now that all other calls of its step are answered. */
+export interface SettledTransfer {
+  call: CallState;
+  outcome: ToolOutcome;
+  /** Absent: nothing is handed over. */
+  target?: TransferTarget;
+}
+
+/** Undefined where the round has none. The configuration may have changed since the call was made. */
+export function settledTransfer(turn: TurnState, { transfers, limits }: TurnEnvironment): SettledTransfer | undefined {
+  const call = pendingTransfer(turn);
+  if (call === undefined) return undefined;
+  const target = transfers?.get(call.name);
+  const refused = (error: string): SettledTransfer => ({ call, outcome: { ok: false, error } });
+  if (target === undefined) return refused(noSuchAgent(call.name));
+  if (!target.isAllowed) return refused(notAllowed(target.to));
+  if (turn.steps >= limits.maxIterations) return refused("The turn has no further steps: nothing was handed over.");
+  return { call, outcome: { ok: true, result: `Transferred to ${target.to}.` }, target };
+}
+
+/** The turn in which the next agent has the word. */
+export function handedOver(turn: TurnState, { to }: TransferTarget): TurnState {
+  const { handedOverBy = [] } = turn;
+  return { ...turn, agent: to, handedOverBy: [...handedOverBy, agentOfTurn(turn)] };
+}
+
+const maxReasonChars = 4_000;
+
+/**
+ * What an agent sees of a conversation: all of it, or what came since it was given the word with the person's last
+ * message alone. The same array where it is all.
+ */
+export function conversationFor(agent: string, history: readonly Message[]): readonly Message[] {
+  const at = history.findLastIndex((message) => message.role === "tool" && message.handoff !== undefined);
+  const answer = history[at];
+  if (answer?.role !== "tool" || answer.handoff?.to !== agent || answer.handoff.context !== "last") return history;
+  const { from, callId } = answer.handoff;
+  const note = {
+    type: "text",
+    text: `\n[${from} has handed this over to you. ${reasonOf(history[at - 1], callId)}]`,
+  } as const;
+  const asked = history.slice(0, at).findLast((message) => message.role === "user" && !isCorrection(message));
+  const first: Message =
+    asked?.role === "user" ? { ...asked, content: [...asked.content, note] } : { role: "user", content: [note] };
+  return [first, ...history.slice(at + 1)];
+}
+
+function reasonOf(message: Message | undefined, callId: string): string {
+  const call =
+    message?.role === "assistant"
+      ? message.content.find((part) => part.type === "tool_use" && part.id === callId)
+      : undefined;
+  if (call?.type !== "tool_use") return "";
+  const { reason: why, ...others } = call.arguments;
+  const facts = Object.keys(others).length === 0 ? "" : ` ${JSON.stringify(others)}`;
+  return textHead(`Reason: ${typeof why === "string" ? why : ""}${facts}`, maxReasonChars);
+}

@@ -1,0 +1,63 @@
+import { describe, expect, it } from "vitest";
+import { resolveConfig } from "./larkline-config.ts";
+
+function problemsOf(input: object): string {
+  const resolved = resolveConfig(input);
+  return resolved.ok ? "" : resolved.error;
+}
+
+describe("hand-overs in the configuration", () => {
+  it("are read by name or with everything, and agents say whom they answer", () => {
+    const input = { type: "object", properties: { order: { type: "string" } } };
+    const resolved = resolveConfig({
+      agents: {
+        default: { handoffs: ["expert", { agent: "billing", when: "money", context: "last", input }] },
+        expert: { description: "Knows wine.", people: ["ou_1"], roles: ["staff"], chats: ["oc_1"] },
+        billing: {},
+      },
+      roles: { staff: { people: ["ou_2"] } },
+    });
+    const { agents, limits } = resolved.ok ? resolved.value : expect.fail(resolved.error);
+    expect(agents.default.handoffs).toEqual([
+      { agent: "expert", context: "all" },
+      { agent: "billing", when: "money", context: "last", input },
+    ]);
+    expect(agents["expert"]).toMatchObject({
+      description: "Knows wine.",
+      access: { people: ["ou_1"], roles: ["staff"], chats: ["oc_1"] },
+    });
+    expect(agents["billing"]?.access).toBeNull();
+    expect(limits.handoffsPerTurn).toBe(8);
+  });
+
+  it("name every fault", () => {
+    const problems = problemsOf({
+      agents: {
+        default: {
+          handoffs: ["expret", "default", "expert", "expert"],
+          tools: ["transfer_to_expert"],
+          roles: ["staf"],
+        },
+        expert: {
+          handoffs: [{ agent: "default", input: { type: "object", properties: { reason: { type: "string" } } } }],
+        },
+        other: { handoffs: [{ agent: "expert", input: { type: "string" } }] },
+        wrong: { handoffs: [{ agent: "expert", input: { type: "object", properties: { a: { type: "nope" } } } }] },
+      },
+      roles: { staff: { people: ["ou_2"] } },
+    });
+    expect(problems).toMatch(/agents\.default\.handoffs names the unknown agent 'expret'.*expert/);
+    expect(problems).toContain("agents.default.handoffs names the agent itself");
+    expect(problems).toContain("agents.default.handoffs names 'expert' twice");
+    expect(problems).toContain("agents.default.handoffs: transfer_to_expert is also the name of one of its tools");
+    expect(problems).toMatch(/agents\.default\.roles names the unknown role 'staf'.*staff/);
+    expect(problems).toContain("agents.expert.handoffs: the input for 'default' has a property 'reason'");
+    expect(problems).toContain("agents.other.handoffs: the input for 'expert' is not of type object");
+    expect(problems).toContain("agents.wrong.handoffs: the input for 'expert' is no JSON Schema");
+  });
+
+  it("are refused with unknown keys, too many agents, and a limit that is none", () => {
+    expect(problemsOf({ agents: { default: { handoffs: [{ agent: "default", whne: "x" }] } } })).toContain("handoffs");
+    expect(problemsOf({ limits: { handoffsPerTurn: 0 } })).toContain("limits.handoffsPerTurn");
+  });
+});

@@ -1,0 +1,85 @@
+import type { Handoff } from "@larkline/agent";
+import type { Access } from "@larkline/agent/permissions";
+import { compileJsonSchema, transferName } from "@larkline/protocol";
+import type { AgentInput, ConfigInput } from "./config-schema.ts";
+import { didYouMean } from "./did-you-mean.ts";
+
+// How agents are tied to each other and to people: whom each may hand over to, and whom it answers.
+
+/** Null where nothing restricts it. */
+export function accessOf({ people, roles, chats }: AgentInput): Access | null {
+  if (people === undefined && roles === undefined && chats === undefined) return null;
+  return { people: people ?? null, roles: roles ?? null, chats: chats ?? null };
+}
+
+export function handoffsOf({ handoffs = [] }: AgentInput): Handoff[] {
+  return handoffs.map((each) => {
+    const { agent, when, context = "all", input } = typeof each === "string" ? { agent: each } : each;
+    return {
+      agent,
+      context,
+      ...(when === undefined ? {} : { when }),
+      ...(input === undefined ? {} : { input }),
+    };
+  });
+}
+
+/** Everything that is wrong with hand-overs and roles of agents. */
+export function agentLinkProblems({ agents = {}, roles = {} }: ConfigInput, known: readonly string[]): string[] {
+  return Object.entries(agents).flatMap(([name, agent]) => {
+    const unknownRoles = (agent.roles ?? []).filter((role) => !Object.hasOwn(roles, role));
+    return [
+      ...handoffsOf(agent).flatMap((handoff) => handoffProblems({ name, agent, handoff, known })),
+      ...repeated(handoffsOf(agent)).map((twice) => `agents.${name}.handoffs names '${twice}' twice`),
+      ...unknownRoles.map(
+        (role) => `agents.${name}.roles names the unknown role '${role}'${didYouMean(role, Object.keys(roles))}`,
+      ),
+    ];
+  });
+}
+
+function repeated(handoffs: readonly Handoff[]): string[] {
+  const counts = Map.groupBy(handoffs, ({ agent }) => agent);
+  return [...counts].flatMap(([agent, all]) => (all.length > 1 ? [agent] : []));
+}
+
+/** Every vendor takes names of tools up to this length. */
+const maxNameChars = 64;
+
+function handoffProblems({
+  name,
+  agent,
+  handoff,
+  known,
+}: {
+  name: string;
+  agent: AgentInput;
+  handoff: Handoff;
+  known: readonly string[];
+}): string[] {
+  const where = `agents.${name}.handoffs`;
+  const { agent: to, input } = handoff;
+  const tool = transferName(to);
+  const inputProblem = input === undefined ? undefined : problemOfInput(input);
+  return [
+    ...(known.includes(to) ? [] : [`${where} names the unknown agent '${to}'${didYouMean(to, known)}`]),
+    ...(to === name ? [`${where} names the agent itself`] : []),
+    ...(tool.length > maxNameChars ? [`${where}: ${tool} is longer than ${maxNameChars} characters`] : []),
+    ...(agent.tools?.includes(tool) === true ? [`${where}: ${tool} is also the name of one of its tools`] : []),
+    ...(inputProblem === undefined ? [] : [`${where}: the input for '${to}' ${inputProblem}`]),
+  ];
+}
+
+function problemOfInput(input: NonNullable<Handoff["input"]>): string | undefined {
+  const { type, properties } = input;
+  if (type !== "object") return "is not of type object";
+  if (typeof properties === "object" && properties !== null && Object.hasOwn(properties, "reason")) {
+    return "has a property 'reason', which every hand-over has";
+  }
+  try {
+    compileJsonSchema(input);
+    return undefined;
+  } catch (error) {
+    return `is no JSON Schema: ${error instanceof Error ? error.message : String(error)}`;
+  }
+}
