@@ -1,5 +1,6 @@
 import { textOf, type Message } from "@larkline/protocol";
-import { closeRedis, connectRedis, type RedisConnection, SessionRetention, SessionStore } from "@larkline/store";
+import { SessionRetention, SessionStore } from "@larkline/store";
+import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import { startRedis } from "@larkline/testkit";
 
 /** Memory of one conversation in Redis, in bytes. */

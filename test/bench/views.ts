@@ -1,6 +1,7 @@
 import { createClient } from "@larkline/sdk";
 import { systemClock, turnIdOf, type EngineEvent } from "@larkline/protocol";
-import { closeRedis, connectRedis, SessionStore } from "@larkline/store";
+import { SessionStore } from "@larkline/store";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { startSystem, type System } from "../system/system.ts";
 import { spread, type Spread } from "./measure.ts";
 

@@ -1,7 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import type { SimMessage } from "@larkline/simulator";
-import { closeRedis, connectRedis, DeadLetters, SessionStore } from "@larkline/store";
+import { DeadLetters, SessionStore } from "@larkline/store";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { elementOf, isClosed, visibleAnswers } from "../system/answer.ts";
 import { answersTo, repeats, tally, untilAnswered, write, type Written } from "../system/answers.ts";
 import { decide, openQuestions } from "../system/approvals.ts";

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import type { FaultAction } from "@larkline/simulator";
-import { closeRedis, connectRedis } from "@larkline/store";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { metricOf } from "../system/answers.ts";
 import type { AppProcess } from "../system/app-process.ts";
 import type { System } from "../system/system.ts";

@@ -7,7 +7,6 @@ import { root, textOf } from "./document.ts";
 const reasons: Record<string, string> = {
   "apps/console/src/overview.ts": "one file for each page",
   "apps/console/src/rules.ts": "one file for each page",
-  "packages/runner/src/index.ts": "the door of the package",
   "apps/ingress/src/webhook.ts": "the addresses that Feishu calls: where a message comes in",
   "apps/tool-runner/src/sandbox-host/host-report.ts": "all that a sandbox host logs and counts",
   "apps/agent-worker/src/attachments/open-document-text.ts": "one file for each format of documents",
@@ -38,10 +37,18 @@ function importers(paths: readonly string[]): Map<string, Set<string>> {
   return all;
 }
 
+/** Files that the packages export. */
+const doors = new Set(
+  globSync("packages/*/package.json", { cwd: root }).flatMap((path) => {
+    const { exports = {} } = JSON.parse(textOf(path)) as { exports?: Record<string, unknown> }; // our own file
+    return Object.values(exports).flatMap((file) => (typeof file === "string" ? [join(dirname(path), file)] : []));
+  }),
+);
+
 /** What only the door of a package imports has its importers outside; what has tests of its own is a subject. */
 function isSlip(path: string, by: ReadonlySet<string>): boolean {
   const [only = ""] = by;
-  if (by.size !== 1 || only.endsWith("/index.ts")) return false;
+  if (by.size !== 1 || only.endsWith("/index.ts") || doors.has(only)) return false;
   if (existsSync(join(root, path.replace(/\.tsx?$/, ".test.ts")))) return false;
   return textOf(path).trimEnd().split("\n").length < shortLines;
 }

@@ -11,7 +11,7 @@ import {
 } from "@larkline/protocol";
 import { agentEventSchemas, chatMessageSchemas, StructuredMessage } from "@larkline/protocol/views/chat-messages";
 import { finishJobScript } from "@larkline/queue";
-import { runnerScripts } from "@larkline/store";
+import { runnerScripts } from "@larkline/store/runners";
 import { root } from "./document.ts";
 
 function formatted(value: unknown): string {

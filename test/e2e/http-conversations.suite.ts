@@ -1,4 +1,5 @@
-import { closeRedis, connectRedis, SessionStore } from "@larkline/store";
+import { SessionStore } from "@larkline/store";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
 import type { NormalisedRequest, ScriptedReply } from "@larkline/testkit";
 import type { StreamFrame } from "@larkline/protocol";
 import { afterEach, describe, expect, it, vi } from "vitest";

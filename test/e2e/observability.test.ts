@@ -1,7 +1,8 @@
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { canarySessionId, traceIdOf, traceparentOf } from "@larkline/protocol";
-import { closeRedis, connectRedis, SessionStore } from "@larkline/store";
+import { SessionStore } from "@larkline/store";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { freePort, startOtlpReceiver, type OtlpReceiver, type ReceivedSpan } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";

@@ -1,5 +1,6 @@
 import { fileURLToPath } from "node:url";
-import { closeRedis, connectRedis, DeadLetters } from "@larkline/store";
+import { DeadLetters } from "@larkline/store";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { untilAnswered, write } from "../system/answers.ts";
 import { answerTo } from "../system/sending.ts";

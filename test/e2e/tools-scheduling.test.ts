@@ -1,6 +1,7 @@
 import { fileURLToPath } from "node:url";
 import { toolsQueue } from "@larkline/protocol";
-import { closeRedis, connectRedis, RunnerDirectory } from "@larkline/store";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
+import { RunnerDirectory } from "@larkline/store/runners";
 import { Queue } from "bullmq";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import type { AppProcess } from "../system/app-process.ts";

@@ -1,5 +1,6 @@
 import { createClient, type RunEvent } from "@larkline/sdk";
-import { closeRedis, connectRedis, EventLog } from "@larkline/store";
+import { EventLog } from "@larkline/store";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { parseRunEvent } from "@larkline/protocol/views/engine-events";
 import { replyOfStream, vendorAnswers, type ModelDialect, type VendorStream } from "@larkline/testkit";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";

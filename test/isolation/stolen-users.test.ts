@@ -1,4 +1,5 @@
-import { blobIdOf, closeRedis, connectRedis, RedisBlobStore } from "@larkline/store";
+import { blobIdOf, RedisBlobStore } from "@larkline/store";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { startRedis } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { expect, it } from "vitest";

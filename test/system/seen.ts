@@ -5,7 +5,8 @@ import { engineEventTypes } from "@larkline/protocol";
 import { runMessages } from "@larkline/protocol/views/chat-view";
 import { engineRecords } from "@larkline/protocol/views/engine-view";
 import { runItems } from "@larkline/protocol/views/item-view";
-import { closeRedis, connectRedis, EventLog } from "@larkline/store";
+import { EventLog } from "@larkline/store";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { expect } from "vitest";
 
 // What real processes have emitted in the tests of a run, and in which file: the list that `npm test` ends with.

@@ -1,7 +1,8 @@
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { stateKeyOf, type AuditRecord } from "@larkline/protocol";
-import { AuditLog, closeRedis, connectRedis, type RedisConnection, SessionStore } from "@larkline/store";
+import { AuditLog, SessionStore } from "@larkline/store";
+import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import { startRedis, type TestRedis } from "@larkline/testkit";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { shownAnswer } from "../system/answer.ts";

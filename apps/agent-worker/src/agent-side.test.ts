@@ -1,6 +1,6 @@
 import { readProviders, resolveConfig } from "@larkline/process/config";
 import type { ToolAnnouncement } from "@larkline/protocol";
-import type { AvailableTool } from "@larkline/store";
+import type { AvailableTool } from "@larkline/store/runners";
 import { describe, expect, it } from "vitest";
 import { agentFor, agentsOf, createAgentModels } from "./agents.ts";
 import type { Services } from "./services.ts";

@@ -11,14 +11,9 @@ import {
   type ToolOutcome,
   type TurnState,
 } from "@larkline/protocol";
-import {
-  applyOrder,
-  type CardReply,
-  type OutboxRecord,
-  type Presence,
-  type Renewals,
-  type StaleSession,
-} from "@larkline/store";
+import type { CardReply, OutboxRecord, StaleSession } from "@larkline/store";
+import type { Renewals } from "@larkline/store/redis";
+import { applyOrder, type Presence } from "@larkline/store/operations";
 import type { Services } from "./services.ts";
 import { stopCalls, wakeAfter } from "./tools.ts";
 

@@ -1,4 +1,4 @@
-import type { RedisConnection } from "@larkline/store";
+import type { RedisConnection } from "@larkline/store/redis";
 import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it } from "vitest";
 import { calling } from "./approval-world.fixture.ts";

@@ -2,16 +2,9 @@ import { randomUUID } from "node:crypto";
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import { createLogger } from "@larkline/process/telemetry";
 import { systemClock, type Message } from "@larkline/protocol";
-import {
-  type Archive,
-  AuditLog,
-  closeRedis,
-  connectRedis,
-  Presence,
-  type RedisConnection,
-  SessionRetention,
-  SessionStore,
-} from "@larkline/store";
+import { type Archive, AuditLog, SessionRetention, SessionStore } from "@larkline/store";
+import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
+import { Presence } from "@larkline/store/operations";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from "vitest";
 import { KeepingRound, startDataKeeper } from "./data-keeping.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { calling, resultsIn } from "./approval-world.fixture.ts";
-import type { LivingRunner } from "@larkline/store";
+import type { LivingRunner } from "@larkline/store/runners";
 import { systemClock } from "@larkline/protocol";
 import { silentTelemetry, type Telemetry } from "@larkline/process/telemetry";
 import { sweepDeadlines } from "./background-jobs.ts";

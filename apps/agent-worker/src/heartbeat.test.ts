@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
-import { closeRedis, connectRedis, Presence, Renewals } from "@larkline/store";
+import { closeRedis, connectRedis, Renewals } from "@larkline/store/redis";
+import { Presence } from "@larkline/store/operations";
 import { startRedis } from "@larkline/testkit";
 import { expect, inject, it, onTestFinished, vi } from "vitest";
 import { hasDied, silentAmong } from "./background-jobs.ts";

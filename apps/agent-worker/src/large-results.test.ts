@@ -1,5 +1,5 @@
 import { streamFramesOf, type EventOf, readResultName } from "@larkline/protocol";
-import { keepResult } from "@larkline/store";
+import { keepResult } from "@larkline/store/runners";
 import { describe, expect, it } from "vitest";
 import { calling, eventsOf, resultsIn, type Wanted } from "./approval-world.fixture.ts";
 import { append, inbound, newWorld, settle, type World } from "./turn-world.fixture.ts";

@@ -1,5 +1,5 @@
 import { loadConfigFile, readBots, readProviders, takeEnvironment } from "@larkline/process/config";
-import { TraceLog } from "@larkline/store";
+import { TraceLog } from "@larkline/store/operations";
 import { createLogger, Metrics, openTelemetry, runUntilSignal, startOpsServer } from "@larkline/process/telemetry";
 import { formatErrorForDisplay, systemRandom } from "@larkline/protocol";
 import { loadConfig } from "./config.ts";

@@ -26,7 +26,8 @@ import {
   type ToolOutcome,
   type TurnState,
 } from "@larkline/protocol";
-import type { AvailableTool, OwnedMemory } from "@larkline/store";
+import type { OwnedMemory } from "@larkline/store";
+import type { AvailableTool } from "@larkline/store/runners";
 import { Type } from "typebox";
 import { agentFor, type Agent } from "./agents.ts";
 import type { Services } from "./services.ts";

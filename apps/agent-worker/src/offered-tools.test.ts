@@ -1,4 +1,4 @@
-import { type AvailableTool } from "@larkline/store";
+import type { AvailableTool } from "@larkline/store/runners";
 import { openTestStores } from "@larkline/store/testing";
 import { silentLogger } from "@larkline/process/telemetry";
 import { builtInRunner, systemClock, readResultName } from "@larkline/protocol";

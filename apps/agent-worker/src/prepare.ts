@@ -12,7 +12,8 @@ import {
   type TextPart,
   type UserPart,
 } from "@larkline/protocol";
-import type { BlobStore, LookupCache } from "@larkline/store";
+import type { BlobStore } from "@larkline/store";
+import type { LookupCache } from "@larkline/store/platform";
 import type { LarklineConfig } from "@larkline/process/config";
 import type { Bot, Services } from "./services.ts";
 

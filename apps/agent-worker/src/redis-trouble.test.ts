@@ -1,6 +1,8 @@
 import { randomUUID } from "node:crypto";
 import type { LlmBackend } from "@larkline/model";
-import { closeRedis, connectRedis, Presence, type RedisConnection, Renewals, type SessionStore } from "@larkline/store";
+import type { SessionStore } from "@larkline/store";
+import { closeRedis, connectRedis, type RedisConnection, Renewals } from "@larkline/store/redis";
+import { Presence } from "@larkline/store/operations";
 import { openTestStores } from "@larkline/store/testing";
 import { freePort, startRedis } from "@larkline/testkit";
 import { expect, inject, it, onTestFinished, vi } from "vitest";

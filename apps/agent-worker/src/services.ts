@@ -29,30 +29,26 @@ import {
   type BlobStore,
   BudgetStore,
   CardLedger,
-  closeRedis,
-  connectRedis,
   DeadLetters,
   EventLog,
-  HandoffImport,
-  InstanceDirectory,
-  isAnswered,
-  LookupCache,
   MemoryStore,
-  OperatorOrders,
   PermissionRules,
-  Presence,
-  RateGovernor,
   RedisBlobStore,
-  type RedisConnection,
-  Renewals,
-  RunnerDirectory,
-  ServerClock,
   SessionRetention,
   SessionStore,
-  StateMigration,
-  takesWrites,
-  TokenCache,
 } from "@larkline/store";
+import {
+  closeRedis,
+  connectRedis,
+  isAnswered,
+  type RedisConnection,
+  Renewals,
+  ServerClock,
+  takesWrites,
+} from "@larkline/store/redis";
+import { InstanceDirectory, OperatorOrders, Presence, StateMigration } from "@larkline/store/operations";
+import { HandoffImport, RunnerDirectory } from "@larkline/store/runners";
+import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import { createFileBlobStore } from "@larkline/store/blob-files";
 import { agentsOf, type Agent, type AgentModels } from "./agents.ts";

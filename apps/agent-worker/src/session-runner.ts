@@ -17,7 +17,8 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import type { JobResult } from "@larkline/queue";
-import { type Claim, ClaimRefusedError, type ExcuseResult, isRedisTrouble, type OutboxLease } from "@larkline/store";
+import { type Claim, ClaimRefusedError, type ExcuseResult, type OutboxLease } from "@larkline/store";
+import { isRedisTrouble } from "@larkline/store/redis";
 import { hasDied } from "./background-jobs.ts";
 import type { Services } from "./services.ts";
 import { speakerIn } from "./speakers.ts";

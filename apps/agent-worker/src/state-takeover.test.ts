@@ -1,4 +1,4 @@
-import { refuseOlderInstances } from "@larkline/store";
+import { refuseOlderInstances } from "@larkline/store/operations";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { beforeEach, describe, expect, it } from "vitest";
 import { newWorld, servicesOf } from "./turn-world.fixture.ts";

@@ -13,7 +13,8 @@ import {
   readResultName,
 } from "@larkline/protocol";
 import type { DispatchOptions } from "@larkline/queue";
-import { keepResult, type ApprovalStatus } from "@larkline/store";
+import type { ApprovalStatus } from "@larkline/store";
+import { keepResult } from "@larkline/store/runners";
 import { describe, expect, it } from "vitest";
 import { dispatchCalls } from "./tools.ts";
 import { newWorld, servicesOf, signingKey } from "./turn-world.fixture.ts";

@@ -20,7 +20,8 @@ import {
   type TurnState,
   readResultName,
 } from "@larkline/protocol";
-import { keepResult, resultPage, type AvailableTool, type DeliverResult, type RunnerDirectory } from "@larkline/store";
+import type { DeliverResult } from "@larkline/store";
+import { keepResult, resultPage, type AvailableTool, type RunnerDirectory } from "@larkline/store/runners";
 import { Type } from "typebox";
 import { limitsOf, type Agent } from "./agents.ts";
 import { actorOf, argumentsTextOf, objectionTo } from "./approvals.ts";

@@ -1,6 +1,6 @@
 import { messageStop } from "@larkline/model";
 import { systemClock, textOf, turnIdOf, readResultName } from "@larkline/protocol";
-import { type SessionStore } from "@larkline/store";
+import type { SessionStore } from "@larkline/store";
 import { describe, expect, it, vi } from "vitest";
 import { calling, eventsOf, resultsIn } from "./approval-world.fixture.ts";
 import { checkEnds } from "./crash.fixture.ts";

@@ -26,16 +26,16 @@ import {
   type TurnJob,
 } from "@larkline/protocol";
 import type { JobResult, ToolQueues, TurnQueue } from "@larkline/queue";
-import {
-  type ApprovalStore,
-  type AvailableTool,
-  type DeliverResult,
-  type OutboxLease,
-  type OutboxRecord,
-  type PermissionRules,
-  Renewals,
-  type SessionStore,
+import type {
+  ApprovalStore,
+  DeliverResult,
+  OutboxLease,
+  OutboxRecord,
+  PermissionRules,
+  SessionStore,
 } from "@larkline/store";
+import { Renewals } from "@larkline/store/redis";
+import type { AvailableTool } from "@larkline/store/runners";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { createLogger, Metrics, silentTelemetry } from "@larkline/process/telemetry";
 import { expect, vi } from "vitest";

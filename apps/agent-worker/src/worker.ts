@@ -1,7 +1,7 @@
 import { scrubText } from "@larkline/process/telemetry";
 import { pause, type SessionKey } from "@larkline/protocol";
 import { createTurnWorker, type JobWorker } from "@larkline/queue";
-import { Announcer, refuseOlderInstances } from "@larkline/store";
+import { Announcer, refuseOlderInstances } from "@larkline/store/operations";
 import manifest from "../package.json" with { type: "json" };
 import { warnOfMissingPrices } from "./agents.ts";
 import { startOrders, startSweeper } from "./background-jobs.ts";

@@ -1,7 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { AuditLog, closeRedis, connectRedis } from "@larkline/store";
+import { AuditLog } from "@larkline/store";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { openWorkplace, type Workplace } from "./admin.fixture.ts";
 

@@ -3,7 +3,9 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Writable } from "node:stream";
 import { runnerKeyOf, systemClock, withDeadline } from "@larkline/protocol";
-import { AuditLog, closeRedis, connectRedis, RunnerDirectory } from "@larkline/store";
+import { AuditLog } from "@larkline/store";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
+import { RunnerDirectory } from "@larkline/store/runners";
 import {
   type AuditOptions,
   type Command,

@@ -1,15 +1,9 @@
 import { withDeadline, type Clock } from "@larkline/protocol";
 import type { Env, LarklineConfig } from "@larkline/process/config";
 import { AppInspector } from "@larkline/feishu";
-import {
-  closeRedis,
-  connectRedis,
-  Presence,
-  readServerFacts,
-  type RedisConnection,
-  redisUrlProblem,
-  RunnerDirectory,
-} from "@larkline/store";
+import { closeRedis, connectRedis, type RedisConnection, redisUrlProblem } from "@larkline/store/redis";
+import { Presence, readServerFacts } from "@larkline/store/operations";
+import { RunnerDirectory } from "@larkline/store/runners";
 import {
   checkConfigFile,
   type CheckedBot,

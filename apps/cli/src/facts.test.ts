@@ -1,4 +1,4 @@
-import type { RedisServerFacts } from "@larkline/store";
+import type { RedisServerFacts } from "@larkline/store/operations";
 import { describe, expect, it } from "vitest";
 import { clockFindings, redisFindings, shownRedis } from "./service-checks.ts";
 import { linesOf, ok } from "./finding.ts";

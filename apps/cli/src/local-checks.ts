@@ -12,7 +12,7 @@ import {
   readProviders,
 } from "@larkline/process/config";
 import { runnerKeyOf, withDeadline, type Clock } from "@larkline/protocol";
-import { redisUrlProblem } from "@larkline/store";
+import { redisUrlProblem } from "@larkline/store/redis";
 import type { Bilingual, Deployment, EnvFile, FeishuAccess } from "./config.ts";
 import { type Finding, ok, problem, skipped, warning } from "./finding.ts";
 

@@ -12,7 +12,8 @@ import {
   systemClock,
 } from "@larkline/protocol";
 import { createQueueCatalog, ToolQueues, createToolWorker, TurnQueue, createTurnWorker } from "@larkline/queue";
-import { closeRedis, connectRedis, mastersOf, SessionStore } from "@larkline/store";
+import { SessionStore } from "@larkline/store";
+import { closeRedis, connectRedis, mastersOf } from "@larkline/store/redis";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it, vi } from "vitest";
 import { openWorkplace } from "./admin.fixture.ts";

@@ -1,7 +1,8 @@
 import { once } from "node:events";
 import type { Writable } from "node:stream";
 import { type Message, type QueuedMessage, type SessionKey, turnIdOf, pause, type Clock } from "@larkline/protocol";
-import { type DeadLetter, removeResult } from "@larkline/store";
+import type { DeadLetter } from "@larkline/store";
+import { removeResult } from "@larkline/store/runners";
 import type { Bilingual, Language } from "./config.ts";
 import {
   apiApp,

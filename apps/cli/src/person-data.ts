@@ -5,19 +5,17 @@ import {
   type Archive,
   AuditLog,
   type BlobStore,
-  closeRedis,
-  connectRedis,
   DeadLetters,
-  LookupCache,
-  mastersOf,
   MemoryStore,
   PermissionRules,
   RedisBlobStore,
   removeParkedMessages,
-  resultHandlesIn,
   SessionRetention,
   SessionStore,
 } from "@larkline/store";
+import { closeRedis, connectRedis, mastersOf } from "@larkline/store/redis";
+import { resultHandlesIn } from "@larkline/store/runners";
+import { LookupCache } from "@larkline/store/platform";
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import { createFileBlobStore } from "@larkline/store/blob-files";
 

@@ -1,6 +1,6 @@
 import { readResultName } from "@larkline/protocol";
 import { type LarklineConfig, nearestName } from "@larkline/process/config";
-import { type RedisServerFacts } from "@larkline/store";
+import type { RedisServerFacts } from "@larkline/store/operations";
 import type { Bilingual, VendorAccess } from "./config.ts";
 import { type Finding, ok, problem, skipped, warning } from "./finding.ts";
 import type { Vendor } from "./local-checks.ts";

@@ -7,7 +7,8 @@ import {
   canarySessionId,
   StreamFrame,
 } from "@larkline/protocol";
-import type { LookupCache, Presence } from "@larkline/store";
+import type { Presence } from "@larkline/store/operations";
+import type { LookupCache } from "@larkline/store/platform";
 import type { Logger, Metrics } from "@larkline/process/telemetry";
 import { Type, type Static } from "typebox";
 

@@ -3,21 +3,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import { resolveConfig, type LarklineConfig } from "@larkline/process/config";
 import { argumentsHashOf, type Approval, type InboundMessage, type ToolJob } from "@larkline/protocol";
 import { ToolQueues, TurnQueue } from "@larkline/queue";
-import {
-  applyOrder,
-  ApprovalStore,
-  AuditLog,
-  BudgetStore,
-  closeRedis,
-  connectRedis,
-  DeadLetters,
-  OperatorOrders,
-  type OrderDeps,
-  PermissionRules,
-  Presence,
-  RunnerDirectory,
-  SessionStore,
-} from "@larkline/store";
+import { ApprovalStore, AuditLog, BudgetStore, DeadLetters, PermissionRules, SessionStore } from "@larkline/store";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
+import { applyOrder, OperatorOrders, type OrderDeps, Presence } from "@larkline/store/operations";
+import { RunnerDirectory } from "@larkline/store/runners";
 import { Metrics, silentLogger } from "@larkline/process/telemetry";
 import { inject } from "vitest";
 import type { Passwords } from "./config.ts";

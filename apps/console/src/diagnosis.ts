@@ -9,7 +9,8 @@ import {
   turnsQueue,
   type SessionKey,
 } from "@larkline/protocol";
-import type { ApprovalStatus, EventLog, SessionLedger, SessionSummary } from "@larkline/store";
+import type { ApprovalStatus, EventLog, SessionSummary } from "@larkline/store";
+import type { SessionLedger } from "@larkline/store/operations";
 import { textIn, timelineOf, type MessageTrace } from "./message-trace.ts";
 import type { Services } from "./services.ts";
 

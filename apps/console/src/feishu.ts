@@ -1,7 +1,7 @@
 import { apiBuckets, monthOf, tenantTokenName } from "@larkline/feishu/limits";
 import { botOfApp } from "@larkline/process/config";
 import { sharedNow } from "@larkline/protocol";
-import type { BucketState } from "@larkline/store";
+import type { BucketState } from "@larkline/store/platform";
 import type { FastifyInstance } from "fastify";
 import { html, type Html, facts, table } from "./html.ts";
 import { answerPage, type Page, type View } from "./page.ts";

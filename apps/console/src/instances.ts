@@ -1,11 +1,6 @@
 import { sharedNow, type ToolAnnouncement, type ToolLimits } from "@larkline/protocol";
-import {
-  type AwayRunner,
-  type EventWatchReport,
-  type KnownInstance,
-  type LivingRunner,
-  maxMissed,
-} from "@larkline/store";
+import { type EventWatchReport, type KnownInstance, maxMissed } from "@larkline/store/operations";
+import type { AwayRunner, LivingRunner } from "@larkline/store/runners";
 import type { FastifyInstance } from "fastify";
 import { html, type Html, moment, table } from "./html.ts";
 import { actionForm, answerPage, countAction, fieldOf, type Page, type View } from "./page.ts";

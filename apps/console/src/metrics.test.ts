@@ -1,4 +1,4 @@
-import type { GateState, ServerState } from "@larkline/store";
+import type { GateState, ServerState } from "@larkline/store/operations";
 import { Metrics, silentLogger } from "@larkline/process/telemetry";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { callOf, openWorld, session, startTestConsole, type TestConsole, type World } from "./console.fixture.ts";

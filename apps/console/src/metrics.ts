@@ -1,15 +1,10 @@
 import type { BatchObservableResult, Logger, Metrics } from "@larkline/process/telemetry";
 import { sharedNow, systemClock, withDeadline } from "@larkline/protocol";
 import type { QueueCatalog } from "@larkline/queue";
-import type {
-  DeadLetters,
-  GateState,
-  Presence,
-  RateGovernor,
-  RunnerDirectory,
-  ServerState,
-  SessionIndex,
-} from "@larkline/store";
+import type { DeadLetters } from "@larkline/store";
+import type { GateState, Presence, ServerState, SessionIndex } from "@larkline/store/operations";
+import type { RunnerDirectory } from "@larkline/store/runners";
+import type { RateGovernor } from "@larkline/store/platform";
 import type { QueueList } from "./queue-board.ts";
 
 /** The metrics of this process. */

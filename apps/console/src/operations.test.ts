@@ -1,13 +1,7 @@
 import { InboundMessage, parserOf, turnIdOf } from "@larkline/protocol";
-import {
-  CardLedger,
-  type DeadLetter,
-  DeadLetters,
-  EventWatchReports,
-  InstanceDirectory,
-  type OutboxRecord,
-  RateGovernor,
-} from "@larkline/store";
+import { CardLedger, type DeadLetter, DeadLetters, type OutboxRecord } from "@larkline/store";
+import { EventWatchReports, InstanceDirectory } from "@larkline/store/operations";
+import { RateGovernor } from "@larkline/store/platform";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import {
   answerOne,

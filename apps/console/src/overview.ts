@@ -1,6 +1,6 @@
 import type { FastifyInstance } from "fastify";
 import type { QueueDepth } from "@larkline/queue";
-import type { LivingRunner } from "@larkline/store";
+import type { LivingRunner } from "@larkline/store/runners";
 import { answerPage, type Page, type View } from "./page.ts";
 import { openApprovals, type OpenApprovals } from "./approvals.ts";
 import { html, type Html, facts, moment, table } from "./html.ts";

@@ -1,6 +1,6 @@
 import { toolJobId, turnJobId } from "@larkline/protocol";
 import { createQueueCatalog, createToolWorker, createTurnWorker } from "@larkline/queue";
-import { closeRedis, connectRedis, mastersOf } from "@larkline/store";
+import { closeRedis, connectRedis, mastersOf } from "@larkline/store/redis";
 import { scrubText } from "@larkline/process/telemetry";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, inject, it, vi } from "vitest";

@@ -4,7 +4,7 @@ import { FastifyAdapter } from "@bull-board/fastify";
 import { toolsQueue, systemClock, turnsQueue, withDeadline } from "@larkline/protocol";
 import type { Logger } from "@larkline/process/telemetry";
 import type { FastifyInstance } from "fastify";
-import type { RunnerInstance } from "@larkline/store";
+import type { RunnerInstance } from "@larkline/store/runners";
 import { shownJobData } from "./job.ts";
 import { countAction, isSecure, jobPath, pageDeadlineMs } from "./page.ts";
 import type { Services, Stores } from "./services.ts";

@@ -3,31 +3,20 @@ import { appIdsOf, type LarklineConfig } from "@larkline/process/config";
 import { createClockLog, createOutageLog, type Logger, type Metrics } from "@larkline/process/telemetry";
 import { systemClock, type Clock } from "@larkline/protocol";
 import { createQueueCatalog, type QueueCatalog } from "@larkline/queue";
+import { ApprovalStore, BudgetStore, DeadLetters, EventLog, PermissionRules, SessionStore } from "@larkline/store";
+import { closeRedis, connectRedis, mastersOf, ServerClock, takesWrites } from "@larkline/store/redis";
 import {
-  ApprovalStore,
-  BudgetStore,
-  closeRedis,
-  connectRedis,
-  DeadLetters,
-  EventLog,
   EventWatchReports,
   InstanceDirectory,
-  LookupCache,
-  mastersOf,
   OperatorOrders,
-  PermissionRules,
   Presence,
-  RateGovernor,
   readServerStates,
-  RunnerDirectory,
-  ServerClock,
   type ServerState,
   SessionIndex,
-  SessionStore,
-  takesWrites,
-  TokenCache,
   TraceLog,
-} from "@larkline/store";
+} from "@larkline/store/operations";
+import { RunnerDirectory } from "@larkline/store/runners";
+import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import type { ConsoleConfig } from "./config.ts";
 import { createCounters, type ConsoleCounters } from "./metrics.ts";
 import { QueueList } from "./queue-board.ts";

@@ -1,7 +1,7 @@
 import { createHash, createHmac, randomBytes, timingSafeEqual } from "node:crypto";
 import { isIPv6 } from "node:net";
 import { jsonParserOf, pause, systemClock, withDeadline } from "@larkline/protocol";
-import type { RateBucket, RateGrant } from "@larkline/store";
+import type { RateBucket, RateGrant } from "@larkline/store/platform";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { Type } from "typebox";
 import type { Passwords } from "./config.ts";

@@ -1,5 +1,5 @@
 import { traceIdOf, traceparentOf, type TraceEntry } from "@larkline/protocol";
-import { TraceLog } from "@larkline/store";
+import { TraceLog } from "@larkline/store/operations";
 import type { Browser } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
 import { launchBrowser, openPage, signInAs } from "./browser.fixture.ts";

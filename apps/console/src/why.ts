@@ -1,6 +1,12 @@
 import type { FastifyInstance } from "fastify";
 import { turnIdOf, type TraceId, sharedNow, traceIdOf, traceparentOf } from "@larkline/protocol";
-import { type FoundTrace, maxTracesOfSubject, type SubjectKind, subjectKinds, type TraceLog } from "@larkline/store";
+import {
+  type FoundTrace,
+  maxTracesOfSubject,
+  type SubjectKind,
+  subjectKinds,
+  type TraceLog,
+} from "@larkline/store/operations";
 import { diagnose, standingOf, traceOutcome, refusalOf, toneOf, type Diagnosis } from "./diagnosis.ts";
 import { answerPage, type Page, type View, sessionPath, whyPath } from "./page.ts";
 import { html, type Html, facts, moment, table } from "./html.ts";

@@ -5,16 +5,13 @@ import type {
   CardLedger,
   DeadLetters,
   EventLog,
-  EventWatchReports,
-  InstanceDirectory,
-  LookupCache,
   MemoryStore,
   PermissionRules,
-  RateGovernor,
   SessionRetention,
   SessionStore,
-  TokenCache,
 } from "@larkline/store";
+import type { EventWatchReports, InstanceDirectory } from "@larkline/store/operations";
+import type { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import type { Stores } from "./services.ts";
 
 // For tests: stores that can be broken.

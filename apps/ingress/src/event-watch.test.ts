@@ -1,5 +1,5 @@
 import { LongConnection } from "@larkline/feishu";
-import type { EventWatchReport } from "@larkline/store";
+import type { EventWatchReport } from "@larkline/store/operations";
 import { afterEach, describe, expect, it } from "vitest";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
 import { EventWatch } from "./long-connection.ts";

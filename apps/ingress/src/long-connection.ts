@@ -1,6 +1,6 @@
 import { FeishuError, LongConnection } from "@larkline/feishu";
 import type { Clock } from "@larkline/protocol";
-import { type EventWatchReport, maxMissed, type MissedMessage } from "@larkline/store";
+import { type EventWatchReport, maxMissed, type MissedMessage } from "@larkline/store/operations";
 import { drainMs, type Bot } from "./bot.ts";
 import { handleEvent } from "./events.ts";
 import type { Services } from "./services.ts";

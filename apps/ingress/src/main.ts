@@ -8,7 +8,8 @@ import {
 } from "@larkline/process/config";
 import { createLogger, Metrics, openTelemetry, runUntilSignal, watchPlatform } from "@larkline/process/telemetry";
 import { formatErrorForDisplay, systemClock } from "@larkline/protocol";
-import { TraceLog, isRedisTrouble, refuseOlderInstances } from "@larkline/store";
+import { isRedisTrouble } from "@larkline/store/redis";
+import { TraceLog, refuseOlderInstances } from "@larkline/store/operations";
 import { Bot } from "./bot.ts";
 import { loadConfig } from "./config.ts";
 import { eventConsumers } from "./other-events.ts";

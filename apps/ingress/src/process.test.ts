@@ -4,7 +4,8 @@ import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, inject, it, vi } from "vitest";
 import { turnIdOf, type EngineEvent } from "@larkline/protocol";
-import { closeRedis, connectRedis, type RedisConnection, SessionStore } from "@larkline/store";
+import { SessionStore } from "@larkline/store";
+import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import { codeCache, freePort, startRedis } from "@larkline/testkit";
 import { doneEvent, openStream, postChat } from "./ingress.fixture.ts";
 

@@ -4,20 +4,16 @@ import {
   ApprovalStore,
   BudgetStore,
   CardLedger,
-  closeRedis,
-  connectRedis,
   DeadLetters,
   EventLog,
-  EventWatchReports,
-  InstanceDirectory,
-  LookupCache,
   MemoryStore,
   PermissionRules,
-  RateGovernor,
   SessionRetention,
   SessionStore,
-  TokenCache,
 } from "@larkline/store";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
+import { EventWatchReports, InstanceDirectory } from "@larkline/store/operations";
+import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import type { TestMemory } from "./backend.fixture.ts";
 
 // For tests: what replicas share, in Redis.

@@ -1,6 +1,6 @@
 import cors from "@fastify/cors";
 import { registerOpsRoutes, type Logger } from "@larkline/process/telemetry";
-import { Announcer, type AppFeed } from "@larkline/store";
+import { Announcer, type AppFeed } from "@larkline/store/operations";
 import { fastify, type FastifyError, type FastifyInstance } from "fastify";
 import manifest from "../package.json" with { type: "json" };
 import { guardApi } from "./api-access.ts";

@@ -14,25 +14,18 @@ import {
   ApprovalStore,
   BudgetStore,
   CardLedger,
-  closeRedis,
-  connectRedis,
   DeadLetters,
   EventLog,
-  EventWatchReports,
-  InstanceDirectory,
-  LookupCache,
   MemoryStore,
   PermissionRules,
-  Presence,
-  RateGovernor,
-  ServerClock,
   SessionRetention,
   SessionStore,
-  takesWrites,
-  TokenCache,
   WarmUpLookups,
   WarmUpStore,
 } from "@larkline/store";
+import { closeRedis, connectRedis, ServerClock, takesWrites } from "@larkline/store/redis";
+import { EventWatchReports, InstanceDirectory, Presence } from "@larkline/store/operations";
+import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import { apiApp, RequestLimits } from "./callers.ts";
 import type { IngressConfig } from "./config.ts";
 import { OtherEvents, type EventConsumer } from "./other-events.ts";

@@ -12,7 +12,7 @@ import {
   type ToolJob,
   type ToolOutcome,
 } from "@larkline/protocol";
-import type { RunnerHandoff } from "@larkline/store";
+import type { RunnerHandoff } from "@larkline/store/runners";
 
 interface CallHandoffOptions {
   handoff: Pick<RunnerHandoff, "add" | "answerTo" | "followAnswers" | "ring">;

@@ -18,7 +18,8 @@ import {
   shortenedResult,
 } from "@larkline/protocol";
 import type { JobResult } from "@larkline/queue";
-import { type BlobStore, putResult } from "@larkline/store";
+import type { BlobStore } from "@larkline/store";
+import { putResult } from "@larkline/store/runners";
 import type { Logger, Telemetry, Tags, Counter, Gauge, Histogram, Metrics } from "@larkline/process/telemetry";
 import {
   announcementOf,

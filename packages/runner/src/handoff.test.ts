@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { argumentsHashOf, handoffMac, type HandoffEntry, type ToolJob } from "@larkline/protocol";
-import { HandoffImport } from "@larkline/store";
+import { HandoffImport } from "@larkline/store/runners";
 import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
 import { CallHandoff } from "./call-handoff.ts";
 import { createTestBed, keyOf } from "./test-bed.fixture.ts";

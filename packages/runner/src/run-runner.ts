@@ -1,5 +1,5 @@
 import { loadConfigFile, takeEnvironment, type Env } from "@larkline/process/config";
-import { TraceLog } from "@larkline/store";
+import { TraceLog } from "@larkline/store/operations";
 import { createLogger, Metrics, openTelemetry, runUntilSignal, startOpsServer } from "@larkline/process/telemetry";
 import { AnnouncementRefusedError, startRunner, type ToolRunner } from "./runner.ts";
 import { IsolationRefusedError } from "./levels.ts";

@@ -3,21 +3,17 @@ import { createHash } from "node:crypto";
 import { createFileBlobStore } from "@larkline/store/blob-files";
 import type { Env, McpServerConfig } from "@larkline/process/config";
 import { cancelChannelOf, createCancelBus, ToolQueues, createToolWorker, type JobWorker } from "@larkline/queue";
+import { type BlobStore, defaultBlobTtlMs, RedisBlobStore } from "@larkline/store";
 import {
-  type BlobStore,
   closeRedis,
   connectRedis,
-  defaultBlobTtlMs,
   isAnswered,
-  RedisBlobStore,
   type RedisConnection,
   Renewals,
-  RunnerDirectory,
-  RunnerHandoff,
-  type RunnerInstance,
   ServerClock,
   takesWrites,
-} from "@larkline/store";
+} from "@larkline/store/redis";
+import { RunnerDirectory, RunnerHandoff, type RunnerInstance } from "@larkline/store/runners";
 import { systemClock, systemRandom, type Clock, type Random, type ToolAnnouncement } from "@larkline/protocol";
 import { createClockLog, scrubText, type Logger, type Metrics, type Telemetry } from "@larkline/process/telemetry";
 import { announcementOf, type Tool } from "@larkline/tool-kit";

@@ -21,20 +21,10 @@ import {
 } from "@larkline/protocol";
 import { codeCache } from "@larkline/testkit";
 import { cancelChannelOf, createCancelBus, ToolQueues, type DispatchOptions } from "@larkline/queue";
-import {
-  AuditLog,
-  closeRedis,
-  connectRedis,
-  EventLog,
-  HandoffImport,
-  LookupCache,
-  RedisBlobStore,
-  type RedisConnection,
-  type RefusedHandoff,
-  RunnerDirectory,
-  RunnerHandoff,
-  SessionStore,
-} from "@larkline/store";
+import { AuditLog, EventLog, RedisBlobStore, SessionStore } from "@larkline/store";
+import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
+import { HandoffImport, type RefusedHandoff, RunnerDirectory, RunnerHandoff } from "@larkline/store/runners";
+import { LookupCache } from "@larkline/store/platform";
 
 /** Asks until the answer is there; fails loudly instead of waiting forever. */
 export async function until<T>(

@@ -1,5 +1,5 @@
 import { parserOf } from "@larkline/protocol";
-import type { LookupCache } from "@larkline/store";
+import type { LookupCache } from "@larkline/store/platform";
 import { Type } from "typebox";
 import type { FeishuApi } from "../feishu-api.ts";
 

@@ -1,6 +1,7 @@
 import { startFeishuSimulator, type Fault } from "@larkline/simulator";
 import { systemClock } from "@larkline/protocol";
-import type { OutboxLease, OutboxRecord, RateGovernor, SessionStore } from "@larkline/store";
+import type { OutboxLease, OutboxRecord, SessionStore } from "@larkline/store";
+import type { RateGovernor } from "@larkline/store/platform";
 import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { FeishuApi } from "../feishu-api.ts";

@@ -7,15 +7,8 @@ import {
   type Clock,
   type ReplyView,
 } from "@larkline/protocol";
-import type {
-  BlobStore,
-  CardLedger,
-  DeadLetters,
-  OutboxLease,
-  OutboxRecord,
-  SessionStore,
-  LookupCache,
-} from "@larkline/store";
+import type { BlobStore, CardLedger, DeadLetters, OutboxLease, OutboxRecord, SessionStore } from "@larkline/store";
+import type { LookupCache } from "@larkline/store/platform";
 import { imageRefsIn } from "../cards/answer.ts";
 import {
   clockSkewMs,

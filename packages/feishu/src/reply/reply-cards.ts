@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { pause, systemRandom, type Clock, type ReplyLanguage, type ReplyView } from "@larkline/protocol";
-import type { CardEntry, OutboxTarget, RateLane } from "@larkline/store";
+import type { CardEntry, OutboxTarget } from "@larkline/store";
+import type { RateLane } from "@larkline/store/platform";
 import {
   extendCuts,
   renderCard,

@@ -1,4 +1,4 @@
-import type { LookupCache } from "@larkline/store";
+import type { LookupCache } from "@larkline/store/platform";
 import type { FeishuApi } from "../feishu-api.ts";
 import { FeishuError } from "../transport/error.ts";
 import type { FeishuLogger } from "../transport/sdk.ts";

@@ -1,6 +1,6 @@
 import { connect } from "node:net";
 import { parserOf, systemClock } from "@larkline/protocol";
-import type { TokenSource } from "@larkline/store";
+import type { TokenSource } from "@larkline/store/platform";
 import { Type, type Static, type TSchema } from "typebox";
 import { ApiCaller, withCallContext } from "../transport/api-call.ts";
 import { FeishuError, feishuErrorOf } from "../transport/error.ts";

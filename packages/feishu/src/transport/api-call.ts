@@ -1,7 +1,7 @@
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from "node:https";
 import { parserOf, pause, systemRandom, type Clock, type Parser } from "@larkline/protocol";
-import type { RateLane, TokenSource } from "@larkline/store";
+import type { RateLane, TokenSource } from "@larkline/store/platform";
 import { Type } from "typebox";
 import { FeishuError, feishuErrorOf, TransportFailure, HttpRejection } from "./error.ts";
 import { tenantTokenName, type CallLimits, type CallTurn, type RateLimiter } from "./rate-limiter.ts";

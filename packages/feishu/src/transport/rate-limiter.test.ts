@@ -1,4 +1,4 @@
-import type { RateGovernor } from "@larkline/store";
+import type { RateGovernor } from "@larkline/store/platform";
 import { openTestStores } from "@larkline/store/testing";
 import { followClock, forgetClock } from "@larkline/protocol";
 import { describe, expect, it, onTestFinished, vi } from "vitest";

@@ -1,5 +1,5 @@
 import { pause, type Clock } from "@larkline/protocol";
-import type { RateBucket, RateCeiling, RateGovernor, RateGrant, RateLane } from "@larkline/store";
+import type { RateBucket, RateCeiling, RateGovernor, RateGrant, RateLane } from "@larkline/store/platform";
 import { LRUCache } from "lru-cache";
 import { FeishuError, TransportFailure } from "./error.ts";
 

@@ -1,5 +1,5 @@
 import type { ParseResult } from "@larkline/protocol";
-import type { TraceLog } from "@larkline/store";
+import type { TraceLog } from "@larkline/store/operations";
 import { debugAdapter, type Logger } from "./logger.ts";
 import { metricAdapter, type Metrics } from "./metrics.ts";
 import type { ObservedService } from "./observations.ts";

@@ -20,7 +20,7 @@ import {
   type TraceId,
   withDeadline,
 } from "@larkline/protocol";
-import type { TraceLog, TraceSubject, TraceWrite } from "@larkline/store";
+import type { TraceLog, TraceSubject, TraceWrite } from "@larkline/store/operations";
 import { metricCatalogue, type EventName, type MetricName, type SpanName } from "./observations.ts";
 
 // Product code instruments itself with the API of OpenTelemetry: it starts spans, emits events and adds to metrics. What

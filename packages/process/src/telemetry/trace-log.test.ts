@@ -1,5 +1,5 @@
 import { traceIdOf, traceparentOf, type TraceEntry } from "@larkline/protocol";
-import type { TraceLog, TraceWrite } from "@larkline/store";
+import type { TraceLog, TraceWrite } from "@larkline/store/operations";
 import { openTestStores } from "@larkline/store/testing";
 import { afterEach, expect, it, vi } from "vitest";
 import type { SpanName } from "./observations.ts";

@@ -1,0 +1,23 @@
+// What processes tell about themselves, and what operators look at and order.
+export { applyOrder, type OrderDeps, OperatorOrders } from "./operator-orders.ts";
+export { SessionIndex, type GateState, type SessionLedger } from "./session-index.ts";
+export {
+  InstanceDirectory,
+  refuseOlderInstances,
+  type AppFeed,
+  type KnownInstance,
+  Announcer,
+} from "./instance-directory.ts";
+export { EventWatchReports, maxMissed, type EventWatchReport, type MissedMessage } from "./event-watch-reports.ts";
+export {
+  maxTracesOfSubject,
+  subjectKinds,
+  TraceLog,
+  type FoundTrace,
+  type SubjectKind,
+  type TraceSubject,
+  type TraceWrite,
+} from "./trace-log.ts";
+export { Presence } from "./presence.ts";
+export { readServerStates, type ServerState, readServerFacts, type RedisServerFacts } from "./server-facts.ts";
+export { StateMigration } from "./state-migration.ts";
