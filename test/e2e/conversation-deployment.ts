@@ -22,10 +22,11 @@ export function useDeployment(): void {
             commands: { 周报: { description: "写周报", prompt: "Write the weekly report about:" } },
           },
           small: { model: "anthropic/small" },
+          remembering: { memory: { person: "direct", chat: true } },
         },
         models: [{ provider: "anthropic", id: "small", contextWindow: 3_600, maxOutputTokens: 1_000 }],
       },
-      bots: { small: { agent: "small" } },
+      bots: { small: { agent: "small" }, remembering: { agent: "remembering" } },
     });
   });
   afterAll(async () => await system.close());

@@ -3,7 +3,8 @@ import { useDeployment } from "./conversation-deployment.ts";
 import "./conversation-order.suite.ts";
 import "./conversation-commands.suite.ts";
 import "./conversation-context.suite.ts";
-// Kills all workers.
+// Both kill all workers.
+import "./conversation-memory.suite.ts";
 import "./conversation-compaction.suite.ts";
 
 useDeployment();

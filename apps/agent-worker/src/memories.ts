@@ -93,7 +93,9 @@ export class TurnMemories {
   verdict({ name, arguments: given }: { name: string; arguments: Readonly<Record<string, unknown>> }): Verdict {
     const { message } = this.#stored.turn;
     const about = given["about"] === "chat" ? "chat" : "me";
-    if (name !== rememberName || !this.#mayComeFromOthers(about, message)) {
+    // One that is not kept here is refused when it runs.
+    const isKept = this.#owners.some(({ kind }) => aboutOf(kind) === about);
+    if (name !== rememberName || !isKept || !this.#mayComeFromOthers(about, message)) {
       return { do: "run", authority: { by: "policy" }, findings: [] };
     }
     const language = languageOfMessage(message, this.#agent.speech.texts);
