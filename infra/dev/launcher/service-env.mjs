@@ -1,5 +1,7 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
 import { runnerKeyOf } from "./call-keys.mjs";
-import { dataFolder } from "./paths.mjs";
+import { dataFolder, root } from "./paths.mjs";
 
 /** See `ownOf`. */
 const callKeys = ["CALL_SIGNING_KEY", "RUNNER_KEY"];
@@ -94,6 +96,13 @@ function addressesOf({ plan, redisUrl, modelPort }) {
   };
 }
 
+/** Shows what has to be switched on, where no configuration says what is. */
+function playgroundConfig(env, { feishu, model }) {
+  const isOwn = feishu.kind === "simulator" && model.kind === "scripted";
+  if (!isOwn || env.LARKLINE_CONFIG || existsSync(join(root, "larkline.config.ts"))) return {};
+  return { LARKLINE_CONFIG: join(root, "infra/dev/playground.config.ts") };
+}
+
 /** What a service gets although others do not: a runner can check the calls for it, and no others. */
 function ownOf(service, { plan, signingKey, runner }) {
   if (service === "playground" && plan.feishu.kind === "simulator") return simulatedApp(plan);
@@ -107,7 +116,7 @@ export function serviceEnv(service, { env, plan, redisUrl, modelPort, signingKey
   const given = Object.fromEntries(
     ["RUNNER_NAME", "RUNNER_TOOLS"].flatMap((name) => (env[name] ? [[name, env[name]]] : [])),
   );
-  const all = { ...env, ...addresses, ...given };
+  const all = { ...env, ...playgroundConfig(env, plan), ...addresses, ...given };
   const { host, port } = plan.ports.find((entry) => entry.service === service);
   const own = ownOf(service, { plan, signingKey, runner: all.RUNNER_NAME });
   // Compiled code is kept between starts: each takes half the CPU.

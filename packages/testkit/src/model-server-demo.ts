@@ -6,12 +6,15 @@ interface Wish {
   tool: string;
   /** The values found in a text, one call each; null = a call without arguments. */
   find(text: string): (string | number[] | null)[];
+  /** Arguments besides. */
+  more?: Record<string, unknown>;
 }
 
 const urlPattern = /https?:\/\/[^\s"'<>，。、）)]+/g;
 const sumPattern = /[\d(][\d\s.()]*(?:[-+*/^×÷][\d\s.()]*)+[\d)]/g;
 const chartPattern = /(?:\bchart\b|图表)[^\d\n-]{0,20}((?:-?\d+(?:\.\d+)?[\s,，、]*){1,40})/gi;
 const notePattern = /(?:\bnote\s*[:：]|记一下\s*[:：]?|记下\s*[:：]?)\s*([^\n]{1,200})/gi;
+const memoryPattern = /(?:\bremember(?: that)?(?![^\n]*\?)|记住(?!了?什么|的)[：:，,]?|记得[：:])\s*([^\n]{2,500})/gi;
 const isDate = /^\d{4}-\d{1,2}-\d{1,2}$/;
 
 /** The numbers behind a wish for a chart: "chart 3 5 2". */
@@ -31,6 +34,15 @@ const wishes: readonly Wish[] = [
   { tool: "calculator", find: sumsOf },
   { tool: "fetch_page", find: (text) => text.match(urlPattern) ?? [] },
   { tool: "bar_chart", find: chartsOf },
+  {
+    tool: "remember",
+    find: (text) => [...text.matchAll(memoryPattern)].map(([, fact = ""]) => fact.trim()),
+    more: { about: "me" },
+  },
+  {
+    tool: "recall",
+    find: (text) => (/\bdo you remember\b|记住了什么|还记得/i.test(text) ? [text.slice(0, 500)] : []),
+  },
   { tool: "add_note", find: (text) => [...text.matchAll(notePattern)].map(([, note = ""]) => note.trim()) },
   { tool: "read_notes", find: (text) => (/\bnotes\b|有哪些笔记|看看笔记/i.test(text) ? [null] : []) },
 ];
@@ -49,7 +61,8 @@ function callsFor(text: string, tools: readonly Tool[]): ScriptedCall[] {
     if (tool === undefined) continue;
     const name = argumentName(tool);
     for (const value of wish.find(text).slice(0, 4)) {
-      calls.push({ name: tool.name, arguments: value === null || name === undefined ? {} : { [name]: value } });
+      const own = value === null || name === undefined ? {} : { [name]: value };
+      calls.push({ name: tool.name, arguments: { ...own, ...wish.more } });
     }
   }
   return calls;
@@ -59,12 +72,21 @@ function lastUserAt(messages: readonly NormalisedMessage[]): number {
   return messages.findLastIndex((message) => message.role === "user" && message.text !== "");
 }
 
+/** What the tools for memories have answered, in words. */
+function memoryLine(name: string, content: string, zh: boolean): string | undefined {
+  if (!["remember", "recall"].includes(name) || !content.startsWith("{")) return undefined;
+  const { text = "", notes = [] } = JSON.parse(content) as { text?: string; notes?: { text: string }[] };
+  if (name === "remember") return zh ? `记住了：${text}` : `I will remember: ${text}`;
+  return notes.length === 0 ? (zh ? "还没有记住什么" : "nothing yet") : notes.map((note) => note.text).join("; ");
+}
+
 function resultLines(round: readonly NormalisedMessage[], zh: boolean): string[] {
   const names = new Map(round.flatMap((message) => message.calls.map((call) => [call.id, call.name] as const)));
   return round.flatMap((message) =>
     message.results.map((result) => {
       const name = names.get(result.id) ?? "tool";
-      const text = result.content.slice(0, 600).replace(/^tool_execution_error: /, "");
+      const text =
+        memoryLine(name, result.content, zh) ?? result.content.slice(0, 600).replace(/^tool_execution_error: /, "");
       if (!result.isError) return `- **${name}**: ${text}`;
       return zh ? `- **${name}** 没有成功：${text}` : `- **${name}** failed: ${text}`;
     }),
@@ -73,8 +95,8 @@ function resultLines(round: readonly NormalisedMessage[], zh: boolean): string[]
 
 function echo(text: string, zh: boolean): string {
   return zh
-    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，“记一下：给花浇水”（会先征求同意），发一个网址让我读，或者说“展示”看看卡片能显示什么。`
-    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", say "note: water the plants" (you will be asked first), send a URL for me to read, or say "show" to see what a card can hold.`;
+    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，“记一下：给花浇水”（会先征求同意），“记住我喜欢喝茶”，发一个网址让我读，或者说“展示”看看卡片能显示什么。`
+    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", say "note: water the plants" (you will be asked first) or "remember that I like tea", send a URL for me to read, or say "show" to see what a card can hold.`;
 }
 
 function tale(zh: boolean): string {
@@ -143,7 +165,7 @@ function received(request: NormalisedRequest, text: string, zh: boolean): string
 
 /**
  * The scripted model of demos: answers in the language of the user (Chinese or English), calls
- * `current_time`, `calculator`, `fetch_page`, `bar_chart`, `add_note` and `read_notes` when they are offered and asked for, several at
+ * `current_time`, `calculator`, `fetch_page`, `bar_chart`, `add_note`, `read_notes`, `remember` and `recall` when they are offered and asked for, several at
  * once, and then reports their results. "slow" or "慢" makes it stream slowly, "show" or "展示" shows
  * what a card can hold.
  */

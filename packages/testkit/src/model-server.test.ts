@@ -210,6 +210,33 @@ describe("demoScript", () => {
     expect(demoScript({ ...asked("12*7"), tools: [] }).calls).toBeUndefined();
   });
 
+  it("remembers what it is told to, and says what that is", () => {
+    const memory = ["remember", "recall"].map((name) => ({
+      name,
+      description: "",
+      inputSchema: { required: name === "remember" ? ["text", "about"] : ["query"] },
+    }));
+    const callsOf = (text: string) => demoScript({ ...asked(text), tools: memory }).calls;
+    const fact = (text: string) => [{ name: "remember", arguments: { text, about: "me" } }];
+    expect(callsOf("Remember that I like tea")).toEqual(fact("I like tea"));
+    expect(callsOf("请记住：我喜欢喝茶")).toEqual(fact("我喜欢喝茶"));
+    const question = "What do you remember about me?";
+    expect(callsOf(question)).toEqual([{ name: "recall", arguments: { query: question } }]);
+    expect(callsOf("你记住了什么")).toEqual([{ name: "recall", arguments: { query: "你记住了什么" } }]);
+    const answered = (name: string, content: string) =>
+      demoScript(
+        asked(
+          "x",
+          { role: "assistant", text: "", calls: [{ id: "a", name, arguments: "{}" }], results: [] },
+          { role: "tool", text: "", calls: [], results: [{ id: "a", content, isError: false }] },
+        ),
+      ).text;
+    expect(answered("remember", '{"id":"1","text":"I like tea","about":"me"}')).toContain(
+      "I will remember: I like tea",
+    );
+    expect(answered("recall", '{"query":"x","notes":[{"text":"I like tea"}]}')).toContain("I like tea");
+  });
+
   it("reports the results of its calls, failures too", () => {
     const reply = demoScript(
       asked(
