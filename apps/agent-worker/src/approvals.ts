@@ -84,9 +84,12 @@ export class TurnJudge implements CallJudge {
     const { toolCatalog, settings } = this.#services;
     const { agent, memories } = this.#run;
     const { config } = agent;
-    const tool = memories.withTools(toolCatalog.offeredTo(config)).get(call.name);
+    const offered = toolCatalog.offeredTo(config);
+    const tool = (memories?.withTools(offered) ?? offered).get(call.name);
     if (tool === undefined) return refused("its tool is not offered any more");
-    if (tool.runner === builtInRunner) return memories.verdict(call);
+    if (tool.runner === builtInRunner) {
+      return memories?.verdict(call) ?? { do: "run", authority: { by: "policy" }, findings: [] };
+    }
     const facts = { ...this.#facts(call), tool: tool.announcement, rules: this.#rules ?? [], egress: config.egress };
     const verdict = this.#judged(() => decideCall(settings.permissions, facts));
     if (verdict === undefined) {

@@ -41,7 +41,7 @@ type Tools = ReadonlyMap<string, AvailableTool>;
 /** A turn waits for this before its first step; without notes it is as good as one whose people have none. */
 const lookUpMs = 2_000;
 
-/** The memories that one turn may read and write; of an agent without memory it does nothing. */
+/** The memories that one turn may read and write. */
 export class TurnMemories {
   readonly #services: Services;
   readonly #agent: Agent;

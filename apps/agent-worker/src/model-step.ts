@@ -80,7 +80,7 @@ export class ModelSteps {
     const { request: options } = this.#run.options;
     const { turn, history } = stored;
     const seen = conversationFor(agent.name, history);
-    const notes = await memories.notes();
+    const notes = (await memories?.notes()) ?? "";
     const asked = { turnNumber: turn.steps + 1, system, notes, options, history: seen, tools, onEvent };
     return await watchStep(this.#run, "answer", async () => {
       const messages = await readHistory(this.#services.blobs, modelMessagesOf(seen), {

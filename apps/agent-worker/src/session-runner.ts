@@ -1,3 +1,4 @@
+import { speakerIn } from "./agents.ts";
 import { scrubText, silentTelemetry, type Span, type Tags, type Telemetry } from "@larkline/process/telemetry";
 import {
   errorCodes,
@@ -21,7 +22,6 @@ import { type Claim, ClaimRefusedError, type ExcuseResult, type OutboxLease } fr
 import { isRedisTrouble } from "@larkline/store/redis";
 import { hasDied } from "./background-jobs.ts";
 import type { Services } from "./services.ts";
-import { speakerIn } from "./speakers.ts";
 import { TurnRun, type TurnEnd } from "./turn-run.ts";
 import { takeBackReaction } from "./prepare.ts";
 import { publishedBefore, type TurnStart } from "./turn-output.ts";

@@ -1,3 +1,4 @@
+import { choicesAfter, needsOfChoices } from "./agents.ts";
 import {
   answerUuid,
   attemptOf,
@@ -48,7 +49,6 @@ import type {
 } from "@larkline/store";
 import { actorOf, approvalsAsked, argumentsTextOf, waitsForPeople } from "./approvals.ts";
 import type { Services } from "./services.ts";
-import { choicesAfter, needsOfChoices } from "./speakers.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
 // All that leaves a running turn: its state and history (`TurnStore`), its events (`EventWriter`), and what its person

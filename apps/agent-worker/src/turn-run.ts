@@ -25,7 +25,6 @@ import {
   type CancelReason,
   type ControlEntry,
   type EngineEvent,
-  type InboundMessage,
   type Message,
   type ModelFailure,
   type QueuedMessage,
@@ -33,13 +32,13 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import type { CommitResult, SaveResult, SessionSettings, SessionTotals } from "@larkline/store";
-import type { Agent, ChosenModel, TurnOptions } from "./agents.ts";
+import type { Agent, ChosenModel, Speaker, TurnOptions } from "./agents.ts";
+import { agentOtherThan, commandFactsOf, refusalOf, transfersOf } from "./agents.ts";
 import { checkEntries, dropApprovals, TurnJudge, waitsForPeople } from "./approvals.ts";
 import { TurnMemories } from "./memories.ts";
 import { ModelSteps, TurnBudget } from "./model-step.ts";
 import type { Services } from "./services.ts";
 import type { AbortReason, TurnWatch } from "./session-runner.ts";
-import { commandFactsOf, refusalOf, transfersOf, type Speaker } from "./speakers.ts";
 import { dispatchCalls, keepLargeResults, mayHold, stopCalls, type Hold } from "./tools.ts";
 import { messagesToJoin, supersedes, takeBackReaction, waitingAtOnce, withoutThreadRoot } from "./prepare.ts";
 import { TurnReply, TurnStore, type TurnStart } from "./turn-output.ts";
@@ -66,7 +65,8 @@ export interface RunningTurn extends TurnSlot {
   first: Agent;
   stored: TurnStore;
   budget: TurnBudget;
-  memories: TurnMemories;
+  /** Undefined for an agent without memory. */
+  memories: TurnMemories | undefined;
 }
 
 /** How running a turn ended, seen from the session. */
@@ -146,7 +146,7 @@ export class TurnRun {
     const run = { message, turnId: begun.turnId, epoch, signal: controller.signal };
     const options = agent.optionsFor(begun.message);
     const budget = new TurnBudget(services, agent, run);
-    const memories = new TurnMemories(services, agent, stored);
+    const memories = agent.hasMemory ? new TurnMemories(services, agent, stored) : undefined;
     const starter = services.agents.get(first) ?? agent;
     this.#run = { ...slot, agent, first: starter, model, options, stored, budget, memories };
     this.#stored = stored;
@@ -298,7 +298,7 @@ export class TurnRun {
     const { turn } = this.#stored;
     const agent = this.#services.agents.get(agentOfTurn(turn)) ?? this.#run.agent; // one that the decision knew
     this.#run.agent = this.#run.budget.agent = agent;
-    this.#run.memories = new TurnMemories(this.#services, agent, this.#stored);
+    this.#run.memories = agent.hasMemory ? new TurnMemories(this.#services, agent, this.#stored) : undefined;
     this.#run.model = agent.modelOf(this.#start.settings.model);
     this.#run.options = agent.optionsFor(turn.message);
     this.#steps.contextChanged();
@@ -536,6 +536,7 @@ export class TurnRun {
   /** The facts of this moment. */
   #environment(): TurnEnvironment {
     const { agent, first, model, options, memories } = this.#run;
+    const offered = this.#services.toolCatalog.offeredTo(agent.config);
     const { history, live } = this.#stored;
     const judge = (): TurnJudge => this.#judgeNow();
     const chosenModel = this.#start.settings.model;
@@ -543,7 +544,7 @@ export class TurnRun {
     const transfers = transfersOf(this.#services, { agent, chosenModel, mayUse });
     return {
       limits: first.limits,
-      tools: memories.withTools(this.#services.toolCatalog.offeredTo(agent.config)),
+      tools: memories?.withTools(offered) ?? offered,
       model: model.model,
       ...(options.form === undefined ? {} : { output: options.form }),
       ...(transfers === undefined ? {} : { transfers }),
@@ -621,9 +622,4 @@ function suspendedBy({ wakeGen }: Extract<SaveResult, { state: "suspended" }>): 
 /** What of the conversation cannot be read. */
 function lostIn({ lost = [] }: TurnStart): NonNullable<TurnStart["lost"]>[number]["what"][] {
   return lost.map(({ what }) => what);
-}
-
-/** The name of an agent that answers in place of the one that the message is for. */
-function agentOtherThan({ agent: entry = "default" }: InboundMessage, { name }: Agent): string | undefined {
-  return name === entry ? undefined : name;
 }

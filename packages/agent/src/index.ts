@@ -13,6 +13,7 @@ export {
 } from "./turn.ts";
 export {
   accumulateStream,
+  conversationFor,
   createAccumulator,
   type Accumulator,
   type StepResult,
@@ -97,11 +98,4 @@ export {
   type TurnLimits,
 } from "./transition.ts";
 export { attemptOf, type OfferedTool } from "./tool-call.ts";
-export {
-  conversationFor,
-  offeredSpecs,
-  transferTool,
-  type Handoff,
-  type TransferTarget,
-  type TransferTool,
-} from "./transfer.ts";
+export { offeredSpecs, transferTool, type Handoff, type TransferTarget, type TransferTool } from "./transfer.ts";

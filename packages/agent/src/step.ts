@@ -30,8 +30,8 @@ import {
   withText,
   withNeeds,
 } from "./transition.ts";
-import { noticeText, type NoticeName } from "./texts/index.ts";
-import { correctionMessage, maxAnswerRetries, shownAnswer, shownText } from "./structured-answer.ts";
+import { noticeText, textHead, type NoticeName } from "./texts/index.ts";
+import { correctionMessage, isCorrection, maxAnswerRetries, shownAnswer, shownText } from "./structured-answer.ts";
 import { isOpaque, isSendable, withoutTrailingThinking, languageOfMessage } from "./messages.ts";
 
 /** One model step, complete. */
@@ -490,4 +490,36 @@ function droppedCallsEvents({ toolCalls, stopReason }: StepResult): EngineEvent[
   if (toolCalls.length === 0) return [];
   const message = `${toolCalls.length} tool call(s) were not run: the model stopped with ${stopReason}.`;
   return [{ type: "warning", code: "tool_calls_dropped", message, detail: stopReason }];
+}
+
+const maxReasonChars = 4_000;
+
+/**
+ * What an agent sees of a conversation: all of it, or what came since it was given the word with the person's last
+ * message alone. The same array where it is all.
+ */
+export function conversationFor(agent: string, history: readonly Message[]): readonly Message[] {
+  const at = history.findLastIndex((message) => message.role === "tool" && message.handoff !== undefined);
+  const answer = history[at];
+  if (answer?.role !== "tool" || answer.handoff?.to !== agent || answer.handoff.context !== "last") return history;
+  const { from, callId } = answer.handoff;
+  const note = {
+    type: "text",
+    text: `\n[${from} has handed this over to you. ${reasonOf(history[at - 1], callId)}]`,
+  } as const;
+  const asked = history.slice(0, at).findLast((message) => message.role === "user" && !isCorrection(message));
+  const first: Message =
+    asked?.role === "user" ? { ...asked, content: [...asked.content, note] } : { role: "user", content: [note] };
+  return [first, ...history.slice(at + 1)];
+}
+
+function reasonOf(message: Message | undefined, callId: string): string {
+  const call =
+    message?.role === "assistant"
+      ? message.content.find((part) => part.type === "tool_use" && part.id === callId)
+      : undefined;
+  if (call?.type !== "tool_use") return "";
+  const { reason: why, ...others } = call.arguments;
+  const facts = Object.keys(others).length === 0 ? "" : ` ${JSON.stringify(others)}`;
+  return textHead(`Reason: ${typeof why === "string" ? why : ""}${facts}`, maxReasonChars);
 }

@@ -4,14 +4,11 @@ import {
   transferName,
   transferPrefix,
   type CallState,
-  type Message,
   type ParseResult,
   type ToolOutcome,
   type ToolSpec,
   type TurnState,
 } from "@larkline/protocol";
-import { isCorrection } from "./structured-answer.ts";
-import { textHead } from "./texts/index.ts";
 import type { TurnEnvironment, TurnModel } from "./transition.ts";
 
 /*
@@ -156,36 +153,4 @@ export function settledTransfer(turn: TurnState, { transfers, limits }: TurnEnvi
 export function handedOver(turn: TurnState, { to }: TransferTarget): TurnState {
   const { handedOverBy = [] } = turn;
   return { ...turn, agent: to, handedOverBy: [...handedOverBy, agentOfTurn(turn)] };
-}
-
-const maxReasonChars = 4_000;
-
-/**
- * What an agent sees of a conversation: all of it, or what came since it was given the word with the person's last
- * message alone. The same array where it is all.
- */
-export function conversationFor(agent: string, history: readonly Message[]): readonly Message[] {
-  const at = history.findLastIndex((message) => message.role === "tool" && message.handoff !== undefined);
-  const answer = history[at];
-  if (answer?.role !== "tool" || answer.handoff?.to !== agent || answer.handoff.context !== "last") return history;
-  const { from, callId } = answer.handoff;
-  const note = {
-    type: "text",
-    text: `\n[${from} has handed this over to you. ${reasonOf(history[at - 1], callId)}]`,
-  } as const;
-  const asked = history.slice(0, at).findLast((message) => message.role === "user" && !isCorrection(message));
-  const first: Message =
-    asked?.role === "user" ? { ...asked, content: [...asked.content, note] } : { role: "user", content: [note] };
-  return [first, ...history.slice(at + 1)];
-}
-
-function reasonOf(message: Message | undefined, callId: string): string {
-  const call =
-    message?.role === "assistant"
-      ? message.content.find((part) => part.type === "tool_use" && part.id === callId)
-      : undefined;
-  if (call?.type !== "tool_use") return "";
-  const { reason: why, ...others } = call.arguments;
-  const facts = Object.keys(others).length === 0 ? "" : ` ${JSON.stringify(others)}`;
-  return textHead(`Reason: ${typeof why === "string" ? why : ""}${facts}`, maxReasonChars);
 }
