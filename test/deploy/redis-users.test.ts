@@ -35,6 +35,7 @@ beforeAll(async () => {
     env: {
       RUNNER_TOOLS: `${fixture("recording-tools.ts")},${fixture("approval-tools.ts")}`,
       ARCHIVE_URL: postgres.url,
+      API_REQUESTS_PER_MINUTE: "2",
     },
   });
 }, 240_000);
@@ -108,7 +109,7 @@ const administration = [
 
 describe("a Redis with a user for each app", () => {
   it(
-    "refuses the apps nothing that they need: calls, an approval, a command, a stop, hand-offs",
+    "refuses the apps nothing that they need: calls, an approval, a command, a stop, hand-offs, limits of callers",
     { timeout: 240_000 },
     async () => {
       const ann = system.person("Ann");
@@ -130,6 +131,11 @@ describe("a Redis with a user for each app", () => {
       expect(await system.ask(ann, "again", patienceMs)).toContain("[again]");
       expect(await system.workers[0]?.stop()).toBe(0);
       expect(await system.ask(ann, 'after\ncall note_pure {"key":"e"}', patienceMs)).toContain("ok:");
+      const statuses = [];
+      for (let at = 0; at < 3; at += 1) {
+        statuses.push((await fetch(`${system.ingresses[0]?.url}/v1/sessions/none`)).status);
+      }
+      expect(statuses).toEqual([404, 404, 429]);
       expect(await refusals()).toEqual([]);
     },
   );

@@ -34,7 +34,7 @@ export function guardApi(scope: FastifyInstance, { clock, config, log, requestLi
       : withoutCredentials(caller, corsOrigins);
     if (access.allowed) {
       request.caller = access.person;
-      const waitSeconds = requestLimits.take(access.person);
+      const waitSeconds = await requestLimits.take(access.person);
       if (waitSeconds === 0) return undefined;
       return await reply.code(429).header("retry-after", `${waitSeconds}`).send({ error: "too many requests" });
     }

@@ -5,6 +5,8 @@ import { join } from "node:path";
 import { systemClock } from "@larkline/protocol";
 import { exportJWK, exportSPKI, generateKeyPair, SignJWT, UnsecuredJWT, type JWTPayload } from "jose";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { RateGovernor } from "@larkline/store/platform";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { approvalFor, suspendOn } from "./approval.fixture.ts";
 import { RequestLimits } from "./callers.ts";
 import { loadConfig } from "./config.ts";
@@ -189,13 +191,38 @@ describe("the limits of a caller", () => {
     expect((await ask(bob)).status).toBe(404);
   });
 
-  it("come back with time", () => {
+  it("count over all replicas", async () => {
+    const { memory: shared, close } = connectSharedRedis();
+    closing.push(close);
+    const env = { ...keysEnv, API_REQUESTS_PER_MINUTE: "4" };
+    const replicas = [await started({ env, shared }), await started({ env, shared })];
+    const statuses = [];
+    for (let at = 0; at < 6; at += 1) {
+      const { url = "" } = replicas[at % 2] ?? {};
+      statuses.push((await fetch(`${url}/v1/runs/api.none-1`, { headers: alice })).status);
+    }
+    expect(statuses).toEqual([404, 404, 404, 404, 429, 429]);
+  });
+
+  it.each([
+    ["does not answer", true],
+    ["is away", false],
+  ])("come back with time, counted here while the store %s", async (_how, isReady) => {
     let now = 0;
-    const limits = new RequestLimits({ ...systemClock, monotonic: () => now }, 60);
-    for (let at = 0; at < 60; at += 1) expect(limits.take("a")).toBe(0);
-    expect(limits.take("a")).toBe(1);
-    now = 1_000;
-    expect([limits.take("a"), limits.take("a")]).toEqual([0, 1]);
+    // Nothing listens there.
+    const redis = connectRedis("redis://127.0.0.1:1");
+    redis.on("error", () => undefined);
+    closing.push(async () => await closeRedis(redis));
+    const limits = new RequestLimits({
+      clock: { ...systemClock, monotonic: () => now, after: (_ms, work) => systemClock.after(0, work) },
+      governor: new RateGovernor({ redis, namespace: "none" }),
+      isReady: () => isReady,
+      perMinute: 6,
+    });
+    for (let at = 0; at < 6; at += 1) expect(await limits.take("a")).toBe(0);
+    expect(await limits.take("a")).toBe(10);
+    now = 10_000;
+    expect([await limits.take("a"), await limits.take("a")]).toEqual([0, 10]);
   });
 
   it("bound its streams, which are free again when they are closed", async () => {

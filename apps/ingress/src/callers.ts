@@ -1,7 +1,8 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { readFileSync } from "node:fs";
 import type { EnvReader } from "@larkline/process/config";
-import { jsonParserOf, type Clock } from "@larkline/protocol";
+import { jsonParserOf, withDeadline, type Clock } from "@larkline/protocol";
+import type { RateGovernor } from "@larkline/store/platform";
 import type { JSONWebKeySet, JWTVerifyGetKey } from "jose";
 import { LRUCache } from "lru-cache";
 import { Type } from "typebox";
@@ -152,26 +153,56 @@ interface Bucket {
 /** More callers than that at once share nothing: the one that was silent for longest begins anew. */
 const maxCallers = 10_000;
 
-/** Counts requests by caller, in this process. */
+/** How long a request waits for the count of all processes. */
+const countDeadlineMs = 500;
+
+/**
+ * Counts requests by caller, over all processes of ingress with one round trip to the store. While the store does not
+ * answer, each process counts for itself, so that callers are neither locked out nor without a limit.
+ */
 export class RequestLimits {
   readonly #clock: Clock;
   readonly #perMinute: number;
+  readonly #governor: RateGovernor;
+  readonly #isReady: () => boolean;
   readonly #buckets = new LRUCache<string, Bucket>({ max: maxCallers });
+  /** Until when callers beyond their limit are refused without asking the store again. */
+  readonly #refusedUntilMs = new LRUCache<string, number>({ max: maxCallers });
 
-  /** `perMinute`: 0 is no limit. A caller may spend a minute's requests at once. */
-  constructor(clock: Clock, perMinute: number) {
-    this.#clock = clock;
-    this.#perMinute = perMinute;
+  /** `perMinute`: 0 is no limit. A caller may spend a minute's requests at once. `isReady`: of the store. */
+  constructor(parts: { clock: Clock; governor: RateGovernor; isReady: () => boolean; perMinute: number }) {
+    this.#clock = parts.clock;
+    this.#governor = parts.governor;
+    this.#isReady = parts.isReady;
+    this.#perMinute = parts.perMinute;
   }
 
-  /** Counts a request. Returns 0 when it may pass, otherwise after how many seconds one may. */
-  take(caller: string): number {
+  /** Counts a request. Resolves with 0 when it may pass, otherwise with the seconds after which one may. Never rejects. */
+  async take(caller: string): Promise<number> {
     if (this.#perMinute === 0) return 0;
+    const refusedMs = (this.#refusedUntilMs.get(caller) ?? -Infinity) - this.#clock.monotonic();
+    if (refusedMs > 0) return Math.ceil(refusedMs / 1_000);
+    const waitMs = await this.#count(caller);
+    if (waitMs > 0) this.#refusedUntilMs.set(caller, this.#clock.monotonic() + waitMs);
+    return Math.ceil(waitMs / 1_000);
+  }
+
+  async #count(caller: string): Promise<number> {
+    if (!this.#isReady()) return this.#countHere(caller);
+    try {
+      const counted = this.#governor.takeRequest(apiApp, caller, this.#perMinute);
+      return await withDeadline(this.#clock, counted, countDeadlineMs);
+    } catch {
+      return this.#countHere(caller);
+    }
+  }
+
+  #countHere(caller: string): number {
     const now = this.#clock.monotonic();
     const { tokens: left, atMs } = this.#buckets.get(caller) ?? { tokens: this.#perMinute, atMs: now };
     const tokens = Math.min(this.#perMinute, left + ((now - atMs) * this.#perMinute) / 60_000);
     const passes = tokens >= 1;
     this.#buckets.set(caller, { tokens: passes ? tokens - 1 : tokens, atMs: now });
-    return passes ? 0 : Math.ceil(((1 - tokens) * 60) / this.#perMinute);
+    return passes ? 0 : ((1 - tokens) * 60_000) / this.#perMinute;
   }
 }

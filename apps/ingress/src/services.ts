@@ -156,7 +156,12 @@ export function createServices({ stores, consumers, ...parts }: ServiceParts): S
     random,
     counters,
     streams,
-    requestLimits: new RequestLimits(clock, requestsPerMinute),
+    requestLimits: new RequestLimits({
+      clock,
+      governor: stores.governor,
+      isReady: stores.redis.isReady,
+      perMinute: requestsPerMinute,
+    }),
     budgetBook: createBudgetBook(settings.budgets),
     otherEvents: new OtherEvents(consumers, { clock, counters, log }),
     apiChannel: createApiChannel(log),

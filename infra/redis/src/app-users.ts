@@ -150,6 +150,7 @@ function ingress(place: Place): RedisUser {
       { keys: ["sessions"], commands: "hget hmget hset hdel hincrby" },
       { keys: ["inboxes"], commands: "llen lindex lrange lrem rpush" },
       { keys: ["ingressLookups"], commands: "get set del getdel" },
+      { keys: ["requestPaces"], commands: "get set" },
       { keys: ["states"], commands: "hget hmget" },
       { keys: ["requests"], commands: "rpush" },
       { keys: ["histories"], commands: "llen" },

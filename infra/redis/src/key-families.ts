@@ -111,6 +111,7 @@ export const keyFamilies = {
   eventWatches: whole("event-watch:*"),
   tokens: whole("token:*"),
   buckets: ({ namespace }: Place): string[] => [`{${namespace}:rate:*}:bucket:*`],
+  requestPaces: ({ namespace }: Place): string[] => [`{${namespace}:rate:*}:requests:*`],
   platformCalls: ({ namespace }: Place): string[] => [`{${namespace}:rate:*}:calls:*`],
   traceRecords: ({ namespace }: Place): string[] => [`{${namespace}:trace:*}:record:*`],
   traceLines: ({ namespace }: Place): string[] => [`{${namespace}:trace:*}:records`],

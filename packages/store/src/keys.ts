@@ -547,6 +547,11 @@ export const describedKeys: readonly DescribedKey[] = [
     type: "sorted set",
     content: "the calls of the present window, by the time when their places end",
   },
+  {
+    key: "`{<ns>:rate:<app>}:requests:<hash of the caller>`",
+    type: "string",
+    content: "pace of the requests of a caller; a minute",
+  },
   { key: "`{<ns>:rate:<app>}:calls:<month>`", type: "string", content: "calls of a month; 62 days" },
   {
     key: "`{<ns>:budget}:tokens:<kind>:<period>`, `{<ns>:budget}:usd:<kind>:<period>`",

@@ -51,6 +51,23 @@ export function describeRateGovernor(name: string, makeHarness: () => Promise<Ra
       expect(waitOf(refused)).toBeLessThanOrEqual(Math.ceil(60_000 / 0.95));
     });
 
+    it("counts requests of each over all processes, all of a minute at once, and lets more pass at their pace", async () => {
+      const take = async (of: RateGovernor, who = "ann") => await of.takeRequest("api", who, 30);
+      const first = await Promise.all(
+        Array.from({ length: 40 }, async (_, at) => await take(at % 2 === 0 ? governor : elsewhere)),
+      );
+      // One is due every 2 s: a slow machine may see that.
+      const passed = first.filter((waitMs) => waitMs === 0).length;
+      expect(passed).toBeGreaterThanOrEqual(30);
+      expect(passed).toBeLessThan(40);
+      const waitMs = Math.max(...first);
+      expect(waitMs).toBeGreaterThan(0);
+      expect(waitMs).toBeLessThanOrEqual(2_000);
+      expect(await take(elsewhere, "bob")).toBe(0);
+      await harness.advance(waitMs);
+      expect(await take(governor)).toBe(0);
+    });
+
     it("shows how full buckets are, and takes nothing by it", async () => {
       const look = async () =>
         (await elsewhere.look([slow, fast])).map(({ left, most, pausedMs }) => [left, most, pausedMs]);

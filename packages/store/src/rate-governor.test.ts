@@ -14,6 +14,7 @@ it("every key of the governor expires by itself", async () => {
   await governor.take([{ key: "app:chat:1", perSecond: 5 }], "final");
   await governor.pause("app:chat:2", 30_000, { perSecond: 2 });
   await governor.countCall("app", "2026-11");
+  await governor.takeRequest("api", "ann", 2);
   const keys = await redis.keys(`{${namespace}:*`);
   expect(keys.length).toBeGreaterThanOrEqual(3);
   // `PTTL` returns -1 for a key without expiry, -2 for a key that has expired already.

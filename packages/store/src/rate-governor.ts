@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { systemRandom, type Random } from "@larkline/protocol";
 import { type RedisConnection, runScript, script, scriptTime } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
@@ -48,6 +49,7 @@ const takePlace = script("take-place");
 const endPlace = script("end-place");
 const pauseBucket = script("pause-bucket");
 const countCall = script("count-call");
+const takeRequest = script("take-request");
 
 /** The limits of a bucket, as the script takes them. */
 function limitsOf(bucket: RateBucket, lane: RateLane): number[][] {
@@ -124,6 +126,18 @@ export class RateGovernor {
     return Number(
       await runScript(this.#redis, countCall, { count: this.#callsKey(app, month) }, { ttlMs: callsTtlMs }),
     );
+  }
+
+  /**
+   * Counts a request of a caller of `app`, who may make so many a minute, all at once if they like. Resolves with 0, or
+   * with the ms after which one may pass. The key has a hash of the caller's name.
+   */
+  async takeRequest(app: string, caller: string, perMinute: number): Promise<number> {
+    const pace = this.#keys.rates(
+      app,
+      `requests:${createHash("sha256").update(caller).digest("base64url").slice(0, 22)}`,
+    );
+    return Number(await runScript(this.#redis, takeRequest, { pace }, { perMinute }));
   }
 
   /** Calls of the month so far. */
