@@ -8,7 +8,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { RateGovernor } from "@larkline/store/platform";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { approvalFor, suspendOn } from "./approval.fixture.ts";
-import { RequestLimits } from "./callers.ts";
+import { personOf as callerOf, RequestLimits } from "./callers.ts";
 import { loadConfig } from "./config.ts";
 import { openStream, postChat, startTestIngress, type TestIngress, type TestOptions } from "./ingress.fixture.ts";
 import { connectSharedRedis } from "./redis.fixture.ts";
@@ -121,6 +121,38 @@ describe("a caller", () => {
       "no.jwt.atall",
     ];
     for (const token of wrong) expect(await personOf(ingress, token, "bad")).toEqual([401, undefined]);
+  });
+
+  it("AT-29: may have a key that is added to the file, which is read again once a minute at most", async () => {
+    const file = join(folder, "rotated.json");
+    const signerOf = async (kid: string) => {
+      const { publicKey, privateKey } = await generateKeyPair("ES256", { extractable: true });
+      return { jwk: { ...(await exportJWK(publicKey)), alg: "ES256", kid }, privateKey, kid };
+    };
+    const [first, second, third] = [await signerOf("one"), await signerOf("two"), await signerOf("three")];
+    const write = async (...keys: (typeof first)[]) =>
+      await writeFile(file, JSON.stringify({ keys: keys.map(({ jwk }) => jwk) }));
+    await write(first);
+    const loaded = loadConfig({ API_JWKS: file });
+    const { callers } = (loaded.ok ? loaded.value : expect.fail(loaded.error)).api;
+    let now = 0;
+    const clock = { ...systemClock, monotonic: () => now };
+    const claims = { aud: "larkline", sub: "ann", exp: Math.floor(Date.now() / 1_000) + 600 };
+    const person = async ({ kid, privateKey }: typeof first) => {
+      const token = await new SignJWT(claims).setProtectedHeader({ alg: "ES256", kid }).sign(privateKey);
+      return await callerOf(callers, token, clock);
+    };
+    expect([await person(first), await person(second)]).toEqual(["api:ann", undefined]);
+    await write(first, second);
+    expect(await person(second)).toBeUndefined(); // read a moment ago
+    now = 60_000;
+    expect(await Promise.all([person(second), person(second)])).toEqual(["api:ann", "api:ann"]);
+    now = 120_000;
+    await writeFile(file, "half of a fi");
+    expect([await person(third), await person(first), await person(second)]).toEqual([undefined, "api:ann", "api:ann"]);
+    now = 180_000;
+    await write(third);
+    expect([await person(third), await person(first)]).toEqual(["api:ann", undefined]);
   });
 
   it("AT-29: has sessions of its own, and others get 404 for them and store nothing", async () => {

@@ -1,7 +1,8 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { readFileSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import type { EnvReader } from "@larkline/process/config";
-import { jsonParserOf, withDeadline, type Clock } from "@larkline/protocol";
+import { jsonParserOf, withDeadline, type Clock, type ParseResult } from "@larkline/protocol";
 import type { RateGovernor } from "@larkline/store/platform";
 import type { JSONWebKeySet, JWTVerifyGetKey } from "jose";
 import { LRUCache } from "lru-cache";
@@ -27,8 +28,8 @@ export interface CallerRules {
   keys: readonly ApiKey[];
   /** Signs JSON Web Tokens with HS256. */
   jwtSecret: Uint8Array | undefined;
-  /** Finds the key of a token that was signed with ES256 or RS256; keeps the keys that it has read. */
-  jwks: JWTVerifyGetKey | undefined;
+  /** Has the keys of tokens that were signed with ES256 or RS256. */
+  jwks: KeyFile | undefined;
 }
 
 /** Shorter tokens can be guessed. */
@@ -75,13 +76,13 @@ const parseJwks = jsonParserOf(
   }),
 );
 
-function readJwks(reader: EnvReader): JWTVerifyGetKey | undefined {
+function readJwks(reader: EnvReader): KeyFile | undefined {
   const file = reader.text("API_JWKS");
   if (file === undefined) return undefined;
   try {
-    const parsed = parseJwks(readFileSync(file, "utf8"));
-    if (parsed.ok) return keySetOf(parsed.value as JSONWebKeySet); // it checks each key when it is used
-    reader.problem(`API_JWKS must be a JSON Web Key Set of public keys for ES256 or RS256: ${parsed.error}.`);
+    const read = keySetIn(readFileSync(file, "utf8"));
+    if (read.ok) return new KeyFile(file, read.value);
+    reader.problem(`API_JWKS must be a JSON Web Key Set of public keys for ES256 or RS256: ${read.error}.`);
   } catch (error) {
     reader.problem(`API_JWKS could not be read: ${error instanceof Error ? error.message : String(error)}.`);
   }
@@ -91,9 +92,61 @@ function readJwks(reader: EnvReader): JWTVerifyGetKey | undefined {
 /** Only processes that take JSON Web Tokens load it. */
 const loadJose = async () => await import("jose");
 
-function keySetOf(keys: JSONWebKeySet): JWTVerifyGetKey {
+function keySetIn(text: string): ParseResult<JWTVerifyGetKey> {
+  const parsed = parseJwks(text);
+  if (!parsed.ok) return parsed;
+  const keys = parsed.value as JSONWebKeySet; // it checks each key when it is used
   const loaded = loadJose().then(({ createLocalJWKSet }) => createLocalJWKSet(keys));
-  return async (header, token) => await (await loaded)(header, token);
+  return { ok: true, value: async (header, token) => await (await loaded)(header, token) };
+}
+
+/** A token can name any key: its file is not read again sooner. */
+const rereadMs = 60_000;
+
+/** The keys of a file. A key that is not among them may have been added since, so that the file is read again. */
+class KeyFile {
+  readonly #file: string;
+  #keys: JWTVerifyGetKey;
+  #rereadAtMs = -Infinity;
+  #rereading: Promise<void> | undefined;
+
+  constructor(file: string, keys: JWTVerifyGetKey) {
+    this.#file = file;
+    this.#keys = keys;
+  }
+
+  /** Finds the key of a token. What it returns rejects when there is none, with an error of jose. */
+  finder(clock: Clock): JWTVerifyGetKey {
+    return async (header, token) => {
+      try {
+        return await this.#keys(header, token);
+      } catch (error) {
+        if (header.kid === undefined || !isUnknownKey(error)) throw error;
+        await this.#reread(clock);
+        return await this.#keys(header, token);
+      }
+    };
+  }
+
+  /** At most once a minute; requests that come meanwhile wait for it. */
+  async #reread(clock: Clock): Promise<void> {
+    const now = clock.monotonic();
+    if (this.#rereading === undefined && now - this.#rereadAtMs >= rereadMs) {
+      this.#rereadAtMs = now;
+      this.#rereading = this.#read().finally(() => (this.#rereading = undefined));
+    }
+    await this.#rereading;
+  }
+
+  async #read(): Promise<void> {
+    // A file that cannot be used, such as one that is just being written, leaves the keys as they are.
+    const read = keySetIn(await readFile(this.#file, "utf8").catch(() => ""));
+    if (read.ok) this.#keys = read.value;
+  }
+}
+
+function isUnknownKey(error: unknown): boolean {
+  return error instanceof Error && "code" in error && error.code === "ERR_JWKS_NO_MATCHING_KEY";
 }
 
 /** Whether callers have to show who they are. */
@@ -133,7 +186,7 @@ async function subjectOf({ jwtSecret, jwks }: CallerRules, token: string, clock:
       return nameIn(payload.sub);
     }
     if (alg === "HS256" || jwks === undefined) return undefined;
-    const { payload } = await jwtVerify(token, jwks, { ...options, algorithms: ["ES256", "RS256"] });
+    const { payload } = await jwtVerify(token, jwks.finder(clock), { ...options, algorithms: ["ES256", "RS256"] });
     return nameIn(payload.sub);
   } catch {
     return undefined; // no token, not ours, or expired: which one is nothing that a caller should learn
