@@ -5,6 +5,7 @@ import { GroupLookup, OutboxSender, StatusReactions, type FeishuApi, type LongCo
 import { LRUCache } from "lru-cache";
 import { pause, traceparentOf, withDeadline, type InboundMessage } from "@larkline/protocol";
 import type { DeadLetters, OutboxLease, OutboxRecord, OutboxTarget, SessionStore } from "@larkline/store";
+import type { AppFeed } from "@larkline/store/operations";
 import type { Channel, Services } from "./services.ts";
 
 /** How events reach this process. */
@@ -115,6 +116,19 @@ export class Bot implements Channel {
     await this.outbox.close();
     this.identity.close();
   }
+}
+
+/** How events of a bot come in at this moment, for people who look. */
+export function feedsOf(bot: Bot): AppFeed[] {
+  const { app, access, connection } = bot;
+  const feedOf = (transport: Transport, state: string): AppFeed => {
+    const lastEventAtMs = bot.lastEventAtMs.get(transport);
+    return { app, transport, state, ...(lastEventAtMs === undefined ? {} : { lastEventAtMs }) };
+  };
+  return [
+    ...(connection === undefined ? [] : [feedOf("websocket", connection.state())]),
+    ...(access.webhook ? [feedOf("webhook", "listening")] : []),
+  ];
 }
 
 const identityBackOffMs = { first: 500, longest: 30_000 } as const;

@@ -1,13 +1,13 @@
 import cors from "@fastify/cors";
 import { registerOpsRoutes, type Logger } from "@larkline/process/telemetry";
-import { Announcer, type AppFeed } from "@larkline/store/operations";
+import { Announcer } from "@larkline/store/operations";
 import { fastify, type FastifyError, type FastifyInstance } from "fastify";
 import manifest from "../package.json" with { type: "json" };
 import { guardApi } from "./api-access.ts";
 import { registerChatRoutes } from "./api.ts";
 import { registerApprovalRoutes } from "./approvals.ts";
 import { registerMemoryRoutes } from "./memories.ts";
-import { drainMs, type Bot, type Transport } from "./bot.ts";
+import { drainMs, feedsOf, type Bot } from "./bot.ts";
 import { ConnectionChecks, EventWatch, openLongConnection } from "./long-connection.ts";
 import { registerDescription } from "./openapi.ts";
 import { registerRunRoutes } from "./runs.ts";
@@ -79,19 +79,6 @@ export async function startIngress(
   const address = server.server.address();
   const port = typeof address === "object" && address !== null ? address.port : config.port;
   return { port, close: async () => await (closed ??= shutDown()) };
-}
-
-/** How events of a bot come in at this moment, for people who look. */
-function feedsOf(bot: Bot): AppFeed[] {
-  const { app, access, connection } = bot;
-  const feedOf = (transport: Transport, state: string): AppFeed => {
-    const lastEventAtMs = bot.lastEventAtMs.get(transport);
-    return { app, transport, state, ...(lastEventAtMs === undefined ? {} : { lastEventAtMs }) };
-  };
-  return [
-    ...(connection === undefined ? [] : [feedOf("websocket", connection.state())]),
-    ...(access.webhook ? [feedOf("webhook", "listening")] : []),
-  ];
 }
 
 /** Largest body that is read: events of the platform stay far below. */

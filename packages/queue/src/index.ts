@@ -6,15 +6,19 @@ export {
   type Cancellation,
   type CancelBus,
 } from "./cancel-bus.ts";
-export { defaultQueuePrefix, type QueueOptions, ToolQueues, type DispatchOptions, TurnQueue } from "./queues.ts";
 export {
+  defaultQueuePrefix,
+  type QueueOptions,
+  ToolQueues,
+  type DispatchOptions,
+  TurnQueue,
   finishJobScript,
   createToolWorker,
   createTurnWorker,
   type JobResult,
   type JobWorker,
   type JobWorkerOptions,
-} from "./worker.ts";
+} from "./queues.ts";
 export {
   createQueueCatalog,
   type KeyScanner,

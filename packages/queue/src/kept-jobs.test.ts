@@ -15,8 +15,10 @@ import {
 import { Queue } from "bullmq";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
-import { type QueueOptions, ToolQueues, TurnQueue } from "./queues.ts";
 import {
+  type QueueOptions,
+  ToolQueues,
+  TurnQueue,
   finishJobScript,
   kept,
   timeAt,
@@ -26,7 +28,7 @@ import {
   createTurnWorker,
   type JobResult,
   type JobWorker,
-} from "./worker.ts";
+} from "./queues.ts";
 
 const patience = { timeout: 60_000, interval: 10 };
 const session = "app.oc_1";

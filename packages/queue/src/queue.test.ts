@@ -4,15 +4,17 @@ import { startRedis } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished, vi } from "vitest";
 import { createCancelBus } from "./cancel-bus.ts";
-import { type QueueOptions, ToolQueues, TurnQueue } from "./queues.ts";
 import {
+  type QueueOptions,
+  ToolQueues,
+  TurnQueue,
   type LockRenewals,
   type Scripts,
   createToolWorker,
   createTurnWorker,
   type JobResult,
   type JobWorker,
-} from "./worker.ts";
+} from "./queues.ts";
 
 // Shorter than a lock, so that nothing here passes because a stalled job was recovered.
 const patience = { timeout: 9_000, interval: 10 };

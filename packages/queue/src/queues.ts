@@ -12,9 +12,32 @@ import {
   toolsQueue,
   type ToolLimits,
   sharedNow,
+  machineNow,
+  pause,
+  systemClock,
+  type Clock,
+  type Parser,
+  finishedCallOf,
 } from "@larkline/protocol";
-import { Queue, type ConnectionOptions } from "bullmq";
-import { runScript, scriptsBeside } from "@larkline/protocol/lua";
+import {
+  Queue,
+  type ConnectionOptions,
+  DelayedError,
+  UnrecoverableError,
+  WaitingError,
+  Worker,
+  type Job,
+  createRedisBackend,
+  RedisQueueBackend,
+  type BackendFactory,
+  type KeepJobs,
+  raw2NextJobData,
+  type WorkerOptions,
+} from "bullmq";
+import { runScript, scriptsBeside, type Script } from "@larkline/protocol/lua";
+import { setMaxListeners } from "node:events";
+
+// The jobs of all queues: how they are added, and how workers take, run and finish them.
 
 const parseTurnJob = parserOf(TurnJob);
 
@@ -159,7 +182,7 @@ const addJob = script("add-job");
  */
 const retries = { attempts: 7, backoff: { type: "exponential", delay: 100 } };
 
-// Workers of this version decide by themselves what they keep (see worker.ts); those of the version before do what
+// Workers of this version decide by themselves what they keep (see `keptDataOf`); those of the version before do what
 // the job says, and must keep no arguments.
 const storedOptions = JSON.stringify({ ...retries, removeOnComplete: true, removeOnFail: { count: 500 } });
 
@@ -214,4 +237,590 @@ export function openQueue(name: string, { connection, prefix = defaultQueuePrefi
   const queue = new Queue(name, { connection, prefix, streams: { events: { maxLen: maxEvents } } });
   queue.on("error", (error) => onError?.(error));
   return queue;
+}
+
+/**
+ * `done`: finished. `requeue`: put the job back for another worker at once (shutdown). `postpone`: put
+ * it back for later, because this worker cannot do it. Neither counts as a failure. `alone`: nothing was
+ * done; handle it once more when no other job runs in this process.
+ */
+export type JobResult = "done" | "requeue" | "postpone" | "alone";
+
+export interface JobWorkerOptions<T> extends QueueOptions {
+  /** Jobs run at once. */
+  concurrency: number;
+  /**
+   * `signal` aborts when the worker closes, or when another job has to be alone and this one has not ended in
+   * time: answer `requeue` then. `alone`: no other job of this worker runs meanwhile.
+   */
+  handle: (job: T, signal: AbortSignal, alone: boolean) => Promise<JobResult>;
+  /** What failed jobs show, their reasons and stacks, goes through it. */
+  redact: Redact;
+  /** The job failed for good (thrown, or stalled too often). May be called more than once. */
+  onFailed: (job: T, error: Error) => Promise<void>;
+  /** Renews the locks of jobs; if absent BullMQ does, as often as the event loop lets it. */
+  renewals?: LockRenewals;
+  /** Without `renewals`: ms without renewal after which a job counts as stalled. Renewed at half of it. */
+  lockDurationMs?: number;
+  /** How long a postponed job rests, ms; 5 s if absent. */
+  postponeMs?: number;
+  /** How long the other jobs may take to end before one that has to be alone, ms; 30 s if absent. */
+  drainMs?: number;
+  /** Ms between searches for stalled jobs. */
+  stalledIntervalMs?: number;
+  /** `small` if absent; for a tool with limits, whose queue the small ones would leave to the others, `bullmq`. */
+  scripts?: Scripts;
+  /** The machine's if absent. */
+  clock?: Clock;
+}
+
+export interface JobWorker {
+  /**
+   * Stops taking jobs, aborts the signals of the running ones and waits for them up to `deadlineMs`
+   * (default 8 s); what still runs then is recovered by other workers as stalled. Idempotent.
+   */
+  close(options?: { deadlineMs?: number; abort?: boolean }): Promise<void>;
+  isRunning(): boolean;
+  /** Whether jobs are taken; those that run go on either way. */
+  take(jobs: boolean): Promise<void>;
+}
+
+/** Processes wake-ups of sessions. */
+export function createTurnWorker(options: JobWorkerOptions<TurnJob>): JobWorker {
+  return createWorker({
+    scripts: "small",
+    clock: systemClock,
+    ...options,
+    queue: turnsQueue,
+    parse: parserOf(TurnJob),
+    isCall: false,
+  });
+}
+
+/** Processes the calls of one runner; those of one of its tools if that has limits and so a queue of its own. */
+export function createToolWorker(
+  options: JobWorkerOptions<ToolJob> & { runner: string; limitedTool?: string },
+): JobWorker {
+  const { runner, limitedTool } = options;
+  const scripts = limitedTool === undefined ? "small" : "bullmq";
+  const queue = toolsQueue(runner, limitedTool);
+  return createWorker({ scripts, clock: systemClock, ...options, queue, parse: parserOf(ToolJob), isCall: true });
+}
+
+interface WorkerSetup<T> extends JobWorkerOptions<T> {
+  queue: string;
+  parse: Parser<T>;
+  isCall: boolean;
+  scripts: Scripts;
+  clock: Clock;
+}
+
+/** Soon enough for a person who waits while workers are replaced, and seldom enough where none can ever do it. */
+const defaultPostponeMs = 5_000;
+
+/** Pauses between tries to put a job back, ms; the last one repeats. */
+const putBackPausesMs = [50, 100, 200, 400, 800];
+
+/** BullMQ's own refusals have numbers: this worker has the job no more. Errors of Redis have none. */
+function isRefusedByQueue(error: unknown): boolean {
+  return error instanceof Error && "code" in error && typeof error.code === "number";
+}
+
+/**
+ * Puts a job back, at once or after `restMs`. While Redis takes no writes for the queue the slot is of use to no job:
+ * it is kept until Redis does, and the job has rested by then.
+ */
+async function putBack(
+  job: Job,
+  {
+    token,
+    restMs,
+    closing,
+    setup: { onError, clock },
+  }: {
+    token: string | undefined;
+    restMs: number;
+    closing: AbortSignal;
+    setup: Pick<WorkerSetup<never>, "onError" | "clock">;
+  },
+): Promise<never> {
+  for (let tried = 0; ; tried += 1) {
+    const isRested = restMs === 0 || tried > 0;
+    try {
+      if (isRested) await job.moveToWait(token);
+      // BullMQ makes a span of it by the same clock; the backend adds that to the shared one.
+      else await job.moveToDelayed(machineNow() + restMs, token);
+    } catch (error) {
+      // An earlier try may have put it back without being told so.
+      if (isRefusedByQueue(error) ? tried === 0 : closing.aborted) throw error;
+      if (!isRefusedByQueue(error)) {
+        onError?.(asError(error));
+        const pauseMs = putBackPausesMs[Math.min(tried, putBackPausesMs.length - 1)] ?? 0;
+        await pause(clock, pauseMs, closing); // then once more
+        continue;
+      }
+    }
+    throw isRested ? new WaitingError() : new DelayedError();
+  }
+}
+
+/**
+ * How long a worker waits for a job before it asks anew, in seconds. What has heard nothing for a little longer than
+ * this is dead: BullMQ's own 5 to 10 s would let a lost connection pass for one that has nothing to do.
+ */
+const blockForS = 4;
+
+class PatientWorker extends Worker {
+  renewals: LockRenewals | undefined;
+
+  override get maximumBlockTimeout(): number {
+    return blockForS;
+  }
+
+  /** The lock is renewed until Redis knows how the job has ended, not only until it has. */
+  override async processJob(...given: Parameters<Worker["processJob"]>): Promise<void | Job> {
+    const [{ id = "" }, token] = given;
+    const release = this.renewals?.hold({ queue: this.toKey(""), id, token });
+    try {
+      return await super.processJob(...given);
+    } finally {
+      release?.();
+    }
+  }
+}
+
+function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
+  const lockDuration = setup.renewals?.lockMs ?? setup.lockDurationMs ?? 10_000;
+  // One signal for all jobs: BullMQ's own misses a job that is fetched while the worker closes, the
+  // very one that was just put back.
+  const closing = new AbortController();
+  // BullMQ's pause lets a fetch that waits bring one more job.
+  let takes = true;
+  const company = new Company(setup, closing.signal, {
+    pause: async () => await worker.pause(true),
+    resume: () => void worker.resume(),
+  });
+  const worker: PatientWorker = new PatientWorker(
+    setup.queue,
+    async (job: Job, token?: string) => {
+      const parsed = setup.parse(job.data);
+      if (!parsed.ok) throw new UnrecoverableError(`job data: ${parsed.error}`);
+      const result = takes ? await company.run(parsed.value) : "requeue";
+      if (result === "done") return;
+      const restMs = result === "postpone" ? (setup.postponeMs ?? defaultPostponeMs) : 0;
+      return await putBack(job, { token, restMs, closing: closing.signal, setup });
+    },
+    {
+      connection: setup.connection,
+      prefix: setup.prefix ?? defaultQueuePrefix,
+      concurrency: setup.concurrency,
+      lockDuration,
+      skipLockRenewal: setup.renewals !== undefined,
+      drainDelay: blockForS,
+      stalledInterval: setup.stalledIntervalMs ?? lockDuration / 2,
+      // A stalled wake-up is harmless to repeat: what must not repeat is fenced elsewhere.
+      maxStalledCount: 10,
+    },
+    workerBackend(setup),
+  );
+  worker.renewals = setup.renewals;
+  worker.on("error", (error) => setup.onError?.(error));
+  worker.on("failed", (job, error) => {
+    const triedAgain = job !== undefined && !job.finishedOn;
+    if (triedAgain) return setup.onError?.(error);
+    const parsed = setup.parse(job?.data);
+    if (parsed.ok) setup.onFailed(parsed.value, error).catch((cause: unknown) => setup.onError?.(asError(cause)));
+    else setup.onError?.(error);
+  });
+  return {
+    close: closer(worker, closing, setup.clock),
+    isRunning: () => worker.isRunning(),
+    take: async (jobs) => {
+      takes = jobs;
+      if (jobs) await worker.resume();
+      else await worker.pause(true);
+    },
+  };
+}
+
+/** The jobs of one worker: side by side, or one of them alone. */
+class Company<T> {
+  readonly #setup: WorkerSetup<T>;
+  readonly #closing: AbortSignal;
+  readonly #fetching: { pause(): Promise<void>; resume(): void };
+  #running = 0;
+  #isReserved = false;
+  /** Asks the running jobs to leave; a new one after each time it was used. */
+  #leave = new AbortController();
+  #emptied: (() => void) | undefined;
+
+  constructor(
+    setup: WorkerSetup<T>,
+    closing: AbortSignal,
+    fetching: { pause: () => Promise<void>; resume: () => void },
+  ) {
+    this.#setup = setup;
+    this.#closing = closing;
+    this.#fetching = fetching;
+    setMaxListeners(0, this.#leave.signal);
+    closing.addEventListener("abort", () => this.#leave.abort(closing.reason), { once: true });
+  }
+
+  async run(job: T): Promise<JobResult> {
+    // One that was fetched in the last moment; the worker fetches no more until it is its turn.
+    if (this.#closing.aborted || this.#isReserved) return "requeue";
+    const result = await this.#handle(job, false);
+    if (result !== "alone") return result;
+    // Another one was quicker: this one comes again, here or elsewhere.
+    return this.#isReserved ? "requeue" : await this.#runAlone(job);
+  }
+
+  async #handle(job: T, alone: boolean): Promise<JobResult> {
+    this.#running += 1;
+    try {
+      return await this.#setup.handle(job, this.#leave.signal, alone);
+    } finally {
+      this.#running -= 1;
+      if (this.#running === 0) this.#emptied?.();
+    }
+  }
+
+  async #runAlone(job: T): Promise<JobResult> {
+    this.#isReserved = true;
+    try {
+      await this.#fetching.pause();
+      await this.#untilEmpty();
+      if (this.#closing.aborted) return "requeue";
+      const result = await this.#handle(job, true);
+      return result === "alone" ? "postpone" : result;
+    } finally {
+      this.#isReserved = false;
+      if (!this.#closing.aborted) this.#fetching.resume();
+    }
+  }
+
+  /** The others end by themselves, or are asked to leave when that takes too long. */
+  async #untilEmpty(): Promise<void> {
+    if (this.#running === 0) return;
+    const { drainMs = 30_000, clock } = this.#setup;
+    const stop = clock.after(drainMs, () => this.#leave.abort("shutdown"));
+    await new Promise<void>((resolve) => (this.#emptied = resolve));
+    stop();
+    this.#emptied = undefined;
+    if (!this.#leave.signal.aborted || this.#closing.aborted) return;
+    this.#leave = new AbortController();
+    setMaxListeners(0, this.#leave.signal);
+  }
+}
+
+function asError(cause: unknown): Error {
+  return cause instanceof Error ? cause : new Error(String(cause));
+}
+
+function closer(worker: Worker, closing: AbortController, clock: Clock): JobWorker["close"] {
+  let closed: Promise<void> | undefined;
+  return async ({ deadlineMs = 8_000, abort = true } = {}) => {
+    closed ??= (async () => {
+      const drained = worker.close();
+      if (abort) closing.abort("shutdown");
+      const over = new AbortController();
+      await Promise.race([drained, pause(clock, deadlineMs, over.signal)]).finally(() => over.abort());
+    })();
+    await closed;
+  };
+}
+
+// How a worker takes, finishes and puts back jobs in Redis, and what it keeps of them.
+
+const maxAgeS = 14 * 86_400;
+/** What stays of a queue for people to look at, BullMQ drops the oldest when another job of the kind finishes. */
+export const kept = {
+  completed: { count: 200, age: maxAgeS },
+  failed: { count: 1_000, age: maxAgeS },
+} as const satisfies Record<string, KeepJobs>;
+
+const finishJobOfRunner = script("finish-job-of-runner");
+
+/** For runners in other languages, with the names of its keys and arguments in order. */
+export const finishJobScript = {
+  keys: finishJobOfRunner.keys,
+  arguments: finishJobOfRunner.arguments,
+  lua: finishJobOfRunner.lua,
+};
+
+/** Free text without the secrets that can be recognised in it. */
+type Redact = (text: string) => string;
+
+const maxReasonLength = 300;
+const maxFrames = 15;
+const maxStacks = 3;
+
+/**
+ * What of a job's data stays when it has finished: of a wake-up all, since it holds ids alone; of a call its ids and
+ * numbers; of unreadable data nothing.
+ */
+function keptDataOf(data: unknown, { isCall }: KeptJobRules): { data: string } | undefined {
+  if (!isCall) return undefined;
+  const call = parseToolJob(data);
+  return { data: JSON.stringify(call.ok ? finishedCallOf(call.value) : {}) };
+}
+
+/**
+ * The reason of a failure as it may be shown: its first line up to the first quotation mark, since parsers quote what
+ * they were given, without secrets. The log has the rest.
+ */
+function shownReason(text: string, redact: Redact): string {
+  const [line = ""] = text.split("\n", 1);
+  const [unquoted = "", ...quoted] = line.split('"');
+  return `${redact(unquoted).slice(0, maxReasonLength)}${quoted.length === 0 ? "" : "…"}`;
+}
+
+/** Where a failure came from: the reason, and the calls without anything that they were given. */
+function shownStack(stack: string, redact: Redact): string {
+  const frames = stack.split("\n").filter((line) => /^\s+at \S/.test(line));
+  return [shownReason(stack, redact), ...frames.slice(0, maxFrames).map((line) => redact(line))].join("\n");
+}
+
+function shownStacks(json: unknown, redact: Redact): string {
+  const stacks: unknown = typeof json === "string" ? JSON.parse(json) : [];
+  const texts = Array.isArray(stacks) ? stacks.filter((stack) => typeof stack === "string") : [];
+  return JSON.stringify(texts.slice(-maxStacks).map((stack) => shownStack(stack, redact)));
+}
+
+/** Where the scripts that BullMQ tells the time itself have it among their keys and arguments. */
+export const timeAt: Readonly<Record<string, number>> = { moveToActive: 12, moveStalledJobsToWait: 11, retryJob: 12 };
+
+type ScriptArguments = (string | number | boolean | Buffer)[];
+
+/** What BullMQ gives a method of its backend. */
+type Given<Method extends "execCommand" | "moveToCompletedArgs" | "moveToDelayed" | "moveToFailedArgs"> = Parameters<
+  RedisQueueBackend[Method]
+>;
+
+/**
+ * BullMQ on Redis, with two differences: it decides what of finished jobs is kept and what they may show, whatever the
+ * options of a job say, and all times in Redis are those of the shared clock, so that a worker on a machine whose clock
+ * is wrong does not delay the jobs of others.
+ */
+export class KeepingBackend extends RedisQueueBackend {
+  protected readonly rules: KeptJobRules;
+  readonly #redact: Redact;
+
+  constructor([name, opts, ...others]: Parameters<BackendFactory>, rules: KeptJobRules) {
+    const base = createRedisBackend(name, opts, ...others);
+    base.on("error", () => undefined); // this one has the same connections, and tells of their errors
+    super(base.connection, name, base.keys, (type) => base.toKey(type), opts, base.blockingConnection);
+    this.rules = rules;
+    this.#redact = rules.redact;
+  }
+
+  override moveToCompletedArgs(...given: Given<"moveToCompletedArgs">): ScriptArguments {
+    const [job, , , token, fetchNext] = given;
+    const fields = keptDataOf(job.data, this.rules);
+    const [result, now] = ["null", sharedNow()];
+    return this.moveToFinishedArgs(
+      job,
+      result,
+      "returnvalue",
+      kept.completed,
+      "completed",
+      token,
+      now,
+      fetchNext,
+      fields,
+    );
+  }
+
+  override moveToFailedArgs(...given: Given<"moveToFailedArgs">): ScriptArguments {
+    const [job, reason, , token, fetchNext, fields = {}] = given;
+    const shown = { ...this.#shown(fields), ...keptDataOf(job.data, this.rules) };
+    const text = shownReason(reason, this.#redact);
+    const now = sharedNow();
+    return this.moveToFinishedArgs(job, text, "failedReason", kept.failed, "failed", token, now, fetchNext, shown);
+  }
+
+  override async moveToDelayed(...given: Given<"moveToDelayed">): Promise<void | unknown[]> {
+    const [jobId, , delay, token, { fieldsToUpdate, ...others } = {}] = given;
+    const shown = fieldsToUpdate === undefined ? others : { ...others, fieldsToUpdate: this.#shown(fieldsToUpdate) };
+    return inMachineTime(await super.moveToDelayed(jobId, sharedNow(), delay, token, shown));
+  }
+
+  override async moveToFinished(jobId: string, args: ScriptArguments): Promise<unknown[]> {
+    return inMachineTime(await super.moveToFinished(jobId, args));
+  }
+
+  override async moveToActive(token: string, name?: string): Promise<unknown[]> {
+    return inMachineTime(await super.moveToActive(token, name));
+  }
+
+  /** Right after an outage of Redis the locks of living workers are not there yet: waits until they are. */
+  override async moveStalledJobsToWait(): Promise<string[]> {
+    const { renewals } = this.rules;
+    if (renewals?.isTaken() === true) await renewals.settled();
+    return renewals?.isTaken() === false ? [] : await super.moveStalledJobsToWait();
+  }
+
+  override async waitForJob(blockTimeout: number): Promise<{ member: string; score: number } | null> {
+    const found = await super.waitForJob(blockTimeout);
+    return found === null ? null : { ...found, score: machineTimeOf(found.score) };
+  }
+
+  override execCommand(...[client, command, args]: Given<"execCommand">): unknown {
+    const at = timeAt[command];
+    return super.execCommand(client, command, at === undefined ? args : args.with(at, sharedNow()));
+  }
+
+  #shown(fields: Record<string, unknown>): Record<string, unknown> {
+    const { failedReason, stacktrace, ...others } = fields;
+    return {
+      ...others,
+      ...(typeof failedReason === "string" && { failedReason: shownReason(failedReason, this.#redact) }),
+      ...(stacktrace !== undefined && { stacktrace: shownStacks(stacktrace, this.#redact) }),
+    };
+  }
+}
+
+/** A time of the shared clock, as BullMQ compares it with the machine's. 0 is no time. */
+function machineTimeOf(sharedMs: number): number {
+  return sharedMs > 0 ? sharedMs + machineNow() - sharedNow() : sharedMs;
+}
+
+/** The fourth part of what a script answers about the next job is when the next delayed one is due. */
+function inMachineTime<T extends unknown[] | void>(next: T): T {
+  const dueMs: unknown = next?.[3];
+  if (next !== undefined && typeof dueMs === "number") next[3] = machineTimeOf(dueMs);
+  return next;
+}
+
+interface KeptJobRules {
+  /** Whether the jobs are tool calls, whose arguments are not kept. */
+  isCall: boolean;
+  redact: Redact;
+  renewals?: LockRenewals | undefined;
+}
+
+/** Renews the locks of running jobs, whatever the event loop of this process does meanwhile. */
+export interface LockRenewals {
+  /** How long a lock is good for, ms. */
+  readonly lockMs: number;
+  /**
+   * Renews the lock of a job until the returned function is called. `queue` is what the keys of the queue begin with,
+   * `token` what the lock holds.
+   */
+  hold(lock: { queue: string; id: string; token: string }): () => void;
+  /** Whether Redis takes renewals at this moment. */
+  isTaken(): boolean;
+  /** Resolves when the locks of all jobs that run are there, some seconds after an outage of Redis at most. */
+  settled(): Promise<void>;
+}
+
+/**
+ * Which scripts move jobs: `small` are ours, for what happens to every job, with BullMQ's where ours do not suffice;
+ * `bullmq` are BullMQ's alone. Both write the same keys, so workers of one queue may differ.
+ */
+export type Scripts = "small" | "bullmq";
+
+const takeJob = script("take-job");
+const finishJob = script("finish-job");
+
+type Completion = Parameters<KeepingBackend["moveToCompleted"]>;
+
+/** What the script `take` gives: the fields of a job, its id, how many lists hold more, when the next one is due. */
+type Taken = [fields: string[] | 0, id: string | 0, left: number, dueMs: number];
+
+/**
+ * Takes and finishes jobs by scripts that do the same as BullMQ's with half of the commands, because they leave out
+ * what our queues do not have: parents, deduplication, limits of workers, metrics, and readers of events. What they
+ * find that is not theirs (a queue that is paused or has limits, jobs with priority, delayed jobs that are due) they
+ * leave to BullMQ's.
+ */
+class SmallScriptsBackend extends KeepingBackend {
+  readonly #lockMs: number;
+  /** When the next delayed job is due, by the shared clock, where the last script has left no other job. */
+  #onlyDueMs: number | undefined;
+
+  constructor(given: Parameters<BackendFactory>, rules: KeptJobRules) {
+    super(given, rules);
+    this.#lockMs = optionsOf(given).lockDuration ?? 0;
+  }
+
+  /** BullMQ asks again after every job that it got; where the script has seen that no other waits, this answers. */
+  override async moveToActive(token: string, name?: string): Promise<unknown[]> {
+    const onlyDueMs = this.#onlyDueMs;
+    this.#onlyDueMs = undefined;
+    if (onlyDueMs !== undefined) return [null, 0, 0, machineTimeOf(onlyDueMs)];
+    const taken = await this.#run(takeJob, { token, nowMs: sharedNow() });
+    return taken === null ? await super.moveToActive(token, name) : this.#nextOf(taken as Taken);
+  }
+
+  override async moveToCompleted(...given: Completion): ReturnType<KeepingBackend["moveToCompleted"]> {
+    const [job, , , token, fetchNext] = given;
+    const isPlain = job.parentKey === undefined && job.opts.deduplication === undefined;
+    if (!isPlain) return await super.moveToCompleted(...given);
+    const id = job.id ?? "";
+    const finishedOn = sharedNow();
+    const finished = await this.#run(finishJob, {
+      token,
+      nowMs: finishedOn,
+      id,
+      data: keptDataOf(job.data, this.rules)?.data ?? "",
+      maxCount: kept.completed.count,
+      maxAgeMs: kept.completed.age * 1_000,
+      fetchNext: fetchNext && this.closing === undefined ? 1 : 0,
+    });
+    if (typeof finished === "number" && finished < 0) {
+      throw this.finishedErrors({ code: finished, jobId: id, command: "moveToFinished", state: "active" });
+    }
+    if (finished === 0) return { result: [], finishedOn };
+    if (finished !== null) return { result: this.#nextOf(finished as Taken), finishedOn };
+    return { result: await this.#takeByBullmq(token), finishedOn };
+  }
+
+  override execCommand(...given: Parameters<KeepingBackend["execCommand"]>): unknown {
+    this.#onlyDueMs = undefined;
+    return super.execCommand(...given);
+  }
+
+  /** After a job has been finished: an error must not tell the worker that it has not. */
+  async #takeByBullmq(token: string): Promise<unknown[] | undefined> {
+    try {
+      return await super.moveToActive(token);
+    } catch (error) {
+      this.emit("error", error);
+      return undefined;
+    }
+  }
+
+  #nextOf([fields, id, left, dueMs]: Taken): unknown[] {
+    if (fields === 0) return [null, 0, 0, machineTimeOf(dueMs)];
+    this.#onlyDueMs = left === 0 ? dueMs : undefined;
+    return raw2NextJobData([fields, id, 0, 0]);
+  }
+
+  async #run(moving: Script, given: Readonly<Record<string, string | number>>): Promise<unknown> {
+    this.#onlyDueMs = undefined;
+    const { keys } = this;
+    const job = given["id"] === undefined ? "" : this.toKey(String(given["id"]));
+    return await runScript(
+      await this.client,
+      moving,
+      { ...keys, priorityCounter: keys["pc"] ?? "", job, lock: `${job}:lock` },
+      { queue: keys[""] ?? "", lockMs: this.#lockMs, ...given },
+    );
+  }
+}
+
+/** BullMQ gives the backend of a worker the worker's options, and types them as those of a queue. */
+function optionsOf([, options]: Parameters<BackendFactory>): WorkerOptions {
+  return options as WorkerOptions;
+}
+
+/** What a worker works its queue with. */
+export function workerBackend(rules: KeptJobRules & { scripts: Scripts }): BackendFactory<KeepingBackend> {
+  return (...given) => {
+    const { name, limiter, metrics } = optionsOf(given);
+    const isPlain = name === undefined && limiter === undefined && metrics === undefined;
+    const Backend = rules.scripts === "small" && isPlain ? SmallScriptsBackend : KeepingBackend;
+    return new Backend(given, rules);
+  };
 }
