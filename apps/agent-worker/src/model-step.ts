@@ -6,14 +6,14 @@ import {
   compactionPlan,
   compactionRequest,
   conversationFor,
-  createAccumulator,
-  deltaEventOf,
+  readStep,
   endOverBudget,
   isOwn,
   languageOfMessage,
   modelMessagesOf,
   requestTokens,
   stepUse,
+  summaryIn,
   warnNearBudget,
   type BudgetFacts,
   type CompactionPlan,
@@ -112,20 +112,14 @@ export class ModelSteps {
   async #ask(asked: Asked, messages: readonly Message[]): Promise<StepResult> {
     const { model, controller, budget, watch } = this.#run;
     const { signal } = controller;
-    const accumulator = createAccumulator();
     const request = { ...asked.options, messages, tools: asked.tools, ...systemOf(asked) };
-    for await (const chunk of model.chain.stream(request, signal, this.#past())) {
-      // Emits a block at its end, before the first delta of the next one.
-      for (const block of accumulator.push(chunk)) asked.onEvent?.(block);
-      if (chunk.type === "retry") watch.retried(chunk);
-      const event = deltaEventOf(chunk, asked.turnNumber);
-      if (event !== undefined) asked.onEvent?.(event);
-    }
-    const result = accumulator.result();
+    const { turnNumber, onEvent } = asked;
+    const chunks = model.chain.stream(request, signal, this.#past());
+    const result = await readStep(chunks, { turnNumber, onEvent, onRetry: (retry) => watch.retried(retry) });
     const use = stepUse(result, asked, model.model);
     await budget.charge(use);
     const uses = callUses(result, asked);
-    return { ...result, use, uses, blocksTold: true, ...(signal.aborted ? { brokenOff: true } : {}) };
+    return { ...result, use, uses, ...(signal.aborted ? { brokenOff: true } : {}) };
   }
 
   /** What the chain needs to know of a step that was put off. */
@@ -246,11 +240,6 @@ function tokensOf(usage: Usage): Record<string, number> {
 function refusalTags({ failure }: StepResult): Tags {
   const { message, requestId = "" } = failure?.vendor ?? { message: failure?.message ?? "" };
   return failure === undefined ? {} : { problem: scrubText(message), requestId };
-}
-
-/** The summary of the older messages; undefined when the model gave no summary. */
-function summaryIn({ failure, stopReason, text }: StepResult): string | undefined {
-  return failure !== undefined || stopReason === "refusal" || text.trim() === "" ? undefined : text;
 }
 
 export interface HistoryBounds {

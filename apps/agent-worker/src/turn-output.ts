@@ -8,7 +8,7 @@ import {
   notesOf,
   personMessageOf,
   runningView,
-  textHead,
+  sessionTitleOf,
   type AbsorbedMessage,
   type LiveStep,
   type Transition,
@@ -20,7 +20,6 @@ import {
   argumentsHashOf,
   isTerminal,
   splitAtOpenMark,
-  textOf,
   traceparentOfMessage,
   withoutImageMarks,
   type Approval,
@@ -243,16 +242,11 @@ function signed(message: Message, agent: string): Message {
   return message.role === "user" || agent === "default" ? message : { ...message, agent };
 }
 
-const maxTitleChars = 60;
-
 /** The totals of a session after a run that ends now. */
 function totalsWith({ message, steps, totals: used }: TurnState, before: SessionTotals | undefined, endedAtMs: number) {
   const { title = "", turnCount = 0, inputTokens = 0, outputTokens = 0, costUsd = 0 } = before ?? {};
-  // In a group it would be the words of one of several people, whose data can be taken away without the session.
-  const isTitle = message.command === undefined && message.chatType !== "group";
-  const said = isTitle ? textOf({ role: "user", content: message.parts }) : "";
   return {
-    title: title === "" ? textHead(said.replaceAll(/\s+/g, " ").trim(), maxTitleChars) : title,
+    title: title === "" ? sessionTitleOf(message) : title,
     turnCount: turnCount + steps,
     inputTokens: inputTokens + used.inputTokens,
     outputTokens: outputTokens + used.outputTokens,

@@ -178,6 +178,11 @@ export interface CompactionReport {
   summarised: boolean;
 }
 
+/** The summary in an answer to `compactionRequest`; undefined when the model gave no summary. */
+export function summaryIn({ failure, stopReason, text }: StepResult): string | undefined {
+  return failure !== undefined || stopReason === "refusal" || text.trim() === "" ? undefined : text;
+}
+
 /**
  * Cuts the context: `summary` (what the model answered to `compactionRequest`) stands for the older
  * messages, or a marker that says they are gone when there is none. The full history stays readable.

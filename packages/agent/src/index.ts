@@ -12,8 +12,9 @@ export {
   type LostState,
 } from "./turn.ts";
 export {
-  accumulateStream,
   conversationFor,
+  readStep,
+  type StepFollower,
   createAccumulator,
   type Accumulator,
   type StepResult,
@@ -27,6 +28,7 @@ export {
   attachmentText,
   modelMessagesOf,
   personMessageOf,
+  sessionTitleOf,
   sessionIdOf,
   sessionKeyOf,
   type MessagePlace,
@@ -66,6 +68,7 @@ export {
   type CompactionNeed,
   type CompactionPlan,
   compactionRequest,
+  summaryIn,
   type CompactionRequest,
   compactedTransition,
   type Compacted,

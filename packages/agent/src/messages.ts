@@ -218,6 +218,16 @@ export function personMessageOf(message: InboundMessage): PersonMessage {
   return { source, parts: told, atMs: createdAtMs, ...(metadata === undefined ? {} : { metadata }) };
 }
 
+const maxTitleChars = 60;
+
+/** What a session that begins with this message is called; empty where it says nothing of the session. */
+export function sessionTitleOf({ command: order, chatType, parts }: InboundMessage): string {
+  // In a group it would be the words of one of several people, whose data can be taken away without the session.
+  if (order !== undefined || chatType === "group") return "";
+  const said = textOf({ role: "user", content: parts });
+  return textHead(said.replaceAll(/\s+/g, " ").trim(), maxTitleChars);
+}
+
 /** What the conversation says about addresses: what a call may reach unasked depends on it. */
 export function addressContextOf(history: readonly Message[], message: InboundMessage): AddressContext {
   const named = new Set(namedIn(message));

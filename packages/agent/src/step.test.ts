@@ -1,7 +1,7 @@
 import { messageStop, toolCallDelta } from "@larkline/model";
 import { stopReasons, toolResultPart, type ModelChunk, type EngineEvent } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { accumulateStream, createAccumulator, type StepResult, afterStep, deltaEventOf } from "./index.ts";
+import { readStep, createAccumulator, type StepResult, afterStep, deltaEventOf } from "./index.ts";
 import { environment, startRun } from "./turn.fixture.ts";
 
 function accumulated(chunks: readonly ModelChunk[]): StepResult {
@@ -98,13 +98,14 @@ describe("accumulating a model stream", () => {
   });
 
   it("AL-10: an empty stream is empty text, no calls, other, no usage", async () => {
-    expect(await accumulateStream(nothing())).toEqual({
+    expect(await readStep(nothing())).toEqual({
       text: "",
       toolCalls: [],
       parts: [],
       stopReason: "other",
       usage: null,
       warnings: [],
+      blocksTold: true,
     });
   });
 
@@ -176,7 +177,7 @@ describe("accumulating a model stream", () => {
   });
 
   it("an exception of the iterator propagates", async () => {
-    await expect(accumulateStream(broken())).rejects.toThrow("socket");
+    await expect(readStep(broken())).rejects.toThrow("socket");
   });
 
   it("a result is a snapshot that later chunks do not change", () => {

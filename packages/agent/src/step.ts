@@ -1,6 +1,7 @@
 import {
   type ModelChunk,
   type ModelFailure,
+  type ModelRetry,
   type ModelWarning,
   type ProviderMetadata,
   type StopReason,
@@ -292,11 +293,29 @@ function sortedCalls({ callsByIndex }: Blocks): ToolCall[] {
   return [...callsByIndex].sort(([left], [right]) => left - right).map(([, call]) => ({ ...call }));
 }
 
+/** Follows a step while it is read. */
+export interface StepFollower {
+  /** Of the step in its turn. */
+  turnNumber: number;
+  /** Told of its events, a complete block before the first delta of the next one. What it returns is waited for. */
+  onEvent?: ((event: EngineEvent) => void | Promise<void>) | undefined;
+  /** Told of calls that the chain repeats. */
+  onRetry?: (retry: ModelRetry) => void;
+}
+
 /** Reads a stream to its end. An exception of the iterator propagates. */
-export async function accumulateStream(chunks: AsyncIterable<ModelChunk>): Promise<StepResult> {
+export async function readStep(
+  chunks: AsyncIterable<ModelChunk>,
+  { turnNumber, onEvent, onRetry }: StepFollower = { turnNumber: 0 },
+): Promise<StepResult> {
   const accumulator = createAccumulator();
-  for await (const chunk of chunks) accumulator.push(chunk);
-  return accumulator.result();
+  for await (const chunk of chunks) {
+    const blocks = accumulator.push(chunk);
+    if (chunk.type === "retry") onRetry?.(chunk);
+    const delta = deltaEventOf(chunk, turnNumber);
+    for (const event of delta === undefined ? blocks : [...blocks, delta]) await onEvent?.(event);
+  }
+  return { ...accumulator.result(), blocksTold: true };
 }
 
 /**

@@ -71,6 +71,9 @@ async function all<T>(source: AsyncIterable<T>): Promise<T[]> {
   return list;
 }
 
+/** How a run has ended. */
+const endOf = (records: readonly RunRecord[]) => records.find(({ event }) => isTerminal(event))?.event;
+
 const typesOf = (records: readonly RunRecord[]): string[] => records.map(({ event }) => event.type);
 
 const calling = (name: string, input: Record<string, unknown> = {}): ScriptedStep => ({
@@ -92,7 +95,7 @@ describe("a run", () => {
     for (const record of records) expect(parseRunRecord(record)).toMatchObject({ ok: true });
     const once = typesOf(records).filter((type, at, types) => type !== types[at - 1]);
     const first = "turn_start text_delta text tool_use tool_progress inbox_message tool_result turn_end";
-    const second = "turn_start thinking_delta text_delta thinking text turn_end done";
+    const second = "turn_start thinking_delta thinking text_delta text turn_end done session_info";
     expect(once.filter((type) => type !== "tool_summary")).toEqual(`${first} ${second}`.split(" "));
     expect(items.map(({ type }) => type)).toEqual([
       "message_output_item",
@@ -111,7 +114,7 @@ describe("a run", () => {
     const records = await all(engine.run("s1", "go"));
     const events = records.map(({ event }) => event);
     expect(events.filter(isTerminal)).toHaveLength(1);
-    expect(isTerminal(events.at(-1) ?? { type: "text", text: "" })).toBe(true);
+    expect(events.slice(-2).map(({ type }) => type)).toEqual(["done", "session_info"]);
     const starts = events.flatMap((event) => (event.type === "turn_start" ? [event] : []));
     expect(starts.map(({ turnNumber }) => turnNumber)).toEqual([1, 2, 3]);
     expect(starts.every(({ contextWindowTokens }) => contextWindowTokens > 0)).toBe(true);
@@ -129,13 +132,27 @@ describe("a run", () => {
     }
     const ends = events.flatMap((event) => (event.type === "turn_end" ? [event] : []));
     const total = ends.reduce((sum, { inputTokens }) => sum + inputTokens, 0);
-    expect(events.at(-1)).toMatchObject({ type: "done", reason: "", final: "End.", totalInputTokens: total });
+    expect(endOf(records)).toMatchObject({ type: "done", reason: "", final: "End.", totalInputTokens: total });
+  });
+
+  it("EE-55: its end is followed by the totals of the session, which are those of its stats", async () => {
+    const engine = engineSaying([calling("echo", { text: "a" }), "one", "two"]);
+    for (const [words, turnCount] of [
+      ["first   question", 2],
+      ["second", 3],
+    ] as const) {
+      const last = (await all(engine.run("s1", words))).at(-1)?.event;
+      const { state: _state, denials: _denials, ...stats } = engine.stats("s1");
+      const { cacheReadTokens: _read, cacheCreationTokens: _created, ...totals } = stats;
+      expect(last).toEqual({ type: "session_info", ...totals });
+      expect(last).toMatchObject({ sessionId: "s1", title: "first question", turnCount, inputTokens: 10 });
+    }
   });
 
   it("EE-3: a model that fails is an error event, and the result rejects with it", async () => {
     const engine = engineSaying([{ text: "I", failure: "api_auth_error" }]);
     const run = engine.run("s1", "go");
-    const last = (await all(run)).at(-1)?.event;
+    const last = endOf(await all(run));
     expect(last).toMatchObject({ type: "error", code: "api_auth_error", retryable: false });
     const failure: unknown = await run.result().catch((error: unknown) => error);
     expect(failure).toBeInstanceOf(EngineError);
@@ -215,7 +232,7 @@ describe("ending a run", () => {
       records.push(record);
       if (record.event.type === (what === "model" ? "text_delta" : "tool_use")) run.cancel();
     }
-    expect(records.at(-1)?.event).toMatchObject({ type: "done", reason: "cancelled" });
+    expect(endOf(records)).toMatchObject({ type: "done", reason: "cancelled" });
     expect((await run.result()).state).toBe("cancelled");
   });
 
@@ -242,9 +259,12 @@ describe("ending a run", () => {
     const second = engine.run("s1", "and");
     const secondRecords = all(second);
     second.cancel();
-    expect((await secondRecords).map(({ event }) => event)).toMatchObject([{ type: "done", reason: "cancelled" }]);
+    expect((await secondRecords).map(({ event }) => event)).toMatchObject([
+      { type: "done", reason: "cancelled" },
+      { type: "session_info" },
+    ]);
     first.cancel();
-    expect((await firstRecords).at(-1)?.event).toMatchObject({ reason: "cancelled" });
+    expect(endOf(await firstRecords)).toMatchObject({ reason: "cancelled" });
   });
 
   it("EE-42: close twice is harmless, cancels what runs, and a run after it ends with session_closed", async () => {
@@ -253,9 +273,10 @@ describe("ending a run", () => {
     await vi.waitFor(() => expect(engine.stats("s1").state).toBe("running"));
     await engine.close();
     await engine.close();
-    expect((await records).at(-1)?.event).toMatchObject({ type: "done", reason: "cancelled" });
+    expect(endOf(await records)).toMatchObject({ type: "done", reason: "cancelled" });
     expect((await all(engine.run("s1", "more"))).map(({ event }) => event)).toMatchObject([
       { type: "error", code: "session_closed" },
+      { type: "session_info" },
     ]);
   });
 });
@@ -295,9 +316,9 @@ describe("what a turn may use", () => {
   it("a budget that is spent ends it, and refuses the next", async () => {
     const budgets = { timeZone: "UTC", budgets: [{ per: "person", period: "day", tokens: 12 } as const] };
     const engine = engineSaying([calling("echo", { text: "a" }), "ok"], { budgets });
-    expect((await all(engine.run("s1", "go"))).at(-1)?.event).toMatchObject({ type: "error", code: "budget_exceeded" });
+    expect(endOf(await all(engine.run("s1", "go")))).toMatchObject({ type: "error", code: "budget_exceeded" });
     const other = await all(engine.run("s2", "go", { user: { id: "other" } }));
-    expect(other.at(-1)?.event).toMatchObject({ type: "done" });
+    expect(endOf(other)).toMatchObject({ type: "done" });
   });
 
   it("the limits of the agent hold", async () => {
@@ -336,7 +357,7 @@ describe("what a turn may use", () => {
       second = all(joined);
       first.approve(event.id, "approve");
     }
-    expect((await second)?.at(-1)?.event).toMatchObject({ type: "done", reason: "joined", takenBy: first.id });
+    expect(endOf((await second) ?? [])).toMatchObject({ type: "done", reason: "joined", takenBy: first.id });
     expect(JSON.stringify(model.requests[1]?.messages)).toContain("and hurry");
   });
 
@@ -374,7 +395,7 @@ describe("what is given to it", () => {
     const errors: unknown[] = [];
     const observers = [{ event: () => undefined, error: (error: unknown) => errors.push(error) }];
     const records = await all(engineSaying(["one"], { store, observers }).run("s1", "first"));
-    expect(records.at(-1)?.event).toMatchObject({ type: "error", code: "internal_error" });
+    expect(endOf(records)).toMatchObject({ type: "error", code: "internal_error" });
     expect(errors).toMatchObject([{ message: "the disk is full" }]);
   });
 
@@ -452,6 +473,6 @@ describe("over the vendors' SDKs", () => {
     const events = (await all(engine.run("s1", "go"))).map(({ event }) => event);
     expect(events.filter(({ type }) => type === "step_restarted").length).toBeLessThanOrEqual(1);
     expect(events.find(({ type }) => type === "turn_end")).toMatchObject({ attempts: 2 });
-    expect(events.at(-1)).toMatchObject({ type: "done", final: "one two three" });
+    expect(events.find(isTerminal)).toMatchObject({ type: "done", final: "one two three" });
   });
 });

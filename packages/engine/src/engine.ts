@@ -102,6 +102,8 @@ export interface EngineRunOptions {
 /** What is known of a session at this moment. */
 export interface SessionStats {
   sessionId: string;
+  /** The beginning of its first message; empty before a run of it has ended. */
+  title: string;
   /** `waiting`: for a person. */
   state: "idle" | "running" | "waiting";
   /** Model steps. */
@@ -325,11 +327,12 @@ class MemoryConversations implements ConversationStore {
   }
 }
 
-type Totals = Omit<SessionStats, "sessionId" | "state" | "denials">;
+type Totals = Omit<SessionStats, "sessionId" | "title" | "state" | "denials">;
 
 /** One conversation: its runs, one after the other, and what they have used. */
 export class Session {
   readonly id: string;
+  #title = "";
   #messages = 0;
   #events = 0;
   #current: EngineRun | undefined;
@@ -382,7 +385,9 @@ export class Session {
     });
   }
 
-  counted(used: Totals, denials: number): void {
+  /** A run has ended, and has used this. */
+  counted(title: string, used: Totals, denials: number): void {
+    if (this.#title === "") this.#title = title;
     const before = this.#totals;
     this.#totals = {
       turnCount: before.turnCount + used.turnCount,
@@ -398,7 +403,7 @@ export class Session {
   stats(): SessionStats {
     const run = this.#current;
     const state = run === undefined ? "idle" : run.isWaiting ? "waiting" : "running";
-    return { sessionId: this.id, state, ...this.#totals, denials: this.#denials };
+    return { sessionId: this.id, title: this.#title, state, ...this.#totals, denials: this.#denials };
   }
 
   async close(): Promise<void> {

@@ -34,8 +34,9 @@ export class RunLog {
     this.wake();
   }
 
-  /** Nothing follows. */
-  end(): void {
+  /** Nothing follows but this record. */
+  end(last: EventRecord): void {
+    this.#records.push(last);
     this.#hasEnded = true;
     this.wake();
   }

@@ -11,17 +11,18 @@ import {
   compactedTransition,
   compactionPlan,
   compactionRequest,
-  createAccumulator,
-  deltaEventOf,
+  readStep,
   endOverBudget,
   languageOfMessage,
   modelMessagesOf,
   newTurn,
   requestTokens,
+  sessionTitleOf,
   resumeTurn,
   startTurn,
   stepRestart,
   stepUse,
+  summaryIn,
   warnNearBudget,
   type CommandFacts,
   type CompactionPlan,
@@ -82,7 +83,7 @@ interface Given extends ParsedInput, Omit<EngineRunOptions, "agent"> {
 const app = "engine";
 
 /**
- * One run: a stream of records that ends in exactly one `done` or `error`. It begins when it is first read, waits for
+ * One run: a stream of records that ends in exactly one `done` or `error`, and then the totals of its session. It begins when it is first read, waits for
  * slow readers, and is cancelled when its last reader leaves early. All views may be read several times and together.
  */
 export class EngineRun implements AsyncIterable<RunRecord> {
@@ -247,13 +248,18 @@ export class EngineRun implements AsyncIterable<RunRecord> {
     this.#state = "ended";
     for (const undo of this.#atEnd) undo();
     this.#settle();
-    this.#log.end();
+    const { sessionId, title, turnCount, inputTokens, outputTokens, costUsd } = this.#session.stats();
+    const totals = { sessionId, title, turnCount, inputTokens, outputTokens, costUsd };
+    this.#log.end(this.#recordOf({ type: "session_info", ...totals }));
   }
 
   #emit(event: EngineEvent): void {
-    const { clock } = this.#house;
+    this.#log.push(() => this.#recordOf(event));
+  }
+
+  #recordOf(event: EngineEvent): EventRecord {
     const about = { runId: this.id, agent: this.#agent.name };
-    this.#log.push(() => ({ seq: this.#session.nextEvent(), ...about, atMs: clock.now(), event }));
+    return { seq: this.#session.nextEvent(), ...about, atMs: this.#house.clock.now(), event };
   }
 
   #told(entry: ControlEntry): void {
@@ -450,7 +456,6 @@ export class EngineRun implements AsyncIterable<RunRecord> {
   async #askModel(asked: Asked): Promise<StepResult> {
     const { chain, model } = this.#agent.chosen;
     const { clock } = this.#house;
-    const accumulator = createAccumulator();
     const request = {
       ...(asked.turnNumber === 0 ? {} : this.#agent.request),
       messages: modelMessagesOf([...asked.history]), // it grows while others may still hold the request
@@ -458,19 +463,17 @@ export class EngineRun implements AsyncIterable<RunRecord> {
       system: asked.system,
     };
     const startedMs = clock.monotonic();
-    for await (const chunk of chain.stream(request, this.#controller.signal, this.#past())) {
-      accumulator.push(chunk);
-      if (chunk.type === "retry") {
-        const { type: _type, ...facts } = chunk;
-        this.#house.observe((observer) => observer.event("model.retried", { ...facts }));
-      }
-      const event = asked.turnNumber === 0 ? undefined : deltaEventOf(chunk, asked.turnNumber);
-      if (event === undefined) continue;
+    const { signal } = this.#controller;
+    const tell = async (event: EngineEvent): Promise<void> => {
       this.#follow(event);
       this.#emit(event);
-      await this.#log.room(this.#controller.signal);
-    }
-    const result = accumulator.result();
+      await this.#log.room(signal);
+    };
+    const result = await readStep(chain.stream(request, signal, this.#past()), {
+      turnNumber: asked.turnNumber,
+      onEvent: asked.turnNumber === 0 ? undefined : tell,
+      onRetry: ({ type: _type, ...facts }) => this.#house.observe((one) => one.event("model.retried", { ...facts })),
+    });
     const use = stepUse(result, asked, model);
     const accounts = this.#house.budgets.accountsOf(spenderOf(this.#head.message, this.#agent.name), clock.now());
     this.#house.charge(accounts, { tokens: allTokens(use), usd: use.costUsd });
@@ -560,7 +563,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
     const { totals, steps: turnCount, denials = 0 } = this.#running();
     const { inputTokens, outputTokens, cacheReadTokens = 0, cacheCreationTokens = 0, costUsd } = totals;
     const used = { turnCount, inputTokens, outputTokens, cacheReadTokens, cacheCreationTokens, costUsd };
-    this.#session.counted(used, denials);
+    this.#session.counted(sessionTitleOf(this.#head.message), used, denials);
     const { last } = this.#log;
     const reason = last?.type === "done" ? last.reason : last?.type === "error" ? last.code : "";
     this.#house.observe((observer) => observer.event("turn.ended", { run: this.id, reason, steps: turnCount }));
@@ -575,9 +578,4 @@ interface Asked {
   history: readonly Message[];
   tools: readonly ToolSpec[];
   turnNumber: number;
-}
-
-/** The summary of the older messages; undefined when the model gave none. */
-function summaryIn({ failure, stopReason, text }: StepResult): string | undefined {
-  return failure !== undefined || stopReason === "refusal" || text.trim() === "" ? undefined : text;
 }

@@ -1,4 +1,4 @@
-import { accumulateStream, type StepResult } from "@larkline/agent";
+import { readStep, type StepResult } from "@larkline/agent";
 import type { ModelChain } from "@larkline/model";
 import { textOf, toolResultPart, type Message, type ToolSpec } from "@larkline/protocol";
 
@@ -9,7 +9,7 @@ export const noteTool: ToolSpec = {
 };
 
 export async function modelStep(chain: ModelChain, messages: readonly Message[]): Promise<StepResult> {
-  return await accumulateStream(chain.stream({ messages, tools: [noteTool], system: "bench" }));
+  return await readStep(chain.stream({ messages, tools: [noteTool], system: "bench" }));
 }
 
 /** Runs the bare loop: model, tool, model. `callTool` gets the arguments text. */
