@@ -1,8 +1,8 @@
+import { createClient, type RunEvent } from "@larkline/sdk";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { elementOf, waitForAnswer } from "../system/answer.ts";
 import { answersTo, metricOf, write, type Written } from "../system/answers.ts";
-import { chat } from "../system/chat-stream.ts";
 import { observer, writeRedisUsers, type RedisUsers } from "../system/redis-users.ts";
 import { answerTo } from "../system/sending.ts";
 import { startSystem, type System } from "../system/system.ts";
@@ -11,7 +11,7 @@ import { startSystem, type System } from "../system/system.ts";
 const usage = { inputTokens: 300, outputTokens: 120, cacheReadTokens: 0, cacheCreationTokens: 0 };
 const limits = [
   { per: "person", period: "month", tokens: 1_000 },
-  { per: "person", period: "month", of: ["api"], tokens: 100 },
+  { per: "person", period: "month", of: ["api"], tokens: 500 },
 ];
 
 let users: RedisUsers;
@@ -72,13 +72,19 @@ it("two workers share what a person may spend: a warning, then a refusal, and ot
   ]);
 });
 
-it("over HTTP the run ends in an error that says the same", async () => {
-  const [url = ""] = system.ingresses.map((ingress) => ingress.url);
-  const first = await (await chat(url, "budget-1", "hello")).end();
-  expect(first.at(-1)).toMatchObject({ type: "done" });
-  const second = await (await chat(url, "budget-2", "again")).end();
-  const message = expect.stringContaining("Your budget for this month is used up (100 tokens)");
-  expect(second.at(-1)).toMatchObject({ type: "error", message });
+it("EE-12, EE-19: over HTTP a run warns near the limit, and the next one ends in an error that says so", async () => {
+  const client = createClient({ url: system.ingresses[0]?.url ?? "" });
+  const ends = async (session: string) => {
+    const events: RunEvent[] = [];
+    for await (const event of client.run("hello", { session }).stream()) events.push(event);
+    return events.filter(({ type }) => type === "warning" || type === "done" || type === "error");
+  };
+  expect(await ends("budget-1")).toMatchObject([{ type: "done" }]);
+  const warning = { type: "warning", code: "budget_near_limit" };
+  expect(await ends("budget-2")).toMatchObject([warning, { type: "done" }]);
+  const message = expect.stringContaining("Your budget for this month is used up (500 tokens)") as string;
+  const failure = { type: "error", code: "budget_exceeded", retryable: false, message };
+  expect(await ends("budget-3")).toMatchObject([failure]);
 });
 
 it("Redis has refused none of the counting", async () => {

@@ -175,15 +175,56 @@ describe("a run that is read by the SDK", () => {
       const refused = await fetch(`${url}/v1/runs`, { method: "POST", body });
       expect([refused.status, await refused.text()]).toEqual([400, expect.stringMatching(message)]);
     }
-    expect((await fetch(`${url}/v1/sessions/bad`)).status).toBe(404);
     const long = await fetch(`${url}/v1/runs`, {
       method: "POST",
       body: JSON.stringify({ input: "a".repeat(1_100_000) }),
     });
     expect(long.status).toBe(413);
-    expect((await fetch(`${url}/v1/runs/api.bad-1`)).status).toBe(404);
     expect((await fetch(`${url}/v1/runs/api.views-1/events?view=films`)).status).toBe(400);
     expect((await fetch(`${url}/v1/runs/api.views-1/events?nested=yes`)).status).toBe(400);
+  });
+
+  it("EE-12: a session and a run that are not known are session_not_found", async () => {
+    for (const path of ["sessions/bad", "runs/api.bad-1", "runs/api.bad-1/events"]) {
+      const refused = await fetch(`${system.ingresses[0]?.url ?? ""}/v1/${path}`);
+      expect([refused.status, await refused.json()]).toMatchObject([404, { code: "session_not_found" }]);
+    }
+  });
+
+  it("EE-44: what a tool says while it runs is progress and messages of kind log, with its id", async () => {
+    const run = clientOf().run('talk\ncall hold_once {"key":"talks"}', { session: "talks" });
+    await system.release("talks");
+    const events = await all(run.stream());
+    const [use] = events.flatMap((event) => (event.type === "tool_use" ? [event] : []));
+    const said = events.filter(({ type }) => type === "tool_progress" || type === "inbox_message");
+    expect(said).toContainEqual(expect.objectContaining({ type: "tool_progress", id: use?.id, detail: "waiting" }));
+    const data = expect.stringContaining("holding") as string;
+    expect(said).toContainEqual(
+      expect.objectContaining({ type: "inbox_message", messageType: "log", toolUseId: use?.id, data }),
+    );
+  });
+
+  it("a person's image is a MultiModalMessage, and the model sees it", async () => {
+    const image = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    const content = [
+      { type: "input_text" as const, text: "look" },
+      { type: "input_image" as const, image_url: `data:image/png;base64,${image}` },
+    ];
+    const messages = await all(
+      clientOf()
+        .run([{ role: "user", content }], { session: "pictures" })
+        .messages(),
+    );
+    noteSeen(
+      "message",
+      messages.map(({ type }) => type),
+    );
+    expect(messages[0]).toMatchObject({
+      type: "MultiModalMessage",
+      source: "user",
+      content: ["look", { data: image }],
+    });
+    expect(JSON.stringify(system.model.requests.at(-1)?.body)).toContain(image);
   });
 
   it("AT-21: obeys the options of a run, and answers in its form", async () => {

@@ -1,4 +1,7 @@
 import { fileURLToPath } from "node:url";
+import { createClient, type RunEvent } from "@larkline/sdk";
+import { EventLog } from "@larkline/store";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
 import type { ModelScript, NormalisedMessage } from "@larkline/testkit";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { archiveText } from "../fixtures/large-tools.ts";
@@ -87,6 +90,27 @@ describe.each(sizes)("a tool result of %d characters", (characters) => {
     expect(text).toBe(whole.slice(offset, offset + text.length));
     expect(text.length).toBeGreaterThan(maxResultChars / 2);
     expect([from, to, total].map(Number)).toEqual([offset, offset + text.length, characters]);
+  });
+
+  it("EE-40: has its place in what is stored, and a handle for those who ask over HTTP", async () => {
+    const { handle } = readOf(characters);
+    const redis = connectRedis(system.redis.url);
+    const stored = await new EventLog({ redis, namespace: "larkline" }).read(`api.s${characters}`, 0, 1_000);
+    await closeRedis(redis);
+    const run = createClient({ url: system.ingresses[0]?.url ?? "" }).attach(stored[0]?.runId ?? "");
+    const shown: RunEvent[] = [];
+    for await (const event of run.stream()) shown.push(event);
+    const results = [stored.map(({ event }) => event), shown].map((events) =>
+      events.flatMap((event) => (event.type === "tool_result" ? [event] : [])),
+    );
+    const [large, small] = [{ truncated: true }, { truncated: false, storedPath: "" }];
+    expect(results).toMatchObject([
+      [{ ...large, storedPath: handle }, small],
+      [
+        { ...large, storedPath: "", handle: expect.stringMatching(/^result_\d+$/) },
+        { ...small, handle: "" },
+      ],
+    ]);
   });
 
   it("EE-41: is told without its handle to those who follow the run, and no process logs it", () => {

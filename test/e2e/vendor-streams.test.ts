@@ -171,6 +171,7 @@ function expectBlocks(events: readonly RunEvent[], final: string): void {
       expect(event.text).toBe(open.text);
       open = { type: "", text: "" };
     }
+    if (event.type === "tool_use" || event.type === "turn_end") expect(open.text).toBe("");
   }
   expect(answer).toBe(final);
 }

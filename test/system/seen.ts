@@ -45,6 +45,22 @@ const messageTypes = [
 const known = { event: engineEventTypes, item: itemTypes, message: messageTypes };
 type Kind = keyof typeof known;
 
+const together = "comes with agents that work together";
+/** Why something is in no run. */
+const absent: Readonly<Record<string, string>> = {
+  "event usage": "stays with the engine (EE-10)",
+  "event teammate_message_received": together,
+  "event agent_changed": together,
+  "event input_requested": together,
+  "event memory_query": together,
+  "item handoff_call_item": together,
+  "item handoff_output_item": together,
+  "message ToolCallSummaryMessage": together,
+  "message HandoffMessage": together,
+  "message MemoryQueryEvent": together,
+  "message SelectSpeakerEvent": together,
+};
+
 /** Notes what a test has seen of real processes. */
 export function noteSeen(kind: Kind, types: Iterable<string>): void {
   const file = process.env[variable];
@@ -103,7 +119,11 @@ function listOf(text: string): string {
     seen.set(key, (seen.get(key) ?? new Set()).add(test));
   }
   const lines = Object.entries(known).flatMap(([kind, types]) =>
-    types.map((type) => `  ${kind} ${type}: ${[...(seen.get(`${kind} ${type}`) ?? ["-"])].toSorted().join(", ")}`),
+    types.map((type) => {
+      const key = `${kind} ${type}`;
+      const tests = seen.get(key) ?? [absent[key] ?? "-"];
+      return `  ${key}: ${[...tests].toSorted().join(", ")}`;
+    }),
   );
   return ["seen of real processes, by test:", ...lines].join("\n");
 }

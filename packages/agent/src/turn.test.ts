@@ -554,18 +554,15 @@ describe("results", () => {
     ["two\nlines", "en", "text, 9 chars"],
     ["", "en", "text, 0 chars"],
     ["x".repeat(99_000), "en", "text, 99,000 chars"],
-  ] as const)(
-    "EE-1: a summary for display follows the result, made of its kind and size: %#",
-    (result, texts, summary) => {
-      const facts = environment({ texts, bounds: { maxResultChars: 200_000 } });
-      const run = startRun()
-        .apply((turn) => afterStep(turn, step("", { calls: [call("c1")] }), facts))
-        .apply((turn) => afterControl(turn, [outcome("c1", result)], facts));
-      expect(types(run).slice(2, 4)).toEqual(["tool_result", "tool_summary"]);
-      expect(eventsOf(run, "tool_summary")).toEqual([{ type: "tool_summary", id: "c1", toolName: "weather", summary }]);
-      expect(summary.length).toBeLessThanOrEqual(20);
-    },
-  );
+  ] as const)("a summary for display follows the result, made of its kind and size: %#", (result, texts, summary) => {
+    const facts = environment({ texts, bounds: { maxResultChars: 200_000 } });
+    const run = startRun()
+      .apply((turn) => afterStep(turn, step("", { calls: [call("c1")] }), facts))
+      .apply((turn) => afterControl(turn, [outcome("c1", result)], facts));
+    expect(types(run).slice(2, 4)).toEqual(["tool_result", "tool_summary"]);
+    expect(eventsOf(run, "tool_summary")).toEqual([{ type: "tool_summary", id: "c1", toolName: "weather", summary }]);
+    expect(summary.length).toBeLessThanOrEqual(20);
+  });
 
   it.each([
     ["tool_not_found: there is none", "tool_not_found", "tool_not_found: there is none"],

@@ -35,7 +35,7 @@ const formerEnd = {
 } as const;
 
 describe("the schemas of events", () => {
-  it("EE-1: there is one for each type, and each accepts its own type alone", () => {
+  it("there is one for each type, and each accepts its own type alone", () => {
     expect(Object.keys(eventSchemas)).toEqual([...engineEventTypes]);
     for (const [type, schema] of Object.entries(eventSchemas)) expect(schema.properties.type.const).toBe(type);
   });
