@@ -52,12 +52,10 @@ const absent: Readonly<Record<string, string>> = {
   "event teammate_message_received": together,
   "event agent_changed": together,
   "event input_requested": together,
-  "event memory_query": together,
   "item handoff_call_item": together,
   "item handoff_output_item": together,
   "message ToolCallSummaryMessage": together,
   "message HandoffMessage": together,
-  "message MemoryQueryEvent": together,
   "message SelectSpeakerEvent": together,
 };
 
