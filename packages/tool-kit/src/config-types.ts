@@ -1,3 +1,328 @@
 // Written by `npm run sdk-types` from the schema of the configuration, for those who install the tool kit alone.
 
-export type ConfigInput = { agents?: Record<string, { instructions?: string; model?: string; maxIterations?: number; tools?: (string)[]; egress?: (string)[]; groups?: "mention" | "all" | "none"; models?: (string)[]; thinking?: boolean; effort?: "low" | "medium" | "high"; temperature?: number; topP?: number; maxOutputTokens?: number; fast?: boolean; output?: { name: string; schema: Record<string, unknown>; format?: string; }; memory?: { person?: "off" | "direct" | "everywhere"; chat?: boolean; }; busy?: "queue" | "steer" | "interrupt" | "reject"; sessions?: "chat" | "sender"; reply?: "card" | "text"; card?: { thinking?: boolean; tools?: boolean; model?: boolean; tokens?: boolean; cost?: boolean; seconds?: boolean; trace?: boolean; }; language?: "auto" | "zh" | "en"; defaultLanguage?: "zh" | "en"; commands?: Record<string, { description: string; prompt: string; }>; description?: string; handoffs?: (string | { agent: string; when?: string; context?: "all" | "last"; input?: Record<string, unknown>; })[]; people?: (string)[]; roles?: (string)[]; chats?: (string)[]; }>; bots?: Record<string, { appId?: string; domain?: string; transport?: "websocket" | "webhook" | "both"; agent?: string; chats?: Record<string, { agent: string; }>; tenants?: (string)[]; feishu?: { typing?: boolean; queueNotice?: "reaction" | "line" | "off"; lateMessages?: "ask" | "line"; welcome?: boolean; menu?: Record<string, string>; monthlyCalls?: number; maxCards?: number; rateLimits?: boolean; }; }>; models?: ({ id: string; provider: string; displayName?: string; contextWindow: number; maxOutputTokens: number; inputPricePer1M?: number; outputPricePer1M?: number; cacheReadPricePer1M?: number; cacheWritePricePer1M?: number; supportsCaching?: boolean; supportsBatch?: boolean; supportsThinking?: boolean; supportsVision?: boolean; supportsJsonSchema?: boolean; cachingMinTokens?: number; maxTools?: number; maxToolsExhaustive?: boolean; })[]; providers?: Record<string, { type: "anthropic" | "openai" | "openai-responses"; baseUrl?: string; keyEnv?: string; }>; limits?: { messageAgeMs?: number; attachmentBytes?: number; attachmentChars?: number; attachmentTimeoutMs?: number; attachmentCpuMs?: number; messageChars?: number; maxCallsPerStep?: number; handoffsPerTurn?: number; toolTimeoutMs?: number; toolWaitMs?: number; maxResultChars?: number; stepBytes?: number; modelSilenceMs?: number; modelThinkingMs?: number; modelRetryMs?: number; }; feishu?: { typing?: boolean; queueNotice?: "reaction" | "line" | "off"; lateMessages?: "ask" | "line"; welcome?: boolean; menu?: Record<string, string>; monthlyCalls?: number; maxCards?: number; rateLimits?: boolean; }; webhook?: { timestampForms?: (string)[]; }; events?: { modules?: (string)[]; url?: string; }; roles?: Record<string, { people?: (string)[]; groups?: (string)[]; }>; permissions?: ({ tools: (string)[]; subject?: string; people?: (string)[]; roles?: (string)[]; chats?: (string)[]; chatTypes?: ("p2p" | "group" | "api")[]; do: "allow" | "ask" | "refuse"; approvers?: { requester?: boolean; people?: (string)[]; roles?: (string)[]; fourEyes?: boolean; count?: number; }; remember?: boolean; reason?: string; expiresMs?: number; })[]; approvals?: { approvers?: { requester?: boolean; people?: (string)[]; roles?: (string)[]; fourEyes?: boolean; count?: number; }; expiresMs?: number; rulesExpireMs?: number; remember?: boolean; risky?: "suggest" | "ask"; unknownOutcome?: "ask" | "ask_feishu" | "tell"; learnAfter?: number; maxDenials?: number; }; budgets?: { timeZone?: string; contact?: string; limits?: ({ per: "person" | "chat" | "agent" | "tenant" | "deployment"; period: "day" | "month"; of?: (string)[]; roles?: (string)[]; tokens?: number; usd?: number; unlimited?: true; })[]; }; mcp?: { servers?: Record<string, {  }>; }; observers?: (string)[]; retention?: { conversationDays?: number; historyMessages?: number; auditDays?: number; auditRecords?: number; blobDays?: number; memoryDays?: number; traceDays?: number; }; sandbox?: { allowUnboundedMemory?: boolean; }; };
+export type ConfigInput = {
+  /** By name; the agent `default` answers where nothing else is asked for. */
+  agents?: Record<string, {
+    /** The system prompt. */
+    instructions?: string;
+    /** `<provider>/<id>`, a comma separates fallbacks; beats the environment's `MODEL`. */
+    model?: string;
+    /** Model steps in one turn. */
+    maxIterations?: number;
+    /** Names of the tools it may use; absent means every tool that a runner offers. */
+    tools?: (string)[];
+    /** Hosts that its tools may reach unasked after text from outside was read: `docs.example.com`, `*.example.com` for those below, `host:port`, `*` for all. Default: none. */
+    egress?: (string)[];
+    /** When the bot answers in a group: only when mentioned, always, or never. */
+    groups?: "mention" | "all" | "none";
+    /** Models that people may choose with `/model`; absent means none but the agent's own. */
+    models?: (string)[];
+    /** Ask for thinking; a model without it ignores this. */
+    thinking?: boolean;
+    /** How hard the model works, where it can be told so. */
+    effort?: "low" | "medium" | "high";
+    /** Sampling values go to the vendor unchecked. */
+    temperature?: number;
+    topP?: number;
+    /** Most tokens of one step, thinking included. Default: what the model can write, at most 32,000. */
+    maxOutputTokens?: number;
+    /** Short answers: 4,096 tokens at most, unless `maxOutputTokens` says otherwise. */
+    fast?: boolean;
+    /** The answer is a JSON object of a schema; people in chats see its `format`, or a list of its fields. */
+    output?: {
+      name: string;
+      schema: Record<string, unknown>;
+      /** What people in chats see in place of JSON: `{field}` is the field's value, `{{` and `}}` are braces. */
+      format?: string;
+    };
+    /** Whose memories an agent keeps over conversations. */
+    memory?: {
+      /** Those of people: only where they talk to the bot alone, in groups too, or not. Default `off`. */
+      person?: "off" | "direct" | "everywhere";
+      /** Those of chats. Default: no. */
+      chat?: boolean;
+    };
+    /** What happens to a message that comes while the session is busy: it waits, it joins the running turn, it stops the running turn of the same person, or it is refused politely. */
+    busy?: "queue" | "steer" | "interrupt" | "reject";
+    /** Who shares a conversation in a group: the whole chat (or thread), or each person alone. */
+    sessions?: "chat" | "sender";
+    /** A card that types, or a plain message when the answer is complete. */
+    reply?: "card" | "text";
+    /** What a reply's card shows besides the answer; everything is on by default. */
+    card?: {
+      thinking?: boolean;
+      tools?: boolean;
+      model?: boolean;
+      tokens?: boolean;
+      cost?: boolean;
+      seconds?: boolean;
+      trace?: boolean;
+    };
+    /** Language of the texts around the answers; `auto` is the person's: that of their last message with words. */
+    language?: "auto" | "zh" | "en";
+    /** The same for people who have not written any words yet. Default `zh`. */
+    defaultLanguage?: "zh" | "en";
+    /** A command of an agent's own: `/name words` becomes the prompt followed by the words. */
+    commands?: Record<string, {
+      description: string;
+      prompt: string;
+    }>;
+    /** What other agents, and people who choose one, are told of it. */
+    description?: string;
+    /** The agents that it may hand the conversation over to. */
+    handoffs?: (string | {
+      agent: string;
+      /** In which cases, for the model. */
+      when?: string;
+      /** What the next agent sees: the conversation, or the person's last message and the reason. Default `all`. */
+      context?: "all" | "last";
+      /** What else it is told: a JSON Schema of type object, whose properties come beside `reason`. */
+      input?: Record<string, unknown>;
+    })[];
+    /** Whom it answers, by open_id, over HTTP `api:<name>`; with `roles`, either is enough. Default: everybody. */
+    people?: (string)[];
+    roles?: (string)[];
+    /** Ids of the chats that it answers in. Default: all. */
+    chats?: (string)[];
+  }>;
+  /** By name; `default` is the bot of `FEISHU_APP_ID`. */
+  bots?: Record<string, {
+    appId?: string;
+    /** `feishu`, `lark` or a base URL. Default `feishu`. */
+    domain?: string;
+    /** Default `websocket`. */
+    transport?: "websocket" | "webhook" | "both";
+    /** Name of the agent that answers. Default `default`. */
+    agent?: string;
+    /** Chats in which another agent answers, by chat id. */
+    chats?: Record<string, {
+      agent: string;
+    }>;
+    /** Keys of the tenants whose people it answers. Default: everybody who can reach it. */
+    tenants?: (string)[];
+    /** What this bot does in another way than `feishu` says. */
+    feishu?: {
+      /** A reaction on every message until it is answered; costs two calls each. Default off. */
+      typing?: boolean;
+      /** How a waiting message is told its position. Default `reaction`. */
+      queueNotice?: "reaction" | "line" | "off";
+      /** What a message that came late gets: the question whether to run it, or a line. Default `ask`. */
+      lateMessages?: "ask" | "line";
+      /** Greet chats that the bot is added to and people who open it. Default on. */
+      welcome?: boolean;
+      /** What a press on a menu entry of the bot says, by event key. */
+      menu?: Record<string, string>;
+      /** API calls a month that the app's edition allows (10,000 in the free one). Default: not limited. */
+      monthlyCalls?: number;
+      /** Cards that one answer may fill; the rest of it is one file. Default 5. */
+      maxCards?: number;
+      /** Hold calls back before Feishu refuses them. Off only where the platform has no such limits. Default on. */
+      rateLimits?: boolean;
+    };
+  }>;
+  /** Facts about a model that the built-in table lacks or has differently. Prices: USD per million tokens. */
+  models?: ({
+    id: string;
+    provider: string;
+    displayName?: string;
+    contextWindow: number;
+    maxOutputTokens: number;
+    inputPricePer1M?: number;
+    outputPricePer1M?: number;
+    cacheReadPricePer1M?: number;
+    cacheWritePricePer1M?: number;
+    supportsCaching?: boolean;
+    supportsBatch?: boolean;
+    supportsThinking?: boolean;
+    supportsVision?: boolean;
+    supportsJsonSchema?: boolean;
+    cachingMinTokens?: number;
+    maxTools?: number;
+    maxToolsExhaustive?: boolean;
+  })[];
+  /** Servers with models, by the name that stands before the slash of a model's name. */
+  providers?: Record<string, {
+    /** The interface it speaks. */
+    type: "anthropic" | "openai" | "openai-responses";
+    /** Its address, as in `ANTHROPIC_BASE_URL` or `OPENAI_BASE_URL`. Default: the vendor's own. */
+    baseUrl?: string;
+    /** The environment variable of the workers that holds its key. Absent: the server needs none. */
+    keyEnv?: string;
+  }>;
+  /** Bounds that hold for every agent. */
+  limits?: {
+    /** A message older than this is late: see `lateMessages`. Default 10 minutes. */
+    messageAgeMs?: number;
+    /** Largest attachment that is fetched, in bytes. Default 20 MB. */
+    attachmentBytes?: number;
+    /** Text of one attachment that a model gets, in characters. Default 60,000. */
+    attachmentChars?: number;
+    /** Longest time for fetching everything a message refers to. Default 30 s. */
+    attachmentTimeoutMs?: number;
+    /** CPU time for extracting the text of one attachment. Default 5 s. */
+    attachmentCpuMs?: number;
+    /** Longest user message, in characters. Default 50,000. */
+    messageChars?: number;
+    /** Calls of one model step that are run; the rest get an error result. Default 64. */
+    maxCallsPerStep?: number;
+    /** Hand-overs from one agent to another in a turn. Default 8. */
+    handoffsPerTurn?: number;
+    /** Longest time one tool call may run. Default 10 minutes. */
+    toolTimeoutMs?: number;
+    /** How long a call waits for a runner on top of that. Default 30 s. */
+    toolWaitMs?: number;
+    /** Longest tool result that the model gets, in characters. Default 100,000. */
+    maxResultChars?: number;
+    /** Text, thinking and tool arguments of one model step, in bytes; more is cut. Default 1,000,000. */
+    stepBytes?: number;
+    /** How long a model may send no byte before its fallback is asked. Default 30 s. */
+    modelSilenceMs?: number;
+    /** The same until the first word of one that thinks over Chat Completions. Default 5 minutes. */
+    modelThinkingMs?: number;
+    /** How long a step is tried again after all its models have failed. Default 5 minutes. */
+    modelRetryMs?: number;
+  };
+  /** How the bot behaves on Feishu, whichever agent answers. */
+  feishu?: {
+    /** A reaction on every message until it is answered; costs two calls each. Default off. */
+    typing?: boolean;
+    /** How a waiting message is told its position. Default `reaction`. */
+    queueNotice?: "reaction" | "line" | "off";
+    /** What a message that came late gets: the question whether to run it, or a line. Default `ask`. */
+    lateMessages?: "ask" | "line";
+    /** Greet chats that the bot is added to and people who open it. Default on. */
+    welcome?: boolean;
+    /** What a press on a menu entry of the bot says, by event key. */
+    menu?: Record<string, string>;
+    /** API calls a month that the app's edition allows (10,000 in the free one). Default: not limited. */
+    monthlyCalls?: number;
+    /** Cards that one answer may fill; the rest of it is one file. Default 5. */
+    maxCards?: number;
+    /** Hold calls back before Feishu refuses them. Off only where the platform has no such limits. Default on. */
+    rateLimits?: boolean;
+  };
+  /** What is taken from webhooks. */
+  webhook?: {
+    /** Further forms of `X-Lark-Request-Timestamp`, as regular expressions of the whole text whose named groups give its instant: `seconds` (10 digits), `millis` (13), `micros` (16), or `year`, `month`, `day`, `hour`, `minute`, `second` and `zone` (`Z`, `UTC`, `+0800` or `+08:00`). */
+    timestampForms?: (string)[];
+  };
+  /** Who gets the events and clicks of the platform that Larkline has no use for itself. */
+  events?: {
+    /** Modules whose default export wants them: paths from the folder of this file, or packages. */
+    modules?: (string)[];
+    /** They are sent there, signed with `EVENTS_SIGNING_KEY`; https, or http on this machine. */
+    url?: string;
+  };
+  /** A role: people by open_id, and user groups of the platform. */
+  roles?: Record<string, {
+    people?: (string)[];
+    groups?: (string)[];
+  }>;
+  /** One entry of the policy; the first that fits a call decides. */
+  permissions?: ({
+    /** Names of tools; `*` stands for any characters. */
+    tools: (string)[];
+    /** Pattern of what the tool does, such as `git *`. */
+    subject?: string;
+    people?: (string)[];
+    roles?: (string)[];
+    chats?: (string)[];
+    chatTypes?: ("p2p" | "group" | "api")[];
+    do: "allow" | "ask" | "refuse";
+    /** Default: those of `approvals`. */
+    approvers?: {
+      /** Default: true where neither people nor roles are named. */
+      requester?: boolean;
+      people?: (string)[];
+      roles?: (string)[];
+      /** The requester's own approval does not count. Default false. */
+      fourEyes?: boolean;
+      /** How many people have to approve. Default 1. */
+      count?: number;
+    };
+    /** Offer "always allow in this chat", and let such rules count. Default false. */
+    remember?: boolean;
+    /** What people, or for `refuse` the model, read. */
+    reason?: string;
+    /** Default: that of `approvals`. */
+    expiresMs?: number;
+  })[];
+  /** How people are asked where no entry says it. */
+  approvals?: {
+    /** Who may approve: the person whose message led to the call, unless others are named. */
+    approvers?: {
+      /** Default: true where neither people nor roles are named. */
+      requester?: boolean;
+      people?: (string)[];
+      roles?: (string)[];
+      /** The requester's own approval does not count. Default false. */
+      fourEyes?: boolean;
+      /** How many people have to approve. Default 1. */
+      count?: number;
+    };
+    /** How long a question stands. Default 24 hours. */
+    expiresMs?: number;
+    /** How long a remembered decision holds. Default 90 days. */
+    rulesExpireMs?: number;
+    /** Offer "always allow in this chat". Default true. */
+    remember?: boolean;
+    /** What becomes of calls whose input fits a risk pattern. Default `suggest`. */
+    risky?: "suggest" | "ask";
+    /** What becomes of a `once` call that may have taken effect. Default `ask_feishu`. */
+    unknownOutcome?: "ask" | "ask_feishu" | "tell";
+    /** Approvals of one kind after which a rule is proposed; 0: never. Default 3. */
+    learnAfter?: number;
+    /** Rejections in one turn after which further calls are refused without asking. Default 3. */
+    maxDenials?: number;
+  };
+  budgets?: {
+    /** IANA name of the zone whose days and months are meant. Default Asia/Shanghai. */
+    timeZone?: string;
+    /** Whom people are told to ask for more. Default: the administrator, without a name. */
+    contact?: string;
+    /** What may be spent in one calendar day or month. */
+    limits?: ({
+      /** Who shares it; `deployment`: everybody together. */
+      per: "person" | "chat" | "agent" | "tenant" | "deployment";
+      period: "day" | "month";
+      /** Ids it is for; without ids and roles: all of the kind, each for themselves. */
+      of?: (string)[];
+      /** Roles whose people it is for. */
+      roles?: (string)[];
+      /** Tokens that models read and wrote, cached ones included. 0: nothing at all. */
+      tokens?: number;
+      /** US dollars. 0: nothing at all. */
+      usd?: number;
+      /** Those it names have no limit. */
+      unlimited?: true;
+    })[];
+  };
+  /** Servers of tools, by a name that begins the names of their tools. Each is a program or an address. */
+  mcp?: {
+    servers?: Record<string, {  }>;
+  };
+  /** Modules whose default export is an observer, or several: paths from the folder of this file, or packages. */
+  observers?: (string)[];
+  /** How long what is stored is kept. 0 days: for good. */
+  retention?: {
+    /** Conversations, after their last message. Default 90 days. */
+    conversationDays?: number;
+    /** Messages of one conversation that are kept although no model sees them any more. Default 1,000. */
+    historyMessages?: number;
+    /** Records of the audit log. Default 365 days. */
+    auditDays?: number;
+    /** About how many records the audit log has at most, the oldest go first. Default 1,000,000. */
+    auditRecords?: number;
+    /** Files and images, after they were last stored. Default 7 days. */
+    blobDays?: number;
+    /** Memories of people and chats, after their last use. Default 365 days. */
+    memoryDays?: number;
+    /** What was done for each message, for "Why no answer?", after its last step. Default 3 days. */
+    traceDays?: number;
+  };
+  /** What an operator accepts of the sandboxes of runners. */
+  sandbox?: {
+    /** Accepts a sandbox in which programs get more than twice the memory that they may have. Default: refused. */
+    allowUnboundedMemory?: boolean;
+  };
+};
