@@ -190,13 +190,15 @@ function systemOf({ system, notes = "" }: Asked): Pick<ModelRequest, "system" | 
 
 /** Tells observers of a request to a model. */
 async function watchStep(
-  { watch: { telemetry, tags }, model: { chain } }: RunningTurn,
+  { watch: { telemetry, tags }, stored, model: { chain } }: RunningTurn,
   purpose: "answer" | "summary",
   run: () => Promise<StepResult>,
 ): Promise<StepResult> {
   const { tracer, samples } = telemetry;
   const startedMs = systemClock.monotonic();
-  const step = tracer.startSpan("model.step", { attributes: { ...tags, model: chain.primary.id, purpose } });
+  const { agent } = stored.turn;
+  const who = agent === undefined ? {} : { agent };
+  const step = tracer.startSpan("model.step", { attributes: { ...tags, model: chain.primary.id, ...who, purpose } });
   let result: StepResult | undefined;
   let outcome = "failed";
   try {

@@ -216,6 +216,7 @@ function factsOf({ say, language }: View, { state, gen, epoch, turn, ...counts }
     [say("turn"), turn && html`${turn.turnId}, ${moment(language, turn.startedAtMs)}`],
     [say("steps"), turn?.steps],
     [say("model"), counts.settings.model],
+    [say("speaker"), turn?.agent ?? counts.settings.agent?.to],
   ]);
 }
 

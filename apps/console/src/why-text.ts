@@ -307,6 +307,7 @@ export function happeningText(language: ReplyLanguage, name: string): string {
 }
 
 const tags: Readonly<Record<string, Text>> = {
+  agent: { zh: "智能体", en: "agent" },
   ahead: { zh: "前面", en: "ahead" },
   api: { zh: "接口", en: "API" },
   approval: { zh: "审批", en: "approval" },

@@ -229,6 +229,7 @@ const words = {
   trace: { zh: "追踪", en: "Trace" },
   reply: { zh: "回复", en: "Reply" },
   model: { zh: "模型", en: "Model" },
+  speaker: { zh: "由谁回答", en: "Who answers" },
   back: { zh: "返回", en: "Back" },
   reset: { zh: "重置会话", en: "Reset the session" },
   resetEnds: {
