@@ -1,2 +1,13 @@
 // What `npm start` shows with the simulated platform and the scripted model, while there is no larkline.config.ts.
-export default { agents: { default: { memory: { person: "direct", chat: true } } } };
+const memory = { person: "direct", chat: true };
+
+export default {
+  agents: {
+    default: {
+      memory,
+      description: "The front desk.",
+      handoffs: [{ agent: "expert", when: "the person asks for the expert" }],
+    },
+    expert: { memory, description: "Knows everything about Larkline.", handoffs: ["default"] },
+  },
+};

@@ -47,6 +47,30 @@ const wishes: readonly Wish[] = [
   { tool: "read_notes", find: (text) => (/\bnotes\b|有哪些笔记|看看笔记/i.test(text) ? [null] : []) },
 ];
 
+/** Words that ask for another agent. */
+const handOvers = [
+  { tool: "transfer_to_expert", pattern: /\bask the expert\b|问(?:一?下)?专家|请专家/i },
+  { tool: "transfer_to_default", pattern: /\bback to the (?:front )?desk\b|回到?前台/i },
+] as const;
+
+/** The hand-over that a text asks for, where it is offered. */
+function handOverFor(text: string, tools: readonly Tool[]): ScriptedCall | undefined {
+  const wanted = handOvers.find(({ tool, pattern }) => pattern.test(text) && tools.some(({ name }) => name === tool));
+  return wanted === undefined ? undefined : { name: wanted.tool, arguments: { reason: text.slice(0, 200) } };
+}
+
+/** What an agent says that was given the word just now; undefined where none was. */
+function greetingIn(round: readonly NormalisedMessage[], zh: boolean): string | undefined {
+  const last = round.flatMap(({ calls }) => calls).at(-1)?.name;
+  if (last === "transfer_to_expert") {
+    return zh
+      ? "我是专家，前台把你的问题转给了我。接下来都由我回答；说“回到前台”就回去。"
+      : 'I am the expert: the front desk has handed this over to me. I answer from now on; say "back to the desk" to return.';
+  }
+  if (last !== "transfer_to_default") return undefined;
+  return zh ? "这里是前台，又由我来回答了。" : "This is the front desk again.";
+}
+
 /** The name a tool gives to its main argument: its first required property, else its first one. */
 function argumentName(tool: Tool): string | undefined {
   const { required, properties } = tool.inputSchema;
@@ -95,8 +119,8 @@ function resultLines(round: readonly NormalisedMessage[], zh: boolean): string[]
 
 function echo(text: string, zh: boolean): string {
   return zh
-    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，“记一下：给花浇水”（会先征求同意），“记住我喜欢喝茶”，发一个网址让我读，或者说“展示”看看卡片能显示什么。`
-    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", say "note: water the plants" (you will be asked first) or "remember that I like tea", send a URL for me to read, or say "show" to see what a card can hold.`;
+    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，“记一下：给花浇水”（会先征求同意），“记住我喜欢喝茶”，“请专家”，发一个网址让我读，或者说“展示”看看卡片能显示什么。`
+    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", say "note: water the plants" (you will be asked first) or "remember that I like tea", "ask the expert", send a URL for me to read, or say "show" to see what a card can hold.`;
 }
 
 function tale(zh: boolean): string {
@@ -166,18 +190,23 @@ function received(request: NormalisedRequest, text: string, zh: boolean): string
 /**
  * The scripted model of demos: answers in the language of the user (Chinese or English), calls
  * `current_time`, `calculator`, `fetch_page`, `bar_chart`, `add_note`, `read_notes`, `remember` and `recall` when they are offered and asked for, several at
- * once, and then reports their results. "slow" or "慢" makes it stream slowly, "show" or "展示" shows
+ * once, and then reports their results. "ask the expert" or "请专家" makes it hand over, where it can. "slow" or "慢" makes it stream slowly, "show" or "展示" shows
  * what a card can hold.
  */
 export function demoScript(request: NormalisedRequest): ScriptedReply {
   const at = lastUserAt(request.messages);
   const text = request.messages[at]?.text ?? "";
   const zh = /[\u4e00-\u9fff]/.test(text);
-  const lines = resultLines(request.messages.slice(at + 1), zh);
+  const round = request.messages.slice(at + 1);
+  const lines = resultLines(round, zh);
   const pace = /\bslow\b|慢/i.test(text) ? { firstDelayMs: 300, delayMs: 150 } : {};
+  const greeting = greetingIn(round, zh);
+  if (greeting !== undefined) return { text: greeting, ...pace };
   if (lines.length > 0) return { text: `${zh ? "查到了：" : "Here is what I found:"}\n\n${lines.join("\n")}`, ...pace };
   const got = received(request, text, zh);
   if (got !== undefined) return { text: got, ...pace };
+  const handOver = handOverFor(text, request.tools);
+  if (handOver !== undefined) return { text: zh ? "我请同事来。" : "I get a colleague.", calls: [handOver], ...pace };
   const calls = callsFor(text, request.tools);
   if (calls.length > 0) return { text: zh ? "我来查一下。" : "Let me look that up.", calls, ...pace };
   if (/\bshow\b|展示/i.test(text)) return showcaseReply(zh);

@@ -184,6 +184,22 @@ describe("demoScript", () => {
     expect(demoScript({ ...asked("look"), body: picture }).text).toContain("picture");
   });
 
+  it("hands over where that is offered, and greets as the agent that has the word", () => {
+    const offering = (text: string, agent: string, ...rest: NormalisedMessage[]): NormalisedRequest => ({
+      ...asked(text, ...rest),
+      tools: [{ name: `transfer_to_${agent}`, description: "", inputSchema: {} }],
+    });
+    const [call] = demoScript(offering("请专家来看看", "expert")).calls ?? [];
+    expect(call).toEqual({ name: "transfer_to_expert", arguments: { reason: "请专家来看看" } });
+    expect(demoScript(asked("ask the expert")).calls).toBeUndefined();
+    const round: NormalisedMessage[] = [
+      { role: "assistant", text: "", calls: [{ id: "t1", name: "transfer_to_expert", arguments: "{}" }], results: [] },
+      { role: "tool", text: "", calls: [], results: [{ id: "t1", content: "Transferred to expert.", isError: false }] },
+    ];
+    expect(demoScript(offering("ask the expert", "default", ...round)).text).toContain("I am the expert");
+    expect(demoScript(offering("back to the desk", "default")).calls).toMatchObject([{ name: "transfer_to_default" }]);
+  });
+
   it("answers in the language of the user", () => {
     expect(demoScript(asked("你好")).text).toContain("收到");
     expect(demoScript(asked("good morning")).text).toContain("You said");
