@@ -3,9 +3,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Writable } from "node:stream";
 import { runnerKeyOf, systemClock, withDeadline } from "@larkline/protocol";
-import { AuditLog } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
-import { RunnerDirectory } from "@larkline/store/runners";
 import {
   type AuditOptions,
   type Command,
@@ -26,14 +24,13 @@ import {
   readDeployment,
   readEnvFile,
 } from "./config.ts";
-import { examine } from "./doctor.ts";
 import { linesOf, reportOf } from "./finding.ts";
 import { noSigningKey, readStoredKey, shortestKey } from "./local-checks.ts";
-import { lookAfterPerson, noApp } from "./people.ts";
-import { createPrompt } from "./questions.ts";
-import { setUp } from "./setup.ts";
+
+// Each command loads what only it needs: all of that together takes more than half of the time of a short command.
 
 async function runDoctor({ envFile, language, json, webhookUrl }: DoctorOptions): Promise<number> {
+  const { examine } = await import("./doctor.ts");
   const file = await readEnvFile(envFile);
   const env = { ...file.values, ...process.env };
   const deployment = readDeployment(env);
@@ -54,6 +51,7 @@ async function runDoctor({ envFile, language, json, webhookUrl }: DoctorOptions)
 }
 
 async function runSetup(options: SetupOptions): Promise<number> {
+  const [{ setUp }, { createPrompt }] = await Promise.all([import("./setup.ts"), import("./questions.ts")]);
   const interrupt = new AbortController();
   for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(name, () => interrupt.abort());
   const prompt = createPrompt({ input: process.stdin, output: process.stdout, interrupt });
@@ -100,6 +98,7 @@ async function runAudit({ envFile, language, fromMs, toMs }: AuditOptions): Prom
 }
 
 async function runPeople(options: PeopleOptions): Promise<number> {
+  const { lookAfterPerson, noApp } = await import("./people.ts");
   const deployment = await deploymentOf(options.envFile);
   const { namespace, archiveUrl, blobDirectory, feishu } = deployment;
   const redisUrl = deployment.redisUrl ?? (await readPrivateRedis(readDataDirectory(process.env)));
@@ -162,6 +161,7 @@ const patienceMs = 10_000;
 
 /** Writes records as JSON, one a line, in the order of their time. Rejects when Redis does not answer. */
 async function exportAudit({ redisUrl, namespace, fromMs, toMs, output }: AuditExport): Promise<void> {
+  const { AuditLog } = await import("@larkline/store");
   let lastError: Error | undefined;
   const redis = connectRedis(redisUrl, { onError: (error) => (lastError = error) });
   try {
@@ -199,6 +199,7 @@ async function removeRunner(
   name: string,
   { redisUrl, namespace, language }: { redisUrl: string; namespace: string; language: Language },
 ): Promise<{ done: boolean; line: string }> {
+  const { RunnerDirectory } = await import("@larkline/store/runners");
   let problem: unknown;
   const redis = connectRedis(redisUrl, { onError: (error) => (problem = error) });
   try {
