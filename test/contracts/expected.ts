@@ -205,7 +205,7 @@ export const expectations: Readonly<Record<string, Expectation>> = {
   "RI-36": "covered",
   "RI-37": "covered",
   "RI-38": "covered",
-  "RI-39": { later: "agents do not hand over yet, so the two items of a hand-over do not occur" },
+  "RI-39": "covered",
   "RI-40": "covered",
   "SA-1": "covered",
   "SA-2": "covered",

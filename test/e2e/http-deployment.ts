@@ -19,7 +19,9 @@ export function useDeployment(): void {
         API_HEARTBEAT_MS: "50",
         RUNNER_TOOLS: ["recording-tools.ts", "approval-tools.ts", "holding-tools.ts"].map(fixture).join(),
       },
-      config: { agents: { default: { busy: "queue" }, steered: { busy: "steer" } } },
+      config: {
+        agents: { default: { busy: "queue" }, steered: { busy: "steer" }, desk: { handoffs: ["writer"] }, writer: {} },
+      },
     });
   });
   afterAll(async () => await system.close());

@@ -119,6 +119,28 @@ describe("a run that is read by the SDK", () => {
     expect((await followed(last)).status).toBe(204);
   });
 
+  it("RI-39: has the items of a hand-over, each with its agent, and so has the session", async () => {
+    const run = clientOf().run('write\ncall transfer_to_writer {"reason":"it is long"}', {
+      agent: "desk",
+      session: "handed",
+    });
+    const { finalOutput, lastAgent, newItems } = await run.result();
+    expect([finalOutput, lastAgent]).toEqual([expect.stringContaining("Transferred to writer."), "writer"]);
+    expect(newItems.map(({ type, agent }) => [type, agent])).toEqual([
+      ["handoff_call_item", "desk"],
+      ["handoff_output_item", "desk"],
+      ["message_output_item", "writer"],
+    ]);
+    expect(newItems[1]).toMatchObject({ sourceAgent: "desk", targetAgent: "writer" });
+    const response = await fetch(`${system.ingresses[0]?.url}/v1/sessions/handed/items`);
+    const { items } = (await response.json()) as SessionItems; // our own server wrote it
+    expect(items.map((item) => ("agent" in item ? item.agent : item.role))).toEqual(["user", "desk", "desk", "writer"]);
+    noteSeen(
+      "item",
+      newItems.map(({ type }) => type),
+    );
+  });
+
   it("AT-5: continues elsewhere with its conversation, and a conversation of its own takes no other", async () => {
     const client = clientOf();
     const first = await client.run("one", { session: "first" }).result();

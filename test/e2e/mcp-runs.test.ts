@@ -57,7 +57,7 @@ function eventsOf<T extends RunEvent["type"]>(events: readonly RunEvent[], type:
   return events.filter((event): event is Extract<RunEvent, { type: T }> => event.type === type);
 }
 
-it("a server and its tools are named, the person is asked, and the run's items say so", async () => {
+it("RI-39: a server and its tools are named, the person is asked, and the run's items say so", async () => {
   const client = createClient({ url: system.ingresses[0]?.url ?? "" });
   const isOffered = async () => (await client.run("look\ncall things_look {}").result()).finalOutput;
   await expect.poll(isOffered, { timeout: 60_000, interval: 500 }).toBe("[look] ok:look: done");

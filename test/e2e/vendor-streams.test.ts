@@ -56,6 +56,9 @@ function eventsOf<T extends RunEvent["type"]>(events: readonly RunEvent[], type:
   return events.filter((event): event is Extract<RunEvent, { type: T }> => event.type === type);
 }
 
+/** Of all runs below. */
+const itemTypes = new Set<string>();
+
 for (const { name, about, streams, run: expected, returned } of vendorAnswers()) {
   describe(`${name}: ${about}`, () => {
     for (const [dialect, streamed] of Object.entries(streams) as [ModelDialect, VendorStream[]][]) {
@@ -68,10 +71,9 @@ for (const { name, about, streams, run: expected, returned } of vendorAnswers())
           "event",
           events.map(({ type }) => type),
         );
-        noteSeen(
-          "item",
-          (await run.result()).newItems.map(({ type }) => type),
-        );
+        const types = (await run.result()).newItems.map(({ type }) => type);
+        for (const type of types) itemTypes.add(type);
+        noteSeen("item", types);
         for (const { seq: _seq, runId: _runId, atMs: _atMs, ...event } of events) {
           expect(parseRunEvent(event)).toMatchObject({ ok: true });
         }
@@ -97,6 +99,11 @@ for (const { name, about, streams, run: expected, returned } of vendorAnswers())
     }
   });
 }
+
+it("RI-39: what vendors stream becomes messages, reasoning, calls and their outputs", () => {
+  const streamed = ["message_output_item", "reasoning_item", "tool_call_item", "tool_call_output_item"];
+  expect([...itemTypes].toSorted()).toEqual(streamed);
+});
 
 it("EE-19, EE-55: each end of a run is followed by the session's totals, which warn a session that was long unused", async () => {
   const redis = connectRedis(system.redis.url);
