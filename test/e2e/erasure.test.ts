@@ -25,7 +25,7 @@ const patienceMs = 60_000;
 
 const config = {
   limits: { maxResultChars: 200 },
-  agents: { default: { model: "anthropic/small" } },
+  agents: { default: { model: "anthropic/small", memory: { person: "everywhere", chat: true } } },
   models: [{ provider: "anthropic", id: "small", contextWindow: 3_600, maxOutputTokens: 1_000 }],
   budgets: { limits: [{ per: "person", period: "month", tokens: 10_000_000 }] },
 };
@@ -104,6 +104,7 @@ const withText = [
   "cell:parked:*.*:*",
   "cell:state:*.*",
   "larkline:look:worker:name:*:*",
+  "{larkline:memory:*}:of:*",
 ];
 
 /** The record of the deletion itself. */
@@ -126,7 +127,7 @@ function familyOf(key: string): string {
   return key
     .replace(/\{?larkline:(?:trace:)?\d+\}/, "cell")
     .replaceAll(/(?:cli|ou|oc|om|on)_[\w-]+/g, "*")
-    .replace(/(?<=:(?:charge|record):).*/, "*")
+    .replace(/(?<=:(?:charge|record|of):).*/, "*")
     .replace(/\d{4}-\d\d$/, "month")
     .replaceAll(/[0-9a-f]{16,}/g, "*");
 }
@@ -149,7 +150,10 @@ it(
     const direct = `${appId}.${ann.chatId}`;
     const ids = [openId, ann.chatId];
 
-    // Answered turns, a call, a file, settings, a summary of older messages.
+    const remember = (about: string): string =>
+      `call remember ${JSON.stringify({ text: `${marker} is for ${about}`, about })}`;
+    // Notes, answered turns, a call, a file, settings, a summary of older messages.
+    await system.ask(ann, `${marker} notes\n${remember("me")}\n${remember("chat")}`, patienceMs);
     await system.ask(ann, `${marker}\ncall note_once {"key":"${marker} ${large}"}`, patienceMs);
     await answerTo(
       system,
@@ -166,7 +170,7 @@ it(
     // In a group with another person.
     await answerTo(
       system,
-      await send(system, inTeam(openId), { text: `${marker} in the group`, mention: true }),
+      await send(system, inTeam(openId), { text: `${marker} in the group\n${remember("chat")}`, mention: true }),
       patienceMs,
     );
     await answerTo(system, await send(system, inTeam(ben), { text: "Ben in the group", mention: true }), patienceMs);
