@@ -3,7 +3,15 @@ import { setTimeout as delay } from "node:timers/promises";
 import { resolveConfig, type LarklineConfig } from "@larkline/process/config";
 import { argumentsHashOf, type Approval, type InboundMessage, type ToolJob } from "@larkline/protocol";
 import { ToolQueues, TurnQueue } from "@larkline/queue";
-import { ApprovalStore, AuditLog, BudgetStore, DeadLetters, PermissionRules, SessionStore } from "@larkline/store";
+import {
+  ApprovalStore,
+  AuditLog,
+  BudgetStore,
+  DeadLetters,
+  MemoryStore,
+  PermissionRules,
+  SessionStore,
+} from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { applyOrder, OperatorOrders, type OrderDeps, Presence } from "@larkline/store/operations";
 import { RunnerDirectory } from "@larkline/store/runners";
@@ -34,6 +42,7 @@ export function openWorld() {
     store: new SessionStore({ ...options, stateKey: "0".repeat(64) }),
     letters: new DeadLetters(options),
     rules: new PermissionRules(options),
+    memories: new MemoryStore(options),
     audit: new AuditLog(options),
   };
   const desk = serveOrders(new OperatorOrders(options), {

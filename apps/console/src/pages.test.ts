@@ -187,6 +187,16 @@ it("what a call was given is shown to an operator who asks for it, after that is
   await page.getByRole("heading", { name: `Session ${session}` }).waitFor();
 });
 
+it("AT-25: notes of a chat are counted, and not shown", async () => {
+  await world.store.append(messageOf("om_1"));
+  const chat = { kind: "chat", app: appId, id: "oc_chat" } as const;
+  await world.memories.remember(chat, { call: "a", text: secretText, by: "ou_ann" });
+  await world.memories.remember(chat, { call: "b", text: "meets on Mondays", by: "ou_ann" });
+  const page = await visit(passwords.operator, { path: `/sessions/${session}` });
+  expect(await page.locator("dl").innerText()).toMatch(/Notes kept of this chat\s+2/);
+  expect(await page.content()).not.toMatch(/Mondays/);
+});
+
 it("an operator stops a turn, and its session hears of it", async () => {
   const { wakeGen = 0 } = await world.store.append(messageOf("om_1"));
   const claim = await world.store.claim(session, wakeGen, "worker");

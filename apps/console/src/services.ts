@@ -3,7 +3,15 @@ import { appIdsOf, type LarklineConfig } from "@larkline/process/config";
 import { createClockLog, createOutageLog, type Logger, type Metrics } from "@larkline/process/telemetry";
 import { systemClock, type Clock } from "@larkline/protocol";
 import { createQueueCatalog, type QueueCatalog } from "@larkline/queue";
-import { ApprovalStore, BudgetStore, DeadLetters, EventLog, PermissionRules, SessionStore } from "@larkline/store";
+import {
+  ApprovalStore,
+  BudgetStore,
+  DeadLetters,
+  EventLog,
+  MemoryStore,
+  PermissionRules,
+  SessionStore,
+} from "@larkline/store";
 import { closeRedis, connectRedis, mastersOf, ServerClock, takesWrites } from "@larkline/store/redis";
 import {
   EventWatchReports,
@@ -59,6 +67,8 @@ export interface Stores {
   tokens: TokenCache;
   approvals: ApprovalStore;
   rules: PermissionRules;
+  /** Counted, and not read. */
+  memories: Pick<MemoryStore, "count">;
   budgets: BudgetStore;
   directory: RunnerDirectory;
   presence: Presence;
@@ -129,6 +139,7 @@ function openStores({ redisUrl, namespace }: ConsoleConfig, settings: LarklineCo
     tokens: new TokenCache({ redis, namespace }),
     approvals: new ApprovalStore({ redis, namespace }),
     rules: new PermissionRules({ redis, namespace }),
+    memories: new MemoryStore({ redis, namespace }),
     budgets: new BudgetStore({ redis, namespace }),
     directory: new RunnerDirectory({ redis, namespace }),
     presence: new Presence({ redis, namespace }),

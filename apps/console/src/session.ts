@@ -131,6 +131,8 @@ interface ShownSession {
   /** Open questions. */
   approvals: readonly ApprovalStatus[];
   unsent: readonly OutboxRecord[];
+  /** Notes that are kept of its chat. */
+  notes: number;
   /** Only when an operator has asked for it, and that is noted. */
   isContentShown: boolean;
 }
@@ -145,28 +147,46 @@ const maxWaiting = 50;
 const maxUnsent = 20;
 
 /** Undefined when there is no such session. */
-async function sessionOf({ store, approvals, index }: Services, given: string): Promise<ReadSession | undefined> {
+async function sessionOf(
+  { store, approvals, index, memories }: Services,
+  given: string,
+): Promise<ReadSession | undefined> {
   const key = parseKey(given);
   if (!key.ok) return undefined;
   try {
     const summary = await store.summary(key.value);
     if (summary.gen === 0 && summary.messages === 0 && summary.unsent === 0) return undefined;
-    const [history, waiting, pending, unsent] = await Promise.all([
+    const [history, waiting, pending, unsent, notes] = await Promise.all([
       summary.messages === 0 ? [] : store.history(key.value),
       store.waiting(key.value, maxWaiting),
       approvals.pending(key.value),
       index.unsent(key.value, maxUnsent),
+      memories.count(chatOf(key.value)),
     ]);
-    return { key: key.value, summary, messages: history.slice(-maxMessages), waiting, approvals: pending, unsent };
+    return {
+      key: key.value,
+      summary,
+      messages: history.slice(-maxMessages),
+      waiting,
+      approvals: pending,
+      unsent,
+      notes,
+    };
   } catch (error) {
     if (isUnreadable(error)) return unreadable(key.value);
     throw error;
   }
 }
 
+/** The owner of the notes of a chat; over HTTP each session is one. */
+function chatOf(session: SessionKey): Parameters<Services["memories"]["count"]>[0] {
+  const [app = "", chat = ""] = session.split(".");
+  return { kind: "chat", app, id: app === "api" ? session : chat };
+}
+
 /** What is left of a session that no version can read: that it is there, so that it can be reset. */
 function unreadable(key: SessionKey): ReadSession {
-  return { key, summary: undefined, messages: [], waiting: [], approvals: [], unsent: [] };
+  return { key, summary: undefined, messages: [], waiting: [], approvals: [], unsent: [], notes: 0 };
 }
 
 /** One conversation: how it stands, and what was said in it without the words. */
@@ -176,7 +196,7 @@ function sessionPage(view: View, shown: ShownSession, note?: Word): Page {
   const hasInbox = summary?.head !== undefined || waiting.length > 0;
   const hasContent = messages.length > 0 || hasInbox || unsent.length > 0;
   const body = html`${unreadableNote(view, shown)} ${damageNotes(view, shown)}
-    ${summary !== undefined && factsOf(view, summary)}
+    ${summary !== undefined && factsOf(view, summary, shown.notes)}
     <p><a href="${whyPath(key)}">${say("why")}</a></p>
     ${visitor?.role === "operator" && actsOf(view, shown)} ${hasContent && contentNote(view, shown)}
     ${hasInbox && inboxOf(view, shown)}
@@ -204,7 +224,7 @@ function damageNotes({ say }: View, { summary }: ShownSession): Html[] {
   ];
 }
 
-function factsOf({ say, language }: View, { state, gen, epoch, turn, ...counts }: SessionSummary): Html {
+function factsOf({ say, language }: View, { state, gen, epoch, turn, ...counts }: SessionSummary, notes: number): Html {
   return facts([
     [say("state"), state],
     [say("generation"), gen],
@@ -213,6 +233,7 @@ function factsOf({ say, language }: View, { state, gen, epoch, turn, ...counts }
     [say("messages"), counts.messages],
     [say("inContext"), counts.inContext],
     [say("unsent"), counts.unsent],
+    [say("notes"), notes],
     [say("turn"), turn && html`${turn.turnId}, ${moment(language, turn.startedAtMs)}`],
     [say("steps"), turn?.steps],
     [say("model"), counts.settings.model],

@@ -120,6 +120,7 @@ const words = {
   epoch: { zh: "纪元", en: "Epoch" },
   generation: { zh: "代次", en: "Generation" },
   waitingMessages: { zh: "收件箱中的消息", en: "Messages in the inbox" },
+  notes: { zh: "本聊天记住的条数", en: "Notes kept of this chat" },
   messages: { zh: "历史消息", en: "Messages of the history" },
   inContext: { zh: "模型可见", en: "Those a model still sees" },
   unsent: { zh: "未送达的回复", en: "Replies not delivered yet" },
