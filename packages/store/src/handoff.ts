@@ -13,7 +13,7 @@ import {
 } from "@larkline/protocol";
 import { type RedisConnection, subscriberOf, runScript, script } from "./connection.ts";
 import { cellOf, createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
-import type { LookupCache } from "./caches.ts";
+import type { LookupCache } from "./platform.ts";
 import type { SessionStore } from "./session-store.ts";
 import type { DeliverResult, HandedIn } from "./session-types.ts";
 import { nameResult } from "./stored-result.ts";

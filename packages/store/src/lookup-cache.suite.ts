@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { LookupCache } from "./caches.ts";
+import type { LookupCache } from "./platform.ts";
 
 /** A cache under test with storage of its own. */
 export interface LookupCacheHarness {

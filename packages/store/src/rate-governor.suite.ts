@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { type RateBucket, type RateGovernor, type RateGrant, type RateLane, rateWindowsOf } from "./rate-governor.ts";
+import { type RateBucket, type RateGovernor, type RateGrant, type RateLane, rateWindowsOf } from "./platform.ts";
 
 /** A governor under test with storage of its own. */
 export interface RateGovernorHarness {

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { array, assert, asyncProperty, boolean, constant, constantFrom, double, oneof, record } from "fast-check";
 import { describe, expect, it } from "vitest";
-import { type RateBucket, RateGovernor } from "./rate-governor.ts";
+import { type RateBucket, RateGovernor } from "./platform.ts";
 import { moveScriptClock } from "./connection.ts";
 import { openTestStores } from "./testing.ts";
 

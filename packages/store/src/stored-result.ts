@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { systemRandom, type SessionKey, type StoredResult, wholeCharacter } from "@larkline/protocol";
 import { type BlobStore, defaultBlobTtlMs } from "./blob-store.ts";
-import type { LookupCache } from "./caches.ts";
+import type { LookupCache } from "./platform.ts";
 
 /** Where results are kept that are too large for a conversation. */
 export interface ResultDesk {

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { TokenCache } from "./caches.ts";
+import type { TokenCache } from "./platform.ts";
 
 /** A cache under test with storage of its own. */
 export interface TokenCacheHarness {

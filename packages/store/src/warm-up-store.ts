@@ -1,6 +1,6 @@
 import type { InboundMessage } from "@larkline/protocol";
 import { createKeyspace, defaultNamespace, type Keyspace, type StoreOptions } from "./keys.ts";
-import { LookupCache } from "./caches.ts";
+import { LookupCache } from "./platform.ts";
 import { SessionStore } from "./session-store.ts";
 import type { AppendResult } from "./session-types.ts";
 
