@@ -12,7 +12,6 @@ const reasons: Record<string, string> = {
   "apps/agent-worker/src/attachments/open-document-text.ts": "one file for each format of documents",
   "apps/agent-worker/src/attachments/slide-text.ts": "one file for each format of documents",
   "apps/agent-worker/src/attachments/watchdog.ts": "the program of a thread",
-  "packages/tool-kit/src/config-types.ts": "written by `npm run sdk-types`",
   "packages/example-tools/src/page-text.ts": "text of a web page, which authors of tools copy",
   "packages/store/src/archive-postgres/migrations.ts": "steps that are never changed once released",
   "packages/store/src/blob-files/blob-file.ts": "a stored format",
