@@ -50,12 +50,8 @@ const together = "comes with agents that work together";
 const absent: Readonly<Record<string, string>> = {
   "event usage": "stays with the engine (EE-10)",
   "event teammate_message_received": together,
-  "event agent_changed": together,
   "event input_requested": together,
-  "item handoff_call_item": together,
-  "item handoff_output_item": together,
   "message ToolCallSummaryMessage": together,
-  "message HandoffMessage": together,
   "message SelectSpeakerEvent": together,
 };
 
