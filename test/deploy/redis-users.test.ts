@@ -32,6 +32,7 @@ beforeAll(async () => {
   system = await startSystem({
     redisUsers: users,
     workers: 2,
+    config: { agents: { default: { memory: { person: "everywhere", chat: true } } } },
     env: {
       RUNNER_TOOLS: `${fixture("recording-tools.ts")},${fixture("approval-tools.ts")}`,
       ARCHIVE_URL: postgres.url,
@@ -106,6 +107,21 @@ const administration = [
   "GET anything",
   "SET anything 1",
 ];
+
+it("lets workers write notes, and ingress list them and take them away, but not write them", async () => {
+  const ann = system.person("Ann");
+  const note = (text: string, about: string): string => `call remember ${JSON.stringify({ text, about })}`;
+  await refusals();
+  await system.ask(ann, `keep\n${note("likes tea", "me")}\n${note("meets on Mondays", "chat")}`, patienceMs);
+  await system.ask(ann, 'look\ncall recall {"query":"tea"}', patienceMs);
+  for (const order of ["/memory", "/memory forget 1", "/memory off", "/memory on"]) {
+    await answerTo(system, await write(system, ann, order), patienceMs);
+  }
+  expect(await refusals()).toEqual([]);
+  const [key = ""] = await as(observer).keys("{larkline:memory:*}:of:*");
+  expect(await allowedOf("ingress", [`HSET ${key} text other`, `HSET ${key}x text made-up`])).toEqual([]);
+  await refusals(); // the two just asked for
+});
 
 describe("a Redis with a user for each app", () => {
   it(
