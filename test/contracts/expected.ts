@@ -109,7 +109,7 @@ export const expectations: Readonly<Record<string, Expectation>> = {
   "CM-41": "covered",
   "CM-42": "covered",
   "CM-43": "covered",
-  "EE-1": { later: "teammate_message_received, agent_changed, input_requested and memory_query: in no end-to-end run" },
+  "EE-1": { later: "teammate_message_received and input_requested come with helpers, teams and questions" },
   "EE-2": "covered",
   "EE-3": "covered",
   "EE-4": "covered",
