@@ -11,7 +11,7 @@ export interface Citation {
   items: string[];
 }
 
-const one = String.raw`(?:AL|CM|EE|RI|SA)-\d+(?:\.\.\d+)?`;
+const one = String.raw`(?:AL|AT|CM|EE|RI|SA)-\d+(?:\.\.\d+)?`;
 /** The first argument of a test: `it("AL-4, AL-5: ...`, also after `it.each(...)`. */
 const title = new RegExp(String.raw`([\w.]*|\))\(\s*["'\x60](${one}(?:, ${one})*): `, "g");
 

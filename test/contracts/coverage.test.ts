@@ -17,8 +17,8 @@ function itemsWhere(fact: (expectation: Expectation) => boolean): string[] {
   return Object.entries(expectations).flatMap(([item, expectation]) => (fact(expectation) ? [item] : []));
 }
 
-const covered = itemsWhere((expectation) => expectation === "covered");
-const later = itemsWhere((expectation) => expectation !== "covered");
+const cited = itemsWhere((expectation) => expectation === "covered" || "partly" in expectation);
+const waiting = itemsWhere((expectation) => expectation !== "covered");
 
 function shortName(file: string): string {
   return file
@@ -28,8 +28,9 @@ function shortName(file: string): string {
 }
 
 function listOf(item: string, expectation: Expectation): string {
-  if (expectation !== "covered") return `${item}  later: ${expectation.later}`;
-  return `${item}  ${[...(filesOf.get(item) ?? [])].map(shortName).sort().join(", ")}`;
+  if (expectation !== "covered" && "later" in expectation) return `${item}  later: ${expectation.later}`;
+  const files = [...(filesOf.get(item) ?? [])].map(shortName).sort().join(", ");
+  return `${item}  ${files}${expectation === "covered" ? "" : `; later: ${expectation.partly}`}`;
 }
 
 describe("the contracts", () => {
@@ -40,23 +41,23 @@ describe("the contracts", () => {
     expect(Object.keys(expectations)).toEqual(numbers);
   });
 
-  it("every covered number is cited by a test", () => {
+  it("every number that does not wait is cited by a test", () => {
     console.log(
       [
-        `contract items: ${covered.length} covered, ${later.length} later`,
+        `contract items: ${cited.length} cited, ${waiting.length} wait, wholly or in part`,
         ...Object.entries(expectations).map(([item, expectation]) => listOf(item, expectation)),
       ].join("\n"),
     );
-    expect(covered.filter((item) => !filesOf.has(item))).toEqual([]);
+    expect(cited.filter((item) => !filesOf.has(item))).toEqual([]);
   });
 
   it("no test cites a number that waits, or one that does not exist", () => {
-    const wrong = citations.filter(({ items }) => items.some((item) => expectations[item] !== "covered"));
+    const wrong = citations.filter(({ items }) => !items.every((item) => cited.includes(item)));
     expect(wrong).toEqual([]);
   });
 
   it("every number that waits has its reason", () => {
-    for (const item of later) expect(expectations[item]).toEqual({ later: expect.stringMatching(/\S/) });
+    for (const item of waiting) expect(Object.values(expectations[item] ?? {})).toEqual([expect.stringMatching(/\S/)]);
   });
 });
 

@@ -1,7 +1,10 @@
-/** Whether tests prove an item, or why it has to wait. */
-export type Expectation = "covered" | { later: string };
+/** Whether tests prove an item, what of it has to wait (`partly`), or why all of it has (`later`). */
+export type Expectation = "covered" | { partly: string } | { later: string };
 
-/** Every number of the checklists: AL agent loop, CM chat messages, EE engine events, RI run items, SA streaming API. */
+/**
+ * Every number of the checklists: AL agent loop, AT agents together, CM chat messages, EE engine events, RI run items,
+ * SA streaming API.
+ */
 export const expectations: Readonly<Record<string, Expectation>> = {
   "AL-1": "covered",
   "AL-2": "covered",
@@ -66,6 +69,35 @@ export const expectations: Readonly<Record<string, Expectation>> = {
   "AL-61": "covered",
   "AL-62": "covered",
   "AL-63": "covered",
+  "AT-1": "covered",
+  "AT-2": "covered",
+  "AT-3": "covered",
+  "AT-4": "covered",
+  "AT-5": "covered",
+  "AT-6": "covered",
+  "AT-7": "covered",
+  "AT-8": "covered",
+  "AT-9": { partly: "helpers and teams are not built" },
+  "AT-10": { later: "helpers are not built" },
+  "AT-11": { later: "helpers are not built" },
+  "AT-12": { later: "helpers are not built" },
+  "AT-13": { later: "helpers and questions are not built" },
+  "AT-14": { later: "helpers are not built" },
+  "AT-15": { later: "helpers are not built" },
+  "AT-16": { partly: "memories leave nothing behind; child sessions and questions are not built" },
+  "AT-17": { later: "teams are not built" },
+  "AT-18": { later: "teams are not built" },
+  "AT-19": { later: "teams are not built" },
+  "AT-20": { later: "questions are not built" },
+  "AT-21": "covered",
+  "AT-22": "covered",
+  "AT-23": "covered",
+  "AT-24": "covered",
+  "AT-25": "covered",
+  "AT-26": { later: "exit codes stand in the results; their retry_attempt in a run is not tested" },
+  "AT-27": { partly: "answers of helpers are not built" },
+  "AT-28": { later: "the marks of helpers, hand-overs and memory are not measured" },
+  "AT-29": "covered",
   "CM-1": "covered",
   "CM-2": "covered",
   "CM-3": "covered",
@@ -250,4 +282,4 @@ export const expectations: Readonly<Record<string, Expectation>> = {
 };
 
 /** How many items each checklist has. */
-export const checklistSizes: Readonly<Record<string, number>> = { AL: 63, CM: 43, EE: 58, RI: 40, SA: 40 };
+export const checklistSizes: Readonly<Record<string, number>> = { AL: 63, AT: 29, CM: 43, EE: 58, RI: 40, SA: 40 };
