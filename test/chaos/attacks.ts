@@ -20,22 +20,32 @@ async function killOne(system: System, kind: Kind, index: number): Promise<void>
   group[index] = await system.start(kind);
 }
 
+/** Kills so far, by kind. */
+export type Kills = Record<string, number>;
+
 /**
- * Kills processes of these kinds, one after the other, until it is over; counts them by kind. A failure
- * rejects the returned promise.
+ * Kills processes of these kinds, one after the other, until it is over; counts them by kind, in `kills` as it goes. A
+ * failure rejects the returned promise.
  */
-export function killUntil(...[system, plan, over]: Parameters<typeof killAndCount>): Promise<Record<string, number>> {
+export function killUntil(...[system, plan, over]: Parameters<typeof killAndCount>): Promise<Kills> {
   const killing = killAndCount(system, plan, over);
   killing.catch(() => undefined); // the caller that awaits it gets the error
   return killing;
 }
 
+interface KillPlan {
+  kinds: readonly Kind[];
+  /** Pause between two kills: half of it to one and a half times. */
+  pauseMs: number;
+  random: ReturnType<typeof createRandom>;
+  kills?: Kills;
+}
+
 async function killAndCount(
   system: System,
-  { kinds, pauseMs, random }: { kinds: readonly Kind[]; pauseMs: number; random: ReturnType<typeof createRandom> },
+  { kinds, pauseMs, random, kills = {} }: KillPlan,
   over: AbortSignal,
-): Promise<Record<string, number>> {
-  const kills: Record<string, number> = {};
+): Promise<Kills> {
   while (!over.aborted) {
     await delay(pauseMs / 2 + random.below(pauseMs), undefined, { signal: over }).catch(() => undefined); // it is over
     if (over.aborted) break;

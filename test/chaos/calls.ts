@@ -1,10 +1,11 @@
 import { answersTo, repeats, untilAnswered, write, type Written } from "../system/answers.ts";
 import { startSystem, type System } from "../system/system.ts";
-import { killUntil } from "./attacks.ts";
+import { killUntil, type Kills } from "./attacks.ts";
 import { createRandom } from "./random.ts";
 
 export interface CallChaosOptions {
   seed: number;
+  /** At least; more until three processes have been killed. */
   calls: number;
   chats: number;
   callsPerMessage: number;
@@ -27,7 +28,7 @@ export interface CallChaosReport {
   onceUnknown: number;
   idempotentRepeated: number;
   pureRepeated: number;
-  kills: Record<string, number>;
+  kills: Kills;
   seconds: number;
 }
 
@@ -41,12 +42,22 @@ function textOf(key: string, count: number, random: ReturnType<typeof createRand
   return [`m${key}`, ...calls].join("\n");
 }
 
-async function writeChat(system: System, chat: number, options: CallChaosOptions): Promise<Written[]> {
+function killed(kills: Kills): number {
+  return Object.values(kills).reduce((sum, count) => sum + count, 0);
+}
+
+async function writeChat(
+  system: System,
+  { chat, kills }: { chat: number; kills: Kills },
+  options: CallChaosOptions,
+): Promise<Written[]> {
   const random = createRandom(options.seed * 1_000 + chat);
   const person = system.person(`person ${chat}`);
   const messages = Math.ceil(options.calls / options.chats / options.callsPerMessage);
   const written: Written[] = [];
-  for (let position = 0; position < messages; position += 1) {
+  const untilMs = performance.now() + options.patienceMs;
+  const goesOn = (): boolean => killed(kills) < 3 && performance.now() < untilMs;
+  for (let position = 0; position < messages || goesOn(); position += 1) {
     const message = await write(system, person, textOf(`${chat}-${position}`, options.callsPerMessage, random));
     written.push(message);
     await untilAnswered(system, [message], options.patienceMs);
@@ -65,14 +76,18 @@ export async function runCallChaos(options: CallChaosOptions): Promise<CallChaos
   const startedMs = performance.now();
   try {
     const over = new AbortController();
+    const kills: Kills = {};
     const killing = killUntil(
       system,
-      { kinds: ["agent-worker", "tool-runner"], pauseMs: options.pauseMs, random: createRandom(options.seed) },
+      { kinds: ["agent-worker", "tool-runner"], pauseMs: options.pauseMs, random: createRandom(options.seed), kills },
       over.signal,
     );
-    const chats = Array.from({ length: options.chats }, async (_, chat) => await writeChat(system, chat, options));
+    const chats = Array.from(
+      { length: options.chats },
+      async (_, chat) => await writeChat(system, { chat, kills }, options),
+    );
     const written = (await Promise.all(chats).finally(() => over.abort())).flat();
-    const kills = await killing;
+    await killing;
     await untilAnswered(system, written, options.patienceMs);
     const answers = written.map((message) => answersTo(system, message));
     const texts = answers.flat().map(({ text }) => text);
