@@ -5,7 +5,7 @@ import { createRandom } from "./random.ts";
 
 export interface CallChaosOptions {
   seed: number;
-  /** At least; more until three processes have been killed. */
+  /** At least; more until a worker and a runner have been killed. */
   calls: number;
   chats: number;
   callsPerMessage: number;
@@ -42,9 +42,7 @@ function textOf(key: string, count: number, random: ReturnType<typeof createRand
   return [`m${key}`, ...calls].join("\n");
 }
 
-function killed(kills: Kills): number {
-  return Object.values(kills).reduce((sum, count) => sum + count, 0);
-}
+const kinds = ["agent-worker", "tool-runner"] as const;
 
 async function writeChat(
   system: System,
@@ -56,7 +54,7 @@ async function writeChat(
   const messages = Math.ceil(options.calls / options.chats / options.callsPerMessage);
   const written: Written[] = [];
   const untilMs = performance.now() + options.patienceMs;
-  const goesOn = (): boolean => killed(kills) < 3 && performance.now() < untilMs;
+  const goesOn = (): boolean => kinds.some((kind) => kills[kind] === undefined) && performance.now() < untilMs;
   for (let position = 0; position < messages || goesOn(); position += 1) {
     const message = await write(system, person, textOf(`${chat}-${position}`, options.callsPerMessage, random));
     written.push(message);
@@ -79,7 +77,7 @@ export async function runCallChaos(options: CallChaosOptions): Promise<CallChaos
     const kills: Kills = {};
     const killing = killUntil(
       system,
-      { kinds: ["agent-worker", "tool-runner"], pauseMs: options.pauseMs, random: createRandom(options.seed), kills },
+      { kinds, pauseMs: options.pauseMs, random: createRandom(options.seed), kills },
       over.signal,
     );
     const chats = Array.from(
