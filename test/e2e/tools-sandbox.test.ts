@@ -2,12 +2,14 @@ import { realpathSync } from "node:fs";
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { openSandbox } from "@larkline/sandbox";
+import { createClient, type RunMessage } from "@larkline/sdk";
 import { freePort } from "@larkline/testkit";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { runApp } from "../system/app-process.ts";
 import { write } from "../system/answers.ts";
 import { askedCards, decide } from "../system/approvals.ts";
 import { theQuestion } from "../system/asking.ts";
+import { createPromptedModel, obedientModel } from "../system/model-script.ts";
 import { answerTo } from "../system/sending.ts";
 import { keysFor, startSystem, type System } from "../system/system.ts";
 
@@ -94,6 +96,43 @@ describe.runIf(opening.ok)("code that a model wrote", () => {
     const answer = await approved("run_javascript", { code: "console.log('said'); return { six: 2 * 3 };" });
     expect(answer).toContain('"six":6');
     expect(answer).toContain("said");
+  });
+
+  it("AT-26: that exits with 3 twice, then with 0, tells its exit codes and its attempts in every language", async () => {
+    const { script, prompt } = createPromptedModel();
+    system.model.setScript(script);
+    const attempts = [
+      { name: "run_javascript", arguments: { code: "console.error('first'); process.exit(3);" } },
+      { name: "run_shell", arguments: { command: "seq 1 40000; echo second >&2; exit 3" } },
+      { name: "run_python", arguments: { code: "result = 'third'" } },
+    ];
+    prompt(
+      "try until it works",
+      ...attempts.map((call) => ({ calls: [{ ...call, arguments: JSON.stringify(call.arguments) }] })),
+    );
+    const run = createClient({ url: system.ingresses[0]?.url ?? "" }).run("try until it works");
+    for await (const event of run.stream()) {
+      if (event.type === "permission_request") await run.approve(event.id, "approve");
+    }
+    const messages: RunMessage[] = [];
+    for await (const message of run.messages()) messages.push(message);
+    const written = messages.flatMap((message) =>
+      message.type === "CodeGenerationEvent" ? [[message.retry_attempt, message.code_blocks]] : [],
+    );
+    expect(written).toEqual([
+      [0, [{ code: attempts[0]?.arguments.code, language: "javascript" }]],
+      [1, [{ code: attempts[1]?.arguments.command, language: "shell" }]],
+      [2, [{ code: attempts[2]?.arguments.code, language: "python" }]],
+    ]);
+    const ran = messages.flatMap((message) =>
+      message.type === "CodeExecutionEvent" ? [{ attempt: message.retry_attempt, ...message.result }] : [],
+    );
+    expect(ran).toEqual([
+      { attempt: 0, exit_code: 3, output: '{"exitCode":3,"stderr":"first\\n"}' },
+      { attempt: 1, exit_code: 3, output: expect.stringMatching(/^\{"exitCode":3,"stdout":"1\\n2[^]*second/) },
+      { attempt: 2, exit_code: 0, output: '{"exitCode":0,"result":"third"}' },
+    ]);
+    system.model.setScript(obedientModel);
   });
 
   it("sees nothing of the runner: neither its environment, nor its network, nor what another call has left", async () => {

@@ -169,6 +169,7 @@ describe("a program in a sandbox", () => {
     expect(await call("javascript", { code }, { storeFile, told, printed })).toEqual({
       ok: true,
       result: {
+        exitCode: 0,
         result: { answer: 42 },
         stdout: "hello\n",
         stderr: "oh\n",
@@ -187,9 +188,14 @@ describe("a program in a sandbox", () => {
     });
   });
 
-  it("that fails gives an error with what it printed", async () => {
-    const outcome = await call("javascript", { code: 'console.log("before"); throw new Error("oops")' });
-    expect(outcome).toEqual({ ok: false, error: expect.stringMatching(/oops[^]*stdout:\nbefore/) });
+  it("AT-26: that fails gives its exit code, what it printed, and where it failed", async () => {
+    const thrown = await call("javascript", { code: 'console.log("before"); throw new Error("oops")' });
+    expect(thrown).toEqual({
+      ok: true,
+      result: { exitCode: 1, stdout: "before\n", stderr: expect.stringMatching(/^Error: oops\n.*program\.js/) },
+    });
+    const left = await call("javascript", { code: 'console.error("bye"); process.exit(3)' });
+    expect(left).toEqual({ ok: true, result: { exitCode: 3, stderr: "bye\n" } });
   });
 
   it("is killed when its call is cancelled", async () => {
@@ -210,11 +216,13 @@ describe("a program in a sandbox", () => {
       input: { type: "object" },
       effect: "once",
       isolation: "remote",
-      program: () => ({ runtime: "node", code: "return 6 * 7" }),
+      program: (given) => ({ runtime: "node", code: "code" in given ? String(given.code) : "return 6 * 7" }),
     });
     const remote = { url: `http://127.0.0.1:${host.port}`, token: "secret" };
     const own = await openLevels(optionsFor(toolsOf(tool), { remote }));
-    expect(await own.run(tool, requestOf({}), begin)).toEqual({ ok: true, result: { result: 42 } });
+    expect(await own.run(tool, requestOf({}), begin)).toEqual({ ok: true, result: { exitCode: 0, result: 42 } });
+    const leaving = requestOf({ code: "process.exit(3)" });
+    expect(await own.run(tool, leaving, begin)).toEqual({ ok: true, result: { exitCode: 3 } });
     await own.close();
     const wrong = await openLevels(optionsFor(toolsOf(tool), { remote: { ...remote, token: "other" } }));
     expect(await wrong.run(tool, requestOf({}), begin)).toEqual({ ok: false, error: expect.stringContaining("token") });

@@ -76,18 +76,44 @@ async function runWith(
 const interrupted: SandboxStatus[] = ["timeout", "oom", "output_limit", "disk_limit", "protocol"];
 
 describe("how a run in a sandbox ended", () => {
-  it.each(interrupted)("%s: known without a network, unknown of a `once` call that had one", async (status) => {
-    const ended = [{ status, error: `ended by ${status}` }];
+  it.each(interrupted)("%s: an exit code without a network, unknown of a `once` call that had one", async (status) => {
+    const ended = [{ status, error: `ended by ${status}`, stdout: "one" }];
     const error = expect.stringContaining(`ended by ${status}`);
-    expect((await runWith(toolWith("once"), ended)).outcome).toEqual({ ok: false, error });
+    const exitCode = { timeout: 124, protocol: 1 }[String(status)] ?? 137;
+    expect((await runWith(toolWith("once"), ended)).outcome).toEqual({
+      ok: true,
+      result: { exitCode, stdout: "one", stderr: `ended by ${status}` },
+    });
     expect((await runWith(toolWith("pure", { network: online }), ended)).outcome).toEqual({ ok: false, error });
     const unknown = await runWith(toolWith("once", { network: online }), ended);
     expect(unknown).toMatchObject({ outcome: { ok: false, error, unknown: true }, requests: [{ network: online }] });
   });
 
-  it.each(["error", "refused"] as const)("%s: an error, never unknown", async (status) => {
-    const { outcome } = await runWith(toolWith("once", { network: online }), [{ status, error: "why" }]);
+  it("refused: an error, never unknown", async () => {
+    const { outcome } = await runWith(toolWith("once", { network: online }), [{ status: "refused", error: "why" }]);
     expect(outcome).toEqual({ ok: false, error: "why" });
+  });
+
+  it.each([
+    [
+      { status: "ok", value: 7, exitCode: 0 },
+      { exitCode: 0, result: 7 },
+    ],
+    [
+      { status: "error", exitCode: 1, stdout: "one", stderr: "two\n", error: "Error: why" },
+      { exitCode: 1, stdout: "one", stderr: "two\n\nError: why" },
+    ],
+    [
+      { status: "crashed", exitCode: 3, stderr: "left", error: "The program ended" },
+      { exitCode: 3, stderr: "left" },
+    ],
+    [
+      { status: "error", error: "of a host of the version before" },
+      { exitCode: 1, stderr: expect.any(String) },
+    ],
+  ] as const)("AT-26: %o: its exit code, of a single run", async (ended, result) => {
+    const { outcome, requests } = await runWith(toolWith("once", { network: online }), [ended]);
+    expect({ outcome, runs: requests.length }).toEqual({ outcome: { ok: true, result }, runs: 1 });
   });
 
   it("crashed: tried once more where that does no harm", async () => {
@@ -124,8 +150,7 @@ describe("how a run in a sandbox ended", () => {
 
   it("tells the model what the program printed and which hosts it did not reach", async () => {
     const result: Partial<SandboxResult> = {
-      status: "error",
-      error: "why",
+      status: "cancelled",
       stdout: "one",
       stderr: "two",
       denied: ["denied: evil.test:80"],
@@ -133,7 +158,9 @@ describe("how a run in a sandbox ended", () => {
     const { outcome } = await runWith(toolWith("pure"), [result]);
     expect(outcome).toEqual({
       ok: false,
-      error: expect.stringMatching(/^why\nstdout:\none\n\nstderr:\ntwo\n\nnetwork:\ndenied: evil\.test:80$/),
+      error: expect.stringMatching(
+        /^the call's deadline was reached\nstdout:\none\n\nstderr:\ntwo\n\nnetwork:\ndenied: evil\.test:80$/,
+      ),
     });
   });
 });

@@ -1,6 +1,6 @@
 import { fileURLToPath } from "node:url";
 import { imageTypeOf, type ToolOutcome } from "@larkline/protocol";
-import type { Sandbox, SandboxFile, SandboxRequest, SandboxResult } from "@larkline/sandbox";
+import type { Sandbox, SandboxFile, SandboxRequest, SandboxResult, SandboxStatus } from "@larkline/sandbox";
 import {
   errorText,
   fileSaver,
@@ -102,14 +102,43 @@ interface ProgramRun {
   result: SandboxResult;
 }
 
-async function programOutcome({ tool, runtime, result }: ProgramRun, request: RunFacts): Promise<ToolOutcome> {
-  if (result.status !== "ok") return failed(tool, result, request);
-  const { value = null, stdout, stderr, denied } = result;
+/** What a shell would call the ends of programs that were stopped at a limit. */
+const stoppedCodes: Partial<Record<SandboxStatus, number>> = {
+  timeout: 124,
+  oom: 137,
+  output_limit: 137,
+  disk_limit: 137,
+  protocol: 1,
+};
+
+/** Undefined where the program did not run, was cancelled, broke with its sandbox, or may have changed something outside. */
+function exitCodeOf({ tool, runtime, result }: ProgramRun, { hasBegun }: RunFacts): number | undefined {
+  const { status, value, exitCode } = result;
+  if (exitCode !== undefined) return exitCode;
+  // A sandbox host of the version before tells no exit codes.
+  if (status === "ok") return runtime === "bash" && typeof value === "number" ? value : 0;
+  if (status === "error") return 1;
+  return hasBegun && isHarmless(tool) ? stoppedCodes[status] : undefined;
+}
+
+/**
+ * Code that has run gives its exit code, also where it failed; what stopped it stands on `stderr`. The code comes first,
+ * so that it is readable where only the head of a long result is left.
+ */
+async function programOutcome(run: ProgramRun, request: RunFacts): Promise<ToolOutcome> {
+  const { tool, runtime, result } = run;
+  const exitCode = exitCodeOf(run, request);
+  if (exitCode === undefined) return failed(tool, result, request);
+  const { status, value = null, stdout, denied, error = "" } = result;
+  // A program that has left with a code of its own has said what it wanted.
+  const reason = status === "crashed" ? "" : error;
+  const stderr = [result.stderr, reason].filter((text) => text !== "").join("\n");
   const files = await filesOf(tool, result, request);
   return {
     ok: true,
     result: {
-      ...(runtime === "bash" ? { exitCode: value } : { result: value }),
+      exitCode,
+      ...(status === "ok" && runtime !== "bash" ? { result: value } : {}),
       ...(stdout === "" ? {} : { stdout }),
       ...(stderr === "" ? {} : { stderr }),
       ...(files.length === 0 ? {} : { files }),
@@ -177,11 +206,12 @@ class SandboxLevel implements ToolLevel {
     await this.#options.sandbox.close();
   }
 
-  /** Repeats a run after a crash of the sandbox, where that is harmless. */
+  /** Repeats a run after a crash of the sandbox, where that is harmless. A program that has left with a code has run. */
   async #execute(tool: Tool, asked: SandboxRequest, beginning: Beginning): Promise<SandboxResult> {
     const { sandbox } = this.#options;
     const result = await sandbox.run(asked);
-    const again = result.status === "crashed" && (tool.effect !== "once" || isHarmless(tool) || !beginning.hasBegun);
+    const hasCrashed = result.status === "crashed" && (tool.kind !== "program" || result.exitCode === undefined);
+    const again = hasCrashed && (tool.effect !== "once" || isHarmless(tool) || !beginning.hasBegun);
     return again && !asked.signal.aborted ? await sandbox.run(asked) : result;
   }
 

@@ -50,6 +50,15 @@ def _own_frames(error):
     return "".join(traceback.format_list(frames[-5:]))
 
 
+def _left(code):
+    """The exit code of a program that has left with `code`, as the interpreter would give it."""
+    if not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    _flush()
+    return code & 0xFF
+
+
 def _run(job):
     code = job["code"]
     linecache.cache["program.py"] = (len(code), None, code.splitlines(True), "program.py")
@@ -58,8 +67,7 @@ def _run(job):
         exec(compile(code, "program.py", "exec"), scope)
     except SystemExit as leave:
         if leave.code not in (None, 0):
-            _fail("SystemExit", "the program ended with code %s" % (leave.code,))
-            return 1
+            return _left(leave.code)
     except BaseException as error:
         _fail(type(error).__name__, str(error), _own_frames(error))
         return 1

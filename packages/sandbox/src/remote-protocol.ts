@@ -80,6 +80,7 @@ const schemas = {
     type: Type.Literal("result"),
     status: Type.Enum([...sandboxStatuses]),
     value: Type.Optional(Type.Unknown()),
+    exitCode: Type.Optional(Type.Integer()),
     error: Type.Optional(text),
     stdout: text,
     stderr: text,

@@ -237,7 +237,7 @@ export async function harvestFiles(slot: Slot, given: readonly SandboxFile[]): P
 
 /* ---- How a run has ended ---- */
 
-type Verdict = Pick<SandboxResult, "status" | "value" | "error">;
+type Verdict = Pick<SandboxResult, "status" | "value" | "error" | "exitCode">;
 
 interface Run {
   program: SandboxProgram;
@@ -271,7 +271,7 @@ function stopVerdict(kind: "timeout" | "cancelled" | "output_limit" | "disk_limi
 function errorVerdict({ name, message, stack }: { name: string; message: string; stack: string }, run: Run): Verdict {
   if (outOfMemoryNames.has(name) || outOfMemoryWords.test(message)) return overMemory(run.limits);
   const words = [name, message].filter((word) => word !== "").join(": ");
-  return { status: "error", error: stack === "" ? words : `${words}\n${stack}` };
+  return { status: "error", exitCode: 1, error: stack === "" ? words : `${words}\n${stack}` };
 }
 
 /** The program ended by itself, without an answer. */
@@ -289,10 +289,11 @@ function endVerdict({ end, stderr, wallMs }: GuestReport, { program, limits }: R
     };
   }
   if (signal === "SIGXFSZ" || exitCode === fileTooLarge) return stopVerdict("disk_limit", limits);
-  if (program.runtime === "bash" && exitCode !== undefined) return { status: "ok", value: exitCode };
+  if (program.runtime === "bash" && exitCode !== undefined) return { status: "ok", value: exitCode, exitCode };
   if (outOfHeapWords.test(stderr)) return overMemory(limits);
   const how = signal ?? (exitCode === undefined ? "an unknown cause" : `exit code ${exitCode}`);
-  return { status: "crashed", error: `The program ended without a result (${how}).` };
+  const error = `The program ended without a result (${how}).`;
+  return { status: "crashed", error, ...(exitCode === undefined ? {} : { exitCode }) };
 }
 
 function protocolVerdict(reason: string, limits: SandboxLimits): Verdict {
@@ -307,7 +308,7 @@ export function verdictOf(report: GuestReport, run: Run): Verdict {
   const { stop } = report;
   const verdict = ((): Verdict => {
     if (stop === undefined) return endVerdict(report, run);
-    if (stop.kind === "result") return { status: "ok", value: stop.value };
+    if (stop.kind === "result") return { status: "ok", value: stop.value, exitCode: 0 };
     if (stop.kind === "error") return errorVerdict(stop, run);
     if (stop.kind === "protocol") return protocolVerdict(stop.reason, run.limits);
     return stopVerdict(stop.kind, run.limits);

@@ -83,12 +83,17 @@ describe.each(tiers)("a program in %s", (tier) => {
       stdout: "hi\n",
     });
     expect(await python("import sys\nsys.exit(0)")).toMatchObject({ status: "ok", value: null });
-    expect(await python("import sys\nsys.exit(4)")).toMatchObject({
-      status: "error",
-      error: expect.stringContaining("4"),
+    expect(await python("import sys\nprint('bye')\nsys.exit(4)")).toMatchObject({
+      status: "crashed",
+      exitCode: 4,
+      stdout: "bye\n",
+    });
+    expect(await python("import sys\nsys.exit('no such city')")).toMatchObject({
+      exitCode: 1,
+      stderr: "no such city\n",
     });
     const failed = await python("def f():\n    raise ValueError('no such city')\nf()");
-    expect(failed).toMatchObject({ status: "error" });
+    expect(failed).toMatchObject({ status: "error", exitCode: 1 });
     expect(failed.error).toMatch(/^ValueError: no such city\n.*line 3[^]*line 2/);
     expect(await python("result = {1, 2}")).toMatchObject({
       status: "error",
@@ -198,6 +203,7 @@ describe.each(tiers)("a program in %s", (tier) => {
     ["protocol", "return 'x'.repeat(100_000)", { resultBytes: 50_000 }],
     ["protocol", "require('node:fs').writeSync(3, 'no frame at all'); for (;;);", {}],
     ["crashed", "process.exit(0)", {}],
+    ["crashed", "process.exit(3)", {}],
     ["crashed", "process.abort()", {}],
     ["timeout", "for (;;);", { cpuSeconds: 1, wallMs: 20_000 }],
     ["error", "require('node:fs').writeFileSync('f', Buffer.alloc(3 << 20))", { diskMb: 2 }],

@@ -87,7 +87,7 @@ export interface SandboxRequest {
   onOutput?(stream: "stdout" | "stderr", text: string): void;
 }
 
-/** How a run ended. All but `crashed` are final: running it again would end the same way. */
+/** How a run ended. All but `crashed` without an exit code are final: running it again would end the same way. */
 export const sandboxStatuses = [
   "ok",
   "error",
@@ -106,6 +106,11 @@ export interface SandboxResult {
   status: SandboxStatus;
   /** The program's result, a JSON value; with status `ok` only. */
   value?: unknown;
+  /**
+   * With which the program ended by itself: 0 with a result, 1 with an error that it did not catch, else its own choice.
+   * Absent where it was stopped, was killed or did not run.
+   */
+  exitCode?: number;
   /** What went wrong, for a model: limit and hint included, no host path, no secret. */
   error?: string;
   /** Head and tail, with a mark where something was left out. */

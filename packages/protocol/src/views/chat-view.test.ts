@@ -245,6 +245,9 @@ describe("the messages of a run", () => {
       [2, 0],
       [0, 0],
     ]);
+    const cut = '{"exitCode":4,"stdout":"1\\n2 [90 of 99 characters are left out here] 3"}';
+    const long = [start(), called("c", "run_shell", { command: "x" }), result("c", "run_shell", cut), ended()];
+    expect(attempts(...long)).toEqual([[0, 4]]);
     const between = [start(2), called("w", "weather"), result("w", "weather", ""), ended(2)];
     expect(attempts(...attempt(1, 3), ...between, ...attempt(3, 0))).toEqual([
       [0, 3],

@@ -203,7 +203,7 @@ export class MessageView {
   }
 
   #generated(record: RunRecord, { use, retryAttempt }: Call): MessageOf<"CodeGenerationEvent"> {
-    const { code: given } = use.input;
+    const { command, code: given = command } = use.input;
     const code = typeof given === "string" ? given : JSON.stringify(use.input);
     const language = languages[use.toolName] ?? "";
     return {
@@ -375,7 +375,9 @@ function fenced(code: string, language: string): string {
 }
 
 function exitCodeOf(result: RunEventOf<"tool_result"> | undefined): number {
-  const value = isObject(result?.result) ? result.result["exitCode"] : undefined;
+  // Of a result that was cut the event has the text only: the code is at its head.
+  const [, atHead] = /^\{"exitCode":(\d{1,10})[,}]/.exec(result?.output ?? "") ?? [];
+  const value = isObject(result?.result) ? result.result["exitCode"] : atHead && Number(atHead);
   if (typeof value === "number" && Number.isInteger(value)) return value;
   return result?.isError === true ? 1 : 0;
 }
