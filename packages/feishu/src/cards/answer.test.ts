@@ -95,6 +95,7 @@ describe("an answer on a card", () => {
     expect(shown(`${"`".repeat(300)}\na`)).toBe(`\`\`${z}${"`".repeat(298)}\n\na`);
     expect(shown(`\`\`\`\n${"`".repeat(300)}\na`)).toBe(`\`\`\`\n${z}${"`".repeat(300)}\na\n\`\`\``);
     expect(shown("```\na\n```\u0000\n# b")).toBe("```\na\n```\n# b");
+    expect(shown("\u00001. ```\na\n```")).toBe("1.\n\n```\na\n```");
     expect(shown("```\n        ```\na")).toBe(`\`\`\`\n${z}        \`\`\`\na\n\`\`\``);
   });
 

@@ -132,7 +132,7 @@ class AnswerWriter {
   }
 
   #openFence({ text, fence }: Line): boolean {
-    const lead = /^\s*((?:[-*+]|\d{1,9}[.)])\s)/.exec(text)?.[1];
+    const lead = /^\s*((?:[-*+]|\d{1,9}[.)])\s)/.exec(printable(text))?.[1];
     if (lead !== undefined) this.#put("item", lead.trim());
     this.#put("fence-open", `${fence?.marker ?? "```"}${fence?.language ?? ""}`);
     this.#inList = false;
