@@ -236,6 +236,7 @@ export async function connect(parts: ServiceParts, accesses: readonly BotAccess[
     hearsOfJobs: () => isAnswered(queueRedis),
     close: async () => {
       serverClock.close();
+      services.liveReplies.close();
       await Promise.all([services.outboxSender.close(), services.approvalCards.close()]);
       await extractor.close();
       for (const { api } of bots) api.close();
@@ -331,6 +332,7 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
       store,
       lookups: stores.lookups,
       delivered: async (session, delivered) => await wakeAfter(services, session, delivered),
+      onProgress: ({ turnId, callId, ...progress }) => services.liveReplies.progress(turnId, callId, progress),
       onRefused: (refused) => log.warn({ ...refused }, "what a runner has handed in is refused"),
       onError: (error) => log.warn({ error }, "what a runner has handed in waits"),
     }),

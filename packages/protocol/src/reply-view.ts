@@ -11,12 +11,14 @@ export const ShownTool = Type.Object({
   isAway: Type.Optional(Type.Boolean()),
   /** Epoch ms. */
   startedAtMs: Type.Integer(),
-  /** How long it took, ms; absent while it runs. */
+  /** How long it took, ms; of a call that runs, how long so far, where that is shown. */
   elapsedMs: Type.Optional(Type.Integer()),
   /** How much of that it waited for its runner, ms. */
   queuedMs: Type.Optional(Type.Integer({ minimum: 0 })),
   /** The beginning of what it answered, or of its error. */
   output: Type.Optional(Type.String()),
+  /** What it has told of itself while it runs: how much is done, 0 to 1, and what it does now. */
+  progress: Type.Optional(Type.Object({ fraction: Type.Number(), detail: Type.String() })),
 });
 export type ShownTool = Static<typeof ShownTool>;
 

@@ -138,8 +138,18 @@ export interface HandoffImportOptions {
   lookups: Pick<LookupCache, "get" | "set">;
   /** An outcome was carried over: adds the job of the wake-up that it asks for. */
   delivered(session: SessionKey, delivered: DeliverResult): Promise<void>;
+  /** A call has told how far it is. Told to the worker that carries it over, which is the one that has handed it out. */
+  onProgress?(told: CallTold): void;
   onRefused(refused: RefusedHandoff): void;
   onError(error: unknown): void;
+}
+
+/** How far a call is, as its runner has told. */
+export interface CallTold {
+  turnId: string;
+  callId: string;
+  fraction: number;
+  detail: string;
 }
 
 interface StoredEntry {
@@ -317,7 +327,10 @@ export class HandoffImport {
     } else if (entry.kind === "outcome") {
       await this.#delivered({ runner, session, callId }, await this.#deliver(entry, handed));
     } else {
-      await store.report(session, callId, { runId: entry.turnId, event: eventOf(entry) }, handed);
+      const known = await store.report(session, callId, { runId: entry.turnId, event: eventOf(entry) }, handed);
+      if (!known || entry.kind !== "progress") return;
+      const { turnId, fraction, detail } = entry;
+      this.#options.onProgress?.({ turnId, callId: entry.callId, fraction, detail });
     }
   }
 

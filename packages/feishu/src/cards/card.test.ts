@@ -112,6 +112,46 @@ describe("the card of a reply", () => {
     expect(outline(rendered(view, true))).toMatchSnapshot();
   });
 
+  const called = (tool: Partial<ShownTool> & { name: string }): ShownTool => ({
+    id: tool.name,
+    state: "running",
+    startedAtMs: 0,
+    ...tool,
+  });
+  const titleOf = (tools: ShownTool[], more: Partial<ReplyView> = {}) =>
+    textOf((rendered({ tools, ...more }, true).parts["tools"] as { header: unknown }).header);
+
+  it("names the call that runs on the title of the fold, with seconds, progress and how many others run", () => {
+    const search = called({ name: "search" });
+    expect(titleOf([search])).toBe("⏳ search");
+    expect(titleOf([{ ...search, elapsedMs: 3_900 }])).toBe("⏳ search · 3 s");
+    const progress = { fraction: 0.419, detail: " page 2\n of 5 " };
+    const told = { ...search, elapsedMs: 12_000, progress };
+    expect(titleOf([sum, told])).toBe("⏳ search · 12 s · 41% · page 2 of 5");
+    expect(titleOf([told, called({ name: "b" }), called({ name: "c" })])).toMatch(/page 2 of 5 · 2 more$/);
+    expect(titleOf([told, called({ name: "b" })], { language: "zh" })).toBe(
+      "⏳ search · 12 秒 · 41% · page 2 of 5 · 另有 1 个",
+    );
+    expect(titleOf([{ ...told, progress: { fraction: 0, detail: "x".repeat(500) } }])).toBe(
+      `⏳ search · 12 s · ${"x".repeat(60)}…`,
+    );
+    expect(titleOf([{ ...told, isAway: true }])).toBe("Tools 1 · 💤 its runner is away; waiting for it");
+    expect(titleOf([told], { state: "answered" })).toBe("Tools 1");
+  });
+
+  it("shows a failed call on the title and the border of the fold", () => {
+    const failed = called({ name: "pay", state: "failed", output: "no money" });
+    expect(titleOf([sum, failed])).toBe("Tools 2 · ❌ pay");
+    expect(titleOf([failed, failed, called({ name: "search" })])).toBe("⏳ search · ❌ 2 failed");
+    const { tools } = rendered({ tools: [sum, failed] }).parts;
+    expect(tools).toMatchObject({ border: { color: "red" } });
+    expect((tools as { elements: unknown[] }).elements).toMatchObject([
+      { border: { color: "grey" } },
+      { border: { color: "red" } },
+    ]);
+    expect(rendered({ tools: [sum] }).parts["tools"]).toMatchObject({ border: { color: "grey" } });
+  });
+
   it.each(["zh", "en"] as const)("ends with what it took (%s)", (language) => {
     const view = {
       language,

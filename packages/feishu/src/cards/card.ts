@@ -225,12 +225,58 @@ function thinkingPanel(view: ReplyView, bytes: number): CardElement | undefined 
   });
 }
 
-/** What a reader should know without unfolding the panel: the turn waits for a person, or for a runner that is away. */
-function waitingMarks({ tools }: ReplyView, texts: CardTexts): string[] {
+/**
+ * What a reader should know without unfolding the panel: what runs now, how long and how far it is; which calls have
+ * failed; that the turn waits for a person, or for a runner that is away.
+ */
+function panelTitle(view: ReplyView, texts: CardTexts): string {
+  const { tools, earlierTools } = view;
+  const isOpen = view.state === "running";
+  const running = tools.filter((tool) => isOpen && tool.state === "running" && !isAway(tool));
+  const failed = tools.filter((tool) => tool.state === "failed");
   return [
+    ...(running.length === 0 ? [texts.tools(tools.length + earlierTools)] : runningMarks(running, texts)),
+    ...failedMarks(failed, texts),
     ...(tools.some(({ state }) => state === "waiting") ? [`${stateIcons.waiting} ${texts.waiting}`] : []),
     ...(tools.some(isAway) ? [`${awayIcon} ${texts.away}`] : []),
+  ].join(" · ");
+}
+
+const maxDetailCharacters = 60;
+
+/** The first of the calls that run, and how many others do. */
+function runningMarks([first, ...others]: readonly ShownTool[], texts: CardTexts): string[] {
+  if (first === undefined) return [];
+  const { elapsedMs = 0, progress } = first;
+  const detail = oneLine(progress?.detail ?? "", maxDetailCharacters);
+  return [
+    `${stateIcons.running} ${nameOf(first)}`,
+    ...(elapsedMs < 1_000 ? [] : [filled(texts.seconds, String(Math.floor(elapsedMs / 1_000)))]),
+    ...(progress === undefined || progress.fraction <= 0
+      ? []
+      : [`${Math.floor(Math.min(1, progress.fraction) * 100)}%`]),
+    ...(detail === "" ? [] : [detail]),
+    ...(others.length === 0 ? [] : [texts.more(others.length)]),
   ];
+}
+
+function failedMarks(failed: readonly ShownTool[], texts: CardTexts): string[] {
+  const [only] = failed;
+  if (only === undefined) return [];
+  return [`${stateIcons.failed} ${failed.length === 1 ? nameOf(only) : texts.failed(failed.length)}`];
+}
+
+/** Text of tools and models in one line, cut where it is too long. */
+function oneLine(text: string, characters: number): string {
+  const line = printable(text.slice(0, 4 * characters))
+    .replaceAll(/\s+/g, " ")
+    .trim();
+  const head = headWithin(line, { characters, bytes: 3 * characters });
+  return head.length < line.length ? `${head}…` : head;
+}
+
+function nameOf({ name }: ShownTool): string {
+  return oneLine(name, 64);
 }
 
 function isAway({ state, isAway: away }: ShownTool): boolean {
@@ -238,13 +284,14 @@ function isAway({ state, isAway: away }: ShownTool): boolean {
 }
 
 function toolTitle(tool: ShownTool, texts: CardTexts): string {
-  const name = headWithin(printable(tool.name).replaceAll(/\s+/g, " "), { characters: 64, bytes: 200 });
   const { state, elapsedMs, queuedMs = 0 } = tool;
+  // The seconds of a call that runs are in the title of the panel: what is folded changes with its state only.
+  const isTimed = elapsedMs !== undefined && state !== "running";
   return [
-    `${isAway(tool) ? awayIcon : stateIcons[state]} ${name}`,
+    `${isAway(tool) ? awayIcon : stateIcons[state]} ${nameOf(tool)}`,
     ...(state === "waiting" ? [texts.waiting] : []),
     ...(isAway(tool) ? [texts.away] : []),
-    ...(elapsedMs === undefined ? [] : [filled(texts.seconds, shownSeconds(elapsedMs / 1000))]),
+    ...(isTimed ? [filled(texts.seconds, shownSeconds(elapsedMs / 1000))] : []),
     ...(queuedMs > shownQueueMs ? [filled(texts.queued, shownSeconds(queuedMs / 1000))] : []),
   ].join(" · ");
 }
@@ -255,9 +302,14 @@ function toolElement(tool: ShownTool, { language, bytes }: { language: ReplyLang
   const output = printable(said).trimEnd();
   const head = headWithin(output, { characters: maxOutputCharacters, bytes });
   if (head.trim() === "") return smallText(title);
-  return foldedPanel(title, [
-    markdown(fenced(head.length < output.length ? `${head}…` : head), { text_size: "notation" }),
-  ]);
+  const shown = markdown(fenced(head.length < output.length ? `${head}…` : head), { text_size: "notation" });
+  return withBorder(foldedPanel(title, [shown]), [tool]);
+}
+
+/** A panel of calls of which one has failed looks like it. */
+function withBorder(panel: CardElement, tools: readonly ShownTool[]): CardElement {
+  if (!tools.some(({ state }) => state === "failed")) return panel;
+  return { ...panel, border: { ...panelBorder, color: "red" } };
 }
 
 /** The latest twenty calls in one folded panel; their outputs share the room. */
@@ -270,11 +322,8 @@ function toolsPanel(view: ReplyView, bytes: number): CardElement | undefined {
       const tools = view.tools.slice(-shown);
       const earlier = count - tools.length;
       const elements = tools.map((tool) => toolElement(tool, { language, bytes: outputBytes }));
-      return foldedPanel(
-        [texts.tools(count), ...waitingMarks(view, texts)].join(" · "),
-        [...(earlier === 0 ? [] : [smallText(texts.earlier(earlier))]), ...elements],
-        "tools",
-      );
+      const all = [...(earlier === 0 ? [] : [smallText(texts.earlier(earlier))]), ...elements];
+      return withBorder(foldedPanel(panelTitle(view, texts), all, "tools"), view.tools);
     });
   for (let room = Math.min(bytes, 3 * maxOutputCharacters); room > 40; room = Math.floor(room / 2)) {
     const panel = panelOf(maxTools, room);
@@ -691,6 +740,8 @@ export function button(text: string, more: { value: CardElement; type?: string; 
   };
 }
 
+const panelBorder = { color: "grey", corner_radius: "5px" };
+
 export function foldedPanel(title: string, elements: CardElement[], elementId?: string): CardElement {
   return {
     tag: "collapsible_panel",
@@ -702,7 +753,7 @@ export function foldedPanel(title: string, elements: CardElement[], elementId?: 
       icon_position: "right",
       icon_expanded_angle: -180,
     },
-    border: { color: "grey", corner_radius: "5px" },
+    border: panelBorder,
     elements,
   };
 }

@@ -59,6 +59,22 @@ describe("the operations between two states of a card", () => {
     ]);
   });
 
+  it("change the title of the calls without the calls", () => {
+    const later = { ...tool, elapsedMs: 2_000 };
+    const found = operations({ tools: [tool] }, { tools: [later] });
+    const header = rendered({ tools: [later] }).parts["tools"]?.["header"];
+    expect(found).toEqual([
+      {
+        kind: "batch",
+        actions: [{ action: "partial_update_element", params: { element_id: "tools", partial_element: { header } } }],
+      },
+    ]);
+    const { tools_calls: _new, ...before } = shownOf(rendered({ tools: [tool] })).parts;
+    expect(operationsBetween({ answer: "…", parts: before }, rendered({ tools: [later] }))).toMatchObject([
+      { actions: [{ action: "update_element" }] },
+    ]);
+  });
+
   it("put everything but the answer into one batch, before the answer", () => {
     const found = operations(
       { tools: [tool], stop, answer: "a" },

@@ -4,6 +4,8 @@ export const en: CardTexts = {
   thinking: "Thinking…",
   thought: "Thoughts",
   tools: (count) => `Tools ${count}`,
+  more: (count) => `${count} more`,
+  failed: (count) => `${count} failed`,
   earlier: (count) => `… ${count} earlier ${count === 1 ? "call" : "calls"}`,
   seconds: "{} s",
   waiting: "waiting for a person",

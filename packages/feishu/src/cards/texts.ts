@@ -7,6 +7,9 @@ export interface CardTexts {
   thinking: string;
   thought: string;
   tools(count: number): string;
+  /** Of further calls that run beside the one that is named. */
+  more(count: number): string;
+  failed(count: number): string;
   earlier(count: number): string;
   /** With the number in place of `{}`, here and below. */
   seconds: string;

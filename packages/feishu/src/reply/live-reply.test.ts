@@ -173,6 +173,30 @@ describe("a live reply", () => {
     expect(asked).toBe(before);
   });
 
+  it("shows for how long a call has run and what it tells, also while the turn is suspended", async () => {
+    const world = await replyWorld();
+    const turn = await world.turn();
+    const replies = world.liveReplies();
+    const startedAtMs = world.now();
+    const call = { id: "c1", name: "search", state: "running", startedAtMs } as const;
+    const reply = opened(replies.open(world.startOf(turn, () => viewOf("one", { tools: [call] }))));
+    const title = (): string => JSON.stringify(world.cards()[0]?.json ?? "");
+    reply.changed();
+    await until(() => title().includes("⏳ search"));
+    replies.progress(turn.replyId, "c1", { fraction: 0.5, detail: "half of it" });
+    await until(() => title().includes("50% · half of it"));
+    reply.pause();
+    world.forward(7_000);
+    replies.progress(turn.replyId, "c1", { fraction: 0.6, detail: "more" });
+    await until(() => /⏳ search · \d+ s · 60% · more/.test(title()));
+    world.forward(60_000);
+    // No one tells anything: time alone draws it.
+    await until(() => /⏳ search · [67]\d s/.test(title()));
+    const { operations = [] } = world.cards()[0] ?? {};
+    expect(new Set(operations.map(({ op }) => op))).toEqual(new Set(["create", "send", "batch_update"]));
+    replies.close();
+  });
+
   it("continues after a suspension with the same card, without drawing it anew", async () => {
     const world = await replyWorld();
     const turn = await world.turn();

@@ -1,4 +1,4 @@
-import { pause, systemClock, type Clock, type ReplyView } from "@larkline/protocol";
+import { pause, systemClock, type Clock, type ReplyView, type ShownTool } from "@larkline/protocol";
 import type { CardEntry, CardFence, CardLedger, CardReply, OutboxTarget, ReplyMode } from "@larkline/store";
 import { LRUCache } from "lru-cache";
 import { imageRefsIn } from "../cards/answer.ts";
@@ -46,13 +46,19 @@ export class LiveReplies {
   readonly #parts: TyperParts;
   readonly #apis: LiveRepliesOptions["apis"];
   readonly #images: LiveImages | undefined;
-  readonly #suspended = new LRUCache<string, LiveReply>({ max: maxRemembered });
+  /** By the id of the reply. */
+  readonly #open = new Map<string, LiveReply>();
+  readonly #suspended: LRUCache<string, LiveReply>;
 
   constructor({ apis, imageOf, ...options }: LiveRepliesOptions) {
     const { ledger, handover, onFrame = () => undefined } = options;
     const { logger = noLogger, clock = systemClock } = options;
-    const onPause = (replyId: string, reply: LiveReply): void => void this.#suspended.set(replyId, reply);
-    this.#parts = { ledger, handover, onFrame, logger, clock, onPause };
+    this.#suspended = new LRUCache({ max: maxRemembered, dispose: (reply) => reply.forget() });
+    const onEnd = (replyId: string, reply: LiveReply, isPaused: boolean): void => {
+      if (this.#open.get(replyId) === reply) this.#open.delete(replyId);
+      if (isPaused) this.#suspended.set(replyId, reply);
+    };
+    this.#parts = { ledger, handover, onFrame, logger, clock, onEnd };
     this.#apis = apis;
     this.#images = imageOf === undefined ? undefined : new LiveImages({ imageOf });
   }
@@ -67,7 +73,18 @@ export class LiveReplies {
     this.#suspended.delete(replyId);
     known?.resume(start, images);
     const reply: LiveReply = known ?? new LiveReply({ api, start, images }, this.#parts);
+    this.#open.set(replyId, reply);
     return reply;
+  }
+
+  /** A call of a turn has told how far it is. Without effect where this process does not type its reply. */
+  progress(replyId: string, callId: string, progress: CallProgress): void {
+    (this.#open.get(replyId) ?? this.#suspended.peek(replyId))?.progress(callId, progress);
+  }
+
+  /** Replies of suspended turns are not drawn any more. */
+  close(): void {
+    for (const reply of this.#suspended.values()) reply.forget();
   }
 }
 
@@ -83,6 +100,10 @@ const framesToRecover = 5;
 const releaseMs = 2_000;
 /** The longest pause between two checks whether a card may appear: an outage may hold up many cards for hours. */
 const maxTurnedAwayMs = 5_000;
+/** A call that runs is drawn again after a sixth of the time that it has run, within these bounds, ms. */
+const [minTickMs, maxTickMs] = [2_000, 30_000];
+/** Least time between two frames of which the second is drawn because a call has told how far it is. */
+const progressMs = 1_000;
 /** How many failures of an unknown kind in a row are tolerated. */
 const maxUnknownFailures = 3;
 const failureDelaysMs = [500, 1_000, 2_000, 5_000, 10_000];
@@ -101,8 +122,11 @@ interface TyperParts {
   onFrame: (sinceStartMs: number, isFirst: boolean) => void;
   logger: FeishuLogger;
   clock: Clock;
-  onPause: (replyId: string, reply: LiveReply) => void;
+  onEnd: (replyId: string, reply: LiveReply, isPaused: boolean) => void;
 }
+
+/** What a call has told of itself: how much is done, 0 to 1, and what it does. */
+export type CallProgress = NonNullable<ShownTool["progress"]>;
 
 /**
  * A reply that types while a turn runs. It never fails the turn and never makes it wait. It outlives suspensions of
@@ -129,6 +153,11 @@ export class LiveReply {
   #failures = 0;
   #frames = 0;
   #framesInRow = 0;
+  /** By call. */
+  readonly #progress = new Map<string, CallProgress>();
+  /** `clock.monotonic()` of the last frame. */
+  #drawnMs = Number.NEGATIVE_INFINITY;
+  #cancelTick: (() => void) | undefined;
 
   constructor(
     { api, start, images }: { api: FeishuApi; start: ReplyStart; images: ReplyImages | undefined },
@@ -166,9 +195,20 @@ export class LiveReply {
     this.#paused = true;
     this.#opened?.record.doubt();
     // The suspension may last for days, so nothing of the turn is kept except its last view.
-    const last = this.#view();
+    const last = this.#start.view();
     this.#start = { ...this.#start, view: () => last };
-    this.#parts.onPause(this.#start.replyId, this);
+    this.#parts.onEnd(this.#start.replyId, this, true);
+  }
+
+  /** A call that runs has told how far it is. */
+  progress(callId: string, progress: CallProgress): void {
+    this.#progress.set(callId, progress);
+    this.#tickIn(Math.max(0, this.#drawnMs + progressMs - this.#parts.clock.monotonic()));
+  }
+
+  /** The card is not drawn again because time passes. */
+  forget(): void {
+    this.#cancelTick?.();
   }
 
   /**
@@ -177,6 +217,8 @@ export class LiveReply {
    */
   async release(): Promise<void> {
     this.#stopped = true;
+    this.forget();
+    this.#parts.onEnd(this.#start.replyId, this, false);
     this.#opened?.record.doubt();
     this.#stopping.abort();
     const late = Promise.withResolvers<void>();
@@ -211,8 +253,10 @@ export class LiveReply {
       const isFirst = record.cards.length === 0;
       if (isFirst && !(await this.#parts.ledger.mayAppear(start.session))) return this.#turnAway();
       this.#dirty = false;
-      await cards.show(this.#view(start, images));
+      const view = this.#view(start, images);
+      await cards.show(view);
       this.#wrote(record);
+      this.#tickAfter(view);
       return record.mode === "slow" ? slowFrameMs : frameMs;
     } catch (error) {
       return this.#failed(error, start.session);
@@ -228,7 +272,35 @@ export class LiveReply {
   #view(start = this.#start, images = this.#images): ReplyView {
     const view = start.view();
     images?.look(view.answer);
-    return view;
+    if (!view.tools.some(runsNow)) return view;
+    const nowMs = this.#parts.clock.now();
+    return { ...view, tools: view.tools.map((tool) => (runsNow(tool) ? this.#withTimes(tool, nowMs) : tool)) };
+  }
+
+  #withTimes(tool: ShownTool, nowMs: number): ShownTool {
+    const progress = this.#progress.get(tool.id);
+    const elapsedMs = Math.max(0, nowMs - tool.startedAtMs);
+    return { ...tool, elapsedMs, ...(progress === undefined ? {} : { progress }) };
+  }
+
+  /** While calls run the card shows for how long, also when the turn is suspended: until another worker draws it. */
+  #tickAfter({ state, tools }: ReplyView): void {
+    this.forget();
+    this.#drawnMs = this.#parts.clock.monotonic();
+    const elapsed = tools.filter(runsNow).map(({ elapsedMs = 0 }) => elapsedMs);
+    if (state !== "running" || elapsed.length === 0) return;
+    this.#tickIn(Math.min(maxTickMs, Math.max(minTickMs, Math.max(...elapsed) / 6)));
+  }
+
+  #tickIn(waitMs: number): void {
+    this.forget();
+    if (this.#stopped) return;
+    // Keeps no process alive.
+    const cancel = this.#parts.clock.every(waitMs, () => {
+      cancel();
+      this.changed();
+    });
+    this.#cancelTick = cancel;
   }
 
   async #open(start: ReplyStart): Promise<Opened> {
@@ -291,6 +363,10 @@ export class LiveReply {
   #backOffMs(leastMs: number): number {
     return Math.max(leastMs, failureDelaysMs[Math.min(this.#failures, failureDelaysMs.length) - 1] ?? 0);
   }
+}
+
+function runsNow({ state, isAway = false }: ShownTool): boolean {
+  return state === "running" && !isAway;
 }
 
 /** How long a card waits for an image, ms; then it shows the name, and the last frame shows the image. */

@@ -465,7 +465,10 @@ type CardOperation =
 /** What a card shows, as hashes: small enough for the ledger, enough to find what changed. */
 interface ShownCard {
   answer: string;
-  /** Hash by element id; `thinking_text` has its own, apart from the panel around it. */
+  /**
+   * Hash by element id; `thinking_text` has its own, apart from the panel around it, and so has `tools_calls`, all of the
+   * calls' panel but its title.
+   */
   parts: Record<string, string>;
 }
 
@@ -515,6 +518,7 @@ function hashesOf(parts: RenderedCard["parts"]): Record<string, string> {
     const { elements, ...frame } = part;
     hashes[id] = hashOf(id === "thinking" ? frame : part);
     if (id === "thinking") hashes["thinking_text"] = hashOf(thinkingContent(parts) ?? elements);
+    if (id === "tools") hashes["tools_calls"] = hashOf({ ...part, header: undefined });
   }
   return hashes;
 }
@@ -532,16 +536,22 @@ function change(id: string, element: CardElement): CardAction {
   return { action: "update_element", params: { element_id: id, element } };
 }
 
+function partialChange(id: string, partial: CardElement): CardAction {
+  return { action: "partial_update_element", params: { element_id: id, partial_element: partial } };
+}
+
 function changesOf(shown: ShownCard["parts"], wanted: RenderedCard["parts"]): CardAction[] {
   const hashes = hashesOf(wanted);
   const changes: CardAction[] = [];
   for (const [id, element] of Object.entries(wanted)) {
     if (shown[id] === undefined) continue;
-    if (shown[id] !== hashes[id]) changes.push(change(id, element));
+    const isSame = shown[id] === hashes[id];
+    if (id === "tools" && !isSame && shown["tools_calls"] === hashes["tools_calls"]) {
+      // Small, and a panel that a reader has unfolded stays as it is.
+      changes.push(partialChange(id, { header: element["header"] }));
+    } else if (!isSame) changes.push(change(id, element));
     else if (id === "thinking" && shown["thinking_text"] !== hashes["thinking_text"]) {
-      const partial = { content: thinkingContent(wanted) ?? "" };
-      const params = { element_id: "thinking_text", partial_element: partial };
-      changes.push({ action: "partial_update_element", params });
+      changes.push(partialChange("thinking_text", { content: thinkingContent(wanted) ?? "" }));
     }
   }
   return changes;

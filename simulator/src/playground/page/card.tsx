@@ -167,13 +167,18 @@ function imagePart(part: CardPart, context: CardContext): VNode {
 /** Folded or not as the author says first; afterwards as the person left it. */
 function panelView(part: CardPart, context: CardContext): VNode {
   return (
-    <details class="panel" open={part.expanded === true}>
+    <details class={`panel ${borderClass(partOf(part.border))}`} open={part.expanded === true}>
       <summary>
         <span class="panel-title">{textView(partOf(partOf(part.header).title), context)}</span>
       </summary>
       <div class="panel-body">{partViews(partsOf(part.elements), context)}</div>
     </details>
   );
+}
+
+function borderClass(border: CardPart): string {
+  const color = textOf(border.color);
+  return color === "" || color.startsWith("grey") ? "" : `bordered ${inkClass(color)}`;
 }
 
 function columnsView(part: CardPart, context: CardContext): VNode {
