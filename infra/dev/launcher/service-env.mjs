@@ -81,7 +81,7 @@ function addressesOf({ plan, redisUrl, modelPort }) {
     INGRESS_URL: local(portOf("ingress")),
     MODEL: plan.model.models,
     RUNNER_NAME: "local",
-    RUNNER_TOOLS: "@larkline/example-tools,@larkline/example-tools/notes",
+    RUNNER_TOOLS: "@larkline/example-tools,@larkline/example-tools/notes,@larkline/example-tools/wait",
     ...(plan.feishu.kind === "simulator" && {
       ...simulatedApp(plan),
       FEISHU_DOMAIN: local(portOf("playground")),

@@ -5,7 +5,7 @@ type Tool = NormalisedRequest["tools"][number];
 interface Wish {
   tool: string;
   /** The values found in a text, one call each; null = a call without arguments. */
-  find(text: string): (string | number[] | null)[];
+  find(text: string): (string | number | number[] | null)[];
   /** Arguments besides. */
   more?: Record<string, unknown>;
 }
@@ -15,6 +15,7 @@ const sumPattern = /[\d(][\d\s.()]*(?:[-+*/^×÷][\d\s.()]*)+[\d)]/g;
 const chartPattern = /(?:\bchart\b|图表)[^\d\n-]{0,20}((?:-?\d+(?:\.\d+)?[\s,，、]*){1,40})/gi;
 const notePattern = /(?:\bnote\s*[:：]|记一下\s*[:：]?|记下\s*[:：]?)\s*([^\n]{1,200})/gi;
 const memoryPattern = /(?:\bremember(?: that)?(?![^\n]*\?)|记住(?!了?什么|的)[：:，,]?|记得[：:])\s*([^\n]{2,500})/gi;
+const waitPattern = /(?:\bwait\s+|等(?:待)?\s*)(\d{1,2})\s*(?:s\b|seconds\b|秒)/gi;
 const isDate = /^\d{4}-\d{1,2}-\d{1,2}$/;
 
 /** The numbers behind a wish for a chart: "chart 3 5 2". */
@@ -44,6 +45,7 @@ const wishes: readonly Wish[] = [
     find: (text) => (/\bdo you remember\b|记住了什么|还记得/i.test(text) ? [text.slice(0, 500)] : []),
   },
   { tool: "add_note", find: (text) => [...text.matchAll(notePattern)].map(([, note = ""]) => note.trim()) },
+  { tool: "wait", find: (text) => [...text.matchAll(waitPattern)].map(([, seconds = "1"]) => Number(seconds)) },
   { tool: "read_notes", find: (text) => (/\bnotes\b|有哪些笔记|看看笔记/i.test(text) ? [null] : []) },
 ];
 
@@ -119,8 +121,8 @@ function resultLines(round: readonly NormalisedMessage[], zh: boolean): string[]
 
 function echo(text: string, zh: boolean): string {
   return zh
-    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，“记一下：给花浇水”（会先征求同意），“记住我喜欢喝茶”，“请专家”，发一个网址让我读，或者说“展示”看看卡片能显示什么。`
-    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", say "note: water the plants" (you will be asked first) or "remember that I like tea", "ask the expert", send a URL for me to read, or say "show" to see what a card can hold.`;
+    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，“记一下：给花浇水”（会先征求同意），“记住我喜欢喝茶”，“请专家”，“等 8 秒”，发一个网址让我读，或者说“展示”看看卡片能显示什么。`
+    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", say "note: water the plants" (you will be asked first) or "remember that I like tea", "ask the expert", "wait 8 seconds", send a URL for me to read, or say "show" to see what a card can hold.`;
 }
 
 function tale(zh: boolean): string {
@@ -189,7 +191,7 @@ function received(request: NormalisedRequest, text: string, zh: boolean): string
 
 /**
  * The scripted model of demos: answers in the language of the user (Chinese or English), calls
- * `current_time`, `calculator`, `fetch_page`, `bar_chart`, `add_note`, `read_notes`, `remember` and `recall` when they are offered and asked for, several at
+ * `current_time`, `calculator`, `fetch_page`, `bar_chart`, `add_note`, `read_notes`, `wait`, `remember` and `recall` when they are offered and asked for, several at
  * once, and then reports their results. "ask the expert" or "请专家" makes it hand over, where it can. "slow" or "慢" makes it stream slowly, "show" or "展示" shows
  * what a card can hold.
  */

@@ -36,7 +36,7 @@ const nearPixels = 60;
 
 /** One chat: its messages and a composer. */
 export function Chat(props: ChatProps): VNode {
-  const { chat, store, words, hidden = false, readOnly = false } = props;
+  const { chat, store, words, act, hidden = false, readOnly = false } = props;
   const [person, setPerson] = useState(chat.members[0] ?? "");
   const [draft, setDraft] = useState<Draft>(emptyDraft);
   const list = useRef<HTMLOListElement>(null);
@@ -55,7 +55,17 @@ export function Chat(props: ChatProps): VNode {
     <section class="chat" aria-labelledby={titleId} data-chat-id={chat.chatId} hidden={hidden}>
       {headOf(props, titleId)}
       <div class="scroll">
-        {messages.length === 0 && <p class="empty">{words.empty}</p>}
+        {messages.length === 0 && (
+          <div class="empty">
+            <p>{words.empty}</p>
+            {!readOnly &&
+              promptsOf(
+                words,
+                (text) =>
+                  void act("messages", { chatId: chat.chatId, from: person, text, mention: chat.type === "group" }),
+              )}
+          </div>
+        )}
         <ol class="messages" tabIndex={0} {...log} aria-labelledby={titleId} ref={list}>
           {messages.map((message) => (
             <Message
@@ -70,6 +80,19 @@ export function Chat(props: ChatProps): VNode {
       </div>
       {!readOnly && <Composer {...props} {...{ person, setPerson, draft, setDraft }} />}
     </section>
+  );
+}
+
+/** What an empty chat offers to say: words that show what the scripted model can do. */
+function promptsOf({ prompts }: Words, say: (text: string) => void): VNode {
+  return (
+    <div class="prompts">
+      {prompts.map((text) => (
+        <button type="button" key={text} onClick={() => say(text)}>
+          {text}
+        </button>
+      ))}
+    </div>
   );
 }
 
