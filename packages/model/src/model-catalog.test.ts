@@ -60,6 +60,15 @@ describe("parseModelList", () => {
     });
   });
 
+  it("asks whether a name without its provider means the newest model of that name", () => {
+    const asked = (text: string) => parseModelList(text);
+    expect(asked("claude-sonnet")).toHaveProperty(
+      "error",
+      "'claude-sonnet' is not <provider>/<model id>, did you mean 'anthropic/claude-sonnet-5-5'?",
+    );
+    expect(asked("house-model")).toHaveProperty("error", "'house-model' is not <provider>/<model id>");
+  });
+
   it("names every entry that is wrong", () => {
     const parsed = parseModelList("gpt-5,Google/gemini,openai/");
     expect(parsed.ok).toBe(false);

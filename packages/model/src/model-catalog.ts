@@ -248,8 +248,18 @@ export function parseModelList(text: string): ParseResult<ModelChoice[]> {
   const errors: string[] = [];
   for (const entry of entries) {
     const [, provider, id] = entryForm.exec(entry) ?? [];
-    if (provider === undefined || id === undefined) errors.push(`'${entry}' is not <provider>/<model id>`);
-    else choices.push({ provider, id });
+    if (provider === undefined || id === undefined) {
+      errors.push(`'${entry}' is not <provider>/<model id>${nearestOf(entry)}`);
+      continue;
+    }
+    choices.push({ provider, id });
   }
   return errors.length > 0 ? { ok: false, error: errors.join("; ") } : { ok: true, value: choices };
+}
+
+/** The newest known model that an entry without a provider may mean, as a question. */
+function nearestOf(entry: string): string {
+  const wanted = entry.toLowerCase();
+  const found = builtinModels.find(({ id }) => id === wanted) ?? builtinModels.find(({ id }) => id.startsWith(wanted));
+  return found === undefined ? "" : `, did you mean '${found.provider}/${found.id}'?`;
 }
