@@ -2,8 +2,8 @@ const interruptedCode = 130;
 
 const [name, ...words] = process.argv.slice(2);
 if (name === "chat") {
-  const { runChat } = await import("./chat/chat.ts");
-  await runChat(words, process.env);
+  const [{ runChat }, { readEnvFile }] = await Promise.all([import("./chat/chat.ts"), import("./config.ts")]);
+  await runChat(words, { ...(await readEnvFile(".env")).values, ...process.env });
 }
 
 // The reader of our output has left.

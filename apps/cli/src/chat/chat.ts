@@ -194,7 +194,8 @@ const usage: Readonly<Record<Language, string>> = {
   --session  继续这个会话（字母、数字、"-" 和 "_"）；默认新建
   --help     显示本说明
 
-输入 quit 退出，Ctrl-C 取消正在进行的回答，/help 列出命令。若设置了 API_TOKEN，则作为 bearer token 发送。`,
+输入 quit 退出，Ctrl-C 取消正在进行的回答，/help 列出命令。API_TOKEN（若有）作为 bearer token 发送；
+它与 INGRESS_PORT 也可写在 .env 中。`,
   en: `npm run chat -- [--url http://127.0.0.1:8000] [--lang zh|en] [--session id]
 
   --url      address of the ingress
@@ -203,7 +204,7 @@ const usage: Readonly<Record<Language, string>> = {
   --help     print this
 
 Enter quit to leave; Ctrl-C cancels the answer under way; /help lists the commands. API_TOKEN is sent as bearer token
-when it is set.`,
+when it is set; it and INGRESS_PORT may stand in .env.`,
 };
 
 /** In the language of `--lang`, if that is one. */
@@ -213,7 +214,7 @@ function usageIn(args: readonly string[]): string {
 }
 
 interface Flags {
-  url: string;
+  url: string | undefined;
   lang: string;
   session: string | undefined;
 }
@@ -223,12 +224,12 @@ function readFlags(args: readonly string[]): ParseResult<Flags> {
     const { values } = parseArgs({
       args: [...args],
       options: {
-        url: { type: "string", default: "http://127.0.0.1:8000" },
+        url: { type: "string" },
         lang: { type: "string", default: "zh" },
         session: { type: "string" },
       },
     });
-    return { ok: true, value: { ...values, session: values.session } };
+    return { ok: true, value: { ...values, url: values.url, session: values.session } };
   } catch (error) {
     return { ok: false, error: error instanceof Error ? error.message : String(error) };
   }
@@ -238,8 +239,9 @@ function readFlags(args: readonly string[]): ParseResult<Flags> {
 export function loadConfig(args: readonly string[], env: Env): ParseResult<ChatConfig> {
   const flags = readFlags(args);
   if (!flags.ok) return flags;
-  const { url, lang, session = systemRandom.uuid() } = flags.value;
+  const { lang, session = systemRandom.uuid() } = flags.value;
   const reader = createEnvReader(env);
+  const url = flags.value.url ?? `http://127.0.0.1:${reader.port("INGRESS_PORT", { default: 8_000 })}`;
   const token = reader.secret("API_TOKEN");
   const language = languages.find((one) => one === lang) ?? "zh";
   if (language !== lang) reader.problem(`--lang must be one of ${languages.join(", ")}.`);

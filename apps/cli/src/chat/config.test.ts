@@ -16,6 +16,12 @@ describe("loadConfig", () => {
     });
   });
 
+  it("speaks to the port where this machine's ingress listens, unless it is told an address", () => {
+    const env = { INGRESS_PORT: "8123" };
+    expect(loadConfig([], env)).toMatchObject({ value: { url: "http://127.0.0.1:8123" } });
+    expect(loadConfig(["--url", "http://bot"], env)).toMatchObject({ value: { url: "http://bot" } });
+  });
+
   it("lists every problem", () => {
     const loaded = loadConfig(["--url", "bot", "--lang", "fr", "--session", "a b"], {});
     expect(loaded.ok ? "" : loaded.error.split("\n")).toHaveLength(3);
