@@ -100,7 +100,7 @@ async function bringUp(services, { context, running, life }) {
 async function prepare(life) {
   const env = { ...readEnvFile(join(root, ".env")), ...process.env };
   const plan = planFrom(env);
-  await Promise.all(plan.ports.map(requireFree));
+  await requireFree(plan.ports);
   if (plan.redisUrl !== undefined) await requireRedis(plan.redisUrl);
   await installDependencies(life);
   if (plan.redisUrl === undefined) await installProgram(redisProgram, life);

@@ -47,6 +47,14 @@ describe("npm start that cannot work", () => {
     expect(await run.exitCode()).toBe(1);
   });
 
+  it("names all ports that are taken at once", async () => {
+    const [one, other] = [String(await answerWith(200)), String(await answerWith(200))];
+    const run = await launch({ INGRESS_PORT: one, CONSOLE_PORT: other });
+    expect(await run.exitCode()).toBe(1);
+    expect(run.output()).toContain(`Port ${one} (ingress) is taken`);
+    expect(run.output()).toContain(`Port ${other} (console) is taken`);
+  });
+
   it("speaks Chinese where the terminal does", async () => {
     const taken = String(await answerWith(200));
     const run = await launch({ TOOL_RUNNER_PORT: taken, LANG: "zh_CN.UTF-8" });

@@ -19,6 +19,7 @@ export async function live(work, { stoppedCode }) {
   // A terminal that is gone must not keep us from stopping what we started.
   for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
   try {
+    if (process.platform === "win32") throw new Failure(text("windows"));
     if (Number.parseInt(process.versions.node, 10) < oldestNode) {
       throw new Failure(text("oldNode", process.versions.node));
     }

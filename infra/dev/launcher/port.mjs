@@ -18,15 +18,20 @@ export async function freePort() {
   return await listenOnce(0, "127.0.0.1");
 }
 
-/** Fails with a line that names the port and the variable when another program has it. */
-export async function requireFree({ service, port, host, variable }) {
+/** Fails with a line for each port that cannot be used; it names the port and the variable that changes it. */
+export async function requireFree(places) {
+  const problems = await Promise.all(places.map(problemOf));
+  const found = problems.filter((problem) => problem !== undefined);
+  if (found.length > 0) throw new Failure(found.join("\n"));
+}
+
+async function problemOf({ service, port, host, variable }) {
   try {
     await listenOnce(port, host);
+    return undefined;
   } catch (error) {
-    throw new Failure(
-      error.code === "EADDRINUSE"
-        ? text("portTaken", port, service, variable)
-        : text("portRefused", port, variable, error.code),
-    );
+    return error.code === "EADDRINUSE"
+      ? text("portTaken", port, service, variable)
+      : text("portRefused", port, variable, error.code);
   }
 }

@@ -24,6 +24,10 @@ const texts = {
     en: (version) => `Node ${version} is too old: install Node 20 or newer and start again.`,
     zh: (version) => `Node ${version} 版本过低：请安装 Node 20 或更新版本后重新启动。`,
   },
+  windows: {
+    en: "Larkline runs on Linux and macOS: on Windows, run `wsl --install` once, open the folder in WSL and start it there.",
+    zh: "Larkline 运行在 Linux 和 macOS 上：在 Windows 上请先执行一次 `wsl --install`，再到 WSL 中打开此目录并启动。",
+  },
   badPort: {
     en: (variable, value) => `${variable} must be a port from 1 to 65535, but is "${value}".`,
     zh: (variable, value) => `${variable} 必须是 1 到 65535 的端口，当前为 "${value}"。`,
