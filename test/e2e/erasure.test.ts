@@ -25,7 +25,7 @@ const patienceMs = 60_000;
 
 const config = {
   limits: { maxResultChars: 200 },
-  agents: { default: { model: "anthropic/small", memory: { person: "everywhere", chat: true } } },
+  agents: { default: { model: "anthropic/small", memory: { person: "everywhere", chat: true }, files: true } },
   models: [{ provider: "anthropic", id: "small", contextWindow: 3_600, maxOutputTokens: 1_000 }],
   budgets: { limits: [{ per: "person", period: "month", tokens: 10_000_000 }] },
 };
@@ -97,6 +97,7 @@ async function filesWith(word: string): Promise<string[]> {
 const withText = [
   "cell:approval:*.*:*",
   "cell:ev:*.*",
+  "cell:files:*.*",
   "cell:h:*.*",
   "cell:in:*.*",
   "cell:letters",
@@ -152,8 +153,9 @@ it(
 
     const remember = (about: string): string =>
       `call remember ${JSON.stringify({ text: `${marker} is for ${about}`, about })}`;
-    // Notes, answered turns, a call, a file, settings, a summary of older messages.
-    await system.ask(ann, `${marker} notes\n${remember("me")}\n${remember("chat")}`, patienceMs);
+    const writeFile = `call write_file ${JSON.stringify({ path: "notes.md", content: marker })}`;
+    // Notes, files of the working folder, answered turns, a call, a file, settings, a summary of older messages.
+    await system.ask(ann, `${marker} notes\n${remember("me")}\n${remember("chat")}\n${writeFile}`, patienceMs);
     await system.ask(ann, `${marker}\ncall note_once {"key":"${marker} ${large}"}`, patienceMs);
     await answerTo(
       system,
@@ -170,7 +172,10 @@ it(
     // In a group with another person.
     await answerTo(
       system,
-      await send(system, inTeam(openId), { text: `${marker} in the group\n${remember("chat")}`, mention: true }),
+      await send(system, inTeam(openId), {
+        text: `${marker} in the group\n${remember("chat")}\n${writeFile}`,
+        mention: true,
+      }),
       patienceMs,
     );
     await answerTo(system, await send(system, inTeam(ben), { text: "Ben in the group", mention: true }), patienceMs);

@@ -30,6 +30,7 @@ import {
 } from "@larkline/protocol";
 import { settlesAlone, type ApprovalStatus } from "@larkline/store";
 import type { Agent } from "./agents.ts";
+import { toolsOfTurn } from "./files.ts";
 import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
@@ -81,11 +82,10 @@ export class TurnJudge implements CallJudge {
   }
 
   verdict(call: Call): Verdict {
-    const { toolCatalog, settings } = this.#services;
+    const { settings } = this.#services;
     const { agent, memories } = this.#run;
     const { config } = agent;
-    const offered = toolCatalog.offeredTo(config);
-    const tool = (memories?.withTools(offered) ?? offered).get(call.name);
+    const tool = toolsOfTurn(this.#services, this.#run).get(call.name);
     if (tool === undefined) return refused("its tool is not offered any more");
     if (tool.runner === builtInRunner) {
       return memories?.verdict(call) ?? { do: "run", authority: { by: "policy" }, findings: [] };

@@ -32,6 +32,7 @@ import {
   DeadLetters,
   EventLog,
   MemoryStore,
+  SessionFiles,
   PermissionRules,
   RedisBlobStore,
   SessionRetention,
@@ -100,6 +101,8 @@ export interface Stores {
   rules: PermissionRules;
   /** What people and chats want remembered. */
   memories: MemoryStore;
+  /** Working folders of sessions. */
+  files: SessionFiles;
   budgets: BudgetStore;
   cards: CardLedger;
   deadLetters: DeadLetters;
@@ -257,6 +260,7 @@ export function openStores(config: WorkerConfig, settings: LarklineConfig, redis
     approvals: new ApprovalStore(on),
     rules: new PermissionRules(on),
     memories: new MemoryStore({ ...on, ttlMs: settings.retention.memoryDays * 86_400_000 }),
+    files: new SessionFiles(on),
     budgets: new BudgetStore(on),
     cards: new CardLedger(on),
     deadLetters: new DeadLetters(on),

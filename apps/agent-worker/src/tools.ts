@@ -4,6 +4,7 @@ import type { Logger, Telemetry } from "@larkline/process/telemetry";
 import {
   argumentsHashOf,
   builtInRunner,
+  fileToolNames,
   memoryToolNames,
   parserOf,
   signCall,
@@ -25,6 +26,7 @@ import { keepResult, resultPage, type AvailableTool, type RunnerDirectory } from
 import { Type } from "typebox";
 import { limitsOf, type Agent } from "./agents.ts";
 import { actorOf, argumentsTextOf, objectionTo } from "./approvals.ts";
+import { runFileTool } from "./files.ts";
 import { runMemoryTool } from "./memories.ts";
 import type { Services } from "./services.ts";
 
@@ -443,6 +445,7 @@ async function runBuiltIn(services: Services, turn: TurnState, call: CallState):
 /** Undefined where no built-in tool has this name. */
 function builtInRun(services: Services, turn: TurnState, call: CallState): Promise<ToolOutcome> | undefined {
   if (call.name === readResultName) return readResult(services, turn, call);
+  if (fileToolNames.includes(call.name)) return runFileTool(services, turn, call);
   return memoryToolNames.includes(call.name) ? runMemoryTool(services, turn, call) : undefined;
 }
 

@@ -35,6 +35,7 @@ import type { CommitResult, SaveResult, SessionSettings, SessionTotals } from "@
 import type { Agent, ChosenModel, Speaker, TurnOptions } from "./agents.ts";
 import { agentOtherThan, commandFactsOf, refusalOf, transfersOf } from "./agents.ts";
 import { checkEntries, dropApprovals, TurnJudge, waitsForPeople } from "./approvals.ts";
+import { toolsOfTurn } from "./files.ts";
 import { TurnMemories } from "./memories.ts";
 import { ModelSteps, TurnBudget } from "./model-step.ts";
 import type { Services } from "./services.ts";
@@ -535,8 +536,7 @@ export class TurnRun {
 
   /** The facts of this moment. */
   #environment(): TurnEnvironment {
-    const { agent, first, model, options, memories } = this.#run;
-    const offered = this.#services.toolCatalog.offeredTo(agent.config);
+    const { agent, first, model, options } = this.#run;
     const { history, live } = this.#stored;
     const judge = (): TurnJudge => this.#judgeNow();
     const chosenModel = this.#start.settings.model;
@@ -544,7 +544,7 @@ export class TurnRun {
     const transfers = transfersOf(this.#services, { agent, chosenModel, mayUse });
     return {
       limits: first.limits,
-      tools: memories?.withTools(offered) ?? offered,
+      tools: toolsOfTurn(this.#services, this.#run),
       model: model.model,
       ...(options.form === undefined ? {} : { output: options.form }),
       ...(transfers === undefined ? {} : { transfers }),

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import type { Writable } from "node:stream";
 import { type Message, type QueuedMessage, type SessionKey, turnIdOf, pause, type Clock } from "@larkline/protocol";
-import type { DeadLetter } from "@larkline/store";
+import type { DeadLetter, SessionFile } from "@larkline/store";
 import { removeResult } from "@larkline/store/runners";
 import type { Bilingual, Language } from "./config.ts";
 import {
@@ -121,6 +121,9 @@ async function* exportSession(
   const whole = await isWholly(stores, session, person);
   yield { type: "session", session, whole };
   for (const owner of memoriesIn(session, person)) yield* exportMemories(stores, owner);
+  for (const { path, text, by } of await stores.files.all(session)) {
+    if (whole || by.includes(person.id)) yield { type: "file", session, path, text };
+  }
   for await (const { number, message } of messagesOf(stores, session)) {
     if (whole || isOwn(message, person)) yield { type: "message", session, number, ...message };
   }
@@ -295,11 +298,23 @@ async function stopRuns(
   }
 }
 
-/** What is kept of a session now; `isMeant` of it counts. */
+/** What of a session is to be removed. */
+interface Meant {
+  isMeant: (message: Message) => boolean;
+  isFile: (file: Pick<SessionFile, "by">) => boolean;
+}
+
+const everything: Meant = { isMeant: () => true, isFile: () => true };
+
+function ownOf(person: Person): Meant {
+  return { isMeant: (message) => isOwn(message, person), isFile: ({ by }) => by.includes(person.id) };
+}
+
+/** What is kept of a session now; what is meant of it counts. */
 async function survey(
   { stores, counts }: Deletion,
   session: SessionKey,
-  isMeant: (message: Message) => boolean,
+  { isMeant, isFile }: Meant,
 ): Promise<{ length: number; numbers: Set<number>; blobs: Set<string>; results: Set<string> }> {
   const numbers = new Set<number>();
   const blobs = new Set<string>();
@@ -316,7 +331,8 @@ async function survey(
     for (const handle of storedResultsIn(kept.message)) results.add(handle);
     count(kept);
   }
-  counts.files += blobs.size;
+  const folder = await stores.files.all(session);
+  counts.files += blobs.size + folder.filter(isFile).length;
   return { length, numbers, blobs, results };
 }
 
@@ -355,13 +371,13 @@ async function eraseSession(deletion: Deletion, session: SessionKey): Promise<vo
   const { stores, counts, act } = deletion;
   counts.sessions += 1;
   if (!act) {
-    await survey(deletion, session, () => true);
+    await survey(deletion, session, everything);
     return;
   }
   for (let round = 0; round < maxRounds; round += 1) {
     await stopRuns(deletion, session, () => true);
     for (const owner of memoriesIn(session, deletion.person)) await deleteMemories(deletion, owner);
-    const { length, blobs, results } = await survey(deletion, session, () => true);
+    const { length, blobs, results } = await survey(deletion, session, everything);
     await deleteBlobs(deletion, blobs);
     await deleteResults(deletion, session, results);
     await deleteLetters(deletion, session, () => true);
@@ -379,14 +395,15 @@ async function redactSession(deletion: Deletion, session: SessionKey): Promise<v
   const { stores, person, counts, act } = deletion;
   counts.groups += 1;
   if (!act) {
-    await survey(deletion, session, (message) => isOwn(message, person));
+    await survey(deletion, session, ownOf(person));
     return;
   }
   for (let round = 0; round < maxRounds; round += 1) {
     await stopRuns(deletion, session, ({ message }) => message.sender.id === person.id);
     for (const owner of memoriesIn(session, person)) await deleteMemories(deletion, owner);
-    const { length, numbers, blobs } = await survey(deletion, session, (message) => isOwn(message, person));
+    const { length, numbers, blobs } = await survey(deletion, session, ownOf(person));
     await deleteBlobs(deletion, blobs);
+    await stores.files.eraseBy(session, person.id);
     await deleteLetters(deletion, session, (letter) => isMessageOf(letter, person));
     await eraseJobs(deletion, { person: person.id }, session);
     // The answers first: what they answer is known by the person's messages.

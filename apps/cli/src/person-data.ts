@@ -7,6 +7,7 @@ import {
   type BlobStore,
   DeadLetters,
   MemoryStore,
+  SessionFiles,
   PermissionRules,
   RedisBlobStore,
   removeParkedMessages,
@@ -154,6 +155,7 @@ export interface PersonStores {
   approvals: ApprovalStore;
   rules: PermissionRules;
   memories: MemoryStore;
+  files: SessionFiles;
   audit: AuditLog;
   lookups: LookupCache;
   /** What workers have looked up. */
@@ -191,6 +193,7 @@ export function openPersonStores(options: PersonStoresOptions): PersonStores {
     approvals: new ApprovalStore(on),
     rules: new PermissionRules(on),
     memories: new MemoryStore(on),
+    files: new SessionFiles(on),
     audit: new AuditLog(on),
     lookups: new LookupCache({ ...on, owner: "ingress" }),
     workerLookups: new LookupCache({ ...on, owner: "worker" }),

@@ -54,6 +54,7 @@ export const keyFamilies = {
   events: ofCell("ev:*"),
   outboxes: ofCell("ob:*"),
   cards: ofCell("cards:*"),
+  folders: ofCell("files:*"),
   approvals: ofCell("approval:*"),
   said: ofCell("said:*"),
   pending: ofCell("pending:*"),

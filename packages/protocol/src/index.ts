@@ -79,6 +79,7 @@ export {
   builtInRunner,
   forgetName,
   memoryToolNames,
+  fileToolNames,
   readResultName,
   recallName,
   rememberName,

@@ -102,6 +102,16 @@ export const readResultName = "read_result";
 export const [rememberName, recallName, forgetName] = ["remember", "recall", "forget"] as const;
 export const memoryToolNames: readonly string[] = [rememberName, recallName, forgetName];
 
+/** Names of the built-in tools for the working folder of a session. */
+export const fileToolNames: readonly string[] = [
+  "list_files",
+  "read_file",
+  "search_files",
+  "write_file",
+  "edit_file",
+  "delete_file",
+];
+
 /**
  * What a model gets in place of a stored text, or of what an earlier cut has left of it: three
  * quarters head, one quarter tail, and how to read the rest.

@@ -8,6 +8,7 @@ import {
   makeDirectory,
   makeLookupCache,
   makeMemoryStore,
+  makeSessionFiles,
   makeRateGovernor,
   makeStore,
   makeTokenCache,
@@ -15,6 +16,7 @@ import {
 } from "./harness.fixture.ts";
 import { describeLookupCache } from "./lookup-cache.suite.ts";
 import { describeMemoryStore } from "./memory-store.suite.ts";
+import { describeSessionFiles } from "./session-files.suite.ts";
 import { describeRateGovernor } from "./rate-governor.suite.ts";
 import { describeRunnerDirectory } from "./runner-directory.suite.ts";
 import { describeSessionStore } from "./session-store.suite.ts";
@@ -37,6 +39,7 @@ describeRunnerDirectory("Cluster", async () => await makeDirectory(url()));
 describeRateGovernor("Cluster", async () => await makeRateGovernor(url()));
 describeLookupCache("Cluster", async () => await makeLookupCache(url()));
 describeTokenCache("Cluster", async () => await makeTokenCache(url()));
+describeSessionFiles("Cluster", async () => await makeSessionFiles(url()));
 describeMemoryStore("Cluster", async () => await makeMemoryStore(url()));
 describeBudgetStore("Cluster", async () => await makeBudgetStore(url()));
 describeBlobStore("Cluster", async (demands) => await makeBlobStore(url(), demands));

@@ -71,6 +71,11 @@ export async function makeBudgetStore(url: string) {
   return { ...rest, store: here.budgets, elsewhere: there.budgets };
 }
 
+export async function makeSessionFiles(url: string) {
+  const { here, there, close } = openTwice(url);
+  return { files: here.files, elsewhere: there.files, store: here.store, retention: here.retention, close };
+}
+
 export async function makeMemoryStore(url: string): Promise<MemoryStoreHarness> {
   const { here, there, close } = openTwice(url);
   const { namespace, redis, now, advance } = here;

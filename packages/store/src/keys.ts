@@ -89,6 +89,8 @@ export interface SessionKeys extends CellKeys {
   outbox: string;
   /** HASH replyId -> what is known of its cards. */
   cards: string;
+  /** HASH path -> file of the session's working folder; only workers write it. */
+  files: string;
   /** What the keys of the session's approvals begin with; nothing has this key itself. */
   approvals: string;
   /** HASH: one approval as it was asked for. */
@@ -220,6 +222,7 @@ function keysOf(session: SessionKey, cells: ReturnType<typeof cellsOf>): Session
     channel: `${base}:ch:${session}`,
     outbox: `${base}:ob:${session}`,
     cards: `${base}:cards:${session}`,
+    files: `${base}:files:${session}`,
     approvals,
     approvalOf: (approvalId) => `${approvals}:${approvalId}`,
     said,
@@ -341,6 +344,7 @@ export const describedKeys: readonly DescribedKey[] = [
     type: "hash",
     content: "card ledger: reply id to its cards; until the reply is sent or abandoned",
   },
+  { key: "`{<ns>:<c>}:files:<s>`", type: "hash", content: "working folder: path to file; at most 2 MB" },
   {
     key: "`{<ns>:<c>}:seen:<s>:<app>:<message id>`",
     type: "string",

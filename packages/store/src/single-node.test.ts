@@ -9,6 +9,7 @@ import {
   makeInstanceDirectory,
   makeLookupCache,
   makeMemoryStore,
+  makeSessionFiles,
   makeRateGovernor,
   makeStore,
   makeTokenCache,
@@ -17,6 +18,7 @@ import {
 import { describeInstanceDirectory } from "./instance-directory.suite.ts";
 import { describeLookupCache } from "./lookup-cache.suite.ts";
 import { describeMemoryStore } from "./memory-store.suite.ts";
+import { describeSessionFiles } from "./session-files.suite.ts";
 import { describeRateGovernor } from "./rate-governor.suite.ts";
 import { describeRunnerDirectory } from "./runner-directory.suite.ts";
 import { describeSessionStore } from "./session-store.suite.ts";
@@ -31,6 +33,7 @@ describeRunnerDirectory("Redis", async () => await makeDirectory(url()));
 describeRateGovernor("Redis", async () => await makeRateGovernor(url()));
 describeLookupCache("Redis", async () => await makeLookupCache(url()));
 describeTokenCache("Redis", async () => await makeTokenCache(url()));
+describeSessionFiles("Redis", async () => await makeSessionFiles(url()));
 describeMemoryStore("Redis", async () => await makeMemoryStore(url()));
 describeBudgetStore("Redis", async () => await makeBudgetStore(url()));
 describeBlobStore("Redis", async (demands) => await makeBlobStore(url(), demands));

@@ -20,6 +20,7 @@ import { EventWatchReports } from "./event-watch-reports.ts";
 import { InstanceDirectory } from "./instance-directory.ts";
 import { LookupCache, TokenCache, RateGovernor } from "./platform.ts";
 import { MemoryStore } from "./memory-store.ts";
+import { SessionFiles } from "./session-files.ts";
 import { PermissionRules } from "./permission-rules.ts";
 import { RedisBlobStore } from "./blob-store.ts";
 import { SessionRetention } from "./retention.ts";
@@ -89,6 +90,7 @@ function openStores(clock: TestClock, options: TestStoreOptions) {
     approvals: new ApprovalStore({ ...here, ...options }),
     rules: new PermissionRules(here),
     memories: new MemoryStore(here),
+    files: new SessionFiles(here),
     audit: new AuditLog(here),
     auditRetention: new AuditLog(here),
     letters: new DeadLetters({ ...here, ...options }),

@@ -111,6 +111,8 @@ export const AgentInput = Type.Object(
     /** The answer is a JSON object of a schema; people in chats see its `format`, or a list of its fields. */
     output: Type.Optional(OutputForm),
     memory: Type.Optional(MemoryInput),
+    /** A working folder of each conversation, with tools to read, write, list, search and edit text files. Default: no. */
+    files: Type.Optional(Type.Boolean()),
     busy: Type.Optional(Type.Enum([...busyPolicies])),
     sessions: Type.Optional(Type.Enum([...sessionScopes])),
     /** A card that types, or a plain message when the answer is complete. */

@@ -50,6 +50,8 @@ export interface AgentConfig {
   readonly commands: Readonly<Record<string, { description: string; prompt: string }>>;
   /** What it remembers over conversations. */
   readonly memory: MemorySettings;
+  /** Whether its conversations have a working folder. */
+  readonly files: boolean;
   /** Options of its model requests. */
   readonly request: ModelOptions;
   /** The form of its answers; null where they are free text. */
@@ -132,6 +134,7 @@ function behaviourOf(input: AgentInput) {
     defaultLanguage: input.defaultLanguage ?? "zh",
     commands: input.commands ?? {},
     memory: { person: input.memory?.person ?? "off", chat: input.memory?.chat === true },
+    files: input.files === true,
   } as const;
 }
 

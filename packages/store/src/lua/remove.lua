@@ -2,7 +2,7 @@
 -- -> removed | in_use | changed
 --
 -- KEYS session inbox control calls history events outbox cards pending kept who floor ended untended dirty due
--- KEYS openCards expiries approvalCards people requests state approvals said
+-- KEYS openCards expiries approvalCards people requests state approvals said files
 -- ARGV
 --   sid
 --   beforeMs  its last turn has ended before; '': whenever
@@ -42,5 +42,5 @@ end
 for _, reply in ipairs(redis.call('HKEYS', cards)) do redis.call('ZREM', openCards, sid .. '|' .. reply) end
 for _, person in ipairs(redis.call('HKEYS', who)) do redis.call('ZREM', people, person .. '|' .. sid) end
 for _, index in ipairs({ended, untended, dirty, due}) do redis.call('ZREM', index, sid) end
-redis.call('UNLINK', session, inbox, control, calls, history, events, outbox, cards, pending, kept, who, requests, state)
+redis.call('UNLINK', session, inbox, control, calls, history, events, outbox, cards, pending, kept, who, requests, state, files)
 return 'removed'

@@ -1,0 +1,112 @@
+import { fileToolNames } from "@larkline/protocol";
+import { describe, expect, it } from "vitest";
+import { survives } from "./crash.fixture.ts";
+import { calling, resultsIn, type Wanted } from "./approval-world.fixture.ts";
+import { append, inbound, newWorld, session, settle, type World } from "./turn-world.fixture.ts";
+
+let count = 0;
+
+/** One turn with these batches of calls; returns the requests that the model got, and the results. */
+async function turn(world: World, ...batches: Wanted[][]) {
+  const model = calling(...batches);
+  await append(world, inbound(`om_${(count += 1)}`, "please"));
+  const before = (await resultsIn(world)).length;
+  await settle(world, { backend: model.backend, agent: { files: true } });
+  return { requests: model.requests, results: (await resultsIn(world)).slice(before) };
+}
+
+const list = (fields: object): Wanted => ({ name: "list_files", arguments: fields });
+const read = (fields: object): Wanted => ({ name: "read_file", arguments: fields });
+const search = (fields: object): Wanted => ({ name: "search_files", arguments: fields });
+const write = (fields: object): Wanted => ({ name: "write_file", arguments: fields });
+const edit = (fields: object): Wanted => ({ name: "edit_file", arguments: fields });
+const remove = (fields: object): Wanted => ({ name: "delete_file", arguments: fields });
+
+const filesOf = async (world: World) => (await world.files.all(session)).map(({ path, text }) => [path, text]);
+
+describe("the working folder in a turn", () => {
+  it("is offered to agents that have one, and to no others", async () => {
+    const world = newWorld();
+    const { requests } = await turn(world);
+    expect(requests[0]?.tools?.map(({ name }) => name)).toEqual(expect.arrayContaining([...fileToolNames]));
+    const plain = calling();
+    await append(world, inbound("om_plain", "please"));
+    await settle(world, { backend: plain.backend });
+    const names = plain.requests[0]?.tools?.map(({ name }) => name) ?? [];
+    expect(names.filter((name) => fileToolNames.includes(name))).toEqual([]);
+  });
+
+  it("holds what a turn has written for the next ones, to list, read, search, edit and delete", async () => {
+    const world = newWorld();
+    const text = "first line\nThe Zebra\nlast";
+    const { results } = await turn(world, [write({ path: "notes/a.md", content: text })]);
+    expect(results).toEqual([["notes/a.md has 25 bytes now.", false]]);
+    const next = await turn(
+      world,
+      [
+        list({}),
+        list({ folder: "other" }),
+        read({ path: "notes/a.md" }),
+        read({ path: "notes/a.md", offset: 1, lines: 1 }),
+        search({ query: "zebra", folder: "notes/" }),
+      ],
+      [edit({ path: "notes/a.md", old_text: "Zebra", new_text: "$& Ape" })],
+      [write({ path: "notes/a.md", content: "\nmore", append: true })],
+      [read({ path: "notes/a.md" })],
+      [remove({ path: "notes/a.md" })],
+    );
+    expect(next.results.map(([result]) => result)).toEqual([
+      JSON.stringify({ files: [{ path: "notes/a.md", bytes: 25 }], freeBytes: 1_999_975, freeFiles: 99 }),
+      JSON.stringify({ files: [], freeBytes: 1_999_975, freeFiles: 99 }),
+      text,
+      "The Zebra\n[Lines 2 to 2 of 3; go on with offset 2.]",
+      JSON.stringify({ matches: [{ path: "notes/a.md", line: 2, text: "The Zebra" }] }),
+      "notes/a.md has 26 bytes now.",
+      "notes/a.md has 31 bytes now.",
+      "first line\nThe $& Ape\nlast\nmore",
+      "notes/a.md is gone.",
+    ]);
+    expect(await filesOf(world)).toEqual([]);
+  });
+
+  it("answers what is wrong with an error that the model can read, and changes nothing", async () => {
+    const world = newWorld();
+    const { results } = await turn(
+      world,
+      [write({ path: "a", content: "x y x" })],
+      [
+        read({ path: "b" }),
+        read({ path: "../a" }),
+        write({ path: "/etc/passwd", content: "x" }),
+        write({ path: "a" }),
+        edit({ path: "a", old_text: "z", new_text: "" }),
+        edit({ path: "a", old_text: "x", new_text: "" }),
+        edit({ path: "b", old_text: "x", new_text: "" }),
+        search({ query: "" }),
+      ],
+    );
+    expect(results.slice(1).filter(([, isError]) => !isError)).toEqual([]);
+    expect(results.map(([text]) => text).join("\n")).toMatch(
+      /no file b\.[^]*`\.\.`[^]*slash[^]*do not fit[^]*not in the file[^]*2 times[^]*no file b/,
+    );
+    expect(await filesOf(world)).toEqual([["a", "x y x"]]);
+  });
+});
+
+it("a file is appended to and edited once, wherever the process dies", { timeout: 120_000 }, async () => {
+  await survives({
+    differences: () => ({
+      backend: calling(
+        [write({ path: "log", content: "a b\n" })],
+        [write({ path: "log", content: "a c\n", append: true })],
+        [edit({ path: "log", old_text: "a b", new_text: "a b a b" })],
+      ).backend,
+      agent: { files: true },
+    }),
+    messages: [inbound("om_crash", "please")],
+    check: async (world) => {
+      expect(await filesOf(world)).toEqual([["log", "a b a b\na c\n"]]);
+      expect((await resultsIn(world)).map(([, isError]) => isError)).toEqual([false, false, false]);
+    },
+  });
+});

@@ -1,0 +1,278 @@
+import { attemptOf } from "@larkline/agent";
+import {
+  builtInRunner,
+  parserOf,
+  type CallState,
+  type ParseResult,
+  type ToolAnnouncement,
+  type ToolOutcome,
+  type TurnState,
+} from "@larkline/protocol";
+import { folderLimits, problemOfPath, type SessionFile, type WriteResult } from "@larkline/store";
+import type { AvailableTool } from "@larkline/store/runners";
+import { Type, type TSchema } from "typebox";
+import type { Services } from "./services.ts";
+import type { RunningTurn } from "./turn-run.ts";
+
+// The working folder of a session in a turn: the tools that the model gets for it, and what they do. The files are values
+// of the store (packages/store/src/session-files.ts), so no path of a model reaches a file system. Texts of files are
+// material, as results of tools are.
+
+type Tools = ReadonlyMap<string, AvailableTool>;
+
+/** The tools of who has the word: those of runners that it may use, and the built-in ones that its configuration names. */
+export function toolsOfTurn(
+  { toolCatalog }: Pick<Services, "toolCatalog">,
+  { agent: { config }, memories }: Pick<RunningTurn, "agent" | "memories">,
+): Tools {
+  const offered = toolCatalog.offeredTo(config);
+  const tools = config.files ? withFileTools(offered) : offered;
+  return memories?.withTools(tools) ?? tools;
+}
+
+const known = new WeakMap<Tools, Tools>();
+
+/** The tools with those for files; the same map for the same tools. */
+function withFileTools(tools: Tools): Tools {
+  const made = known.get(tools) ?? new Map([...tools, ...fileTools]);
+  known.set(tools, made);
+  return made;
+}
+
+const linesOfPage = 2_000;
+/** Arguments of calls are bounded, too: longer files are written in several calls. */
+const contentCharacters = 60_000;
+const maxMatches = 100;
+const matchCharacters = 200;
+
+const path = Type.String({
+  minLength: 1,
+  maxLength: folderLimits.pathCharacters,
+  description: "Such as notes/plan.md.",
+});
+const inside = Type.Optional(
+  Type.String({ maxLength: folderLimits.pathCharacters, description: "A folder; all files if absent." }),
+);
+const closed = { additionalProperties: false };
+
+const ListInput = Type.Object({ folder: inside }, closed);
+const ReadInput = Type.Object(
+  {
+    path,
+    offset: Type.Optional(
+      Type.Integer({ minimum: 0, description: "Lines to leave out at the beginning; 0 if absent." }),
+    ),
+    lines: Type.Optional(
+      Type.Integer({ minimum: 1, maximum: linesOfPage, description: `At most; ${linesOfPage} if absent.` }),
+    ),
+  },
+  closed,
+);
+const SearchInput = Type.Object(
+  {
+    query: Type.String({
+      minLength: 1,
+      maxLength: 200,
+      description: "Text as it stands in the file; case does not matter.",
+    }),
+    folder: inside,
+  },
+  closed,
+);
+const WriteInput = Type.Object(
+  {
+    path,
+    content: Type.String({ maxLength: contentCharacters }),
+    append: Type.Optional(Type.Boolean({ description: "Adds to the end of the file instead of replacing it." })),
+  },
+  closed,
+);
+const EditInput = Type.Object(
+  {
+    path,
+    old_text: Type.String({
+      minLength: 1,
+      maxLength: contentCharacters,
+      description: "Exactly as it stands in the file.",
+    }),
+    new_text: Type.String({ maxLength: contentCharacters }),
+    all: Type.Optional(Type.Boolean({ description: "Every place; if absent there must be one place only." })),
+  },
+  closed,
+);
+const DeleteInput = Type.Object({ path }, closed);
+
+type Effect = ToolAnnouncement["effect"];
+
+const fileTools: readonly [string, AvailableTool][] = [
+  tool("list_files", "pure", "Lists the files of this conversation's working folder, with their sizes.", ListInput),
+  tool("read_file", "pure", "Reads a text file of the working folder, page by page if it is long.", ReadInput),
+  tool("search_files", "pure", "Finds the lines of the working folder's files that contain a text.", SearchInput),
+  tool(
+    "write_file",
+    "idempotent",
+    "Writes a text file into this conversation's working folder, where later messages find it.",
+    WriteInput,
+  ),
+  tool("edit_file", "idempotent", "Replaces one text by another in a file of the working folder.", EditInput),
+  tool("delete_file", "idempotent", "Takes a file out of the working folder.", DeleteInput),
+];
+
+function tool(name: string, effect: Effect, description: string, input: TSchema): [string, AvailableTool] {
+  const spec = { name, description, inputSchema: { ...input } };
+  const announcement: ToolAnnouncement = {
+    spec,
+    effect,
+    requiresApproval: false,
+    risk: "low",
+    addresses: [],
+    timeoutMs: 30_000,
+  };
+  return [name, { runner: builtInRunner, announcement }];
+}
+
+const parseList = parserOf(ListInput);
+const parseRead = parserOf(ReadInput);
+const parseSearch = parserOf(SearchInput);
+const parseWrite = parserOf(WriteInput);
+const parseEdit = parserOf(EditInput);
+const parseDelete = parserOf(DeleteInput);
+
+/** Runs a call of one of these tools. Rejects when the store does. */
+export async function runFileTool(services: Services, turn: TurnState, call: CallState): Promise<ToolOutcome> {
+  try {
+    return { ok: true, result: await resultOf(services, turn, call) };
+  } catch (error) {
+    if (error instanceof Refusal) return { ok: false, error: error.message };
+    throw error;
+  }
+}
+
+/** What the model reads in place of a result. */
+class Refusal extends Error {}
+
+async function resultOf(services: Services, turn: TurnState, call: CallState): Promise<unknown> {
+  const { files } = services;
+  const { session } = turn.message;
+  switch (call.name) {
+    case "list_files":
+      return listing(await files.all(session), checked(parseList(call.arguments)).folder);
+    case "search_files": {
+      const { query, folder } = checked(parseSearch(call.arguments));
+      return matches(await files.all(session), query, folder);
+    }
+    case "read_file": {
+      const asked = checked(parseRead(call.arguments));
+      const file = await files.read(session, checkedPath(asked.path));
+      if (file === undefined) throw new Refusal(`There is no file ${asked.path}. list_files tells which there are.`);
+      return page(file, asked);
+    }
+    default:
+      return await write(services, turn, call);
+  }
+}
+
+function checked<T>(parsed: ParseResult<T>): T {
+  if (!parsed.ok) throw new Refusal(`The arguments do not fit: ${parsed.error}`);
+  return parsed.value;
+}
+
+function checkedPath(given: string): string {
+  const problem = problemOfPath(given);
+  if (problem !== undefined) throw new Refusal(`The path ${problem}. Paths are like notes/plan.md.`);
+  return given.normalize("NFC");
+}
+
+function filesIn(files: readonly SessionFile[], folder = ""): readonly SessionFile[] {
+  const prefix = folder.replace(/^\.?\/+|\/+$/g, "").normalize("NFC");
+  return prefix === "" || prefix === "." ? files : files.filter((file) => file.path.startsWith(`${prefix}/`));
+}
+
+function listing(files: readonly SessionFile[], folder: string | undefined) {
+  const used = files.reduce((sum, { bytes }) => sum + bytes, 0);
+  const shown = filesIn(files, folder).map((file) => ({ path: file.path, bytes: file.bytes }));
+  return {
+    files: shown,
+    freeBytes: Math.max(0, folderLimits.bytes - used),
+    freeFiles: folderLimits.files - files.length,
+  };
+}
+
+function page({ text }: SessionFile, { offset = 0, lines: most = linesOfPage }: { offset?: number; lines?: number }) {
+  const lines = text.split("\n");
+  const end = Math.min(offset + most, lines.length);
+  if (offset === 0 && end === lines.length) return text;
+  const rest = end < lines.length ? `go on with offset ${end}` : "this is the end";
+  const place = `[Lines ${Math.min(offset + 1, lines.length)} to ${end} of ${lines.length}; ${rest}.]`;
+  return `${lines.slice(offset, end).join("\n")}\n${place}`;
+}
+
+function matches(files: readonly SessionFile[], query: string, folder: string | undefined) {
+  const wanted = query.toLowerCase();
+  const found: { path: string; line: number; text: string }[] = [];
+  for (const file of filesIn(files, folder)) {
+    for (const [at, line] of file.text.split("\n").entries()) {
+      const place = line.toLowerCase().indexOf(wanted);
+      if (place < 0) continue;
+      if (found.length === maxMatches) return { matches: found, more: true };
+      const from = Math.max(0, place - matchCharacters / 2);
+      found.push({ path: file.path, line: at + 1, text: line.slice(from, from + matchCharacters) });
+    }
+  }
+  return { matches: found };
+}
+
+/** A call that runs again after a crash leaves a file as it is that it has written before. */
+async function write({ files }: Services, turn: TurnState, call: CallState): Promise<string> {
+  const { turnId, message } = turn;
+  const { path: given, text } = changeOf(call);
+  const target = checkedPath(given);
+  const change = { turnId, call: attemptOf(call), by: message.sender.id, path: target };
+  let before: SessionFile | undefined;
+  let bytes = 0;
+  const result = await files.change(message.session, change, (file) => {
+    before = file;
+    const wanted = file?.isOf(change) === true ? file.text : text(file?.text);
+    bytes = Buffer.byteLength(wanted ?? "");
+    return wanted;
+  });
+  if (result !== "written") throw new Refusal(notWritten[result]);
+  if (call.name !== "delete_file") return `${target} has ${bytes} bytes now.`;
+  return before === undefined ? `There is no file ${target}.` : `${target} is gone.`;
+}
+
+interface Change {
+  path: string;
+  /** What the file shall be, given what it is; undefined: it shall not be. */
+  text(before: string | undefined): string | undefined;
+}
+
+function changeOf(call: CallState): Change {
+  if (call.name === "delete_file") return { ...checked(parseDelete(call.arguments)), text: () => undefined };
+  if (call.name === "edit_file") {
+    const edit = checked(parseEdit(call.arguments));
+    return { path: edit.path, text: (before) => edited(before, edit) };
+  }
+  const { path: target, content, append } = checked(parseWrite(call.arguments));
+  return { path: target, text: (before = "") => (append === true ? before + content : content) };
+}
+
+function edited(
+  before: string | undefined,
+  { path: target, old_text, new_text, all }: { path: string; old_text: string; new_text: string; all?: boolean },
+): string {
+  if (before === undefined) throw new Refusal(`There is no file ${target}. list_files tells which there are.`);
+  const parts = before.split(old_text);
+  if (parts.length === 1) throw new Refusal("old_text is not in the file. Read it again, and give the text exactly.");
+  if (parts.length > 2 && all !== true) {
+    throw new Refusal(`old_text is in the file ${parts.length - 1} times. Give more of what is around it, or set all.`);
+  }
+  return parts.join(new_text);
+}
+
+const notWritten: Record<Exclude<WriteResult, "written">, string> = {
+  closed: "The call was answered already. Nothing was written.",
+  full: `The folder is full: it holds ${folderLimits.files} files with ${folderLimits.bytes} bytes together. Nothing was written; delete what is not needed.`,
+  length: `A file has at most ${folderLimits.fileBytes} bytes. Nothing was written; use several files.`,
+  busy: "Other calls write this file at the moment. Nothing was written; try again.",
+};
