@@ -38,7 +38,7 @@ await live(
     const needsRedis = process.argv[2] === "--redis";
     const args = process.argv.slice(needsRedis ? 3 : 2);
     if (args.length === 0) throw new Failure("usage: node infra/dev/run.mjs [--redis] <file.ts> [arguments]");
-    await installDependencies(life);
+    await installDependencies(life, args[0].startsWith("apps/") ? "start" : "all");
     if (needsRedis) await installProgram(redisProgram, life);
     return await runFile(args);
   },

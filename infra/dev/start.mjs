@@ -102,7 +102,7 @@ async function prepare(life) {
   const plan = planFrom(env);
   await requireFree(plan.ports);
   if (plan.redisUrl !== undefined) await requireRedis(plan.redisUrl);
-  await installDependencies(life);
+  await installDependencies(life, "start");
   if (plan.redisUrl === undefined) await installProgram(redisProgram, life);
   if (process.platform === "linux") await offerProgram(sandboxProgram, life);
   // From here on only for data: what was installed above may be for all users. Services and Redis inherit it.

@@ -16,9 +16,11 @@ function lockHash() {
   return hash.digest("hex");
 }
 
-function dependenciesAreCurrent() {
-  if (!existsSync(pinnedNode) || !existsSync(stampFile)) return false;
-  return readFileSync(stampFile, "utf8") === lockHash();
+/** What the last installation brought: `all`, or what a `start` needs. */
+function installed() {
+  if (!existsSync(pinnedNode) || !existsSync(stampFile)) return { hash: "", part: "" };
+  const [hash = "", part = ""] = readFileSync(stampFile, "utf8").split(" ");
+  return { hash, part: part === "start" ? part : "all" };
 }
 
 /** A command with the pinned pnpm on its PATH; npm fetches that once. */
@@ -29,17 +31,21 @@ export function withPnpm(command) {
 
 /**
  * Installs what the lock file names, the pinned Node included; does nothing when that is in place,
- * or when `LARKLINE_INSTALL` is `never` (tests and images have their dependencies).
+ * or when `LARKLINE_INSTALL` is `never` (tests and images have their dependencies). `wanted` is `start` where
+ * nothing is tested, checked or built: that leaves out nearly half of the files. What is there stays.
  */
-export async function installDependencies({ signal, say }) {
-  if (process.env.LARKLINE_INSTALL === "never" || dependenciesAreCurrent()) return;
+export async function installDependencies({ signal, say }, wanted = "all") {
+  const { hash, part: before } = installed();
+  const part = before === "all" ? before : wanted;
+  if (process.env.LARKLINE_INSTALL === "never" || (hash === lockHash() && part === before)) return;
   say(text("installing"));
   // CI lets pnpm replace a node_modules of another layout without asking.
   const env = { ...process.env, CI: "true" };
-  const install = withPnpm(["pnpm", "install", "--frozen-lockfile", "--reporter=append-only"]);
+  const prod = part === "start" ? ["--prod"] : [];
+  const install = withPnpm(["pnpm", "install", ...prod, "--frozen-lockfile", "--reporter=append-only"]);
   const code = await runCommand(install, { signal, env });
   if (code !== 0 || !existsSync(pinnedNode)) throw new Failure(text("installFailed"));
-  writeFileSync(stampFile, lockHash());
+  writeFileSync(stampFile, `${lockHash()} ${part}`);
 }
 
 /** Packages whose service has their name. */
