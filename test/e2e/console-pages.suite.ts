@@ -48,6 +48,9 @@ describe("the console beside everything else, as its own user of Redis", () => {
     expect(shown).toMatch(/Messages of the history<\/dt>\s*<dd>2</);
     expect(shown).not.toContain("你好");
     expect(await press(`/sessions/${session}/content`)).toContain("[你好]");
+    await vi.waitFor(async () => expect(await page(`/runs?person=${ann.openId}`)).toContain("Answered"), {
+      timeout: 60_000,
+    });
     expect(await page("/approvals")).toContain("No question is open");
     expect(await page("/rules")).toContain("No rule holds");
     expect(await page("/queues/api/queues?page=1&jobsPerPage=10&activeQueue=turns")).toContain('"tools-recording"');

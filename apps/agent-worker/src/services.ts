@@ -47,7 +47,7 @@ import {
   ServerClock,
   takesWrites,
 } from "@larkline/store/redis";
-import { InstanceDirectory, OperatorOrders, Presence, StateMigration } from "@larkline/store/operations";
+import { InstanceDirectory, OperatorOrders, Presence, RunLog, StateMigration } from "@larkline/store/operations";
 import { HandoffImport, RunnerDirectory } from "@larkline/store/runners";
 import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
@@ -56,6 +56,7 @@ import { agentsOf, type Agent, type AgentModels } from "./agents.ts";
 import { keepRule } from "./approvals.ts";
 import type { WorkerConfig } from "./config.ts";
 import { MessagePreparer } from "./prepare.ts";
+import { RunRecords } from "./run-records.ts";
 import { RunningTurns } from "./session-runner.ts";
 import { ToolCatalog, TurnHolds, wakeAfter } from "./tools.ts";
 
@@ -91,6 +92,8 @@ export interface Services extends Stores, Queues {
   /** Sends what is in outboxes. */
   outboxSender: OutboxSender;
   approvalCards: ApprovalCards;
+  /** Writes down how runs have ended. */
+  runs: RunRecords;
 }
 
 /** Everything durable. It is in Redis, but for blobs and the archive where those are configured. */
@@ -125,6 +128,8 @@ export interface Stores {
   migration: StateMigration;
   tokenCache: TokenCache;
   governor: RateGovernor;
+  /** How runs have ended, for people who look. */
+  runLog: RunLog;
 }
 
 /** The queues, and what processes tell each other without storing it. */
@@ -240,7 +245,7 @@ export async function connect(parts: ServiceParts, accesses: readonly BotAccess[
     close: async () => {
       serverClock.close();
       services.liveReplies.close();
-      await Promise.all([services.outboxSender.close(), services.approvalCards.close()]);
+      await Promise.all([services.outboxSender.close(), services.approvalCards.close(), services.runs.close()]);
       await extractor.close();
       for (const { api } of bots) api.close();
       await Promise.all([queues.turns.close(), queues.tools.close(), stores.archive?.close()]);
@@ -276,6 +281,7 @@ export function openStores(config: WorkerConfig, settings: LarklineConfig, redis
     migration: new StateMigration(on),
     tokenCache: new TokenCache(on),
     governor: new RateGovernor(on),
+    runLog: new RunLog({ ...on, ttlMs: settings.retention.traceDays * 86_400_000 }),
   };
 }
 
@@ -353,6 +359,7 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
       },
     }),
     outboxSender: new OutboxSender({ store, letters, ledger, handover, apis, imageOf, watch, logger: log }),
+    runs: new RunRecords({ log: stores.runLog, clock: systemClock, logger: log }),
     approvalCards: new ApprovalCards({
       apis,
       letters,

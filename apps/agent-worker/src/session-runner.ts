@@ -160,6 +160,7 @@ export class SessionRunner {
       const failure = end.end === "committed" ? end.failure : undefined;
       const seconds = (clock.monotonic() - startedMs) / 1_000;
       if (!isCanary(session)) reportTurn(services, { turnId, outcome, seconds, failure });
+      if (end.end === "committed" && committed && !isCanary(session)) services.runs.ended(end.run, outcome);
       return end;
     } finally {
       stopWatching();
@@ -385,15 +386,16 @@ export class TurnWatch {
     samples["model.retries"].add(1, { model, code });
   }
 
-  /** Text of the answer has come. */
-  text(): void {
-    if (!this.#isFirstText) return;
+  /** Text of the answer has come. Returns how long after the receipt of the message when it is the first, ms. */
+  text(): number | undefined {
+    if (!this.#isFirstText) return undefined;
     this.#isFirstText = false;
     const { events, samples } = this.telemetry;
     const ms = this.#sinceReceiptMs();
     events.emit({ eventName: "stream.first_text", attributes: { ...this.tags, ms } });
     const channel = this.#message.reply.channel === "feishu" ? "feishu" : "api";
     samples.first_text_seconds.record(ms / 1_000, { channel });
+    return Math.round(ms);
   }
 
   /** The policy has decided about these calls, which are new. */

@@ -111,6 +111,8 @@ export class TurnStore {
   #totals: SessionTotals | undefined;
   /** The model step that streams right now. */
   live: LiveStep | undefined;
+  /** From the receipt of the message until its first text was visible, ms. */
+  firstTextMs: number | undefined;
 
   /** `onLost` is called when another worker has taken the session over. */
   constructor(services: Services, start: TurnStart, turn: TurnState, onLost: () => void) {
@@ -121,6 +123,7 @@ export class TurnStore {
     this.#session = session;
     this.#epoch = epoch;
     this.#turn = turn;
+    this.firstTextMs = turn.firstTextMs;
     this.#history = [...history];
     this.#unsaved = { history: [], approvals: [], absorbed: [], ...replacementsOf(start) };
     const run = { session, epoch, runId: turn.turnId, agent: agentOfTurn(turn), published };
@@ -190,7 +193,7 @@ export class TurnStore {
       history,
       events: await this.#takenEvents(),
       consumed: this.#consumed,
-      turn: this.#turn,
+      turn: this.firstTextMs === undefined ? this.#turn : { ...this.#turn, firstTextMs: this.firstTextMs },
       needs: needsOfChoices(this.#before.settings),
       open: how === "suspend" || how === "hold" ? openCallsOf(this.#turn) : [],
       mode,

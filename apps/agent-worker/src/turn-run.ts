@@ -40,6 +40,7 @@ import { TurnMemories } from "./memories.ts";
 import { ModelSteps, TurnBudget } from "./model-step.ts";
 import type { Services } from "./services.ts";
 import type { AbortReason, TurnWatch } from "./session-runner.ts";
+import type { EndedRun } from "./run-records.ts";
 import { dispatchCalls, keepLargeResults, mayHold, stopCalls, type Hold } from "./tools.ts";
 import { messagesToJoin, supersedes, takeBackReaction, waitingAtOnce, withoutThreadRoot } from "./prepare.ts";
 import { TurnReply, TurnStore, type TurnStart } from "./turn-output.ts";
@@ -88,6 +89,7 @@ export type TurnEnd =
       released: Promise<void>;
       /** Of the model, when the turn ended in it. */
       failure?: ModelFailure;
+      run: EndedRun;
     };
 
 const dayMs = 86_400_000;
@@ -429,7 +431,7 @@ export class TurnRun {
     if (live === undefined) return;
     if (event.type === "text_delta") {
       live.text += event.text;
-      this.#run.watch.text();
+      this.#stored.firstTextMs ??= this.#run.watch.text();
     } else if (event.type === "thinking_delta") live.thinking += event.text;
     else if (event.type === "step_restarted") this.#stored.live = { text: "", thinking: "" };
     else return;
@@ -606,7 +608,8 @@ export class TurnRun {
     // What is on its way to the card must not arrive after what the delivery of the answer sends.
     const released = this.#reply.release();
     const failure = this.#failure === undefined ? {} : { failure: this.#failure };
-    return { end: "committed", result, reason, history, settings, totals, released, ...failure };
+    const run = { turn, model: this.#answeredBy ?? "", firstTextMs: this.#stored.firstTextMs };
+    return { end: "committed", result, reason, history, settings, totals, released, ...failure, run };
   }
 }
 

@@ -14,6 +14,7 @@ import {
 import { createQueueCatalog, ToolQueues, createToolWorker, TurnQueue, createTurnWorker } from "@larkline/queue";
 import { SessionStore } from "@larkline/store";
 import { closeRedis, connectRedis, mastersOf } from "@larkline/store/redis";
+import { runOf } from "@larkline/store/testing";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it, vi } from "vitest";
 import { openWorkplace } from "./admin.fixture.ts";
@@ -150,6 +151,11 @@ async function world(): Promise<{ blob: string; first: InboundMessage }> {
   await talk(direct, "ou_ann");
   await stores.lookups.set(`name:${app}:ou_ann`, "Ann", 60_000);
   await stores.lookups.set(`lang:${app}:ou_ann`, "zh", 60_000);
+  await stores.runs.append([
+    runOf({ turn: `${direct}-1`, person: "ou_ann", endedAtMs: Date.now() }),
+    runOf({ turn: `${group}-1`, person: "ou_ann", endedAtMs: Date.now() }),
+    runOf({ turn: `${group}-2`, person: "ou_ben", endedAtMs: Date.now() }),
+  ]);
   await ruleOf(1, { author: { id: "ou_ann" } });
   await ruleOf(2, { person: "ou_ann" });
   await ruleOf(3, { person: "ou_ben" });
@@ -194,6 +200,7 @@ async function expectGone(blob: string): Promise<void> {
   expect(await kept("person", "ou_ann")).toEqual([]);
   expect(await kept("chat", "oc_group")).toEqual(["Ben said Fridays"]);
   expect(await kept("person", "ou_ben")).toEqual(["Ben has a cat"]);
+  expect((await stores.runs.page({ limit: 10 })).runs.map(({ person }) => person)).toEqual(["ou_ben"]);
   expect(await lookups.get(`name:${app}:ou_ann`)).toBeUndefined();
   expect(await lookups.get(`lang:${app}:ou_ann`)).toBeUndefined();
 }
@@ -495,11 +502,12 @@ function mortalStores(alive: PersonStores, steps: number): PersonStores {
     });
   // Reads are streams as well; none of them changes anything.
   const { audit } = alive;
-  const { sessions, memories, rules, blobs, lookups, store, letters, archive } = alive;
+  const { sessions, memories, rules, blobs, lookups, store, letters, archive, runs } = alive;
   return {
     ...alive,
     audit,
     sessions: mortal(sessions),
+    runs: mortal(runs),
     memories: mortal(memories),
     rules: mortal(rules),
     blobs: mortal(blobs),

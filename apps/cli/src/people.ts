@@ -214,11 +214,15 @@ const markerOfCalls: Message = {
   content: [{ type: "text", text: "[工具调用已删除 / calls deleted]" }],
 };
 const maxRounds = 20;
+/** Longer than a worker collects records of runs. */
+const writtenWithinMs = 1_000;
 
 interface Deletion extends DeletionOptions {
   stores: PersonStores;
   person: Person;
   counts: DeletionCounts;
+  /** Runs were stopped: their workers may still write that down. */
+  hasStopped: boolean;
 }
 
 /**
@@ -231,7 +235,7 @@ export async function deletePerson(
   options: DeletionOptions,
 ): Promise<DeletionCounts> {
   const counts = { sessions: 0, groups: 0, messages: 0, archived: 0, files: 0, rules: 0, memories: 0 };
-  const deletion: Deletion = { ...options, stores, person, counts };
+  const deletion: Deletion = { ...options, stores, person, counts, hasStopped: false };
   const sessions = await sessionsOfPerson(stores, person);
   // First: what is released meanwhile waits in an inbox then, and is stopped below.
   if (options.act) {
@@ -247,9 +251,12 @@ export async function deletePerson(
   for (const owner of new Map(owners.map((each) => [`${each.kind} ${each.id}`, each])).values()) {
     await deleteMemories(deletion, owner);
   }
+  const whole: SessionKey[] = [];
   for (const session of sessions) {
-    if (await isWholly(stores, session, person)) await eraseSession(deletion, session);
-    else await redactSession(deletion, session);
+    if (await isWholly(stores, session, person)) {
+      await eraseSession(deletion, session);
+      whole.push(session);
+    } else await redactSession(deletion, session);
   }
   await deleteRules(deletion);
   await deleteMemories(deletion, { kind: "person", app: person.app, id: person.id });
@@ -258,6 +265,8 @@ export async function deletePerson(
   for (const key of [`name:${app}:${id}`, `direct:${app}:${id}`, ...languageKeysOf(person)]) {
     await Promise.all([stores.lookups.delete(key), stores.workerLookups.delete(key)]);
   }
+  if (deletion.hasStopped) await pause(options.clock, writtenWithinMs);
+  await stores.runs.erase(app, id, whole);
   await stores.audit.append({ kind: "person_deleted", app, userId: id });
   return counts;
 }
@@ -273,10 +282,11 @@ async function deleteMemories(deletion: Deletion, { by, ...owner }: TheirMemorie
 
 /** Cancels the matching messages of a session, and waits until all of them are over. */
 async function stopRuns(
-  { stores, clock, patienceMs, intervalMs }: Deletion,
+  deletion: Deletion,
   session: SessionKey,
   isMeant: (queued: QueuedMessage) => boolean,
 ): Promise<void> {
+  const { stores, clock, patienceMs, intervalMs } = deletion;
   const { store } = stores;
   const deadlineMs = clock.monotonic() + patienceMs;
   for (;;) {
@@ -288,6 +298,7 @@ async function stopRuns(
     ];
     const theirs = queued.filter(isMeant);
     if (theirs.length === 0) return;
+    deletion.hasStopped = true;
     if (!(await store.cancelled(session))) {
       for (const { seq } of theirs) {
         await store.cancel(session, { turnId: turnIdOf(session, seq), reason: "cancelled" });

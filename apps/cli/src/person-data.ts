@@ -16,6 +16,7 @@ import {
 } from "@larkline/store";
 import { closeRedis, connectRedis, mastersOf } from "@larkline/store/redis";
 import { resultHandlesIn } from "@larkline/store/runners";
+import { RunLog } from "@larkline/store/operations";
 import { LookupCache } from "@larkline/store/platform";
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import { createFileBlobStore } from "@larkline/store/blob-files";
@@ -148,6 +149,9 @@ function textIn(part: { type: string; text?: string }): string {
   return part.text ?? "";
 }
 
+/** As many days as a deployment can keep records of runs (`retention.traceDays`). */
+const longestRunDays = 30;
+
 /** Where data of a person can be. */
 export interface PersonStores {
   store: SessionStore;
@@ -162,6 +166,8 @@ export interface PersonStores {
   workerLookups: LookupCache;
   blobs: BlobStore;
   letters: DeadLetters;
+  /** How runs have ended. */
+  runs: RunLog;
   /** What queues keep of finished jobs. */
   jobs: Pick<QueueCatalog, "erase">;
   /** Removes messages that wait behind a question, of all sessions; returns how many. */
@@ -199,6 +205,7 @@ export function openPersonStores(options: PersonStoresOptions): PersonStores {
     workerLookups: new LookupCache({ ...on, owner: "worker" }),
     blobs: directory === undefined ? new RedisBlobStore(on) : createFileBlobStore({ directory }),
     letters: new DeadLetters(on),
+    runs: new RunLog({ ...on, ttlMs: longestRunDays * 86_400_000 }),
     jobs,
     removeParked: async (isMeant) => await removeParkedMessages(on, isMeant),
     archive,

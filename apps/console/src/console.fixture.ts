@@ -13,7 +13,7 @@ import {
   SessionStore,
 } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
-import { applyOrder, OperatorOrders, type OrderDeps, Presence } from "@larkline/store/operations";
+import { applyOrder, OperatorOrders, type OrderDeps, Presence, RunLog } from "@larkline/store/operations";
 import { RunnerDirectory } from "@larkline/store/runners";
 import { Metrics, silentLogger } from "@larkline/process/telemetry";
 import { inject } from "vitest";
@@ -73,6 +73,7 @@ export function openWorld() {
     turns,
     approvals: new ApprovalStore(options),
     budgets: new BudgetStore(options),
+    runs: new RunLog(options),
     directory: new RunnerDirectory(options),
     presence: new Presence(options),
     close: async () => {

@@ -15,6 +15,7 @@ import { registerOverview } from "./overview.ts";
 import { languageSwitch, problemPage, sendPage, strangersView } from "./page.ts";
 import { boardPath, registerQueueBoard } from "./queue-board.ts";
 import { registerRules } from "./rules.ts";
+import { registerRuns } from "./runs.ts";
 import { openServices, type ServiceOptions, type Services } from "./services.ts";
 import { registerSession } from "./session.ts";
 import { registerSessions } from "./sessions.ts";
@@ -94,6 +95,7 @@ async function createServer(services: Services, ready: ReadyChecks): Promise<Fas
   );
   if (signIns !== undefined) registerSignIn(server, services, signIns);
   registerOverview(server, services);
+  registerRuns(server, services);
   registerWhy(server, services);
   registerSessions(server, services);
   registerSession(server, services);

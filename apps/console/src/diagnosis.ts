@@ -10,7 +10,7 @@ import {
   type SessionKey,
 } from "@larkline/protocol";
 import type { ApprovalStatus, EventLog, SessionSummary } from "@larkline/store";
-import type { SessionLedger } from "@larkline/store/operations";
+import { outcomeKind, type SessionLedger } from "@larkline/store/operations";
 import { textIn, timelineOf, type MessageTrace } from "./message-trace.ts";
 import type { Services } from "./services.ts";
 
@@ -258,22 +258,10 @@ function unsentReply({ ledger, session, seq }: Standing): Diagnosis | undefined 
   return { is: "reply_refused", problem, attempts, retryAtMs };
 }
 
-/** Outcomes of turns that are answers. */
-const answers: ReadonlySet<string> = new Set(["answered", "", "max_tokens", "refusal", "max_turns_reached"]);
-
-/** Outcomes that people have brought about; everything else is a failure. */
-const stops: ReadonlySet<string> = new Set([
-  "joined",
-  "stopped",
-  "recalled",
-  "superseded",
-  "cancelled",
-  "client_disconnected",
-]);
-
 function endedWith(outcome: string, ms: number): Diagnosis {
-  if (answers.has(outcome)) return { is: "answered", ms };
-  return stops.has(outcome) ? { is: "ended", outcome, ms } : { is: "failed", code: outcome, ms };
+  const kind = outcomeKind(outcome);
+  if (kind === "answered") return { is: "answered", ms };
+  return kind === "stopped" ? { is: "ended", outcome, ms } : { is: "failed", code: outcome, ms };
 }
 
 function outcomeIn(entries: readonly TraceEntry[], end: EngineEvent | undefined): string | undefined {

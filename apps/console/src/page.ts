@@ -99,6 +99,7 @@ function banner(view: View): Html {
 
 const sections = [
   ["/", "overview"],
+  ["/runs", "runs"],
   ["/why", "why"],
   ["/sessions", "sessions"],
   ["/queues", "queues"],

@@ -19,6 +19,7 @@ import {
   OperatorOrders,
   Presence,
   readServerStates,
+  RunLog,
   type ServerState,
   SessionIndex,
   TraceLog,
@@ -54,6 +55,8 @@ export interface Services extends Stores {
 export interface Stores {
   /** What was done for each message. */
   traces: TraceLog;
+  /** How runs have ended. */
+  runs: RunLog;
   eventLog: EventLog;
   store: SessionStore;
   /** The way to have something done: workers look at orders, do them and keep a record. */
@@ -129,6 +132,7 @@ function openStores({ redisUrl, namespace }: ConsoleConfig, settings: LarklineCo
   const catalog = createQueueCatalog({ ...queue, masters: () => mastersOf(redis) });
   return {
     traces: new TraceLog({ redis, namespace, ttlMs: settings.retention.traceDays * dayMs }),
+    runs: new RunLog({ redis, namespace, ttlMs: settings.retention.traceDays * dayMs }),
     eventLog,
     store: new SessionStore({ redis, namespace }),
     orders: new OperatorOrders({ redis, namespace }),

@@ -194,6 +194,8 @@ function agentWorker(place: Place): RedisUser {
       ...beginning,
       ...keeping,
       ...tracing,
+      // For people who look: how runs have ended.
+      { keys: ["runLists"], commands: "rpush pexpire" },
       { keys: ["sessions"], commands: "hget hmget hset hdel hincrby" },
       { keys: ["inboxes"], commands: "llen lindex lrange lrem lpop lpush rpush" },
       { keys: ["states"], commands: "hget hmget hset hdel hincrby" },
@@ -306,6 +308,7 @@ function operatorConsole(place: Place): RedisUser {
       // For "Why no answer?": traces, and the ledgers that say where a message stands.
       { keys: ["traceLines", "traceNames", "oldTraces"], commands: "lrange" },
       { keys: ["traceRecords"], commands: "get" },
+      { keys: ["runLists"], commands: "llen lrange" },
       { keys: ["oldTraceIndexes"], commands: "zrevrange" },
       { keys: ["seen"], commands: "get" },
       { keys: ["calls"], commands: "hgetall" },
@@ -362,6 +365,7 @@ function admin(place: Place): RedisUser {
       { keys: ["lettersByTime"], commands: "zrevrangebyscore zrem" },
       { keys: ["ingressLookups", "workerLookups"], commands: "get del" },
       { keys: ["blobs"], commands: "unlink" },
+      { keys: ["runLists"], commands: "llen lrange lset" },
       { keys: ["turnQueue", "toolQueues"], commands: eraseJobs },
       { keys: ["audits"], commands: "xrange xadd" },
       { keys: ["everyRunner"], commands: "hvals hgetall unlink" },

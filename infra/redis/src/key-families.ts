@@ -117,6 +117,7 @@ export const keyFamilies = {
   traceRecords: ({ namespace }: Place): string[] => [`{${namespace}:trace:*}:record:*`],
   traceLines: ({ namespace }: Place): string[] => [`{${namespace}:trace:*}:records`],
   traceNames: ({ namespace }: Place): string[] => [`{${namespace}:trace:*}:names`],
+  runLists: ({ namespace }: Place): string[] => [`{${namespace}:runs:*}:list`],
   /** Traces of the version before. */
   oldTraces: ({ namespace }: Place): string[] => [`{${namespace}:trace:*}:of:*`],
   oldTraceIndexes: ({ namespace }: Place): string[] => [`{${namespace}:trace:*}:by-*`],

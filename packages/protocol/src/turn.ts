@@ -164,6 +164,8 @@ export const TurnState = Type.Object({
   /** No summary of the conversation could be made: only an overflow is a reason to ask for one again. */
   summaryFailed: Type.Optional(Type.Boolean()),
   startedAtMs: Type.Integer(),
+  /** From the receipt of its message until its first text was visible, ms. */
+  firstTextMs: Type.Optional(Type.Integer({ minimum: 0 })),
   /** Epoch ms since when people are waited for, while nothing else is going on. */
   waitingSinceMs: Type.Optional(Type.Integer()),
   /** How long the turn has waited for people, ms; not part of its duration. */

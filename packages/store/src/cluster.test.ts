@@ -10,6 +10,7 @@ import {
   makeMemoryStore,
   makeSessionFiles,
   makeRateGovernor,
+  makeRunLog,
   makeStore,
   makeTokenCache,
   makeTraceLog,
@@ -18,6 +19,7 @@ import { describeLookupCache } from "./lookup-cache.suite.ts";
 import { describeMemoryStore } from "./memory-store.suite.ts";
 import { describeSessionFiles } from "./session-files.suite.ts";
 import { describeRateGovernor } from "./rate-governor.suite.ts";
+import { describeRunLog } from "./run-log.suite.ts";
 import { describeRunnerDirectory } from "./runner-directory.suite.ts";
 import { describeSessionStore } from "./session-store.suite.ts";
 import { describeTokenCache } from "./token-cache.suite.ts";
@@ -44,6 +46,7 @@ describeMemoryStore("Cluster", async () => await makeMemoryStore(url()));
 describeBudgetStore("Cluster", async () => await makeBudgetStore(url()));
 describeBlobStore("Cluster", async (demands) => await makeBlobStore(url(), demands));
 describeTraceLog("Cluster", async (ttlMs) => await makeTraceLog(url(), ttlMs));
+describeRunLog("Cluster", async (ttlMs) => await makeRunLog(url(), ttlMs));
 
 it("Cluster: a command whose connection breaks before the answer fails, and is not sent again", async () => {
   const redis = connectRedis(url());

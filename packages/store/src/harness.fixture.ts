@@ -4,6 +4,7 @@ import type { MemoryStoreHarness } from "./memory-store.suite.ts";
 import type { RateGovernorHarness } from "./rate-governor.suite.ts";
 import { RedisBlobStore } from "./blob-store.ts";
 import type { SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
+import { RunLog } from "./run-log.ts";
 import { openElsewhere, openTestStores, type TestStoreOptions } from "./testing.ts";
 import { TraceLog } from "./trace-log.ts";
 
@@ -107,6 +108,17 @@ export async function makeTraceLog(url: string, keptMs: number) {
     log: new TraceLog({ ...here, ttlMs: keptMs }),
     elsewhere: new TraceLog({ ...there, ttlMs: keptMs }),
     expire: async () => await here.advance(keptMs + 1),
+    close,
+  };
+}
+
+export async function makeRunLog(url: string, keptMs: number) {
+  const { here, there, close } = openTwice(url);
+  return {
+    log: new RunLog({ ...here, ttlMs: keptMs }),
+    elsewhere: new RunLog({ ...there, ttlMs: keptMs }),
+    now: here.now,
+    advance: here.advance,
     close,
   };
 }

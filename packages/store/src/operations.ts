@@ -18,6 +18,17 @@ export {
   type TraceSubject,
   type TraceWrite,
 } from "./trace-log.ts";
+export {
+  outcomeKind,
+  outcomeKinds,
+  type OutcomeKind,
+  placeOfRun,
+  RunLog,
+  type RunPage,
+  type RunQuery,
+  type RunRecord,
+  sessionOfRun,
+} from "./run-log.ts";
 export { Presence } from "./presence.ts";
 export { readServerStates, type ServerState, readServerFacts, type RedisServerFacts } from "./server-facts.ts";
 export { StateMigration } from "./state-migration.ts";

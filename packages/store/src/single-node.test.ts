@@ -11,6 +11,7 @@ import {
   makeMemoryStore,
   makeSessionFiles,
   makeRateGovernor,
+  makeRunLog,
   makeStore,
   makeTokenCache,
   makeTraceLog,
@@ -20,6 +21,7 @@ import { describeLookupCache } from "./lookup-cache.suite.ts";
 import { describeMemoryStore } from "./memory-store.suite.ts";
 import { describeSessionFiles } from "./session-files.suite.ts";
 import { describeRateGovernor } from "./rate-governor.suite.ts";
+import { describeRunLog } from "./run-log.suite.ts";
 import { describeRunnerDirectory } from "./runner-directory.suite.ts";
 import { describeSessionStore } from "./session-store.suite.ts";
 import { describeTokenCache } from "./token-cache.suite.ts";
@@ -38,5 +40,6 @@ describeMemoryStore("Redis", async () => await makeMemoryStore(url()));
 describeBudgetStore("Redis", async () => await makeBudgetStore(url()));
 describeBlobStore("Redis", async (demands) => await makeBlobStore(url(), demands));
 describeTraceLog("Redis", async (ttlMs) => await makeTraceLog(url(), ttlMs));
+describeRunLog("Redis", async (ttlMs) => await makeRunLog(url(), ttlMs));
 describeInstanceDirectory("Redis", async () => await makeInstanceDirectory(url()));
 describeEventWatchReports("Redis", async () => await makeEventWatchReports(url()));

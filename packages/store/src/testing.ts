@@ -24,6 +24,7 @@ import { SessionFiles } from "./session-files.ts";
 import { PermissionRules } from "./permission-rules.ts";
 import { RedisBlobStore } from "./blob-store.ts";
 import { SessionRetention } from "./retention.ts";
+import { RunLog, type RunRecord } from "./run-log.ts";
 import { RunnerDirectory } from "./runner-directory.ts";
 import { SessionIndex } from "./session-index.ts";
 import { SessionStore } from "./session-store.ts";
@@ -101,6 +102,7 @@ function openStores(clock: TestClock, options: TestStoreOptions) {
     tokens: new TokenCache(here),
     budgets: new BudgetStore(here),
     traces: new TraceLog(here),
+    runLog: new RunLog(here),
     governor: new RateGovernor(here),
     runners: new RunnerDirectory(here),
     instances: new InstanceDirectory(here),
@@ -161,4 +163,25 @@ class TestClock {
     this.#connections.push(redis);
     return redis;
   }
+}
+
+/** The record of a run that was answered without tools. */
+export function runOf(fields: Partial<RunRecord> = {}): RunRecord {
+  return {
+    turn: "cli_1.oc_1-1",
+    trace: "0".repeat(32),
+    message: "om_1",
+    person: "ou_1",
+    agent: "default",
+    model: "scripted/model",
+    outcome: "answered",
+    endedAtMs: 1,
+    ms: 1_200,
+    queuedMs: 10,
+    steps: 1,
+    input: 100,
+    output: 20,
+    usd: 0.001,
+    ...fields,
+  };
 }

@@ -1,0 +1,111 @@
+import type { RunLog, RunRecord } from "@larkline/store/operations";
+import { silentLogger } from "@larkline/process/telemetry";
+import { systemClock, traceIdOf, traceparentOfMessage } from "@larkline/protocol";
+import { describe, expect, it, vi } from "vitest";
+import { RunRecords } from "./run-records.ts";
+import {
+  append,
+  inbound,
+  newWorld,
+  runTools,
+  runWakes,
+  servicesOf,
+  session,
+  type World,
+} from "./turn-world.fixture.ts";
+
+const patience = { timeout: 60_000 };
+
+/** The records that workers of this world have written, the newest first. */
+async function runsOf({ runLog }: World, count: number): Promise<RunRecord[]> {
+  return await vi.waitFor(async () => {
+    const { runs } = await runLog.page({ limit: 100 });
+    expect(runs).toHaveLength(count);
+    return runs;
+  }, patience);
+}
+
+describe("records of runs", () => {
+  it("say how each run has ended, by ids and numbers, without what was said", async () => {
+    const world = newWorld();
+    const message = inbound("om_1", "the secret word", { createdAtMs: Date.now() - 5_000, sender: { id: "ou_ann" } });
+    await append(world, message);
+    await runWakes(world);
+    const [run] = await runsOf(world, 1);
+    expect(run).toEqual({
+      turn: `${session}-1`,
+      trace: traceIdOf(traceparentOfMessage(message)),
+      message: "om_1",
+      person: "ou_ann",
+      agent: "default",
+      model: expect.stringContaining("claude"),
+      outcome: "answered",
+      endedAtMs: expect.any(Number),
+      ms: expect.any(Number),
+      queuedMs: expect.any(Number),
+      firstMs: expect.any(Number),
+      steps: 1,
+      input: 3,
+      output: 2,
+      usd: 0,
+    });
+    expect(run?.firstMs).toBeGreaterThanOrEqual(5_000);
+    expect(run?.ms).toBeGreaterThanOrEqual(run?.firstMs ?? Number.POSITIVE_INFINITY);
+    expect(JSON.stringify(run)).not.toContain("secret");
+  });
+
+  it("count the calls of a run by tool, and are written by the worker that ends it", async () => {
+    const world = newWorld();
+    world.outcomeOf = ({ arguments: given }) =>
+      given.includes("2") ? { ok: false, error: "no" } : { ok: true, result: "yes" };
+    await append(world, inbound("om_1", "tools please"));
+    await runWakes(world);
+    expect((await world.runLog.page({ limit: 1 })).runs).toEqual([]);
+    await runTools(world);
+    // Another process: it knows the turn from its checkpoint alone.
+    await runWakes(world);
+    const [run] = await runsOf(world, 1);
+    expect(run).toMatchObject({ steps: 2, tools: { echo: 2 }, failedTools: { echo: 1 }, outcome: "answered" });
+  });
+
+  it("name a run that has failed by its code", async () => {
+    const world = newWorld();
+    await append(world, inbound("om_1", "hi"));
+    await runWakes(world, {
+      backend: {
+        async *stream() {
+          yield {
+            type: "error",
+            code: "api_auth_error",
+            message: "",
+            suggestion: "",
+            retryable: false,
+            partial: false,
+          };
+        },
+      },
+    });
+    expect(await runsOf(world, 1)).toMatchObject([{ outcome: "api_auth_error", steps: 0 }]);
+  });
+
+  it("wait for Redis, the newest of them, and make no turn wait", async () => {
+    const { runLog } = newWorld();
+    const world = newWorld();
+    const services = servicesOf(world);
+    let tries = 0;
+    const log: Pick<RunLog, "append"> = {
+      append: async () => {
+        tries += 1;
+        throw new Error("away");
+      },
+    };
+    const records = new RunRecords({ log, clock: systemClock, logger: silentLogger, flushMs: 1 });
+    await append(world, inbound("om_1", "hi"));
+    services.runs.ended = (run, outcome) => records.ended(run, outcome);
+    await runWakes(world, { services: { runs: services.runs } });
+    await vi.waitFor(() => expect(tries).toBeGreaterThan(0), patience);
+    log.append = async (runs) => await runLog.append(runs);
+    await records.close();
+    expect((await runLog.page({ limit: 10 })).runs).toHaveLength(1);
+  });
+});

@@ -1,0 +1,123 @@
+import { runOf } from "@larkline/store/testing";
+import type { Browser, Page } from "playwright-core";
+import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
+import { launchBrowser, openPage, signInAs } from "./browser.fixture.ts";
+import { openWorld, passwords, startTestConsole, type TestConsole, type World } from "./console.fixture.ts";
+
+let browser: Browser;
+let world: World;
+let running: TestConsole;
+const closing: (() => Promise<void>)[] = [];
+
+beforeAll(async () => {
+  browser = await launchBrowser(process.env.CHROMIUM_PATH ?? "/usr/bin/chromium");
+});
+afterAll(async () => {
+  await browser?.close();
+});
+beforeEach(async () => {
+  world = openWorld();
+  running = await startTestConsole(world);
+});
+afterEach(async () => {
+  for (const close of closing.splice(0).toReversed()) await close();
+  await running.close();
+  await world.close();
+});
+
+async function visit(path: string, locale = "en-US"): Promise<Page> {
+  const { page, problems, close } = await openPage(browser, `${running.url}${path}`, locale);
+  closing.push(close, async () => expect(problems).toEqual([]));
+  await signInAs(page, passwords.viewer ?? "");
+  return page;
+}
+
+/** The rows of the list, as people read them. */
+async function rowsOf(page: Page): Promise<string[]> {
+  const rows = await page.locator("tbody tr").allInnerTexts();
+  return rows.map((row) => row.replaceAll(/\s+/g, " "));
+}
+
+const nowMs = Date.now();
+const ann = runOf({
+  turn: "cli_1.oc_team-1",
+  trace: "a".repeat(32),
+  message: "om_1",
+  person: "ou_ann",
+  endedAtMs: nowMs - 2 * 3_600_000,
+  tools: { search: 2, page: 1 },
+  failedTools: { page: 1 },
+  firstMs: 800,
+});
+const bob = runOf({
+  turn: "cli_1.oc_bob-7",
+  trace: "b".repeat(32),
+  message: "om_2",
+  person: "ou_bob",
+  agent: "expert",
+  model: "other/large",
+  outcome: "api_overloaded",
+  endedAtMs: nowMs - 60_000,
+  ms: 45_000,
+  usd: 0.25,
+});
+
+it("lists the runs, the newest first, each with what it took, and leads to what is known of it", async () => {
+  await world.runs.append([ann, bob]);
+  const page = await visit("/runs");
+  expect(await rowsOf(page)).toEqual([
+    "1 minute ago api_overloaded ou_bob oc_bob expert other/large – – 45.0 s 100 / 20 $0.25",
+    "2 hours ago Answered ou_ann oc_team default scripted/model search ×2, page 800 ms 1.2 s 100 / 20 $0.0010",
+  ]);
+  await page.getByRole("link", { name: "1 minute ago" }).click();
+  await page.getByRole("heading", { name: "Why no answer?" }).waitFor();
+  expect(await page.getByLabel("Look for").inputValue()).toBe("b".repeat(32));
+});
+
+it.each([
+  ["outcome=failed", ["oc_bob"]],
+  ["outcome=answered", ["oc_team"]],
+  ["agent=expert", ["oc_bob"]],
+  ["model=scripted", ["oc_team"]],
+  ["tool=page", ["oc_team"]],
+  ["person=ou_bob", ["oc_bob"]],
+  ["chat=oc_team", ["oc_team"]],
+  ["longer=10", ["oc_bob"]],
+  ["dearer=0.1", ["oc_bob"]],
+  ["span=hour", ["oc_bob"]],
+  ["q=cli_1.oc_team-1", ["oc_team"]],
+  ["q=om_2", ["oc_bob"]],
+  [`q=${"b".repeat(8)}`, ["oc_bob"]],
+  ["q=nothing", []],
+  ["outcome=failed&person=ou_ann", []],
+])("shows what is asked for with %s", async (query, chats) => {
+  await world.runs.append([ann, bob]);
+  const page = await visit(`/runs?${query}`);
+  const found = await page.locator("tbody tr td:nth-child(4)").allInnerTexts();
+  expect(found).toEqual(chats);
+  if (chats.length === 0) await page.getByRole("status").getByText("No run fits.").waitFor();
+});
+
+it("is filtered by its form, and goes back page by page", async () => {
+  const many = Array.from({ length: 60 }, (_, at) => runOf({ turn: `cli_1.oc_many-${at}`, endedAtMs: nowMs }));
+  await world.runs.append([ann, ...many]);
+  const page = await visit("/runs");
+  expect(await rowsOf(page)).toHaveLength(50);
+  await page.getByRole("link", { name: "Older" }).click();
+  expect(await rowsOf(page)).toHaveLength(11);
+  await page.getByRole("link", { name: "Newest" }).click();
+  expect(await rowsOf(page)).toHaveLength(50);
+  await page.getByLabel("Tool").fill("search");
+  await page.getByRole("button", { name: "Show" }).click();
+  expect(await rowsOf(page)).toHaveLength(1);
+  await page.getByRole("link", { name: "Clear" }).click();
+  await page.getByLabel("Outcome").selectOption("failed");
+  await page.getByRole("button", { name: "Show" }).click();
+  await page.getByRole("status").getByText("No run fits.").waitFor();
+});
+
+it("says what it is in Chinese, and that nothing has run yet", async () => {
+  const page = await visit("/runs", "zh-CN");
+  await page.getByRole("heading", { name: "运行记录" }).waitFor();
+  await page.getByRole("status").getByText("还没有运行结束。").waitFor();
+});

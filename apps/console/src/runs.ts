@@ -1,0 +1,250 @@
+import { tokenCount, usdText } from "@larkline/agent/budgets";
+import { sharedNow } from "@larkline/protocol";
+import {
+  outcomeKind,
+  outcomeKinds,
+  placeOfRun,
+  type OutcomeKind,
+  type RunPage,
+  type RunQuery,
+  type RunRecord,
+} from "@larkline/store/operations";
+import type { FastifyInstance } from "fastify";
+import { html, type Html, type HtmlValue, moment, table } from "./html.ts";
+import { answerPage, type Page, type View, whyPath } from "./page.ts";
+import type { Services } from "./services.ts";
+import { durationText } from "./why-text.ts";
+import type { Word } from "./words.ts";
+
+/** Adds the list of runs; each leads to what is known of it. It shows no content. */
+export function registerRuns(server: FastifyInstance, services: Services): void {
+  server.get<{ Querystring: Readonly<Record<string, unknown>> }>("/runs", async (request, reply) =>
+    answerPage(services, request, reply, async (view) => {
+      const filters = filtersIn(request.query);
+      const page = await services.runs.page(queryOf(filters));
+      return runsPage(view, { filters, page, agents: Object.keys(services.settings.agents) });
+    }),
+  );
+}
+
+const perPage = 50;
+const longestFilter = 240;
+const spans = { hour: 3_600_000, day: 86_400_000 } as const;
+const spanWords = { hour: "lastHour", day: "lastDay" } as const satisfies Record<keyof typeof spans, Word>;
+
+/** What a visitor has asked for, as it is in the address. Empty: everything. */
+const filterNames = [
+  "q",
+  "outcome",
+  "agent",
+  "model",
+  "tool",
+  "person",
+  "chat",
+  "longer",
+  "dearer",
+  "span",
+  "from",
+  "to",
+  "after",
+] as const;
+type Filters = Partial<Record<(typeof filterNames)[number], string>>;
+
+function filtersIn(query: Readonly<Record<string, unknown>>): Filters {
+  const given = filterNames.map((name) => [name, query[name]] as const);
+  const texts = given.flatMap(([name, value]) =>
+    typeof value === "string" && value.trim() !== "" ? [[name, value.trim().slice(0, longestFilter)] as const] : [],
+  );
+  return Object.fromEntries(texts);
+}
+
+/** The list with these filters. */
+export function runsPath(filters: Filters): string {
+  const query = new URLSearchParams(filters).toString();
+  return query === "" ? "/runs" : `/runs?${query}`;
+}
+
+function queryOf({ q, span, from, to, after, ...filters }: Filters): RunQuery {
+  const spanMs = Object.entries(spans).find(([name]) => name === span)?.[1];
+  const sinceMs = spanMs === undefined ? numberOf(from) : sharedNow() - spanMs;
+  const untilMs = numberOf(to);
+  return {
+    limit: perPage,
+    matches: (run) => fits(run, filters),
+    ...(q === undefined ? {} : { texts: [withinJson(q)] }),
+    ...(sinceMs === undefined ? {} : { sinceMs }),
+    ...(untilMs === undefined ? {} : { untilMs }),
+    ...(after === undefined ? {} : { after }),
+  };
+}
+
+function numberOf(text: string | undefined): number | undefined {
+  const number = Number(text ?? Number.NaN);
+  return Number.isFinite(number) && number >= 0 ? number : undefined;
+}
+
+function withinJson(text: string): string {
+  return JSON.stringify(text).slice(1, -1);
+}
+
+function fits(run: RunRecord, { outcome, agent, model, tool, person, chat, longer, dearer }: Filters): boolean {
+  const place = placeOfRun(run);
+  return (
+    (outcome === undefined || outcome === run.outcome || outcome === outcomeKind(run.outcome)) &&
+    (agent === undefined || agent === run.agent) &&
+    (model === undefined || run.model.includes(model)) &&
+    (tool === undefined || Object.hasOwn(run.tools ?? {}, tool)) &&
+    (person === undefined || person === run.person) &&
+    (chat === undefined || chat === place.chat) &&
+    run.ms > (numberOf(longer) ?? -1) * 1_000 &&
+    run.usd > (numberOf(dearer) ?? -1)
+  );
+}
+
+interface ShownRuns {
+  filters: Filters;
+  page: RunPage;
+  /** Names of the agents that are configured. */
+  agents: readonly string[];
+}
+
+function runsPage(view: View, shown: ShownRuns): Page {
+  const { say } = view;
+  const { filters, page } = shown;
+  const isFiltered = Object.keys(filters).length > 0;
+  const body = html`${filterForm(view, shown)}
+  ${page.runs.length === 0 && html`<p class="quiet" role="status">${say(isFiltered ? "noRuns" : "noRunsYet")}</p>`}
+  ${page.runs.length > 0 && runTable(view, page.runs)} ${pager(view, shown)}`;
+  return { title: say("runs"), body };
+}
+
+function filterForm(view: View, { filters, agents }: ShownRuns): Html {
+  const { say } = view;
+  const { from, to } = filters;
+  const outcomes = outcomeKinds.map((kind): Choice => [kind, say(kindWords[kind])]);
+  const times = Object.keys(spans).map((name): Choice => [name, say(spanWords[name as keyof typeof spans])]); // its keys
+  const isFiltered = Object.keys(filters).length > 0;
+  return html`<form action="/runs" role="search" class="filters">
+    <div class="field wider">
+      <label for="q">${say("runsSearch")}</label>
+      <input id="q" name="q" value="${filters.q ?? ""}" maxlength="${longestFilter}" aria-describedby="q-hint" />
+      <span class="quiet" id="q-hint">${say("runsHint")}</span>
+    </div>
+    ${select("outcome", say("outcome"), filters.outcome, [["", say("anyOutcome")], ...outcomes])}
+    ${select("span", say("since"), filters.span, [["", say("allKept")], ...times])}
+    ${select("agent", say("agent"), filters.agent, [["", say("anyAgent")], ...agents.map((name): Choice => [name, name])])}
+    ${(["model", "tool", "person", "chat"] as const).map((name) => field(name, say(name), filters[name]))}
+    ${numberField("longer", say("longerThan"), filters.longer)}
+    ${numberField("dearer", say("dearerThan"), filters.dearer)}
+    ${from !== undefined && html`<input type="hidden" name="from" value="${from}" />`}
+    ${to !== undefined && html`<input type="hidden" name="to" value="${to}" />`}
+    <div class="row">
+      <button>${say("applyFilters")}</button>
+      ${isFiltered && html`<a href="/runs">${say("clearFilters")}</a>`}
+    </div>
+  </form>`;
+}
+
+type Choice = readonly [value: string, text: string];
+
+function select(name: string, label: string, chosen: string | undefined, choices: readonly Choice[]): Html {
+  // An outcome that the form does not offer, from a link.
+  const known = chosen === undefined || choices.some(([value]) => value === chosen);
+  const all = known ? choices : [...choices, [chosen, chosen] as const];
+  return html`<div class="field">
+    <label for="${name}">${label}</label>
+    <select id="${name}" name="${name}">
+      ${all.map(
+        ([value, text]) =>
+          html`<option value="${value}" ${value === (chosen ?? "") && html`selected`}>${text}</option> `,
+      )}
+    </select>
+  </div>`;
+}
+
+function field(name: string, label: string, value = ""): Html {
+  return html`<div class="field">
+    <label for="${name}">${label}</label>
+    <input id="${name}" name="${name}" value="${value}" maxlength="${longestFilter}" />
+  </div>`;
+}
+
+function numberField(name: string, label: string, value = ""): Html {
+  return html`<div class="field narrow">
+    <label for="${name}">${label}</label>
+    <input id="${name}" name="${name}" value="${value}" type="number" min="0" step="any" />
+  </div>`;
+}
+
+function pager({ say }: View, { filters, page }: ShownRuns): Html {
+  const { after, ...rest } = filters;
+  const isCut = page.next !== undefined && page.runs.length < perPage;
+  return html`${isCut && html`<p class="note">${say("lookedFarEnough")}</p>`}
+    <div class="row">
+      ${after !== undefined && html`<a class="button" href="${runsPath(rest)}">${say("newestRuns")}</a>`}
+      ${
+        page.next !== undefined &&
+        html`<a class="button" rel="next" href="${runsPath({ ...rest, after: page.next })}">${say("olderRuns")}</a>`
+      }
+    </div>`;
+}
+
+/** The runs of a list, each with a way to what is known of it. */
+export function runTable(view: View, runs: readonly RunRecord[]): Html {
+  const { say, language } = view;
+  return table({
+    caption: say("runs"),
+    columns: [
+      say("ended"),
+      say("outcome"),
+      say("person"),
+      say("chat"),
+      say("agent"),
+      say("model"),
+      say("tools"),
+      say("firstText"),
+      say("took"),
+      say("tokensInOut"),
+      say("cost"),
+    ],
+    rows: runs.map((run) => [
+      html`<a href="${whyPath(run.trace)}">${moment(language, run.endedAtMs)}</a>`,
+      outcomePill(view, run.outcome),
+      filterLink({ person: run.person }),
+      filterLink({ chat: placeOfRun(run).chat }),
+      run.agent,
+      run.model,
+      toolsText(run),
+      run.firstMs === undefined ? "–" : durationText(language, run.firstMs),
+      durationText(language, run.ms),
+      `${tokenCount(run.input)} / ${tokenCount(run.output)}`,
+      usdText(run.usd),
+    ]),
+  });
+}
+
+const kindWords = {
+  answered: "outcomeAnswered",
+  stopped: "outcomeStopped",
+  failed: "outcomeFailed",
+} as const satisfies Record<OutcomeKind, Word>;
+
+/** What became of a run; codes of failures as they are. */
+function outcomePill({ say }: View, outcome: string): Html {
+  const kind = outcomeKind(outcome);
+  const usual = outcome === "" || outcome === "answered" || outcome === "cancelled";
+  return html`<span class="pill ${kind}">${usual ? say(kindWords[kind]) : outcome}</span>`;
+}
+
+function filterLink(filters: Filters): HtmlValue {
+  const [id = ""] = Object.values(filters);
+  return id === "" ? "–" : html`<a class="id" href="${runsPath(filters)}">${id}</a>`;
+}
+
+function toolsText({ tools, failedTools = {} }: RunRecord): HtmlValue {
+  if (tools === undefined) return "–";
+  return Object.entries(tools).map(([name, count], at) => {
+    const failed = failedTools[name] ?? 0;
+    return html`${at > 0 && ", "}<span ${failed > 0 && html`class="wrong"`}>${name}</span>${count > 1 && ` ×${count}`}`;
+  });
+}

@@ -1,0 +1,252 @@
+import { jsonParserOf, sharedNow, type SessionKey } from "@larkline/protocol";
+import { Type, type Static } from "typebox";
+import type { RedisConnection } from "./connection.ts";
+import { createKeyspace, type StoreOptions } from "./keys.ts";
+
+// One short record for each run, for people who look for one. The worker that ends a turn writes it in batches and in
+// the background, so that no turn waits for it. Records are in lists of ten minutes, by the time when they were written;
+// a reader goes through them from the newest to the oldest and stops when it has enough.
+
+/** How a run has ended: ids, names of agents, models and tools, and numbers; never content. */
+export const RunRecord = Type.Object({
+  /** `<session>-<number>`. */
+  turn: Type.String(),
+  trace: Type.String(),
+  /** The message that it answered; absent where its id is too long to be kept. */
+  message: Type.Optional(Type.String()),
+  person: Type.String(),
+  agent: Type.String(),
+  /** The one that answered last; empty when none was asked. */
+  model: Type.String(),
+  /** `answered`, or why it ended without an answer. */
+  outcome: Type.String(),
+  endedAtMs: Type.Integer(),
+  /** From the receipt of the message until the end. */
+  ms: Type.Integer(),
+  /** From the receipt until a worker began. */
+  queuedMs: Type.Integer(),
+  /** From the receipt until its first text was visible. */
+  firstMs: Type.Optional(Type.Integer()),
+  /** How much of `ms` people were waited for. */
+  waitedMs: Type.Optional(Type.Integer()),
+  steps: Type.Integer(),
+  input: Type.Integer(),
+  output: Type.Integer(),
+  usd: Type.Number(),
+  /** Calls by tool, and those of them that failed. */
+  tools: Type.Optional(Type.Record(Type.String(), Type.Integer())),
+  failedTools: Type.Optional(Type.Record(Type.String(), Type.Integer())),
+});
+export type RunRecord = Static<typeof RunRecord>;
+
+/** Outcomes of runs that are answers. */
+const answers: ReadonlySet<string> = new Set(["answered", "", "max_tokens", "refusal", "max_turns_reached"]);
+
+/** Outcomes that people have brought about; everything else is a failure. */
+const stops: ReadonlySet<string> = new Set([
+  "joined",
+  "stopped",
+  "recalled",
+  "superseded",
+  "cancelled",
+  "client_disconnected",
+]);
+
+export const outcomeKinds = ["answered", "stopped", "failed"] as const;
+export type OutcomeKind = (typeof outcomeKinds)[number];
+
+/** Whether a run has answered, was stopped by people, or has failed. */
+export function outcomeKind(outcome: string): OutcomeKind {
+  if (answers.has(outcome)) return "answered";
+  return stops.has(outcome) ? "stopped" : "failed";
+}
+
+/** What a list of runs is made from. */
+export interface RunQuery {
+  /** Nothing that ended before. Epoch ms. */
+  sinceMs?: number;
+  /** Nothing that ended after. */
+  untilMs?: number;
+  /** Records whose JSON text has one of these in it. Absent: all. */
+  texts?: readonly string[];
+  matches?(run: RunRecord): boolean;
+  limit: number;
+  /** Where the page before has ended. */
+  after?: string;
+}
+
+export interface RunPage {
+  /** Newest first. */
+  runs: RunRecord[];
+  /** Where the next page begins; absent: there is nothing older. A page may be short and have a next one. */
+  next?: string;
+}
+
+/** A record is no longer, in bytes of JSON. */
+export const maxRunBytes = 600;
+
+const windowMs = 600_000;
+/** Clocks of processes may differ by less than this, ms. */
+const clockSlackMs = 10_000;
+const writtenLateMs = 3_600_000;
+/** How long records are kept, where nothing else is said. */
+const defaultRunTtlMs = 3 * 86_400_000;
+/** Lists whose lengths are asked for at once. */
+const windowsAtOnce = 144;
+const linesAtOnce = 1_000;
+/** Records that are looked at for one page: about 20 MB. */
+const maxLooked = 40_000;
+
+const parseRun = jsonParserOf(RunRecord);
+
+/** The session of a run. */
+export function sessionOfRun({ turn }: Pick<RunRecord, "turn">): SessionKey {
+  return turn.slice(0, turn.lastIndexOf("-"));
+}
+
+/** The app and the chat of a run; of the HTTP API the app is `api`, and the chat is the id of the session. */
+export function placeOfRun(run: Pick<RunRecord, "turn">): { app: string; chat: string } {
+  const [app = "", chat = ""] = sessionOfRun(run).split(".");
+  return { app, chat };
+}
+
+/** Records of runs on Redis. Losing one is harmless. Expiry is Redis's. */
+export class RunLog {
+  readonly #redis: RedisConnection;
+  readonly #listAt: (window: number) => string;
+  readonly #ttlMs: number;
+  /** Of the list whose expiry this process has set. */
+  #expiring = -1;
+
+  constructor({ redis, namespace, ttlMs = defaultRunTtlMs }: StoreOptions & { ttlMs?: number }) {
+    this.#redis = redis;
+    this.#listAt = createKeyspace(namespace).runs;
+    this.#ttlMs = ttlMs;
+  }
+
+  /** Adds records in one write, oldest first. Rejects when that is not certain: they may be there. */
+  async append(runs: readonly RunRecord[]): Promise<void> {
+    if (runs.length === 0) return;
+    const window = Math.floor(sharedNow() / windowMs);
+    const list = this.#listAt(window);
+    const pipeline = this.#redis.pipeline().rpush(list, ...runs.map(lineOf));
+    if (this.#expiring !== window) pipeline.pexpire(list, this.#ttlMs + windowMs);
+    for (const [error] of (await pipeline.exec()) ?? []) if (error !== null) throw error;
+    this.#expiring = window;
+  }
+
+  /** One page, newest first. */
+  async page({ sinceMs = 0, untilMs, texts, matches = () => true, limit, after }: RunQuery): Promise<RunPage> {
+    const runs: RunRecord[] = [];
+    const known = new Set<string>();
+    const oldestMs = Math.max(sinceMs, sharedNow() - this.#ttlMs);
+    // A run is written a moment after its end, or when Redis is back.
+    const newestMs = Math.min(untilMs ?? Number.MAX_SAFE_INTEGER, sharedNow()) + writtenLateMs;
+    let looked = 0;
+    for await (const { line, at } of this.#linesBack(oldestMs, newestMs, positionIn(after))) {
+      looked += 1;
+      if (texts === undefined || texts.some((text) => line.includes(text))) {
+        const parsed = parseRun(line);
+        const run = parsed.ok ? parsed.value : undefined; // lines of newer versions, and erased ones, are left out
+        const isMeant = run !== undefined && !known.has(run.turn) && isBetween(run, oldestMs, untilMs) && matches(run);
+        if (isMeant) {
+          known.add(run.turn);
+          runs.push(run);
+        }
+      }
+      if (runs.length >= limit || looked >= maxLooked) return { runs, next: at };
+    }
+    return { runs };
+  }
+
+  /** Takes away the runs of a person, and those of sessions that are given up as a whole. Returns how many. */
+  async erase(app: string, person: string, sessions: readonly SessionKey[] = []): Promise<number> {
+    const whole = new Set(sessions);
+    const texts = [person, ...sessions].map(quotedStart);
+    let count = 0;
+    const oldestMs = sharedNow() - this.#ttlMs - windowMs;
+    for await (const { line, list, index } of this.#linesBack(oldestMs, sharedNow() + windowMs)) {
+      if (!texts.some((text) => line.includes(text))) continue;
+      const parsed = parseRun(line);
+      if (!parsed.ok) continue;
+      const run = parsed.value;
+      const isTheirs = run.person === person && placeOfRun(run).app === app;
+      if (!isTheirs && !whole.has(sessionOfRun(run))) continue;
+      // An empty line in its place: where pages begin does not move.
+      await this.#redis.lset(list, index, "");
+      count += 1;
+    }
+    return count;
+  }
+
+  /** All lines of a span of time, the last one first. */
+  async *#linesBack(oldestMs: number, newestMs: number, from?: Position): AsyncIterable<Line> {
+    const first = Math.floor((oldestMs - clockSlackMs) / windowMs);
+    const last = Math.min(Math.floor(newestMs / windowMs), from?.window ?? Number.MAX_SAFE_INTEGER);
+    for (let upper = last; upper >= first; upper -= windowsAtOnce) {
+      const windows = Array.from({ length: Math.min(windowsAtOnce, upper - first + 1) }, (_, at) => upper - at);
+      const lengths = await Promise.all(windows.map(async (window) => await this.#redis.llen(this.#listAt(window))));
+      for (const [at, window] of windows.entries()) {
+        const length = lengths[at] ?? 0;
+        yield* this.#linesIn(window, from?.window === window ? Math.min(from.index, length) : length);
+      }
+    }
+  }
+
+  async *#linesIn(window: number, length: number): AsyncIterable<Line> {
+    const list = this.#listAt(window);
+    for (let end = length; end > 0; end -= linesAtOnce) {
+      const start = Math.max(0, end - linesAtOnce);
+      const lines = await this.#redis.lrange(list, start, end - 1);
+      for (const [at, line] of [...lines.entries()].toReversed()) {
+        const index = start + at;
+        yield { line, list, index, at: `${window}.${index}` };
+      }
+    }
+  }
+}
+
+interface Line {
+  line: string;
+  list: string;
+  index: number;
+  /** What a page ends with that has read it. */
+  at: string;
+}
+
+/** Lines before this one are older. */
+interface Position {
+  window: number;
+  index: number;
+}
+
+function positionIn(text: string | undefined): Position | undefined {
+  const [, window, index] = /^(\d{1,12})\.(\d{1,9})$/.exec(text ?? "") ?? [];
+  return window === undefined ? undefined : { window: Number(window), index: Number(index) };
+}
+
+function isBetween({ endedAtMs }: RunRecord, oldestMs: number, untilMs = Number.MAX_SAFE_INTEGER): boolean {
+  return endedAtMs >= oldestMs - clockSlackMs && endedAtMs <= untilMs;
+}
+
+/** How a text begins within JSON. */
+function quotedStart(text: string): string {
+  return JSON.stringify(text).slice(0, -1);
+}
+
+/** What may be left out of a record that is too long, the least useful first. */
+const optional = ["failedTools", "tools", "message"] as const;
+const longestName = 60;
+
+function lineOf(run: RunRecord): string {
+  let line = JSON.stringify(run);
+  const shorter = { ...run };
+  for (const name of optional) {
+    if (Buffer.byteLength(line) <= maxRunBytes) return line;
+    delete shorter[name];
+    line = JSON.stringify(shorter);
+  }
+  if (Buffer.byteLength(line) <= maxRunBytes) return line;
+  const [agent, model, outcome] = [run.agent, run.model, run.outcome].map((name) => name.slice(0, longestName));
+  return JSON.stringify({ ...shorter, person: run.person.slice(0, longestName), agent, model, outcome });
+}
