@@ -34,7 +34,8 @@ export function testsAndScripts(): string[] {
   return globSync(patterns, { cwd: root, exclude: ["**/node_modules/**", "test/docs/documents.test.ts"] }).map(textOf);
 }
 
-function cellsOf(line: string): string[] {
+/** The cells of a row of a table. */
+export function cellsOf(line: string): string[] {
   return line
     .replaceAll(String.raw`\|`, "\u0000")
     .split("|")
