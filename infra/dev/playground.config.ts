@@ -5,6 +5,8 @@ export default {
   agents: {
     default: {
       memory,
+      files: true,
+      todos: true,
       description: "The front desk.",
       handoffs: [{ agent: "expert", when: "the person asks for the expert" }],
     },

@@ -2,7 +2,7 @@ import { fileURLToPath } from "node:url";
 import type { SimCardFrame } from "@larkline/simulator";
 import { demoScript, type ScriptedReply } from "@larkline/testkit";
 import { Redis } from "ioredis";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { pictureOf } from "../fixtures/picture-tools.ts";
 import { waitForAnswer, type Answer } from "../system/answer.ts";
 import { chat } from "../system/chat-stream.ts";
@@ -58,7 +58,7 @@ let system: System;
 beforeAll(async () => {
   system = await startSystem({
     env,
-    config: { agents: { text: { reply: "text" } } },
+    config: { agents: { default: { files: true, todos: true }, text: { reply: "text" } } },
     bots: { text: { agent: "text" } },
   });
 });
@@ -129,6 +129,31 @@ describe("an image that a tool has produced", () => {
     const { text } = await ask(system, "show");
     expect(text).toBe(`[a](${url}) b c`);
     expect(uploads(system)).toBe(before);
+  });
+});
+
+describe("a plan that the model works off", () => {
+  it.each([
+    { text: "make a plan", of: (done: number) => `To-do: ${done} of 3 done`, step: "Write the plan down" },
+    { text: "做个计划", of: (done: number) => `已完成 ${done}/3`, step: "写下计划" },
+  ])("is ticked off on the card, and written into a file of this conversation: $text", async ({ text, of, step }) => {
+    system.model.setScript(demoScript);
+    const { appId, feishu } = system;
+    const { openId, chatId } = system.person("Ann");
+    const { messageId } = await feishu.sendMessage({ appId, chatId, from: openId, text });
+    await vi.waitUntil(() => JSON.stringify(feishu.messages(chatId)).includes(of(1)), { timeout: 60_000, interval: 5 });
+    const answer = await waitForAnswer(feishu, messageId, { timeoutMs: 60_000 });
+    expect(JSON.stringify(answer.messages[0]?.card?.json)).toContain(of(3));
+    expect(answer.text).toContain("plan.md");
+    system.model.setScript(obedientModel);
+    const written = await feishu.sendMessage({
+      appId,
+      chatId,
+      from: openId,
+      text: 'call read_file {"path":"plan.md"}',
+    });
+    expect((await waitForAnswer(feishu, written.messageId, { timeoutMs: 60_000 })).text).toContain(step);
+    expect((await ask(system, 'call read_file {"path":"plan.md"}')).text).toContain("failed:There is no file plan.md");
   });
 });
 

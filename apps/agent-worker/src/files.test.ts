@@ -2,7 +2,7 @@ import { fileToolNames } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { survives } from "./crash.fixture.ts";
 import { calling, resultsIn, type Wanted } from "./approval-world.fixture.ts";
-import { append, inbound, newWorld, session, settle, type World } from "./turn-world.fixture.ts";
+import { append, inbound, newWorld, outboxOf, session, settle, type World } from "./turn-world.fixture.ts";
 
 let count = 0;
 
@@ -90,6 +90,42 @@ describe("the working folder in a turn", () => {
       /no file b\.[^]*`\.\.`[^]*slash[^]*do not fit[^]*not in the file[^]*2 times[^]*no file b/,
     );
     expect(await filesOf(world)).toEqual([["a", "x y x"]]);
+  });
+});
+
+describe("a to-do list", () => {
+  const todos = (...states: string[]): Wanted => ({
+    name: "todo_write",
+    arguments: { todos: states.map((state, at) => ({ text: `step ${at + 1}`, state })) },
+  });
+
+  it("stands on the card as it was written last, and is told to the model", async () => {
+    const world = newWorld();
+    const model = calling([todos("in_progress", "pending")], ["look"], [todos("done", "in_progress")]);
+    await append(world, inbound("om_todo", "please"));
+    await settle(world, { backend: model.backend, agent: { todos: true, reply: "card" } });
+    const last = [
+      { text: "step 1", state: "done" },
+      { text: "step 2", state: "in_progress" },
+    ];
+    expect((await outboxOf(world)).at(-1)?.view?.todos).toEqual(last);
+    expect((await resultsIn(world)).at(-1)).toEqual([JSON.stringify({ todos: last }), false]);
+    expect(model.requests[0]?.tools?.map(({ name }) => name)).not.toContain("write_file");
+  });
+
+  it("is bounded, stays as it was where a call does not fit, and goes when it is emptied", async () => {
+    const world = newWorld();
+    const long = { name: "todo_write", arguments: { todos: [{ text: "x".repeat(201), state: "done" }] } };
+    const many = todos(...Array.from({ length: 21 }, () => "done"));
+    const model = calling([todos("done")], [long, many, todos("unknown")]);
+    await append(world, inbound("om_kept", "please"));
+    await settle(world, { backend: model.backend, agent: { todos: true, reply: "card" } });
+    expect((await outboxOf(world)).at(-1)?.view?.todos).toEqual([{ text: "step 1", state: "done" }]);
+    expect((await resultsIn(world)).map(([, isError]) => isError)).toEqual([false, true, true, true]);
+    await append(world, inbound("om_empty", "please"));
+    const emptied = calling([todos("done")], [todos()]);
+    await settle(world, { backend: emptied.backend, agent: { todos: true, reply: "card" } });
+    expect((await outboxOf(world)).at(-1)?.view).not.toHaveProperty("todos");
   });
 });
 

@@ -2,6 +2,9 @@ import { attemptOf } from "@larkline/agent";
 import {
   builtInRunner,
   parserOf,
+  ShownTodo,
+  todoLimits,
+  todoToolName,
   type CallState,
   type ParseResult,
   type ToolAnnouncement,
@@ -14,7 +17,7 @@ import { Type, type TSchema } from "typebox";
 import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
-// The working folder of a session in a turn: the tools that the model gets for it, and what they do. The files are values
+// The to-do list of a turn, and the working folder of its session: the tools that the model gets for them, and what they do. The files are values
 // of the store (packages/store/src/session-files.ts), so no path of a model reaches a file system. Texts of files are
 // material, as results of tools are.
 
@@ -26,16 +29,20 @@ export function toolsOfTurn(
   { agent: { config }, memories }: Pick<RunningTurn, "agent" | "memories">,
 ): Tools {
   const offered = toolCatalog.offeredTo(config);
-  const tools = config.files ? withFileTools(offered) : offered;
+  const tools = withOwnTools(offered, config);
   return memories?.withTools(tools) ?? tools;
 }
 
-const known = new WeakMap<Tools, Tools>();
+const known = new WeakMap<Tools, Map<string, Tools>>();
 
-/** The tools with those for files; the same map for the same tools. */
-function withFileTools(tools: Tools): Tools {
-  const made = known.get(tools) ?? new Map([...tools, ...fileTools]);
-  known.set(tools, made);
+/** The tools with those for files and for a to-do list; the same map for the same tools. */
+function withOwnTools(tools: Tools, { files, todos }: { files: boolean; todos: boolean }): Tools {
+  if (!files && !todos) return tools;
+  const byWish = known.get(tools) ?? new Map<string, Tools>();
+  known.set(tools, byWish);
+  const wish = `${files} ${todos}`;
+  const made = byWish.get(wish) ?? new Map([...tools, ...(files ? fileTools : []), ...(todos ? [todoTool] : [])]);
+  byWish.set(wish, made);
   return made;
 }
 
@@ -101,8 +108,17 @@ const EditInput = Type.Object(
   closed,
 );
 const DeleteInput = Type.Object({ path }, closed);
+const TodoInput = Type.Object({ todos: Type.Array(ShownTodo, { maxItems: todoLimits.items }) }, closed);
 
 type Effect = ToolAnnouncement["effect"];
+
+const todoTool = tool(
+  todoToolName,
+  "idempotent",
+  "Writes your to-do list for what the person wants, all of it each time; the person sees it. Use it for work of " +
+    "several steps: write the list first, then again whenever you begin or finish something.",
+  TodoInput,
+);
 
 const fileTools: readonly [string, AvailableTool][] = [
   tool("list_files", "pure", "Lists the files of this conversation's working folder, with their sizes.", ListInput),
@@ -137,6 +153,15 @@ const parseSearch = parserOf(SearchInput);
 const parseWrite = parserOf(WriteInput);
 const parseEdit = parserOf(EditInput);
 const parseDelete = parserOf(DeleteInput);
+const parseTodos = parserOf(TodoInput);
+
+/** Answers a call that writes a to-do list. The turn shows what its result says. */
+export function runTodoTool({ arguments: given }: CallState): ToolOutcome {
+  const parsed = parseTodos(given);
+  return parsed.ok
+    ? { ok: true, result: { todos: parsed.value.todos } }
+    : { ok: false, error: `The arguments do not fit: ${parsed.error}` };
+}
 
 /** Runs a call of one of these tools. Rejects when the store does. */
 export async function runFileTool(services: Services, turn: TurnState, call: CallState): Promise<ToolOutcome> {

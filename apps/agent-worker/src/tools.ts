@@ -5,6 +5,7 @@ import {
   argumentsHashOf,
   builtInRunner,
   fileToolNames,
+  todoToolName,
   memoryToolNames,
   parserOf,
   signCall,
@@ -26,7 +27,7 @@ import { keepResult, resultPage, type AvailableTool, type RunnerDirectory } from
 import { Type } from "typebox";
 import { limitsOf, type Agent } from "./agents.ts";
 import { actorOf, argumentsTextOf, objectionTo } from "./approvals.ts";
-import { runFileTool } from "./files.ts";
+import { runFileTool, runTodoTool } from "./files.ts";
 import { runMemoryTool } from "./memories.ts";
 import type { Services } from "./services.ts";
 
@@ -446,6 +447,7 @@ async function runBuiltIn(services: Services, turn: TurnState, call: CallState):
 function builtInRun(services: Services, turn: TurnState, call: CallState): Promise<ToolOutcome> | undefined {
   if (call.name === readResultName) return readResult(services, turn, call);
   if (fileToolNames.includes(call.name)) return runFileTool(services, turn, call);
+  if (call.name === todoToolName) return Promise.resolve(runTodoTool(call));
   return memoryToolNames.includes(call.name) ? runMemoryTool(services, turn, call) : undefined;
 }
 

@@ -48,6 +48,7 @@ import {
   shownOf,
   withoutText,
   withMemories,
+  withTodos,
   withTools,
   endDone,
   assistantText,
@@ -201,6 +202,7 @@ function answerCalls(
   const calls = [...turn.calls];
   const ended: ShownTool[] = [];
   const written: ShownMemory[] = [];
+  let shown = shownOf(turn);
   const events: EngineEvent[] = [];
   for (const { callId, outcome, timing } of answers) {
     const index = calls.findIndex((call) => attemptOf(call) === callId && !isAnswered(call));
@@ -218,8 +220,9 @@ function answerCalls(
     ended.push(endedTool(call, done.outcome, { nowMs, stopped, timing }));
     const memory = rememberedBy(call, outcome);
     if (memory !== undefined) written.push(memory);
+    shown = withTodos(shown, call, outcome);
   }
-  return { turn: { ...turn, calls, shown: withMemories(withTools(shownOf(turn), ended), written) }, events };
+  return { turn: { ...turn, calls, shown: withMemories(withTools(shown, ended), written) }, events };
 }
 
 /**

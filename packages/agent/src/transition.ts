@@ -18,7 +18,10 @@ import {
   type ReplyView,
   withoutImageMarks,
   type CallTiming,
+  builtInRunner,
+  todoToolName,
   type ShownMemory,
+  type ShownTodo,
   type ShownSoFar,
   type ShownTool,
   type ToldAtEnd,
@@ -510,6 +513,14 @@ interface EndedFacts {
   timing?: CallTiming | undefined;
 }
 
+/** What is shown, with the to-do list that a call has written, if it did. An empty one is none. */
+export function withTodos(shown: ShownSoFar, { name, runner }: CallState, outcome: ToolOutcome): ShownSoFar {
+  if (name !== todoToolName || runner !== builtInRunner || !outcome.ok) return shown;
+  const { todos } = outcome.result as { todos: ShownTodo[] }; // workers alone answer calls of their own tools
+  const { todos: _before, ...rest } = shown;
+  return todos.length === 0 ? rest : { ...rest, todos };
+}
+
 const maxOutputChars = 500;
 
 /** A call that has ended, as the person sees it. */
@@ -544,8 +555,9 @@ function toolsNow(turn: TurnState, nowMs: number): ShownTool[] {
 type Seen = Omit<ReplyView, "v" | "language" | "bilingual" | "state" | "answer" | "footer">;
 
 function seen(turn: TurnState, thinking: string, { show, nowMs }: ViewOptions): Seen {
-  const { memories = [] } = shownOf(turn);
+  const { memories = [], todos } = shownOf(turn);
   return {
+    ...(todos === undefined ? {} : { todos }),
     thinking: show.thinking ? thinking : "",
     tools: show.tools ? toolsNow(turn, nowMs) : [],
     earlierTools: show.tools ? shownOf(turn).earlierTools : 0,

@@ -80,6 +80,7 @@ export {
   forgetName,
   memoryToolNames,
   fileToolNames,
+  todoToolName,
   readResultName,
   recallName,
   rememberName,
@@ -152,7 +153,16 @@ export {
   type CancelReason,
   type QueuedMessage,
 } from "./inbox.ts";
-export { ReplyFooter, replyLanguages, ReplyView, ShownMemory, ShownTool, type ReplyLanguage } from "./reply-view.ts";
+export {
+  ReplyFooter,
+  replyLanguages,
+  ReplyView,
+  ShownMemory,
+  ShownTodo,
+  ShownTool,
+  todoLimits,
+  type ReplyLanguage,
+} from "./reply-view.ts";
 export {
   agentOfTurn,
   CallState,

@@ -30,6 +30,16 @@ export const ShownMemory = Type.Object({
 });
 export type ShownMemory = Static<typeof ShownMemory>;
 
+/** Bounds of a to-do list. */
+export const todoLimits = { items: 20, characters: 200 } as const;
+
+/** One thing that an agent wants to do, or has done. */
+export const ShownTodo = Type.Object({
+  text: Type.String({ minLength: 1, maxLength: todoLimits.characters }),
+  state: Type.Enum(["pending", "in_progress", "done"]),
+});
+export type ShownTodo = Static<typeof ShownTodo>;
+
 /** What stands below an answer; whatever is switched off or not known yet is absent. */
 export const ReplyFooter = Type.Object({
   /** Who has the word, where that is not the agent that the message is for. */
@@ -70,6 +80,8 @@ export const ReplyView = Type.Object({
   footer: ReplyFooter,
   /** Written in this turn, and the session whose memories they are. */
   memories: Type.Optional(Type.Object({ session: SessionKey, list: Type.Array(ShownMemory) })),
+  /** The agent's to-do list, as it wrote it last. */
+  todos: Type.Optional(Type.Array(ShownTodo)),
   /** Cards that it may take at most; the rest of the answer is a file. Absent: as many as it needs. */
   maxCards: Type.Optional(Type.Integer({ minimum: 1 })),
   /** Which turn the stop button stops; absent: no button. */

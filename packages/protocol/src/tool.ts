@@ -102,6 +102,9 @@ export const readResultName = "read_result";
 export const [rememberName, recallName, forgetName] = ["remember", "recall", "forget"] as const;
 export const memoryToolNames: readonly string[] = [rememberName, recallName, forgetName];
 
+/** Name of the built-in tool that writes an agent's to-do list. */
+export const todoToolName = "todo_write";
+
 /** Names of the built-in tools for the working folder of a session. */
 export const fileToolNames: readonly string[] = [
   "list_files",

@@ -3,7 +3,7 @@ import { HandoffContext, Message } from "./content.ts";
 import { Needs } from "./session.ts";
 import { ApprovalId } from "./decision.ts";
 import { InboundMessage } from "./inbox.ts";
-import { ShownMemory, ShownTool } from "./reply-view.ts";
+import { ShownMemory, ShownTodo, ShownTool } from "./reply-view.ts";
 import { CallAuthority, ToolEffect, ToolOutcome, ToolDigest } from "./tool.ts";
 
 /**
@@ -137,6 +137,8 @@ export const ShownSoFar = Type.Object({
   earlierTools: Type.Integer({ minimum: 0 }),
   /** Memories that calls have written, the latest. */
   memories: Type.Optional(Type.Array(ShownMemory)),
+  /** The to-do list that a call has written last. */
+  todos: Type.Optional(Type.Array(ShownTodo)),
 });
 export type ShownSoFar = Static<typeof ShownSoFar>;
 

@@ -73,6 +73,41 @@ function greetingIn(round: readonly NormalisedMessage[], zh: boolean): string | 
   return zh ? "这里是前台，又由我来回答了。" : "This is the front desk again.";
 }
 
+const planPattern = /\bmake a plan\b|做个计划|制定计划/i;
+const planSteps = {
+  zh: ["看看需要什么", "写下计划", "检查一遍"],
+  en: ["See what is needed", "Write the plan down", "Check it"],
+} as const;
+
+/** A plan is worked off step by step, so that people see the list being ticked off, and is written into a file. */
+function planReply(
+  text: string,
+  round: readonly NormalisedMessage[],
+  tools: readonly Tool[],
+): ScriptedReply | undefined {
+  const offers = (wanted: string): boolean => tools.some(({ name }) => name === wanted);
+  if (!planPattern.test(text) || !offers("todo_write")) return undefined;
+  const zh = /[\u4e00-\u9fff]/.test(text);
+  const steps = planSteps[zh ? "zh" : "en"];
+  const finished = round.flatMap(({ calls }) => calls).filter(({ name }) => name === "todo_write").length;
+  if (finished > steps.length) {
+    const kept = offers("write_file") ? (zh ? "，写在 plan.md 里" : ", it is in plan.md") : "";
+    return { text: zh ? `计划做好了${kept}。` : `The plan is done${kept}.` };
+  }
+  const todos = steps.map((step, at) => ({
+    text: step,
+    state: at < finished ? "done" : at === finished ? "in_progress" : "pending",
+  }));
+  const calls: ScriptedCall[] = [{ name: "todo_write", arguments: { todos } }];
+  if (finished === 1 && offers("write_file")) {
+    calls.push({
+      name: "write_file",
+      arguments: { path: "plan.md", content: steps.map((step) => `- ${step}`).join("\n") },
+    });
+  }
+  return { calls, firstDelayMs: 700 };
+}
+
 /** The name a tool gives to its main argument: its first required property, else its first one. */
 function argumentName(tool: Tool): string | undefined {
   const { required, properties } = tool.inputSchema;
@@ -121,8 +156,8 @@ function resultLines(round: readonly NormalisedMessage[], zh: boolean): string[]
 
 function echo(text: string, zh: boolean): string {
   return zh
-    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，“记一下：给花浇水”（会先征求同意），“记住我喜欢喝茶”，“请专家”，“等 8 秒”，发一个网址让我读，或者说“展示”看看卡片能显示什么。`
-    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", say "note: water the plants" (you will be asked first) or "remember that I like tea", "ask the expert", "wait 8 seconds", send a URL for me to read, or say "show" to see what a card can hold.`;
+    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，“记一下：给花浇水”（会先征求同意），“记住我喜欢喝茶”，“请专家”，“做个计划”，“等 8 秒”，发一个网址让我读，或者说“展示”看看卡片能显示什么。`
+    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", say "note: water the plants" (you will be asked first) or "remember that I like tea", "ask the expert", "make a plan", "wait 8 seconds", send a URL for me to read, or say "show" to see what a card can hold.`;
 }
 
 function tale(zh: boolean): string {
@@ -192,7 +227,8 @@ function received(request: NormalisedRequest, text: string, zh: boolean): string
 /**
  * The scripted model of demos: answers in the language of the user (Chinese or English), calls
  * `current_time`, `calculator`, `fetch_page`, `bar_chart`, `add_note`, `read_notes`, `wait`, `remember` and `recall` when they are offered and asked for, several at
- * once, and then reports their results. "ask the expert" or "请专家" makes it hand over, where it can. "slow" or "慢" makes it stream slowly, "show" or "展示" shows
+ * once, and then reports their results. "ask the expert" or "请专家" makes it hand over, where it can. "make a plan" or "做个计划" shows a
+ * to-do list and a file. "slow" or "慢" makes it stream slowly, "show" or "展示" shows
  * what a card can hold.
  */
 export function demoScript(request: NormalisedRequest): ScriptedReply {
@@ -201,6 +237,8 @@ export function demoScript(request: NormalisedRequest): ScriptedReply {
   const zh = /[\u4e00-\u9fff]/.test(text);
   const round = request.messages.slice(at + 1);
   const lines = resultLines(round, zh);
+  const plan = planReply(text, round, request.tools);
+  if (plan !== undefined) return plan;
   const pace = /\bslow\b|慢/i.test(text) ? { firstDelayMs: 300, delayMs: 150 } : {};
   const greeting = greetingIn(round, zh);
   if (greeting !== undefined) return { text: greeting, ...pace };

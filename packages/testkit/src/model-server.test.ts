@@ -200,6 +200,25 @@ describe("demoScript", () => {
     expect(demoScript(offering("back to the desk", "default")).calls).toMatchObject([{ name: "transfer_to_default" }]);
   });
 
+  it("works a plan off step by step where it may keep a list", () => {
+    const offered = (text: string, ...rest: NormalisedMessage[]): NormalisedRequest => ({
+      ...asked(text, ...rest),
+      tools: ["todo_write", "write_file"].map((name) => ({ name, description: "", inputSchema: {} })),
+    });
+    const rounds: NormalisedMessage[] = [];
+    const names: string[][] = [];
+    for (let reply = demoScript(offered("make a plan")); reply.calls !== undefined;) {
+      names.push(reply.calls.map(({ name }) => name));
+      const calls = reply.calls.map(({ name }, at) => ({ id: `c${names.length}-${at}`, name, arguments: "{}" }));
+      const results = calls.map(({ id }) => ({ id, content: "ok", isError: false }));
+      rounds.push({ role: "assistant", text: "", calls, results: [] }, { role: "tool", text: "", calls: [], results });
+      reply = demoScript(offered("make a plan", ...rounds));
+      if (reply.calls === undefined) expect(reply.text).toContain("plan.md");
+    }
+    expect(names).toEqual([["todo_write"], ["todo_write", "write_file"], ["todo_write"], ["todo_write"]]);
+    expect(demoScript(asked("make a plan")).calls).toBeUndefined();
+  });
+
   it("answers in the language of the user", () => {
     expect(demoScript(asked("你好")).text).toContain("收到");
     expect(demoScript(asked("good morning")).text).toContain("You said");

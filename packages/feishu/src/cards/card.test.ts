@@ -200,6 +200,24 @@ describe("the card of a reply", () => {
     ]);
   });
 
+  it("shows the to-do list between the calls and the answer, ticked off as far as it is done", () => {
+    const todos = [
+      { text: "read the\nminutes", state: "done" as const },
+      { text: "write", state: "in_progress" as const },
+      { text: "send", state: "pending" as const },
+    ];
+    const shown = (language: "zh" | "en") => rendered({ state: "running", todos, tools: [sum], language }, true);
+    expect(Object.keys(shown("en").parts)).toEqual(["tools", "todos"]);
+    expect(shown("en").parts["todos"]).toMatchObject({
+      element_id: "todos",
+      expanded: true,
+      header: { title: { content: "📋 To-do: 1 of 3 done" } },
+      elements: [{ text: { tag: "plain_text", content: "✅ read the minutes\n▶️ write\n⬜ send" } }],
+    });
+    expect(shown("zh").parts["todos"]).toMatchObject({ header: { title: { content: "📋 待办：已完成 1/3" } } });
+    expect(rendered({ state: "answered", todos: [] }).parts["todos"]).toBeUndefined();
+  });
+
   it("leaves unknown facts out of the footer", () => {
     expect(rendered({ state: "answered", footer: { model: "m-1" } }).parts["footer"]).toMatchObject({
       text: { content: "m-1" },
@@ -233,6 +251,7 @@ describe("the card of a reply", () => {
         session: "cli_a.oc_1",
         list: Array.from({ length: 5 }, () => ({ id: "0", about: "me" as const, text: "模".repeat(1_000) })),
       },
+      todos: Array.from({ length: 20 }, () => ({ text: "模".repeat(200), state: "done" as const })),
       footer: { ...footer, model: "模".repeat(5_000), traceId: "t".repeat(5_000) },
       stop: { session: "s".repeat(240), turnId: "t".repeat(250) },
     };

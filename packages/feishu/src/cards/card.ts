@@ -2,6 +2,8 @@ import {
   withoutImageMarks,
   type ReplyLanguage,
   type ReplyView,
+  todoLimits,
+  type ShownTodo,
   type ShownTool,
   replyLanguages,
 } from "@larkline/protocol";
@@ -78,9 +80,9 @@ const streamingConfig = {
   print_strategy: "fast",
 };
 
-/** Bytes for thinking and tools while the answer leaves them room, and when it does not. */
-const widePanels = { upToAnswerBytes: 11_000, thinking: 5_000, tools: 6_500 };
-const narrowPanels = { thinking: 1_000, tools: 1_900 };
+/** Bytes for thinking and tools, of which a to-do list takes its part, while the answer leaves them room, and when it does not. */
+const widePanels = { upToAnswerBytes: 11_000, thinking: 5_000, tools: 6_500, todos: 3_500 };
+const narrowPanels = { thinking: 1_000, tools: 1_900, todos: 1_000 };
 
 /** The card of one page of the reply. */
 export function renderCard(view: ReplyView, page: CardPage, options: RenderOptions): RenderedCard {
@@ -95,8 +97,8 @@ function formattedCard(view: ReplyView, page: CardPage, options: AnswerForm): Re
   const shown = shownAnswer(view, page, options);
   const answer = shown.text === "" ? whenEmpty(view, options) : shown.text;
   const parts = partsOf(view, page, jsonBytes(answer));
-  const { thinking, tools, ...below } = parts;
-  const above = [thinking, tools].filter((part) => part !== undefined);
+  const { thinking, tools, todos, ...below } = parts;
+  const above = [thinking, tools, todos].filter((part) => part !== undefined);
   const card = {
     schema: "2.0",
     config: {
@@ -154,7 +156,8 @@ function partsOf(view: ReplyView, page: CardPage, answerBytes: number): Record<s
   const isLast = page.number >= page.cuts.length || page.restInFile === true;
   const parts = {
     thinking: page.number === 0 ? thinkingPanel(view, room.thinking) : undefined,
-    tools: page.number === 0 ? toolsPanel(view, room.tools) : undefined,
+    tools: page.number === 0 ? toolsPanel(view, room.tools - (view.todos === undefined ? 0 : room.todos)) : undefined,
+    todos: page.number === 0 ? todosPanel(view, room.todos) : undefined,
     rest: page.restInFile === true ? inLanguages(view, (language) => restLine({ ...view, language })) : undefined,
     memories: isLast ? inLanguages(view, (language) => memoriesPanel({ ...view, language })) : undefined,
     stop: isLast ? inLanguages(view, (language) => stopButton({ ...view, language })) : undefined,
@@ -334,6 +337,32 @@ function toolsPanel(view: ReplyView, bytes: number): CardElement | undefined {
     if (jsonBytes(panel) <= bytes) return panel;
   }
   return panelOf(1, 0);
+}
+
+const todoIcons: Record<ShownTodo["state"], string> = { pending: "⬜", in_progress: "▶️", done: "✅" };
+
+/** The to-do list, ticked off as far as it is done; where there is little room, the beginnings of its lines. */
+function todosPanel(view: ReplyView, bytes: number): CardElement | undefined {
+  const { todos = [] } = view;
+  if (todos.length === 0) return undefined;
+  const done = todos.filter(({ state }) => state === "done").length;
+  const panelOf = (characters: number) => {
+    const lines = todos.map(({ text, state }) => {
+      const said = printable(text).replaceAll(/\s+/g, " ");
+      const head = headWithin(said, { characters, bytes: 3 * characters });
+      return `${todoIcons[state]} ${head}${head.length < said.length ? "…" : ""}`;
+    });
+    const elements = [smallText(lines.join("\n"))];
+    return inLanguages(view, (language) => ({
+      ...foldedPanel(cardTexts[language].todos(done, todos.length), elements, "todos"),
+      expanded: true,
+    }));
+  };
+  for (let characters: number = todoLimits.characters; characters > 8; characters = Math.floor(characters / 2)) {
+    const panel = panelOf(characters);
+    if (jsonBytes(panel) <= bytes) return panel;
+  }
+  return panelOf(4);
 }
 
 /** Says where the rest of a very long answer is. */

@@ -13,6 +13,7 @@ export const en: CardTexts = {
   queued: "queued {} s",
   tokens: "{} in · {} out tokens",
   stop: "Stop",
+  todos: (done, all) => `📋 To-do: ${done} of ${all} done`,
   remembered: (count) => `🧠 Remembered: ${count}`,
   takeBack: "Take back",
   noAnswer: "(no answer)",

@@ -13,6 +13,7 @@ export const zh: CardTexts = {
   queued: "排队 {} 秒",
   tokens: "输入 {} · 输出 {} token",
   stop: "停止",
+  todos: (done, all) => `📋 待办：已完成 ${done}/${all}`,
   remembered: (count) => `🧠 已记住 ${count} 条`,
   takeBack: "撤回",
   noAnswer: "（没有回答）",

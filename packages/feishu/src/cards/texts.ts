@@ -22,6 +22,8 @@ export interface CardTexts {
   /** Input, then output tokens. */
   tokens: string;
   stop: string;
+  /** Above a to-do list: how much of it is done. */
+  todos(done: number, all: number): string;
   /** Above the memories that were written, and on the button that takes one back. */
   remembered(count: number): string;
   takeBack: string;

@@ -113,6 +113,8 @@ export const AgentInput = Type.Object(
     memory: Type.Optional(MemoryInput),
     /** A working folder of each conversation, with tools to read, write, list, search and edit text files. Default: no. */
     files: Type.Optional(Type.Boolean()),
+    /** A tool to write a to-do list, which the card shows and ticks off. Default: no. */
+    todos: Type.Optional(Type.Boolean()),
     busy: Type.Optional(Type.Enum([...busyPolicies])),
     sessions: Type.Optional(Type.Enum([...sessionScopes])),
     /** A card that types, or a plain message when the answer is complete. */

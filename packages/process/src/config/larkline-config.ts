@@ -52,6 +52,8 @@ export interface AgentConfig {
   readonly memory: MemorySettings;
   /** Whether its conversations have a working folder. */
   readonly files: boolean;
+  /** Whether it may keep a to-do list on its card. */
+  readonly todos: boolean;
   /** Options of its model requests. */
   readonly request: ModelOptions;
   /** The form of its answers; null where they are free text. */
@@ -135,6 +137,7 @@ function behaviourOf(input: AgentInput) {
     commands: input.commands ?? {},
     memory: { person: input.memory?.person ?? "off", chat: input.memory?.chat === true },
     files: input.files === true,
+    todos: input.todos === true,
   } as const;
 }
 
