@@ -77,6 +77,7 @@ export async function openWorkshop(): Promise<Workshop> {
     const image = join(folder, app);
     await cp(join(out, "json"), image, { recursive: true });
     await step(`${await instruction("RUN pnpm install")} --prefer-offline`, image);
+    await step(await instruction("RUN rm -rf node_modules/node "), image);
     await cp(join(out, "full"), image, { recursive: true, force: true });
     await cp(join(context, "infra/docker"), join(image, "infra/docker"), { recursive: true });
     await rm(out, { recursive: true });
