@@ -54,6 +54,7 @@ describe("what is compared", () => {
     ["a sentence", "A sentence.", "一句话。"],
     ["a comment of code", "starts it", "启动"],
     ["the last column of a table", "One.", "一。"],
+    ["the order of names in a row", "`a`, `b`", "`b`、`a`"],
     ["what a program prints", "Larkline is running.", "Larkline 已启动。"],
   ])("lets %s be translated", (_what, from, to) => {
     expect(changed(from, to)).toEqual(skeletonOf(page.join("\n")));
@@ -103,7 +104,7 @@ function codeOf(language: string, code: string): string {
 }
 
 function rowOf(cells: string[]): string {
-  const facts = (cell: string): string =>
-    [...quotedIn(cell), ...(cell.match(/(?<!`[^`]*)\b\d[\d,.]*\b/g) ?? [])].join();
+  const numbersIn = (cell: string): string[] => cell.replaceAll(/`[^`]*`/g, "").match(/\d+(?:[.,]\d+)*/g) ?? [];
+  const facts = (cell: string): string => [...quotedIn(cell), ...numbersIn(cell)].toSorted().join();
   return [...cells.slice(0, -1).map(facts), ""].join(" | ");
 }
