@@ -69,6 +69,8 @@ describe("a call in a group that two named people have to approve", () => {
     const { written, card, copy } = await askInTeam("not");
     await decide(system, copy, { openId: ids.max, wanted: approve });
     const form = { reason: "Not on a Friday." };
+    await decide(system, card, { openId: ids.zoe, wanted: { ask: "reason" } });
+    await decide(system, card, { openId: ids.olaf, wanted: { ask: "reason" } });
     const { toast } = await submit(system, card, { openId: ids.olaf, button: "reject_form_submit", form });
     expect(toast).toMatchObject({ type: "info", content: "Rejected" });
     expect(await answerTo(system, written)).toMatch(/failed:User rejected this action\.\s+Reason: Not on a Friday\./);

@@ -64,6 +64,9 @@ async function asked(kind: Approval["kind"], state: SettledState): Promise<Asked
     card: () => approvalCard(shown),
     onClick: async (action) => {
       clicks.push(action);
+      if (JSON.stringify(action).includes('"ask":"reason"')) {
+        return { card: { type: "raw", data: approvalCard(shown, { asksReason: true }) } };
+      }
       const toast = { type: "success", content: "Taken", i18n: { zh_cn: "已收到", en_us: "Taken" } };
       return { toast, card: { type: "raw", data: approvalCard({ ...shown, state }) } };
     },
@@ -109,10 +112,12 @@ test("an approval can hold from now on, after a question whether that is meant",
 
 test("a rejection takes the reason that was written into the form", async () => {
   const { page, clicks } = await asked("call", "rejected");
+  await cardIn(page).getByRole("button", { name: "拒绝并说明理由…" }).click();
   await cardIn(page).locator("form input").fill("周五不发布");
   await cardIn(page).locator("form button").click();
   await untilDecided(page);
   expect(clicks).toMatchObject([
+    { value: { __approval__: id, ask: "reason" } },
     { value: { __approval__: id, decision: "reject" }, form_value: { reason: "周五不发布" } },
   ]);
 });

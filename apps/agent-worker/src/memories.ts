@@ -24,6 +24,7 @@ import {
   type MemoryFound,
   type ToolAnnouncement,
   type ToolOutcome,
+  type LocalText,
   type TurnState,
 } from "@larkline/protocol";
 import type { OwnedMemory } from "@larkline/store";
@@ -140,8 +141,15 @@ function noteUse({ memories, log }: Services, found: readonly OwnedMemory[]): vo
   }
 }
 
+const titles: Readonly<Record<string, LocalText>> = {
+  [rememberName]: { zh: "记住", en: "Remember" },
+  [recallName]: { zh: "回想", en: "Recall" },
+  [forgetName]: { zh: "忘记", en: "Forget" },
+};
+
 const announcementOf = (name: string, description: string, inputSchema: object): ToolAnnouncement => ({
   spec: { name, description, inputSchema: { ...inputSchema } },
+  ...(titles[name] === undefined ? {} : { title: titles[name] }),
   effect: name === recallName ? "pure" : "idempotent",
   requiresApproval: false,
   risk: "low",

@@ -410,6 +410,7 @@ const readResultAnnouncement: ToolAnnouncement = {
   effect: "pure",
   requiresApproval: false,
   risk: "low",
+  title: { zh: "读取完整结果", en: "Read a long result" },
   secrets: ["handle"],
   timeoutMs: 30_000,
 };

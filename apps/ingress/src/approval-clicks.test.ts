@@ -143,8 +143,10 @@ describe("the rows of the contract", () => {
   });
 
   it("AL-35: a rejection reaches the session with the reason that was written into the form", async () => {
-    const { here, click, told } = await asked();
+    const { here, click, pending, told } = await asked();
     const formValue = { reason: "  not on a Friday " };
+    expect(await click(here.ann, "why")).toEqual({ code: 0, cardChanged: true });
+    expect(await pending()).toBe(1);
     expect(await click(here.ann, "reject_form_submit", { formValue })).toMatchObject({
       toast: { content: "Rejected" },
     });
@@ -153,6 +155,7 @@ describe("the rows of the contract", () => {
 
   it("AL-35: an empty reason is none, an endless one is cut", async () => {
     const empty = await asked();
+    await empty.click(empty.here.ann, "why");
     await empty.click(empty.here.ann, "reject_form_submit", { formValue: { reason: "  " } });
     const [first] = await empty.told();
     expect(first?.type === "decision" ? first.decisions[0] : undefined).not.toHaveProperty("note");

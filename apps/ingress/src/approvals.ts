@@ -50,6 +50,22 @@ const parseApprovalId = parserOf(ApprovalId);
 
 /** Takes a decision. Never rejects, and answers within {@link decisionDeadlineMs}. */
 export async function decideApproval(services: Services, channel: Channel, say: Say): Promise<SayResult> {
+  return await whilePending(services, channel, say, async (status, limit) => {
+    return await take(services, channel, { say, approval: status.approval, limit });
+  });
+}
+
+/** Whether a person may say this now: then `counted`, and the approval as it is. Writes nothing, else like the above. */
+export async function maySay(services: Services, channel: Channel, say: Say): Promise<SayResult> {
+  return await whilePending(services, channel, say, async (status) => ({ result: "counted", status }));
+}
+
+async function whilePending(
+  services: Services,
+  channel: Channel,
+  say: Say,
+  work: (status: ApprovalStatus, limit: SharedDeadline) => Promise<SayResult>,
+): Promise<SayResult> {
   const { approvals, clock } = services;
   if (!parseApprovalId(say.approvalId).ok) return { result: "unknown" };
   const limit = new SharedDeadline(clock, decisionDeadlineMs);
@@ -64,7 +80,7 @@ export async function decideApproval(services: Services, channel: Channel, say: 
     }
     const allowed = await mayDecide(services, channel, { approval: now.status.approval, say, limit });
     if (!allowed) return { result: "not_allowed", status: now.status };
-    return await take(services, channel, { say, approval: now.status.approval, limit });
+    return await work(now.status, limit);
   } catch (error) {
     channel.log[levelOf(error)]({ error, approvalId: say.approvalId }, "a decision was not taken");
     return { result: "failed" };

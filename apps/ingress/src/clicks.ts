@@ -14,7 +14,7 @@ import {
 } from "@larkline/protocol";
 import type { ApprovalStatus } from "@larkline/store";
 import { Type, type Static } from "typebox";
-import { decideApproval, type Say } from "./approvals.ts";
+import { decideApproval, maySay, type Say, type SayResult } from "./approvals.ts";
 import type { Bot } from "./bot.ts";
 import { mayNotStopText } from "./commands.ts";
 import { refusalText, servesTenant, shownLanguage } from "./messages.ts";
@@ -229,8 +229,9 @@ function decidedCard(
  * unknown (nothing is consumed), approval not pending, approved, rejected.
  */
 async function approvalClicked(services: Services, bot: Bot, { by, ...click }: Click): Promise<EventAnswer> {
-  const { [approvalKey]: id, decision, remember } = click.value;
+  const { [approvalKey]: id, decision, remember, ask } = click.value;
   if (!id) return noPendingApproval();
+  if (ask === "reason") return by === undefined ? unknownPerson() : await reasonAsked(services, bot, { id, by });
   if (decision !== "approve" && decision !== "reject") {
     return toast("info", { en: "invalid decision", zh: "无效的决定" });
   }
@@ -239,6 +240,22 @@ async function approvalClicked(services: Services, bot: Bot, { by, ...click }: C
   const note = wordsIn(click.form, "reason");
   const say = sayOf({ by, approvalId, decision, note, remember: remember === true });
   return await answerOf(services, bot, say);
+}
+
+/** A person is about to reject: the card gets the form for the reason, if they may. */
+async function reasonAsked(
+  services: Services,
+  bot: Bot,
+  { id, by }: { id: unknown; by: string },
+): Promise<EventAnswer> {
+  const approvalId = typeof id === "string" ? id : "";
+  const said = await maySay(
+    services,
+    bot,
+    sayOf({ by, approvalId, decision: "reject", note: undefined, remember: false }),
+  );
+  if (said.result !== "counted") return await answerTo(bot, "reject", said);
+  return { card: { type: "raw", data: approvalCard(said.status, { asksReason: true }) } };
 }
 
 /** The buttons under the question what became of a call. */
@@ -305,8 +322,10 @@ const taken: Readonly<Record<DecisionWord, Bilingual & { type: ToastType }>> = {
 
 /** Takes a decision and tells the person who clicked what became of it. */
 async function answerOf(services: Services, bot: Bot, say: Say): Promise<EventAnswer> {
-  const said = await decideApproval(services, bot, say);
-  const word = say.decision.decision;
+  return await answerTo(bot, say.decision.decision, await decideApproval(services, bot, say));
+}
+
+async function answerTo(bot: Bot, word: DecisionWord, said: SayResult): Promise<EventAnswer> {
   switch (said.result) {
     case "settled":
       return withCard(toast(taken[word].type, taken[word]), approvalCard(said.status));

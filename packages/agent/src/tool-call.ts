@@ -2,6 +2,7 @@ import {
   argumentsHashOf,
   type Approval,
   type CallState,
+  type CallWords,
   type EngineEvent,
   type EventOf,
   type ParseResult,
@@ -256,6 +257,7 @@ export function signatureOf({ name, arguments: text }: Pick<ToolCall, "name" | "
 /** The call with the facts of its tool, copied because the tool may be gone when they are needed. */
 export function withFacts(call: CallState, { announcement, runner, awayForMs }: OfferedTool): CallState {
   const { effect, timeoutMs, limits, secrets, digest } = announcement;
+  const words = wordsOf(announcement, call.arguments);
   return {
     ...call,
     runner,
@@ -263,9 +265,41 @@ export function withFacts(call: CallState, { announcement, runner, awayForMs }: 
     timeoutMs,
     ...(limits === undefined ? {} : { limited: true }),
     ...(secrets === undefined ? {} : { secrets }),
+    ...(words === undefined ? {} : { words }),
     ...(digest === undefined ? {} : { toolDigest: digest }),
     ...(awayForMs === undefined ? {} : { runnerIsAway: true }),
   };
+}
+
+/** Longest value of an argument in a summary, and longest summary, in characters. */
+const [maxValueChars, maxSentenceChars] = [80, 300];
+
+/** What people read of a call with these arguments; undefined where its tool announces no words. */
+function wordsOf(
+  { title, summary, secrets = [] }: Pick<ToolAnnouncement, "title" | "summary" | "secrets">,
+  given: Record<string, unknown>,
+): CallWords | undefined {
+  if (title === undefined && summary === undefined) return undefined;
+  const shown = maskedArguments(given, secrets);
+  const filled = (template: string): string =>
+    textHead(
+      template.replaceAll(/\{([^{}]{1,100})\}/g, (_, name: string) => valueText(shown[name])),
+      maxSentenceChars,
+    );
+  return {
+    ...(title === undefined ? {} : { title }),
+    ...(summary === undefined
+      ? {}
+      : {
+          summary: typeof summary === "string" ? filled(summary) : { zh: filled(summary.zh), en: filled(summary.en) },
+        }),
+  };
+}
+
+/** A value in a sentence, "…" where it is cut or absent. */
+function valueText(value: unknown): string {
+  const text = typeof value === "string" ? value : value === undefined ? "…" : JSON.stringify(value);
+  return oneLine(text.slice(0, 4 * maxValueChars), maxValueChars);
 }
 
 /**
@@ -311,6 +345,7 @@ export function approvalOf(turn: TurnState, asked: AskedCall, { nowMs, texts }: 
     chatId: reply.channel === "feishu" ? reply.chatId : session,
     requester: sender,
     tool: call.name,
+    ...(call.words === undefined ? {} : { words: call.words }),
     arguments: call.arguments,
     argumentsHash,
     secrets: call.secrets ?? [],
@@ -402,7 +437,7 @@ export function answered(
 /** Of a failed call whose text names no code. */
 const otherCode = "tool_execution_error";
 
-const maxSummaryChars = 20;
+const maxResultChars = 20;
 
 /** What a result is, for display, in 20 characters: the value itself where it fits, else kind and size. */
 export function resultSummary(outcome: ToolOutcome, language: ReplyLanguage): string {
@@ -411,7 +446,7 @@ export function resultSummary(outcome: ToolOutcome, language: ReplyLanguage): st
   if (!outcome.ok) return summaries.error(text.length);
   const { result, stored } = outcome;
   const isEmpty = text.trim() === "";
-  if (!isEmpty && text.length <= maxSummaryChars && text === oneLine(text, maxSummaryChars)) return text;
+  if (!isEmpty && text.length <= maxResultChars && text === oneLine(text, maxResultChars)) return text;
   if (stored !== undefined) return summaries.text(stored.characters);
   if (typeof result === "object" && result !== null) return summaries.json(Object.keys(result).length);
   return summaries.text(text.length);

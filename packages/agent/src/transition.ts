@@ -529,11 +529,16 @@ export function endedTool(call: CallState, outcome: ToolOutcome, facts: EndedFac
   return {
     id: call.id,
     name: call.name,
+    ...wordsOf(call),
     state: facts.stopped && call.state !== "waiting_approval" ? "stopped" : ended,
     startedAtMs: call.startedAtMs ?? facts.nowMs,
     ...durationOf(call, facts),
     output: textHead(withoutImageMarks(plainResultText(outcome)), maxOutputChars),
   };
+}
+
+function wordsOf({ words }: CallState): Pick<ShownTool, "words"> {
+  return words === undefined ? {} : { words };
 }
 
 /** All shown calls: those of earlier rounds, then those of the open round in the order of the model. */
@@ -547,7 +552,7 @@ function toolsNow(turn: TurnState, nowMs: number): ShownTool[] {
     const state = call.state === "running" ? "running" : "waiting";
     const isAway = state === "running" && call.runnerIsAway === true;
     const startedAtMs = call.startedAtMs ?? nowMs;
-    return [{ id: call.id, name: call.name, state, ...(isAway ? { isAway } : {}), startedAtMs }];
+    return [{ id: call.id, name: call.name, ...wordsOf(call), state, ...(isAway ? { isAway } : {}), startedAtMs }];
   });
   return [...tools.filter(({ id }) => !ofRound.has(id)), ...round];
 }

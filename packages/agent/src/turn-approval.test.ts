@@ -21,6 +21,7 @@ import {
 } from "./index.ts";
 import type { Transition, TurnEnvironment } from "./transition.ts";
 import {
+  announcement,
   call,
   cancel,
   decision,
@@ -100,6 +101,29 @@ describe("a call that people are asked about", () => {
     expect(run.turn.calls).toMatchObject([{ id: "c1", state: "waiting_approval" }]);
     expect(run.turn.calls[0]).not.toHaveProperty("deadlineMs");
     expect(results(run)).toEqual([]);
+  });
+
+  it("is told to people in the words of its tool, with short values and masked secrets in place of arguments", () => {
+    const words = {
+      title: "Deploy",
+      summary: { zh: "部署到 {env}", en: "Deploy to {env} with {pin}: {why} {none} {list}" },
+    };
+    const told = announcement("deploy", { effect: "once", secrets: ["pin"], ...words });
+    const tools = new Map([["deploy", { runner: "main", announcement: told }]]);
+    const given = { env: "a\nb {pin}", pin: "1234", why: "w".repeat(90), list: [1, 2] };
+    const run = asking([["c1", "deploy", JSON.stringify(given)]], { ...env, tools });
+    const shown = {
+      title: "Deploy",
+      summary: {
+        zh: "部署到 a b {pin}",
+        en: expect.stringMatching(/^Deploy to a b \{pin\} with (?!1234)\S+: w{79}… … \[1,2\]$/),
+      },
+    };
+    expect(only(run.approvals).words).toEqual(shown);
+    expect(run.turn.calls[0]?.words).toEqual(shown);
+    const options = { language: "en", nowMs: 1_000_000, model: "m", stoppable: true } as const;
+    const show = { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true };
+    expect(runningView(run.turn, undefined, { ...options, show }).tools).toMatchObject([{ words: shown }]);
   });
 
   it("AL-28: comes with a durable question in the same write, bound to the call and its arguments", () => {

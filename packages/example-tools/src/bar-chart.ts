@@ -49,6 +49,7 @@ export function drawBars(values: readonly number[]): Buffer {
 export const barChart: HandlerTool = defineTool({
   name: "bar_chart",
   description: `Draws 1 to ${maxValues} numbers as a bar chart without other labels than the numbers themselves.`,
+  title: { zh: "画柱状图", en: "Draw a bar chart" },
   input: Type.Object(
     {
       values: Type.Array(Type.Number({ minimum: -maxValue, maximum: maxValue }), {

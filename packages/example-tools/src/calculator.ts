@@ -124,6 +124,8 @@ export const calculator: HandlerTool = defineTool({
   description:
     "Evaluates an arithmetic expression exactly as written: operators + - * / ^ % !, comparison, parentheses, lists in " +
     'brackets, functions such as sqrt, log, sin, mean, std, combinations, constants pi and e, units ("5 km / 20 minutes to m/s").',
+  title: { zh: "计算", en: "Calculate" },
+  summary: { zh: "计算 {expression}", en: "Calculate {expression}" },
   input: Type.Object(
     { expression: Type.String({ minLength: 1, maxLength: maxExpressionCharacters }) },
     { additionalProperties: false },

@@ -43,6 +43,7 @@ export function localTime(moment: Date, timeZone: string): Record<string, string
 export const currentTime: HandlerTool = defineTool({
   name: "current_time",
   description: "The current date, time and weekday in a time zone. Use it whenever an answer depends on now.",
+  title: { zh: "看时间", en: "Look at the clock" },
   input: Type.Object(
     {
       timeZone: Type.Optional(

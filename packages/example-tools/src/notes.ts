@@ -18,6 +18,8 @@ export function createAddNoteTool(file: string = defaultFile): HandlerTool {
   return defineTool({
     name: "add_note",
     description: "Adds a note for the whole team to the shared notes.",
+    title: { zh: "记笔记", en: "Add a note" },
+    summary: { zh: "记一条笔记：{text}", en: "Add a note: {text}" },
     input: Type.Object(
       { text: Type.String({ minLength: 1, maxLength: 2_000, description: "The note, one paragraph." }) },
       { additionalProperties: false },
@@ -42,6 +44,7 @@ export function createReadNotesTool(file: string = defaultFile): HandlerTool {
   return defineTool({
     name: "read_notes",
     description: "Reads the shared notes of the team, the newest last.",
+    title: { zh: "看笔记", en: "Read the notes" },
     input: Type.Object({}, { additionalProperties: false }),
     effect: "pure",
     addresses: [],

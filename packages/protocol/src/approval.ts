@@ -1,7 +1,7 @@
 import { Type, type Static } from "typebox";
 import { ApprovalId } from "./decision.ts";
 import { ReplyTarget } from "./inbox.ts";
-import { replyLanguages } from "./reply-view.ts";
+import { CallWords, replyLanguages } from "./reply-view.ts";
 import { Sender, SessionKey, Traceparent } from "./session.ts";
 import { RiskLevel } from "./tool.ts";
 
@@ -44,6 +44,7 @@ export const Approval = Type.Object({
   chatId: Type.String(),
   requester: Sender,
   tool: Type.String(),
+  words: Type.Optional(CallWords),
   arguments: Type.Record(Type.String(), Type.Unknown()),
   /** `argumentsHashOf` the stored arguments: what was approved is what runs. */
   argumentsHash: Type.String(),

@@ -154,6 +154,8 @@ export {
   type QueuedMessage,
 } from "./inbox.ts";
 export {
+  CallWords,
+  LocalText,
   ReplyFooter,
   replyLanguages,
   ReplyView,
@@ -161,6 +163,7 @@ export {
   ShownTodo,
   ShownTool,
   todoLimits,
+  textIn,
   type ReplyLanguage,
 } from "./reply-view.ts";
 export {

@@ -1,10 +1,38 @@
 import { Type, type Static } from "typebox";
 import { SessionKey } from "./session.ts";
 
+export const replyLanguages = ["zh", "en"] as const;
+/** Language of the texts around an answer. */
+export type ReplyLanguage = (typeof replyLanguages)[number];
+
+/** Words of an author: the same for all readers, or in each language. */
+export const LocalText = Type.Union([
+  Type.String({ minLength: 1, maxLength: 300 }),
+  Type.Object({
+    zh: Type.String({ minLength: 1, maxLength: 300 }),
+    en: Type.String({ minLength: 1, maxLength: 300 }),
+  }),
+]);
+export type LocalText = Static<typeof LocalText>;
+
+export function textIn(text: LocalText, language: ReplyLanguage): string {
+  return typeof text === "string" ? text : text[language];
+}
+
+/** What people read of a call in place of its tool's name. */
+export const CallWords = Type.Object({
+  /** The tool, as its author calls it. */
+  title: Type.Optional(LocalText),
+  /** What this call does, in a sentence with some of its arguments. Neither escaped nor in one line. */
+  summary: Type.Optional(LocalText),
+});
+export type CallWords = Static<typeof CallWords>;
+
 /** A tool call as the person sees it. */
 export const ShownTool = Type.Object({
   id: Type.String(),
   name: Type.String(),
+  words: Type.Optional(CallWords),
   /** `waiting`: for a person; `stopped`: broken off by a cancel, it may have taken effect. */
   state: Type.Enum(["running", "waiting", "done", "failed", "stopped"]),
   /** While it runs: its runner has no living instance, so the call waits for one. */
@@ -54,10 +82,6 @@ export const ReplyFooter = Type.Object({
   note: Type.Optional(Type.String()),
 });
 export type ReplyFooter = Static<typeof ReplyFooter>;
-
-export const replyLanguages = ["zh", "en"] as const;
-/** Language of the texts around an answer. */
-export type ReplyLanguage = (typeof replyLanguages)[number];
 
 /**
  * Everything a person sees of a reply, at one moment. Cards are pure functions of it; the answer's

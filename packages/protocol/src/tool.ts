@@ -1,6 +1,7 @@
 import { createHmac, hash, timingSafeEqual } from "node:crypto";
 import { Type, type Static } from "typebox";
 import { jsonParserOf, type ParseResult } from "./schema.ts";
+import { LocalText } from "./reply-view.ts";
 import { SessionKey, Traceparent } from "./session.ts";
 
 // A tool, and a call of it on its way: what a model is told, the job that a runner gets, what the worker vouches for, and
@@ -53,6 +54,10 @@ export const ToolAnnouncement = Type.Object({
   timeoutMs: Type.Integer({ minimum: 1 }),
   /** Default `medium`. */
   risk: Type.Optional(RiskLevel),
+  /** What people read in place of the name. */
+  title: Type.Optional(LocalText),
+  /** What a call does, in a sentence: `{argument}` stands for the value of that argument. */
+  summary: Type.Optional(LocalText),
   /** Names of arguments, at any depth, whose values no card, log or event outside the session shows. */
   secrets: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 100 }), { maxItems: 50 })),
   /** The argument that says what is done, such as `command`: what patterns of permission rules match. */

@@ -3,7 +3,7 @@ import { HandoffContext, Message } from "./content.ts";
 import { Needs } from "./session.ts";
 import { ApprovalId } from "./decision.ts";
 import { InboundMessage } from "./inbox.ts";
-import { ShownMemory, ShownTodo, ShownTool } from "./reply-view.ts";
+import { CallWords, ShownMemory, ShownTodo, ShownTool } from "./reply-view.ts";
 import { CallAuthority, ToolEffect, ToolOutcome, ToolDigest } from "./tool.ts";
 
 /**
@@ -31,6 +31,8 @@ export const CallState = Type.Object({
   timeoutMs: Type.Optional(Type.Integer({ minimum: 1 })),
   /** Names of arguments whose values no card shows, even when the tool is gone by then. */
   secrets: Type.Optional(Type.Array(Type.String())),
+  /** What people read of it. */
+  words: Type.Optional(CallWords),
   /** Its tool has limits, so its jobs go to a queue of their own: to the same one, also when its runner is gone by then. */
   limited: Type.Optional(Type.Boolean()),
   /** Epoch ms at which it was handed out. */

@@ -1,3 +1,4 @@
+export type { LocalText } from "@larkline/protocol";
 export { defineConfig, type ConfigInput } from "./config.ts";
 export {
   isolationLevels,

@@ -84,6 +84,17 @@ describe("defineTool", () => {
     expect(isTool({ name: "add" })).toBe(false);
   });
 
+  it("announces what people read of it, and refuses a summary with a secret or an unknown argument", () => {
+    const input = { type: "object", properties: { text: { type: "string" }, pin: { type: "string" } } };
+    const words = { title: { zh: "记笔记", en: "Add a note" }, summary: "Add a note: {text}" };
+    const told = announcementOf(defineTool({ ...valid, input, ...words }));
+    expect(told).toMatchObject(words);
+    const refused = (summary: string) => () => defineTool({ ...valid, input, secrets: ["pin"], summary });
+    expect(refused("Pay with {pin}")).toThrow('tool "ok": its summary names the secret "pin"');
+    expect(refused("Pay {sum}")).toThrow('tool "ok": the "sum" of its summary is no property of its input');
+    expect(refused("")).toThrow(/tool "ok": .*summary/);
+  });
+
   it("announces risk, secrets, subject and limits to workers", () => {
     const tool = defineTool({
       ...valid,

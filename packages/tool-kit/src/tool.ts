@@ -2,6 +2,7 @@ import { createRequire } from "node:module";
 import type {
   Actor,
   CallAuthority,
+  LocalText,
   ParseResult,
   RiskLevel,
   ToolAnnouncement,
@@ -58,6 +59,13 @@ interface ToolFacts<S extends TSchema> {
   requiresApproval?: boolean;
   /** How much harm a call can do; decides how loudly a person is asked. Default `medium`. */
   risk?: RiskLevel;
+  /** What people read in place of the name: one text, or one for each language. */
+  title?: LocalText;
+  /**
+   * What a call does, in a sentence: "Add a note: {text}", where `{text}` is the value of that argument. People read it
+   * on cards, and before they approve. It may name any argument of the input that is no secret.
+   */
+  summary?: LocalText;
   /** Names of arguments, at any depth, whose values no card and no log shows. */
   secrets?: readonly string[];
   /** The argument that says what is done, such as `command`: permission rules match it. */
@@ -123,6 +131,8 @@ interface AnyTool {
   readonly requiresApproval: boolean;
   readonly timeoutMs: number;
   readonly risk: RiskLevel;
+  readonly title: LocalText | undefined;
+  readonly summary: LocalText | undefined;
   readonly secrets: readonly string[];
   readonly subject: string | undefined;
   readonly addresses: readonly string[] | undefined;
@@ -197,6 +207,8 @@ function announced(tool: Omit<AnyTool, typeof toolMark | "check">): ToolAnnounce
     requiresApproval,
     timeoutMs,
     risk,
+    title,
+    summary,
     secrets,
     subject,
     addresses,
@@ -209,6 +221,8 @@ function announced(tool: Omit<AnyTool, typeof toolMark | "check">): ToolAnnounce
     requiresApproval,
     timeoutMs,
     risk,
+    ...(title === undefined ? {} : { title }),
+    ...(summary === undefined ? {} : { summary }),
     ...(secrets.length === 0 ? {} : { secrets: [...secrets] }),
     ...(subject === undefined ? {} : { subject }),
     ...(addresses === undefined ? {} : { addresses: [...addresses] }),
@@ -218,14 +232,25 @@ function announced(tool: Omit<AnyTool, typeof toolMark | "check">): ToolAnnounce
 }
 
 /** What makes no sense although its type is right. */
-function contradictionIn({ timeoutMs, subject, limits, inputSchema }: Omit<AnyTool, typeof toolMark | "check">) {
+function contradictionIn(tool: Omit<AnyTool, typeof toolMark | "check">) {
+  const { timeoutMs, subject, limits, inputSchema, summary, secrets } = tool;
   if (timeoutMs > maxTimeoutMs) return `timeoutMs must be at most ${maxTimeoutMs}`;
   const properties = inputSchema["properties"];
+  const known = typeof properties === "object" && properties !== null ? Object.keys(properties) : [];
+  for (const [, name = ""] of (typeof summary === "object" ? summary.zh + summary.en : (summary ?? "")).matchAll(
+    placeholder,
+  )) {
+    if (secrets.includes(name)) return `its summary names the secret ${JSON.stringify(name)}`;
+    if (!known.includes(name)) return `the ${JSON.stringify(name)} of its summary is no property of its input`;
+  }
   if (subject !== undefined && (typeof properties !== "object" || properties === null || !(subject in properties))) {
     return `the subject ${JSON.stringify(subject)} is no property of its input`;
   }
   return limits !== undefined && Object.keys(limits).length === 0 ? "limits names no limit" : undefined;
 }
+
+/** Stands for an argument in a summary. */
+const placeholder = /\{([^{}]{1,100})\}/g;
 
 interface ToolRest {
   isolation: Isolation;
@@ -234,7 +259,7 @@ interface ToolRest {
 
 function toolFrom<S extends TSchema>(facts: ToolFacts<S>, { isolation, savesFiles }: ToolRest): AnyTool {
   const { name, effect, requiresApproval = false, timeoutMs = defaultTimeoutMs, risk = "medium" } = facts;
-  const { secrets = [], subject, addresses, poll = false, limits } = facts;
+  const { title, summary, secrets = [], subject, addresses, poll = false, limits } = facts;
   const isTrusted = definitionsAreTrusted();
   const resolved = isTrusted
     ? { ok: true as const, value: completedIsolation(isolation) }
@@ -249,6 +274,8 @@ function toolFrom<S extends TSchema>(facts: ToolFacts<S>, { isolation, savesFile
     requiresApproval,
     timeoutMs,
     risk,
+    title,
+    summary,
     secrets,
     subject,
     addresses,

@@ -1,4 +1,4 @@
-import { defineProgramTool, type ProgramTool, type ToolProgram } from "@larkline/tool-kit";
+import { defineProgramTool, type LocalText, type ProgramTool, type ToolProgram } from "@larkline/tool-kit";
 import { Type } from "typebox";
 
 const timeoutMs = 60_000;
@@ -22,13 +22,15 @@ const unread = {
 interface CodeTool {
   name: string;
   runtime: ToolProgram["runtime"];
+  title: LocalText;
   description: string;
 }
 
-function codeTool({ name, runtime, description }: CodeTool): ProgramTool {
+function codeTool({ name, runtime, title, description }: CodeTool): ProgramTool {
   return defineProgramTool({
     ...unread,
     name,
+    title,
     description: `${description} ${closing}`,
     input: Type.Object(
       { code: Type.String({ minLength: 1, maxLength: maxCodeCharacters }) },
@@ -43,6 +45,7 @@ function codeTool({ name, runtime, description }: CodeTool): ProgramTool {
 export const runJavascript: ProgramTool = codeTool({
   name: "run_javascript",
   runtime: "node",
+  title: { zh: "运行 JavaScript", en: "Run JavaScript" },
   description:
     "Runs JavaScript (Node.js, the body of an async function) and gives back what it returns, as JSON, and what it prints.",
 });
@@ -51,6 +54,7 @@ export const runJavascript: ProgramTool = codeTool({
 export const runPython: ProgramTool = codeTool({
   name: "run_python",
   runtime: "python",
+  title: { zh: "运行 Python", en: "Run Python" },
   description:
     "Runs Python and gives back what it assigns to `result`, as JSON, and what it prints. The standard library is there.",
 });
@@ -59,6 +63,8 @@ export const runPython: ProgramTool = codeTool({
 export const runShell: ProgramTool = defineProgramTool({
   ...unread,
   name: "run_shell",
+  title: { zh: "运行命令", en: "Run a command" },
+  summary: { zh: "运行 {command}", en: "Run {command}" },
   description: `Runs a bash command line and gives back its exit code and what it prints. ${closing}`,
   input: Type.Object(
     { command: Type.String({ minLength: 1, maxLength: maxCodeCharacters }) },

@@ -57,7 +57,7 @@ describe("the card of a call that waits for people", () => {
       content: 'The agent wants to run **deploy** with:\n```json\n{\n  "target": "prod"\n}\n```',
     });
     const id = approvalOf().id;
-    const [approve, reject] = bodyOf(card).filter(({ tag }) => tag === "button");
+    const [approve, reject] = elementsOf(card).filter(({ tag }) => tag === "button");
     expect(approve).toMatchObject({
       text: { content: "Approve" },
       type: "primary",
@@ -98,8 +98,19 @@ describe("the card of a call that waits for people", () => {
     expect(texts.some((text) => text.includes("millisecond='1700086400000'"))).toBe(true);
   });
 
-  it("takes a reason for a rejection in a form of its own, at the root", () => {
-    const form = bodyOf(approvalCard(pending())).find(({ tag }) => tag === "form");
+  it("has its buttons in one row, one of which opens the form for the reason of a rejection, at the root", () => {
+    const card = approvalCard(pending({ remember: { tool: "deploy", pattern: "prod *" } }));
+    const idsIn = (shown: Element): unknown[] =>
+      elementsOf(bodyOf(shown).filter(({ tag }) => tag === "column_set")).flatMap(({ tag, element_id: id }) =>
+        tag === "button" ? [id] : [],
+      );
+    expect(idsIn(card)).toEqual(["approve", "reject", "why", "always"]);
+    const why = elementsOf(card).find(({ element_id: id }) => id === "why");
+    expect(why).toMatchObject({ behaviors: [{ value: { __approval__: approvalOf().id, ask: "reason" } }] });
+    expect(bodyOf(card).some(({ tag }) => tag === "form")).toBe(false);
+    const asking = approvalCard(pending(), { asksReason: true });
+    expect(idsIn(asking)).toEqual(["approve", "reject"]);
+    const form = bodyOf(asking).find(({ tag }) => tag === "form");
     expect(form).toMatchObject({
       elements: [
         { tag: "input", name: "reason", max_length: 500 },
@@ -147,6 +158,43 @@ describe("the card of a call that waits for people", () => {
     expect(textsOf(approvalCard(counted))).toEqual(expect.arrayContaining(["1 of 2 approved", "Approved by: Bob"]));
     expect(approvalMark(pending({ deciders }))).toBe("pending");
     expect(approvalMark(counted)).toBe("pending-1");
+  });
+});
+
+describe("the card of a call whose tool has words for people", () => {
+  const words = {
+    title: { zh: "记笔记", en: "Add a note" },
+    summary: { zh: "记一条笔记：浇花", en: "Add a note: water the plants" },
+  };
+
+  it("asks in one sentence, with the arguments folded", () => {
+    const card = approvalCard(pending({ words }));
+    expect(card["header"]).toMatchObject({ title: { content: "Approve “Add a note”?" } });
+    expect(bodyOf(card)).toMatchObject([
+      { tag: "div", text: { tag: "plain_text", content: "Add a note: water the plants" } },
+      { tag: "collapsible_panel", expanded: false },
+      ...bodyOf(card).slice(2),
+    ]);
+    const settled = approvalCard({ ...pending({ words, language: "zh" }), state: "approved" });
+    expect(settled["header"]).toMatchObject({ title: { content: "“记笔记” 已批准" } });
+    expect(textsOf(settled)).toContain("记一条笔记：浇花");
+  });
+
+  it("shows the arguments unfolded where the sentence is cut, and where the risk is high", () => {
+    const isOpen = (more: Partial<Approval>) =>
+      elementsOf(approvalCard(pending({ words, ...more }))).find(({ tag }) => tag === "collapsible_panel")?.[
+        "expanded"
+      ];
+    expect(isOpen({})).toBe(false);
+    expect(isOpen({ risk: "high" })).toBe(true);
+    expect(isOpen({ words: { summary: "Run x…" } })).toBe(true);
+  });
+
+  it("has no markup and nothing hidden of what a model wrote into the sentence", () => {
+    const [first] = bodyOf(approvalCard(pending({ words: { summary: "Pay **1** <at id=all></at>\u202e2" } })));
+    expect(first).toMatchObject({
+      text: { tag: "plain_text", content: String.raw`Pay **1** <at id=all></at>\u202e2` },
+    });
   });
 });
 

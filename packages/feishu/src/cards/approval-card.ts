@@ -1,14 +1,16 @@
 import { decidersText, maskedArguments, ruleText } from "@larkline/agent/permissions";
-import type {
-  Approval,
-  ApprovalDecision,
-  ApprovalState,
-  ReplyLanguage,
-  Sender,
-  SettledState,
+import {
+  textIn,
+  type Approval,
+  type ApprovalDecision,
+  type ApprovalState,
+  type ReplyLanguage,
+  type Sender,
+  type SettledState,
 } from "@larkline/protocol";
 import {
   button,
+  buttonRow,
   cardInLanguages,
   fits,
   foldedPanel,
@@ -32,6 +34,8 @@ export interface ShownApproval {
 export interface ApprovalCardOptions {
   /** Default: that of the approval. */
   language?: ReplyLanguage;
+  /** Pending cards only: with the form for a rejection and its reason, in place of the button that opens it. */
+  asksReason?: boolean;
   /** Settled cards only: leaves out what people and models wrote, for when the platform refuses it. */
   bare?: boolean;
 }
@@ -43,11 +47,11 @@ export interface ApprovalCardOptions {
  */
 export function approvalCard(
   status: ShownApproval,
-  { language = status.approval.language, bare = false }: ApprovalCardOptions = {},
+  { language = status.approval.language, asksReason = false, bare = false }: ApprovalCardOptions = {},
 ): CardElement {
   const { state, approval } = status;
   return cardInLanguages({ language, bilingual: approval.bilingual }, (each) =>
-    state === "pending" ? pendingCard(status, each) : settledCard(status, { state, language: each, bare }),
+    state === "pending" ? pendingCard(status, each, asksReason) : settledCard(status, { state, language: each, bare }),
   );
 }
 
@@ -84,32 +88,51 @@ function ruleBlock(approval: Approval): string {
   return fenced(shownWords(ruleOf(approval), ruleRoom));
 }
 
+/** What is asked. With a sentence about the call the arguments are folded, unless they are what has to be read. */
 function question(approval: Approval, language: ReplyLanguage): CardElement[] {
+  const { kind, words, risk } = approval;
+  if (kind === "call" && words?.summary !== undefined) {
+    const sentence = shownWords(textIn(words.summary, language), sentenceRoom);
+    const { panel, left } = panelOf(textOf(approval), language);
+    const isOpen = risk === "high" || sentence.includes("…");
+    return [
+      { tag: "div", text: { ...plainText(sentence), text_size: "heading" } },
+      { ...panel, expanded: isOpen },
+      ...notShown(left, language),
+    ];
+  }
   const text = cardTexts[language].approval.kinds[approval.kind].question(markdownName(approval.tool));
   if (approval.kind === "rule") return [markdown(`${text}\n${ruleBlock(approval)}`), ...ruleScope(approval, language)];
   const { block, more } = shownArguments(approval, language);
   return [markdown(`${text}\n${block}`), ...more];
 }
 
-function buttons(approval: Approval, language: ReplyLanguage): CardElement[] {
+function buttons(approval: Approval, language: ReplyLanguage, asksReason: boolean): CardElement[] {
   const { kind } = approval;
   if (kind === "outcome") {
-    return [retryButton(approval, language), abortButton(approval, language), doneForm(approval, language)];
+    const row = buttonRow([retryButton(approval, language), abortButton(approval, language)]);
+    return [row, doneForm(approval, language)];
   }
   const approve = approveButton(approval, language);
   const reject = rejectButton(approval, language);
   // A person must not agree to a rule that is not shown whole.
-  if (kind === "rule") return fits(ruleOf(approval), ruleRoom) ? [approve, reject] : [reject];
-  return [approve, reject, ...alwaysButton(approval, language), rejectForm(approval, language)];
+  if (kind === "rule") return [buttonRow(fits(ruleOf(approval), ruleRoom) ? [approve, reject] : [reject])];
+  const always = alwaysButton(approval, language);
+  if (!asksReason) return [buttonRow([approve, reject, whyButton(approval, language), ...always])];
+  return [buttonRow([approve, reject, ...always]), rejectForm(approval, language)];
 }
 
-function pendingCard({ approval, decisions }: ShownApproval, language: ReplyLanguage): CardElement {
-  const title = cardTexts[language].approval.kinds[approval.kind].title(shownName(approval.tool));
+function pendingCard(
+  { approval, decisions }: ShownApproval,
+  language: ReplyLanguage,
+  asksReason: boolean,
+): CardElement {
+  const title = cardTexts[language].approval.kinds[approval.kind].title(toolOf(approval, language));
   return titled(title, approval.risk === "high" ? "red" : "orange", [
     ...question(approval, language),
     ...openFacts(approval, language),
     ...progress(approval, decisions, language),
-    ...buttons(approval, language),
+    ...buttons(approval, language, asksReason),
   ]);
 }
 
@@ -126,10 +149,28 @@ function record(approval: Approval, language: ReplyLanguage): CardElement {
 function settledCard({ approval, decisions }: ShownApproval, { state, language, bare }: Settled): CardElement {
   const { endings } = cardTexts[language].approval.kinds[approval.kind];
   const { title, text } = endings[state] ?? endings.cancelled;
-  const words = markdown(text(markdownName(approval.tool)));
+  const words = bare ? markdown(text(markdownName(approval.tool))) : outcomeWords(approval, text, language);
   const more = bare ? [] : [...decidedFacts(decisions, language), record(approval, language)];
-  return titled(title(shownName(approval.tool)), settledTemplates[state] ?? "grey", [words, ...more]);
+  return titled(
+    title(bare ? shownName(approval.tool) : toolOf(approval, language)),
+    settledTemplates[state] ?? "grey",
+    [words, ...more],
+  );
 }
+
+/** The tool as people read it: by its title, else by its name. */
+function toolOf({ tool, words }: Approval, language: ReplyLanguage): string {
+  return words?.title === undefined ? shownName(tool) : `“${shownName(textIn(words.title, language))}”`;
+}
+
+/** What became of the call: its sentence, where there is one and the title says how it ended. */
+function outcomeWords(approval: Approval, text: (tool: string) => string, language: ReplyLanguage): CardElement {
+  const { kind, words, tool } = approval;
+  if (kind !== "call" || words?.summary === undefined) return markdown(text(markdownName(tool)));
+  return line(shownWords(textIn(words.summary, language), sentenceRoom));
+}
+
+const sentenceRoom: TextRoom = { characters: 400, bytes: 1_200 };
 
 /** Shorter arguments are shown whole; of longer ones the beginning. */
 const openRoom: TextRoom = { characters: 600, bytes: 1_500 };
@@ -181,12 +222,20 @@ function cutTo(json: string, room: TextRoom, lines = Number.POSITIVE_INFINITY): 
   return cut.length < json.length ? `${cut}…` : cut;
 }
 
-function panelOf({ json, given }: ArgumentsText, language: ReplyLanguage): { panel: CardElement; cut: number } {
+/** `left`: how many characters of the arguments are not shown at all. */
+function panelOf(
+  { json, given, leftOut }: ArgumentsText,
+  language: ReplyLanguage,
+): { panel: CardElement; left: number } {
   const folded = cutTo(json, foldedRoom);
   const panel = foldedPanel(cardTexts[language].approval.allArguments(given), [
     markdown(jsonBlock(folded), { text_size: "notation" }),
   ]);
-  return { panel, cut: folded === json ? 0 : json.length - (folded.length - 1) };
+  return { panel, left: leftOut + (folded === json ? 0 : json.length - (folded.length - 1)) };
+}
+
+function notShown(left: number, language: ReplyLanguage): CardElement[] {
+  return left === 0 ? [] : [markdown(cardTexts[language].approval.notShown(left))];
 }
 
 /** The arguments as indented JSON, with secrets masked. The card says how much is not shown. */
@@ -195,9 +244,8 @@ function shownArguments(approval: Approval, language: ReplyLanguage): ShownArgum
   const open = cutTo(text.json, openRoom, openLines);
   const block = jsonBlock(open);
   if (open === text.json && text.leftOut === 0) return { block, more: [] };
-  const { panel, cut } = panelOf(text, language);
-  const left = cut + text.leftOut;
-  return { block, more: left === 0 ? [panel] : [panel, markdown(cardTexts[language].approval.notShown(left))] };
+  const { panel, left } = panelOf(text, language);
+  return { block, more: [panel, ...notShown(left, language)] };
 }
 
 /** The arguments in a folded panel, for the record. */
@@ -349,6 +397,12 @@ function approveButton(approval: Approval, language: ReplyLanguage): CardElement
 function rejectButton(approval: Approval, language: ReplyLanguage): CardElement {
   const value = decisionValue(approval, "reject");
   return button(cardTexts[language].approval.reject, { type: "danger", elementId: "reject", value });
+}
+
+/** Opens the form with the reason: a form must be at the root of a card, so none can be folded ("Form container"). */
+function whyButton({ id }: Approval, language: ReplyLanguage): CardElement {
+  const value = { __approval__: id, ask: "reason" };
+  return button(cardTexts[language].approval.rejectWhy, { elementId: "why", value });
 }
 
 /** Approves and adds a rule; only where policy permits it and the rule can be shown whole. */

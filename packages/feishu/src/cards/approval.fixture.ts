@@ -116,8 +116,12 @@ export const anyApproval: fc.Arbitrary<Approval> = fc
     count: fc.integer({ min: 1, max: 10 }),
     language: fc.constantFrom("en" as const, "zh" as const),
     bilingual: fc.boolean(),
+    words: fc.oneof(
+      fc.constant(undefined),
+      fc.record({ title: trickyText, summary: fc.record({ zh: trickyText, en: fc.constant("\u202e".repeat(300)) }) }),
+    ),
   })
-  .map(({ kind, tool, given, reason, name, pattern, risk, people, roles, count, language, bilingual }) =>
+  .map(({ kind, tool, given, reason, name, pattern, risk, people, roles, count, language, bilingual, words }) =>
     approvalOf({
       kind,
       tool,
@@ -129,5 +133,6 @@ export const anyApproval: fc.Arbitrary<Approval> = fc
       deciders: { requester: false, people, roles, fourEyes: true, count },
       language,
       bilingual,
+      ...(words === undefined ? {} : { words }),
     }),
   );

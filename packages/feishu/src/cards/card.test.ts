@@ -139,6 +139,16 @@ describe("the card of a reply", () => {
     expect(titleOf([told], { state: "answered" })).toBe("Tools 1");
   });
 
+  it("calls a call by its sentence, else by the title of its tool, in the reader's language", () => {
+    const words = { title: { zh: "记笔记", en: "Add a note" }, summary: "Add: {x}\n**bold**" };
+    const titled = called({ name: "add_note", words: { title: words.title } });
+    expect(titleOf([titled])).toBe("⏳ Add a note");
+    expect(titleOf([titled], { language: "zh" })).toBe("⏳ 记笔记");
+    expect(titleOf([{ ...titled, words }])).toBe("⏳ Add: {x} **bold**");
+    const both = JSON.stringify(rendered({ tools: [titled], bilingual: true }, true).parts["tools"]);
+    expect(both).toContain('"i18n_content":{"zh_cn":"⏳ 记笔记","en_us":"⏳ Add a note"}');
+  });
+
   it("shows a failed call on the title and the border of the fold", () => {
     const failed = called({ name: "pay", state: "failed", output: "no money" });
     expect(titleOf([sum, failed])).toBe("Tools 2 · ❌ pay");

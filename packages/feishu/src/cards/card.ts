@@ -1,4 +1,5 @@
 import {
+  textIn,
   withoutImageMarks,
   type ReplyLanguage,
   type ReplyView,
@@ -22,7 +23,7 @@ import {
   printable,
 } from "./answer.ts";
 import { saidOutcome } from "./outcome-texts.ts";
-import { cardTexts, type CardTexts } from "./texts.ts";
+import { cardTexts } from "./texts.ts";
 
 /** One card of a reply. Page 0 has thinking and tools; the last one has footer and stop button. */
 export interface RenderedCard {
@@ -232,14 +233,15 @@ function thinkingPanel(view: ReplyView, bytes: number): CardElement | undefined 
  * What a reader should know without unfolding the panel: what runs now, how long and how far it is; which calls have
  * failed; that the turn waits for a person, or for a runner that is away.
  */
-function panelTitle(view: ReplyView, texts: CardTexts): string {
+function panelTitle(view: ReplyView, language: ReplyLanguage): string {
+  const texts = cardTexts[language];
   const { tools, earlierTools } = view;
   const isOpen = view.state === "running";
   const running = tools.filter((tool) => isOpen && tool.state === "running" && !isAway(tool));
   const failed = tools.filter((tool) => tool.state === "failed");
   return [
-    ...(running.length === 0 ? [texts.tools(tools.length + earlierTools)] : runningMarks(running, texts)),
-    ...failedMarks(failed, texts),
+    ...(running.length === 0 ? [texts.tools(tools.length + earlierTools)] : runningMarks(running, language)),
+    ...failedMarks(failed, language),
     ...(tools.some(({ state }) => state === "waiting") ? [`${stateIcons.waiting} ${texts.waiting}`] : []),
     ...(tools.some(isAway) ? [`${awayIcon} ${texts.away}`] : []),
   ].join(" · ");
@@ -248,12 +250,13 @@ function panelTitle(view: ReplyView, texts: CardTexts): string {
 const maxDetailCharacters = 60;
 
 /** The first of the calls that run, and how many others do. */
-function runningMarks([first, ...others]: readonly ShownTool[], texts: CardTexts): string[] {
+function runningMarks([first, ...others]: readonly ShownTool[], language: ReplyLanguage): string[] {
   if (first === undefined) return [];
+  const texts = cardTexts[language];
   const { elapsedMs = 0, progress } = first;
   const detail = oneLine(progress?.detail ?? "", maxDetailCharacters);
   return [
-    `${stateIcons.running} ${nameOf(first)}`,
+    `${stateIcons.running} ${nameOf(first, language)}`,
     ...(elapsedMs < 1_000 ? [] : [filled(texts.seconds, String(Math.floor(elapsedMs / 1_000)))]),
     ...(progress === undefined || progress.fraction <= 0
       ? []
@@ -263,10 +266,11 @@ function runningMarks([first, ...others]: readonly ShownTool[], texts: CardTexts
   ];
 }
 
-function failedMarks(failed: readonly ShownTool[], texts: CardTexts): string[] {
+function failedMarks(failed: readonly ShownTool[], language: ReplyLanguage): string[] {
   const [only] = failed;
   if (only === undefined) return [];
-  return [`${stateIcons.failed} ${failed.length === 1 ? nameOf(only) : texts.failed(failed.length)}`];
+  const { failed: several } = cardTexts[language];
+  return [`${stateIcons.failed} ${failed.length === 1 ? nameOf(only, language) : several(failed.length)}`];
 }
 
 /** Text of tools and models in one line, cut where it is too long. */
@@ -278,20 +282,22 @@ function oneLine(text: string, characters: number): string {
   return head.length < line.length ? `${head}…` : head;
 }
 
-function nameOf({ name }: ShownTool): string {
-  return oneLine(name, 64);
+/** What a call does, else the title of its tool, else its name. */
+function nameOf({ name, words }: ShownTool, language: ReplyLanguage): string {
+  return oneLine(textIn(words?.summary ?? words?.title ?? name, language), 64);
 }
 
 function isAway({ state, isAway: away }: ShownTool): boolean {
   return state === "running" && away === true;
 }
 
-function toolTitle(tool: ShownTool, texts: CardTexts): string {
+function toolTitle(tool: ShownTool, language: ReplyLanguage): string {
+  const texts = cardTexts[language];
   const { state, elapsedMs, queuedMs = 0 } = tool;
   // The seconds of a call that runs are in the title of the panel: what is folded changes with its state only.
   const isTimed = elapsedMs !== undefined && state !== "running";
   return [
-    `${isAway(tool) ? awayIcon : stateIcons[state]} ${nameOf(tool)}`,
+    `${isAway(tool) ? awayIcon : stateIcons[state]} ${nameOf(tool, language)}`,
     ...(state === "waiting" ? [texts.waiting] : []),
     ...(isAway(tool) ? [texts.away] : []),
     ...(isTimed ? [filled(texts.seconds, shownSeconds(elapsedMs / 1000))] : []),
@@ -300,7 +306,7 @@ function toolTitle(tool: ShownTool, texts: CardTexts): string {
 }
 
 function toolElement(tool: ShownTool, { language, bytes }: { language: ReplyLanguage; bytes: number }): CardElement {
-  const title = toolTitle(tool, cardTexts[language]);
+  const title = toolTitle(tool, language);
   const said = saidOutcome(tool, language).slice(0, 2 * maxOutputCharacters);
   const output = printable(said).trimEnd();
   const head = headWithin(output, { characters: maxOutputCharacters, bytes });
@@ -326,7 +332,7 @@ function toolsPanel(view: ReplyView, bytes: number): CardElement | undefined {
       const earlier = count - tools.length;
       const elements = tools.map((tool) => toolElement(tool, { language, bytes: outputBytes }));
       const all = [...(earlier === 0 ? [] : [smallText(texts.earlier(earlier))]), ...elements];
-      return withBorder(foldedPanel(panelTitle(view, texts), all, "tools"), view.tools);
+      return withBorder(foldedPanel(panelTitle(view, language), all, "tools"), view.tools);
     });
   for (let room = Math.min(bytes, 3 * maxOutputCharacters); room > 40; room = Math.floor(room / 2)) {
     const panel = panelOf(maxTools, room);
@@ -770,6 +776,12 @@ export function button(text: string, more: { value: CardElement; type?: string; 
 }
 
 const panelBorder = { color: "grey", corner_radius: "5px" };
+
+/** Buttons beside each other, on further lines where they do not fit. */
+export function buttonRow(buttons: readonly CardElement[]): CardElement {
+  const columns = buttons.map((each) => ({ tag: "column", width: "auto", elements: [each] }));
+  return { tag: "column_set", flex_mode: "flow", horizontal_spacing: "8px", columns };
+}
 
 export function foldedPanel(title: string, elements: CardElement[], elementId?: string): CardElement {
   return {

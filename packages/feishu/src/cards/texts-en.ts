@@ -112,6 +112,7 @@ export const en: CardTexts = {
     approve: "Approve",
     reject: "Reject",
     rejectWithReason: "Reject with this reason",
+    rejectWhy: "Reject and say why…",
     reasonHint: "Why not, or what to do instead",
     always: (rule, who) => `Always allow in this chat${who === undefined ? "" : ` for ${who}`}: ${rule}`,
     alwaysTitle: "Always allow this?",

@@ -101,6 +101,7 @@ export const zh: CardTexts = {
     approve: "批准",
     reject: "拒绝",
     rejectWithReason: "附上理由并拒绝",
+    rejectWhy: "拒绝并说明理由…",
     reasonHint: "为什么不行，或者应该怎么做",
     always: (rule, who) => `在本会话中始终允许${who === undefined ? "" : `（仅限${who}）`}：${rule}`,
     alwaysTitle: "始终允许？",

@@ -65,6 +65,8 @@ interface ApprovalTexts {
   approve: string;
   reject: string;
   rejectWithReason: string;
+  /** On the button that opens the form with the reason. */
+  rejectWhy: string;
   reasonHint: string;
   /** `who`: the person whose calls the rule covers; absent: it covers everybody's. */
   always: (rule: string, who?: string) => string;

@@ -90,6 +90,7 @@ describe.each(["stdio", "http"] as const)("the reference server over %s", (kind)
   it("offers its tools under a prefix, with their schemas and hints, and runs them", async () => {
     const { tool, hints } = await start();
     const sum = await tool("srv_get-sum");
+    expect(sum.title).toBe("Get Sum Tool");
     expect(sum.inputSchema).toMatchObject({ type: "object", required: ["a", "b"] });
     expect(await call(sum, { input: { a: 2, b: 40 } })).toMatchObject({ ok: true });
     expect(textOf(await call(sum, { input: { a: 2, b: 40 } }))).toContain("42");

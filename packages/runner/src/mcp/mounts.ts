@@ -236,8 +236,10 @@ export function mountedTool(server: McpServer, listed: ListedTool, clients: Clie
   if (policy.hidden) return undefined;
   const { effect, requiresApproval, timeoutMs, risk } = policy;
   const description = (listed.description ?? listed.title ?? listed.name).slice(0, 8_000);
+  const title = (listed.title ?? listed.annotations?.title ?? "").trim().slice(0, 100);
   const tool = defineTool({
     name: mountedName(server.name, listed.name),
+    ...(title === "" ? {} : { title }),
     description,
     input: { type: "object" },
     effect,
