@@ -316,6 +316,17 @@ function moment(label: string, atMs: number, colon: string): CardElement {
   return markdown(`${label}${colon}${at("date_num")} ${at("time")}`, { text_size: "notation" });
 }
 
+/** The requester alone sees the card and decides: they know who they are. */
+function isBetweenTwo({
+  kind,
+  words,
+  bilingual = false,
+  deciders: { requester, people: named, roles },
+}: Approval): boolean {
+  const isAlone = requester && named.length + roles.length === 0;
+  return kind === "call" && words?.summary !== undefined && isAlone && !bilingual;
+}
+
 /** What people should know before they decide. */
 function openFacts(approval: Approval, language: ReplyLanguage): CardElement[] {
   const texts = cardTexts[language].approval;
@@ -325,8 +336,8 @@ function openFacts(approval: Approval, language: ReplyLanguage): CardElement[] {
     ...(approval.kind === "call"
       ? [line(texts.risk[approval.risk], approval.risk === "high" ? "red" : "default")]
       : []),
-    ...people(texts.requester, [approval.requester], language),
-    ...deciders(approval, language),
+    ...(isBetweenTwo(approval) ? [] : people(texts.requester, [approval.requester], language)),
+    ...(isBetweenTwo(approval) ? [] : deciders(approval, language)),
     moment(texts.expires, approval.expiresAtMs, texts.colon),
   ];
 }
