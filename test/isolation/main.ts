@@ -11,6 +11,7 @@ import {
   type AttackColumn,
   type ColumnOutcome,
 } from "@larkline/sandbox/attack.suite";
+import { playPrivacy, privacyTable, scenarios } from "./privacy.ts";
 import { soak } from "./soak.ts";
 import { attackWithStolenUsers } from "./stolen-users.ts";
 
@@ -26,6 +27,8 @@ const { values } = parseArgs({
     rounds: { type: "string", default: "1" },
     /** Keeps every core busy meanwhile: what holds by being quick does not hold then. */
     busy: { type: "boolean", default: false },
+    /** Attacks on the privacy of people in groups, ways of each kind; 0 for none. With 10 there are 300. */
+    privacy: { type: "string", default: "10" },
     /** Runs in a row that must leave nothing behind; 0 for none. */
     soak: { type: "string", default: "3000" },
   },
@@ -106,9 +109,20 @@ for (const { user, tried, forged } of stolen) {
   console.log(`stolen Redis user ${user}: ${forged.length} of ${tried} forgeries`);
   for (const one of forged) console.error(`  ${one}`);
 }
+const privacy =
+  names === undefined && values.privacy !== "0" ? await playPrivacy(scenarios(Number(values.privacy))) : [];
+const leaks = privacy.filter(({ through }) => through.length > 0);
+for (const { number, attacker, goal, way, through } of leaks) {
+  console.error(`privacy ${number}, ${attacker}, ${goal}, way ${way}: ${through.join("; ")}`);
+}
+if (privacy.length > 0) {
+  console.log(
+    `privacy: ${privacy.length - leaks.length} of ${privacy.length} scenarios held\n${privacyTable(privacy)}`,
+  );
+}
 const matrix = matrixOf([...controls, ...outcomes]);
 console.log(matrix);
 if (values.write) await writeDocument(matrix);
 const soakRuns = Number(values.soak);
 const isFlat = stop.signal.aborted || soakRuns === 0 || (await soak(soakRuns));
-process.exitCode = gotOut || !isFlat || stolen.some(({ forged }) => forged.length > 0) ? 1 : 0;
+process.exitCode = leaks.length > 0 || gotOut || !isFlat || stolen.some(({ forged }) => forged.length > 0) ? 1 : 0;
