@@ -1,6 +1,7 @@
-import type { RunLog, RunRecord } from "@larkline/store/operations";
+import { newTurn } from "@larkline/agent";
+import { countIn, type RunLog, type RunRecord } from "@larkline/store/operations";
 import { silentLogger } from "@larkline/process/telemetry";
-import { systemClock, traceIdOf, traceparentOfMessage } from "@larkline/protocol";
+import { traceIdOf, traceparentOfMessage, type InboundMessage } from "@larkline/protocol";
 import { describe, expect, it, vi } from "vitest";
 import { RunRecords } from "./run-records.ts";
 import {
@@ -24,6 +25,48 @@ async function runsOf({ runLog }: World, count: number): Promise<RunRecord[]> {
     return runs;
   }, patience);
 }
+
+describe("names and counts", () => {
+  it("are written for people and chats of the platform, asked for once where nothing tells them", async () => {
+    const world = newWorld();
+    const services = servicesOf(world);
+    const asked: unknown[] = [];
+    const chat = async (id: string) => {
+      asked.push(id);
+      return { name: "The Team", external: false, active: true, onlyBot: false };
+    };
+    const userNames = async (ids: readonly string[]) => {
+      asked.push(ids);
+      return new Map(ids.map((id) => [id, `Name of ${id}`]));
+    };
+    const apis = new Map([["cli_app", { chat, userNames }]]);
+    const ended = async (...messages: InboundMessage[]) => {
+      const records = new RunRecords({ ...services, apis, timeZone: "UTC", logger: silentLogger, countMs: 1 });
+      for (const message of messages) {
+        records.ended({ turn: newTurn({ seq: 1, message }, 1), model: "m", firstTextMs: undefined }, "answered");
+      }
+      return records;
+    };
+    const inTeam = {
+      chatType: "group" as const,
+      reply: { channel: "feishu" as const, app: "cli_app", chatId: "oc_team", messageId: "om_2", inThread: false },
+    };
+    const first = await ended(
+      inbound("om_1", "hi"),
+      inbound("om_2", "hi", { ...inTeam, sender: { id: "ou_2", name: "Bob" } }),
+    );
+    const named = async () => Object.fromEntries(await world.names.of(["ou_1", "ou_2", "oc_team", "oc_1"]));
+    const expected = { ou_1: "Name of ou_1", ou_2: "Bob", oc_team: "The Team", oc_1: "Name of ou_1" };
+    await vi.waitFor(async () => expect(await named()).toEqual(expected), patience);
+    await first.close();
+    expect(asked).toEqual([["ou_1"], "oc_team"]);
+    // Another process finds them there.
+    const second = await ended(inbound("om_3", "hi", { ...inTeam, sender: { id: "ou_1" } }));
+    await vi.waitFor(async () => expect(countIn(await world.usage.newest("hour", 2), "answered")).toBe(3), patience);
+    await second.close();
+    expect(asked).toHaveLength(2);
+  });
+});
 
 describe("records of runs", () => {
   it("say how each run has ended, by ids and numbers, without what was said", async () => {
@@ -99,7 +142,14 @@ describe("records of runs", () => {
         throw new Error("away");
       },
     };
-    const records = new RunRecords({ log, clock: systemClock, logger: silentLogger, flushMs: 1 });
+    const records = new RunRecords({
+      ...services,
+      runLog: log,
+      apis: new Map(),
+      timeZone: "UTC",
+      logger: silentLogger,
+      flushMs: 1,
+    });
     await append(world, inbound("om_1", "hi"));
     services.runs.ended = (run, outcome) => records.ended(run, outcome);
     await runWakes(world, { services: { runs: services.runs } });

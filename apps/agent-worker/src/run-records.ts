@@ -1,10 +1,21 @@
+import type { FeishuApi } from "@larkline/feishu";
 import type { Logger } from "@larkline/process/telemetry";
-import { agentOfTurn, traceIdOf, traceparentOfMessage, type Clock, type TurnState } from "@larkline/protocol";
-import type { RunLog, RunRecord } from "@larkline/store/operations";
+import {
+  agentOfTurn,
+  traceIdOf,
+  traceparentOfMessage,
+  type Clock,
+  type InboundMessage,
+  type Random,
+  type TurnState,
+} from "@larkline/protocol";
+import { type NameBook, type RunLog, type RunRecord, UsageCounter, type UsageStore } from "@larkline/store/operations";
+import { LRUCache } from "lru-cache";
 
-// The worker that commits a turn leaves a record of it, whichever worker began. Records are collected and written a few
-// times a second at most: no turn waits for that, and none sends a command of its own. What a worker has collected when
-// it is killed is lost.
+// What people who look at the console see of runs: a record of each, what all of them have used by time, and names. The
+// worker that commits a turn counts it, whichever worker began. All of it is collected in memory and written every now
+// and then: no turn waits for that, and none sends a command of its own. What a worker has collected when it is killed
+// is lost.
 
 /** What a turn leaves for its record. */
 export interface EndedRun {
@@ -15,14 +26,24 @@ export interface EndedRun {
 }
 
 interface RunRecordsOptions {
-  log: Pick<RunLog, "append">;
+  runLog: Pick<RunLog, "append">;
+  usage: Pick<UsageStore, "add">;
+  names: Pick<NameBook, "keep" | "of" | "unknown">;
+  /** By app id: those that can say what people and chats are called. */
+  apis: ReadonlyMap<string, Pick<FeishuApi, "userNames" | "chat">>;
+  /** Where days begin. */
+  timeZone: string;
   clock: Clock;
+  random: Random;
   logger: Logger;
   /** How long records are collected, ms. */
   flushMs?: number;
+  /** How long counts and names are collected, ms. */
+  countMs?: number;
 }
 
 const defaultFlushMs = 300;
+const defaultCountMs = 3_000;
 /** Until a write that failed is tried again. */
 const retryMs = 2_000;
 /** Records of one write. */
@@ -30,41 +51,61 @@ const maxAtOnce = 500;
 /** While Redis is away so many are kept, the newest. */
 const maxKept = 10_000;
 
-/** What this process writes down about runs that have ended. */
+/** What this process writes down about runs that have ended. Nothing of it throws or waits. */
 export class RunRecords {
   readonly #options: RunRecordsOptions;
+  readonly #counter: UsageCounter;
+  readonly #names: NamesSeen;
   #waiting: RunRecord[] = [];
-  #cancelTimer: (() => void) | undefined;
   #writing: Promise<void> | undefined;
+  #cancelFlush: (() => void) | undefined;
+  /** A batch of counts whose write may have failed: it is tried again under its own name. */
+  #batch: { id: string; deltas: ReturnType<UsageCounter["take"]> } | undefined;
+  #counting: Promise<void> | undefined;
+  #cancelCount: (() => void) | undefined;
   #isFailing = false;
 
   constructor(options: RunRecordsOptions) {
     this.#options = options;
+    this.#counter = new UsageCounter(options.timeZone);
+    this.#names = new NamesSeen(options);
   }
 
-  /** A turn is committed. Returns at once and never throws. */
+  /** A turn is committed. */
   ended(run: EndedRun, outcome: string): void {
-    this.#waiting.push(recordOf(run, { outcome, endedAtMs: this.#options.clock.now() }));
+    const record = recordOf(run, { outcome, endedAtMs: this.#options.clock.now() });
+    this.#waiting.push(record);
     if (this.#waiting.length > maxKept) this.#waiting.shift();
+    this.#counter.countRun(record);
+    this.#names.see(run.turn.message);
     this.#flushIn(this.#options.flushMs ?? defaultFlushMs);
+    this.#countIn(this.#options.countMs ?? defaultCountMs);
+  }
+
+  /** A call of the platform was held back. */
+  waited(ms: number): void {
+    this.#counter.countWait(ms);
+    this.#countIn(this.#options.countMs ?? defaultCountMs);
   }
 
   /** Writes what is left, once. */
   async close(): Promise<void> {
-    await this.#writing;
+    await Promise.all([this.#writing, this.#counting]);
     this.#flush();
-    await this.#writing;
-    this.#cancelTimer?.();
+    this.#count({ asks: false });
+    await Promise.all([this.#writing, this.#counting]);
+    this.#cancelFlush?.();
+    this.#cancelCount?.();
   }
 
   #flushIn(ms: number): void {
     if (this.#writing !== undefined) return;
-    this.#cancelTimer ??= this.#options.clock.after(ms, () => this.#flush());
+    this.#cancelFlush ??= this.#options.clock.after(ms, () => this.#flush());
   }
 
   #flush(): void {
-    this.#cancelTimer?.();
-    this.#cancelTimer = undefined;
+    this.#cancelFlush?.();
+    this.#cancelFlush = undefined;
     if (this.#writing !== undefined || this.#waiting.length === 0) return;
     this.#writing = this.#write(this.#waiting.splice(0, maxAtOnce)).finally(() => {
       this.#writing = undefined;
@@ -73,16 +114,133 @@ export class RunRecords {
   }
 
   async #write(records: RunRecord[]): Promise<void> {
-    const { log, logger } = this.#options;
     try {
-      await log.append(records);
+      await this.#options.runLog.append(records);
       this.#isFailing = false;
     } catch (error) {
       // They may be there: readers show a run once.
       this.#waiting = [...records, ...this.#waiting].slice(-maxKept);
-      if (!this.#isFailing) logger.warn({ error }, "records of runs are not written");
-      this.#isFailing = true;
+      this.#failed(error);
     }
+  }
+
+  #countIn(ms: number): void {
+    if (this.#counting !== undefined) return;
+    this.#cancelCount ??= this.#options.clock.after(ms, () => this.#count({ asks: true }));
+  }
+
+  #count({ asks }: { asks: boolean }): void {
+    this.#cancelCount?.();
+    this.#cancelCount = undefined;
+    if (this.#counting !== undefined) return;
+    this.#counting = this.#handIn(asks).finally(() => {
+      this.#counting = undefined;
+      if (asks && (this.#batch !== undefined || this.#names.hasNews())) this.#countIn(retryMs);
+    });
+  }
+
+  async #handIn(asks: boolean): Promise<void> {
+    this.#batch ??= { id: this.#options.random.id(), deltas: this.#counter.take() };
+    const { id, deltas } = this.#batch;
+    try {
+      await this.#options.usage.add(id, deltas);
+      this.#batch = undefined;
+      if (asks) await this.#names.keep();
+    } catch (error) {
+      this.#failed(error);
+    }
+  }
+
+  /** Logged once per outage. */
+  #failed(error: unknown): void {
+    if (!this.#isFailing) this.#options.logger.warn({ error }, "what the console shows of runs is not written");
+    this.#isFailing = true;
+  }
+}
+
+const dayMs = 86_400_000;
+/** A name that was written within this time is not asked for again. */
+const nameKnownMs = 7 * dayMs;
+/** Of people and chats that this process has seen within a day. */
+const maxSeen = 10_000;
+const maxAsked = 50;
+/** How long the platform is waited for. */
+const patienceMs = 3_000;
+
+/** Writes down what people and chats are called, and asks the platform for those that are not known, a few at a time. */
+class NamesSeen {
+  readonly #options: RunRecordsOptions;
+  readonly #seen: LRUCache<string, true>;
+  /** By id: the app to ask, and the name where it is known. */
+  #news = new Map<string, { app: string; name?: string }>();
+  /** Direct chats, which are called as their person. */
+  #direct = new Map<string, string>();
+
+  constructor(options: RunRecordsOptions) {
+    this.#options = options;
+    const perf = { now: () => options.clock.monotonic() };
+    this.#seen = new LRUCache({ max: maxSeen, ttl: dayMs, ttlResolution: 0, perf });
+  }
+
+  /** Who has written where. Sessions of the HTTP API have no names. */
+  see({ app, sender: { id, name }, chatType, reply }: InboundMessage): void {
+    if (reply.channel !== "feishu") return;
+    this.#note(id, { app, ...(name === undefined ? {} : { name }) });
+    if (chatType === "group") this.#note(reply.chatId, { app });
+    else if (!this.#seen.has(reply.chatId) && this.#direct.size < maxSeen) this.#direct.set(reply.chatId, id);
+  }
+
+  #note(id: string, news: { app: string; name?: string }): void {
+    const key = `${id} ${news.name ?? ""}`;
+    if (id === "" || this.#seen.has(key) || this.#news.size >= maxSeen) return;
+    this.#seen.set(key, true);
+    this.#news.set(id, news);
+  }
+
+  hasNews(): boolean {
+    return this.#news.size > 0 || this.#direct.size > 0;
+  }
+
+  async keep(): Promise<void> {
+    const news = [...this.#news].slice(0, maxAsked);
+    const direct = [...this.#direct].filter(
+      ([, person]) => !this.#news.has(person) || news.some(([id]) => id === person),
+    );
+    if (news.length === 0 && direct.length === 0) return;
+    const { names, clock } = this.#options;
+    const known = news.flatMap(([id, { name }]): [string, string][] => (name === undefined ? [] : [[id, name]]));
+    const others = news.flatMap(([id, { name }]) => (name === undefined ? [id] : []));
+    const wanted = new Set(await names.unknown(others, clock.now() - nameKnownMs));
+    const asked = await this.#ask(news.filter(([id]) => wanted.has(id)));
+    const told = new Map([...known, ...asked]);
+    const before = await names.of(direct.flatMap(([, person]) => (told.has(person) ? [] : [person])));
+    for (const [chat, person] of direct) told.set(chat, told.get(person) ?? before.get(person) ?? "");
+    await names.keep(told, clock.now());
+    for (const [id] of news) this.#news.delete(id);
+    for (const [chat] of direct) {
+      this.#direct.delete(chat);
+      this.#seen.set(chat, true);
+    }
+  }
+
+  /** What the platform does not tell is written down as well, so that it is not asked again. */
+  async #ask(unknown: readonly [id: string, { app: string }][]): Promise<[string, string][]> {
+    const found: [string, string][] = [];
+    for (const [app, ofApp] of Map.groupBy(unknown, ([, { app: of }]) => of)) {
+      const api = this.#options.apis.get(app);
+      if (api === undefined) continue;
+      const ids = ofApp.map(([id]) => id);
+      const people = ids.filter((id) => !id.startsWith("oc_"));
+      const signal = AbortSignal.timeout(patienceMs);
+      const none: ReadonlyMap<string, string> = new Map();
+      const names = people.length === 0 ? none : await api.userNames(people, { signal }).catch(() => none);
+      found.push(...people.map((id): [string, string] => [id, names.get(id) ?? ""]));
+      for (const id of ids.filter((each) => each.startsWith("oc_"))) {
+        const chat = await api.chat(id, { signal }).catch(() => undefined);
+        found.push([id, chat?.name ?? ""]);
+      }
+    }
+    return found;
   }
 }
 

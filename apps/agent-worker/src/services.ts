@@ -47,7 +47,15 @@ import {
   ServerClock,
   takesWrites,
 } from "@larkline/store/redis";
-import { InstanceDirectory, OperatorOrders, Presence, RunLog, StateMigration } from "@larkline/store/operations";
+import {
+  InstanceDirectory,
+  NameBook,
+  OperatorOrders,
+  Presence,
+  RunLog,
+  StateMigration,
+  UsageStore,
+} from "@larkline/store/operations";
 import { HandoffImport, RunnerDirectory } from "@larkline/store/runners";
 import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
@@ -130,6 +138,10 @@ export interface Stores {
   governor: RateGovernor;
   /** How runs have ended, for people who look. */
   runLog: RunLog;
+  /** What they have used, by time. */
+  usage: UsageStore;
+  /** What people and chats are called. */
+  names: NameBook;
 }
 
 /** The queues, and what processes tell each other without storing it. */
@@ -220,7 +232,14 @@ export async function connect(parts: ServiceParts, accesses: readonly BotAccess[
   const queue: QueueOptions = { connection: queueRedis, prefix: `{${config.namespace}}`, onError };
   const queues = openQueues(config, redis, queue);
   const { governor, tokenCache, lookups } = stores;
-  const { calls: watch } = watchPlatform(telemetry);
+  const { calls } = watchPlatform(telemetry);
+  const watch: typeof calls = {
+    ...calls,
+    waited: (call, ms, left) => {
+      calls.waited(call, ms, left);
+      services.runs.waited(ms);
+    },
+  };
   const bots = accesses.map(({ appId, appSecret, domain }) => {
     const { monthlyCalls, rateLimits } = botOfApp(settings, appId).feishu;
     const limiter = rateLimits ? { governor } : {};
@@ -282,6 +301,8 @@ export function openStores(config: WorkerConfig, settings: LarklineConfig, redis
     tokenCache: new TokenCache(on),
     governor: new RateGovernor(on),
     runLog: new RunLog({ ...on, ttlMs: settings.retention.traceDays * 86_400_000 }),
+    usage: new UsageStore({ ...on, timeZone: settings.budgets.timeZone }),
+    names: new NameBook(on),
   };
 }
 
@@ -359,7 +380,14 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
       },
     }),
     outboxSender: new OutboxSender({ store, letters, ledger, handover, apis, imageOf, watch, logger: log }),
-    runs: new RunRecords({ log: stores.runLog, clock: systemClock, logger: log }),
+    runs: new RunRecords({
+      ...stores,
+      apis,
+      timeZone: settings.budgets.timeZone,
+      clock: systemClock,
+      random: systemRandom,
+      logger: log,
+    }),
     approvalCards: new ApprovalCards({
       apis,
       letters,

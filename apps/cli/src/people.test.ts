@@ -14,6 +14,7 @@ import {
 import { createQueueCatalog, ToolQueues, createToolWorker, TurnQueue, createTurnWorker } from "@larkline/queue";
 import { SessionStore } from "@larkline/store";
 import { closeRedis, connectRedis, mastersOf } from "@larkline/store/redis";
+import { UsageCounter } from "@larkline/store/operations";
 import { runOf } from "@larkline/store/testing";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it, vi } from "vitest";
@@ -156,6 +157,16 @@ async function world(): Promise<{ blob: string; first: InboundMessage }> {
     runOf({ turn: `${group}-1`, person: "ou_ann", endedAtMs: Date.now() }),
     runOf({ turn: `${group}-2`, person: "ou_ben", endedAtMs: Date.now() }),
   ]);
+  const counter = new UsageCounter("UTC");
+  for (const person of ["ou_ann", "ou_ben"]) counter.countRun(runOf({ person, endedAtMs: Date.now() }));
+  await stores.usage.add(randomUUID(), counter.take());
+  await stores.names.keep(
+    new Map([
+      ["ou_ann", "Ann"],
+      ["ou_ben", "Ben"],
+    ]),
+    Date.now(),
+  );
   await ruleOf(1, { author: { id: "ou_ann" } });
   await ruleOf(2, { person: "ou_ann" });
   await ruleOf(3, { person: "ou_ben" });
@@ -201,6 +212,10 @@ async function expectGone(blob: string): Promise<void> {
   expect(await kept("chat", "oc_group")).toEqual(["Ben said Fridays"]);
   expect(await kept("person", "ou_ben")).toEqual(["Ben has a cat"]);
   expect((await stores.runs.page({ limit: 10 })).runs.map(({ person }) => person)).toEqual(["ou_ben"]);
+  for (const size of ["minute", "hour", "day"] as const) {
+    expect((await stores.usage.people(size, 3, 10)).map(({ name }) => name)).toEqual(["ou_ben"]);
+  }
+  expect([...(await stores.names.of(["ou_ann", "ou_ben"]))]).toEqual([["ou_ben", "Ben"]]);
   expect(await lookups.get(`name:${app}:ou_ann`)).toBeUndefined();
   expect(await lookups.get(`lang:${app}:ou_ann`)).toBeUndefined();
 }
@@ -502,12 +517,14 @@ function mortalStores(alive: PersonStores, steps: number): PersonStores {
     });
   // Reads are streams as well; none of them changes anything.
   const { audit } = alive;
-  const { sessions, memories, rules, blobs, lookups, store, letters, archive, runs } = alive;
+  const { sessions, memories, rules, blobs, lookups, store, letters, archive, runs, usage, names } = alive;
   return {
     ...alive,
     audit,
     sessions: mortal(sessions),
     runs: mortal(runs),
+    usage: mortal(usage),
+    names: mortal(names),
     memories: mortal(memories),
     rules: mortal(rules),
     blobs: mortal(blobs),

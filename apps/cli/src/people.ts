@@ -93,7 +93,8 @@ const mostWaiting = 1_000;
 export async function* exportPerson(stores: PersonStores, person: Person): AsyncIterable<Record<string, unknown>> {
   const { app, id } = person;
   const key = `name:${app}:${id}`;
-  const name = (await stores.lookups.get(key)) ?? (await stores.workerLookups.get(key));
+  const looked = (await stores.lookups.get(key)) ?? (await stores.workerLookups.get(key));
+  const name = looked ?? (await stores.names.of([id])).get(id);
   const kept = await Promise.all(languageKeysOf(person).map(async (each) => await stores.lookups.get(each)));
   const language = kept.find((each) => each !== undefined);
   yield { type: "person", app, id, ...(name === undefined ? {} : { name }), ...(language && { language }) };
@@ -267,6 +268,8 @@ export async function deletePerson(
   }
   if (deletion.hasStopped) await pause(options.clock, writtenWithinMs);
   await stores.runs.erase(app, id, whole);
+  await stores.usage.erase(id);
+  await stores.names.erase([id, ...whole.map((session) => session.split(".")[1] ?? "")]);
   await stores.audit.append({ kind: "person_deleted", app, userId: id });
   return counts;
 }

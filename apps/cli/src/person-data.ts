@@ -16,7 +16,7 @@ import {
 } from "@larkline/store";
 import { closeRedis, connectRedis, mastersOf } from "@larkline/store/redis";
 import { resultHandlesIn } from "@larkline/store/runners";
-import { RunLog } from "@larkline/store/operations";
+import { NameBook, RunLog, UsageStore } from "@larkline/store/operations";
 import { LookupCache } from "@larkline/store/platform";
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import { createFileBlobStore } from "@larkline/store/blob-files";
@@ -168,6 +168,10 @@ export interface PersonStores {
   letters: DeadLetters;
   /** How runs have ended. */
   runs: RunLog;
+  /** Who has used what. */
+  usage: UsageStore;
+  /** What people and chats are called. */
+  names: NameBook;
   /** What queues keep of finished jobs. */
   jobs: Pick<QueueCatalog, "erase">;
   /** Removes messages that wait behind a question, of all sessions; returns how many. */
@@ -206,6 +210,9 @@ export function openPersonStores(options: PersonStoresOptions): PersonStores {
     blobs: directory === undefined ? new RedisBlobStore(on) : createFileBlobStore({ directory }),
     letters: new DeadLetters(on),
     runs: new RunLog({ ...on, ttlMs: longestRunDays * 86_400_000 }),
+    // Days of other time zones have the same numbers, or begin a day apart: all that are kept are looked at.
+    usage: new UsageStore({ ...on, timeZone: "UTC" }),
+    names: new NameBook(on),
     jobs,
     removeParked: async (isMeant) => await removeParkedMessages(on, isMeant),
     archive,

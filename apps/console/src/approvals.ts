@@ -2,7 +2,7 @@ import { decidersText } from "@larkline/agent/permissions";
 import type { Approval } from "@larkline/protocol";
 import type { ApprovalStatus, ApprovalStore } from "@larkline/store";
 import type { FastifyInstance } from "fastify";
-import { html, moment, table } from "./html.ts";
+import { html, moment, table, who, whoIn } from "./html.ts";
 import { answerPage, sessionPath, type Page, type View } from "./page.ts";
 import type { Word } from "./words.ts";
 import type { Services } from "./services.ts";
@@ -65,8 +65,8 @@ function row({ say, language }: View, { approval, decisions }: ApprovalStatus) {
     tool,
     say(kinds[kind]),
     risk,
-    requester.name ?? requester.id,
-    decidersText(deciders, { language, nameOf: () => undefined }),
+    requester.name ?? who(requester.id),
+    whoIn(decidersText(deciders, { language, nameOf: () => undefined })),
     `${decisions.length} / ${deciders.count}`,
     html`<a href="${sessionPath(session)}">${session}</a>`,
     moment(language, createdAtMs),

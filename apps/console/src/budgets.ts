@@ -14,7 +14,7 @@ import {
 } from "@larkline/agent/budgets";
 import type { FastifyInstance } from "fastify";
 import { answerPage, type Page, type View } from "./page.ts";
-import { html, type Html, type HtmlValue, facts, moment, table } from "./html.ts";
+import { html, type Html, type HtmlValue, facts, moment, table, who } from "./html.ts";
 import type { Word } from "./words.ts";
 import type { Services } from "./services.ts";
 
@@ -149,7 +149,7 @@ function section(view: View, { group, biggest }: GroupSpending): Html {
             caption: `${title}: ${say("biggest")}`,
             columns: [say("spender"), ...figureColumns.map(say)],
             rows: biggest.map((use) => [
-              group.per === "deployment" ? say("everybody") : use.account.id,
+              group.per === "deployment" ? say("everybody") : who(use.account.id),
               ...figures(view, use),
             ]),
           })

@@ -13,7 +13,15 @@ import {
   SessionStore,
 } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
-import { applyOrder, OperatorOrders, type OrderDeps, Presence, RunLog } from "@larkline/store/operations";
+import {
+  applyOrder,
+  OperatorOrders,
+  type OrderDeps,
+  NameBook,
+  Presence,
+  RunLog,
+  UsageStore,
+} from "@larkline/store/operations";
 import { RunnerDirectory } from "@larkline/store/runners";
 import { Metrics, silentLogger } from "@larkline/process/telemetry";
 import { inject } from "vitest";
@@ -74,6 +82,8 @@ export function openWorld() {
     approvals: new ApprovalStore(options),
     budgets: new BudgetStore(options),
     runs: new RunLog(options),
+    names: new NameBook(options),
+    usage: new UsageStore({ ...options, timeZone: "Asia/Shanghai" }),
     directory: new RunnerDirectory(options),
     presence: new Presence(options),
     close: async () => {

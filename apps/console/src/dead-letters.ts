@@ -19,7 +19,7 @@ import {
   type View,
 } from "./page.ts";
 import type { Word } from "./words.ts";
-import { html, type Html, moment, table, facts } from "./html.ts";
+import { html, type Html, moment, table, facts, who } from "./html.ts";
 import type { Services } from "./services.ts";
 
 /** Adds the list of what was given up, looking into one, trying it again and doing away with it. */
@@ -244,7 +244,10 @@ function factsOf({ say, language }: View, letter: DeadLetter): Html {
     [say("letterTurn"), turnId],
     [say("message"), messageId],
     [say("trace"), traceId === undefined ? undefined : html`<a href="${whyPath(traceId)}">${traceId}</a>`],
-    [say("sender"), letter.kind === "message" ? (letter.message.sender.name ?? letter.message.sender.id) : undefined],
+    [
+      say("sender"),
+      letter.kind === "message" ? (letter.message.sender.name ?? who(letter.message.sender.id)) : undefined,
+    ],
     [say("tries"), letter.kind === "reply" ? letter.record.attempts : undefined],
     [say("cards"), letter.kind === "reply" ? letter.cards?.cards.length : undefined],
     [say("tool"), letter.kind === "approval" ? letter.tool : undefined],

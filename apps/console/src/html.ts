@@ -17,7 +17,7 @@ const escapes: Readonly<Record<string, string>> = {
 };
 
 function escaped(text: string): string {
-  return text.replaceAll(/[&<>"']/g, (character) => escapes[character] ?? "");
+  return text.replaceAll(/[&<>"'\uE000\uE001]/g, (character) => escapes[character] ?? "");
 }
 
 function isHtml(value: HtmlValue): value is Html {
@@ -33,6 +33,38 @@ function markupOf(value: HtmlValue): string {
 /** A template of HTML: values that are no HTML themselves are text, also within quoted attributes. */
 export function html(parts: TemplateStringsArray, ...values: HtmlValue[]): Html {
   return { markup: parts.map((part, at) => part + markupOf(values[at])).join("") };
+}
+
+/** A person or a chat: an id that {@link withNames} puts a name in place of. For content, not for attributes. */
+export function who(id: string): Html {
+  return { markup: `\uE000${escaped(id)}\uE001` };
+}
+
+/** The name of an id that stands beside it; nothing where it has none. */
+export function nameOf(id: string): Html {
+  return { markup: `\uE000!${escaped(id)}\uE001` };
+}
+
+/** A text with ids of people and chats in it. */
+export function whoIn(text: string): Html {
+  return html`${text.split(/(o[uc]_[A-Za-z0-9_]+)/).map((part, at) => (at % 2 === 0 ? part : who(part)))}`;
+}
+
+const whoMarks = /\uE000(!?)([^\uE001]*)\uE001/g;
+
+/** The ids, as they are in the markup, that a page would show names for. */
+export function idsIn({ markup }: Html): string[] {
+  return [...markup.matchAll(whoMarks)].map(([, , id = ""]) => id);
+}
+
+/** The page with names; the id is behind a name, and stands for itself without one. */
+export function withNames({ markup }: Html, names: ReadonlyMap<string, string>): Html {
+  const shown = markup.replaceAll(whoMarks, (_mark, only: string, id: string) => {
+    const name = names.get(id);
+    if (name === undefined) return only === "" ? id : "";
+    return `<span class="who" title="${id}">${escaped(name)}</span>`;
+  });
+  return { markup: shown };
 }
 
 // Parts that several pages are made of.

@@ -2,7 +2,7 @@ import { sharedNow, type ToolAnnouncement, type ToolLimits } from "@larkline/pro
 import { type EventWatchReport, type KnownInstance, maxMissed } from "@larkline/store/operations";
 import type { AwayRunner, LivingRunner } from "@larkline/store/runners";
 import type { FastifyInstance } from "fastify";
-import { html, type Html, moment, table } from "./html.ts";
+import { html, type Html, moment, table, who } from "./html.ts";
 import { actionForm, answerPage, countAction, fieldOf, type Page, type View } from "./page.ts";
 import type { Services } from "./services.ts";
 import type { Word } from "./words.ts";
@@ -138,7 +138,7 @@ function missedOf(view: View, { app, missed }: EventWatchReport): Html {
       columns: [say("message"), say("chat"), say("sent")],
       rows: missed.map(({ messageId, chatId, createdAtMs }) => [
         html`<code>${messageId}</code>`,
-        html`<code>${chatId}</code>`,
+        html`<code>${who(chatId)}</code>`,
         moment(language, createdAtMs),
       ]),
     })}`;

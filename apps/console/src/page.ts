@@ -6,7 +6,7 @@ import {
   type ReplyLanguage,
 } from "@larkline/protocol";
 import type { FastifyReply, FastifyRequest } from "fastify";
-import { html, type Html } from "./html.ts";
+import { html, type Html, idsIn, withNames } from "./html.ts";
 import type { Services } from "./services.ts";
 import type { Visitor } from "./sign-in.ts";
 import { speaker, type Speak, type Word } from "./words.ts";
@@ -37,7 +37,7 @@ export const pageDeadlineMs = 8_000;
 
 /** Answers with the page that `make` reads, or says that there is nothing of the kind. */
 export async function answerPage(
-  { clock, signIns }: Services,
+  { clock, names, signIns }: Services,
   request: FastifyRequest,
   reply: FastifyReply,
   make: (view: View) => Promise<Page | undefined>,
@@ -45,7 +45,11 @@ export async function answerPage(
   const visitor = request.session;
   if (visitor === null) throw new Error("the guard has not seen this request");
   const view = { ...strangersView(request, signIns !== undefined), visitor, csrf: reply.generateCsrf() };
-  const page = await withDeadline(clock, make(view), pageDeadlineMs);
+  const made = async (): Promise<Page | undefined> => {
+    const page = await make(view);
+    return page && { ...page, body: withNames(page.body, await names.of(idsIn(page.body))) };
+  };
+  const page = await withDeadline(clock, made(), pageDeadlineMs);
   if (page !== undefined) return await sendPage(reply, view, page);
   return await sendPage(reply.code(404), view, problemPage(view, "notFound"));
 }

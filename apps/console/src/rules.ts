@@ -2,7 +2,7 @@ import type { FastifyInstance } from "fastify";
 import { ruleText } from "@larkline/agent/permissions";
 import type { PermissionRule } from "@larkline/protocol";
 import { countAction, order, answerPage, fieldOf, actionForm, type Page, type View } from "./page.ts";
-import { html, type Html, moment, table } from "./html.ts";
+import { html, type Html, moment, table, who } from "./html.ts";
 import type { Word } from "./words.ts";
 import type { Services } from "./services.ts";
 
@@ -44,8 +44,8 @@ function row(view: View, rule: PermissionRule) {
   const { app, id, chatId, person, author, createdAtMs, expiresAtMs } = rule;
   return [
     ruleText(rule),
-    chatId,
-    person ?? say("everybody"),
+    who(chatId),
+    person === undefined ? say("everybody") : who(person),
     author.name ?? author.id,
     moment(language, createdAtMs),
     moment(language, expiresAtMs),
@@ -56,7 +56,7 @@ function row(view: View, rule: PermissionRule) {
 
 function section(view: View, { app, rules, hasMore }: RulesOfApp): Html {
   const { say } = view;
-  const columns = ["rule", "chat", "person", "author", "added", "expires"] as const;
+  const columns = ["rule", "chat", "onlyFor", "author", "added", "expires"] as const;
   return html`<section>
     <h2>${app}</h2>
     ${hasMore && html`<p class="note">${say("more")}</p>`}

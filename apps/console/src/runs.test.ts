@@ -2,7 +2,15 @@ import { runOf } from "@larkline/store/testing";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
 import { launchBrowser, openPage, signInAs } from "./browser.fixture.ts";
-import { openWorld, passwords, startTestConsole, type TestConsole, type World } from "./console.fixture.ts";
+import {
+  answerOne,
+  openWorld,
+  passwords,
+  session,
+  startTestConsole,
+  type TestConsole,
+  type World,
+} from "./console.fixture.ts";
 
 let browser: Browser;
 let world: World;
@@ -96,6 +104,27 @@ it.each([
   const found = await page.locator("tbody tr td:nth-child(4)").allInnerTexts();
   expect(found).toEqual(chats);
   if (chats.length === 0) await page.getByRole("status").getByText("No run fits.").waitFor();
+});
+
+it("shows names in place of ids, also in the other pages, and finds by them", async () => {
+  await world.runs.append([ann, bob]);
+  await world.names.keep(
+    new Map([
+      ["ou_ann", "Ann <Lee>"],
+      ["oc_team", "The Team"],
+      ["oc_chat", "Lunch"],
+    ]),
+    nowMs,
+  );
+  await answerOne(world);
+  const page = await visit("/runs?q=ann+<l");
+  expect(await rowsOf(page)).toEqual([expect.stringMatching(/Answered Ann <Lee> The Team default/)]);
+  await page.getByRole("link", { name: "Ann <Lee>" }).click();
+  await page.waitForURL(/person=ou_ann/);
+  for (const path of ["/sessions?search=lunch", `/sessions/${session}`]) {
+    await page.goto(`${running.url}${path}`);
+    await page.getByText("Lunch").first().waitFor();
+  }
 });
 
 it("is filtered by its form, and goes back page by page", async () => {

@@ -10,7 +10,7 @@ import {
   type RunRecord,
 } from "@larkline/store/operations";
 import type { FastifyInstance } from "fastify";
-import { html, type Html, type HtmlValue, moment, table } from "./html.ts";
+import { html, type Html, type HtmlValue, moment, table, who } from "./html.ts";
 import { answerPage, type Page, type View, whyPath } from "./page.ts";
 import type { Services } from "./services.ts";
 import { durationText } from "./why-text.ts";
@@ -21,7 +21,8 @@ export function registerRuns(server: FastifyInstance, services: Services): void 
   server.get<{ Querystring: Readonly<Record<string, unknown>> }>("/runs", async (request, reply) =>
     answerPage(services, request, reply, async (view) => {
       const filters = filtersIn(request.query);
-      const page = await services.runs.page(queryOf(filters));
+      const named = filters.q === undefined ? [] : await services.names.find(filters.q, maxNamed);
+      const page = await services.runs.page(queryOf(filters, named));
       return runsPage(view, { filters, page, agents: Object.keys(services.settings.agents) });
     }),
   );
@@ -29,6 +30,8 @@ export function registerRuns(server: FastifyInstance, services: Services): void 
 
 const perPage = 50;
 const longestFilter = 240;
+/** People and chats that a name stands for. */
+const maxNamed = 50;
 const spans = { hour: 3_600_000, day: 86_400_000 } as const;
 const spanWords = { hour: "lastHour", day: "lastDay" } as const satisfies Record<keyof typeof spans, Word>;
 
@@ -64,14 +67,15 @@ export function runsPath(filters: Filters): string {
   return query === "" ? "/runs" : `/runs?${query}`;
 }
 
-function queryOf({ q, span, from, to, after, ...filters }: Filters): RunQuery {
+/** `named`: ids of people and chats whose names have in them what is looked for. */
+function queryOf({ q, span, from, to, after, ...filters }: Filters, named: readonly string[]): RunQuery {
   const spanMs = Object.entries(spans).find(([name]) => name === span)?.[1];
   const sinceMs = spanMs === undefined ? numberOf(from) : sharedNow() - spanMs;
   const untilMs = numberOf(to);
   return {
     limit: perPage,
     matches: (run) => fits(run, filters),
-    ...(q === undefined ? {} : { texts: [withinJson(q)] }),
+    ...(q === undefined ? {} : { texts: [q, ...named].map(withinJson) }),
     ...(sinceMs === undefined ? {} : { sinceMs }),
     ...(untilMs === undefined ? {} : { untilMs }),
     ...(after === undefined ? {} : { after }),
@@ -238,7 +242,7 @@ function outcomePill({ say }: View, outcome: string): Html {
 
 function filterLink(filters: Filters): HtmlValue {
   const [id = ""] = Object.values(filters);
-  return id === "" ? "–" : html`<a class="id" href="${runsPath(filters)}">${id}</a>`;
+  return id === "" ? "–" : html`<a class="id" href="${runsPath(filters)}">${who(id)}</a>`;
 }
 
 function toolsText({ tools, failedTools = {} }: RunRecord): HtmlValue {

@@ -19,10 +19,12 @@ import {
   OperatorOrders,
   Presence,
   readServerStates,
+  NameBook,
   RunLog,
   type ServerState,
   SessionIndex,
   TraceLog,
+  UsageStore,
 } from "@larkline/store/operations";
 import { RunnerDirectory } from "@larkline/store/runners";
 import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
@@ -57,6 +59,10 @@ export interface Stores {
   traces: TraceLog;
   /** How runs have ended. */
   runs: RunLog;
+  /** What they have used, by time. */
+  usage: UsageStore;
+  /** What people and chats are called. */
+  names: NameBook;
   eventLog: EventLog;
   store: SessionStore;
   /** The way to have something done: workers look at orders, do them and keep a record. */
@@ -132,6 +138,8 @@ function openStores({ redisUrl, namespace }: ConsoleConfig, settings: LarklineCo
   const catalog = createQueueCatalog({ ...queue, masters: () => mastersOf(redis) });
   return {
     traces: new TraceLog({ redis, namespace, ttlMs: settings.retention.traceDays * dayMs }),
+    usage: new UsageStore({ redis, namespace, timeZone: settings.budgets.timeZone }),
+    names: new NameBook({ redis, namespace }),
     runs: new RunLog({ redis, namespace, ttlMs: settings.retention.traceDays * dayMs }),
     eventLog,
     store: new SessionStore({ redis, namespace }),

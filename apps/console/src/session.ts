@@ -26,9 +26,10 @@ import {
   actionForm,
   type Page,
 } from "./page.ts";
-import { isUnreadable } from "./sessions.ts";
+import { runsPath } from "./runs.ts";
+import { chatOfSession, isUnreadable } from "./sessions.ts";
 import type { Word } from "./words.ts";
-import { html, type Html, type HtmlValue, facts, moment, table } from "./html.ts";
+import { html, type Html, type HtmlValue, facts, moment, table, who, whoIn } from "./html.ts";
 import type { Services } from "./services.ts";
 
 /** Adds the page of one session, showing its content, and what can be done to it. */
@@ -196,7 +197,7 @@ function sessionPage(view: View, shown: ShownSession, note?: Word): Page {
   const hasInbox = summary?.head !== undefined || waiting.length > 0;
   const hasContent = messages.length > 0 || hasInbox || unsent.length > 0;
   const body = html`${unreadableNote(view, shown)} ${damageNotes(view, shown)}
-    ${summary !== undefined && factsOf(view, summary, shown.notes)}
+    ${summary !== undefined && factsOf(view, summary, shown)}
     <p><a href="${whyPath(key)}">${say("why")}</a></p>
     ${visitor?.role === "operator" && actsOf(view, shown)} ${hasContent && contentNote(view, shown)}
     ${hasInbox && inboxOf(view, shown)}
@@ -224,8 +225,13 @@ function damageNotes({ say }: View, { summary }: ShownSession): Html[] {
   ];
 }
 
-function factsOf({ say, language }: View, { state, gen, epoch, turn, ...counts }: SessionSummary, notes: number): Html {
+function factsOf(
+  { say, language }: View,
+  { state, gen, epoch, turn, ...counts }: SessionSummary,
+  { key, notes }: Pick<ShownSession, "key" | "notes">,
+): Html {
   return facts([
+    [say("chat"), html`<a href="${runsPath({ chat: chatOfSession(key) })}">${who(chatOfSession(key))}</a>`],
     [say("state"), state],
     [say("generation"), gen],
     [say("epoch"), epoch],
@@ -274,7 +280,7 @@ function inboxOf(view: View, { summary, waiting, isContentShown }: ShownSession)
       columns: ["#", say("sender"), say("sent"), say("content"), say("trace")],
       rows: queued.map(({ seq, message }) => [
         seq,
-        message.sender.name ?? message.sender.id,
+        message.sender.name ?? who(message.sender.id),
         moment(language, message.createdAtMs),
         message.command === undefined
           ? message.parts.map((part) => partOf(view, part, isContentShown))
@@ -305,7 +311,7 @@ function asideOf(view: View, { setAside }: SessionSummary, approvals: readonly A
           asked.map((approval) => html`<div>${of(approval)}</div>`);
         return [
           seq,
-          message.sender.name ?? message.sender.id,
+          message.sender.name ?? who(message.sender.id),
           asked.length === 0 ? say("decidedAlready") : lines(({ tool }) => tool),
           lines(({ deciders, requester }) => decidedBy(view, deciders, requester)),
           lines(({ createdAtMs }) => moment(language, createdAtMs)),
@@ -315,8 +321,8 @@ function asideOf(view: View, { setAside }: SessionSummary, approvals: readonly A
     })}`;
 }
 
-function decidedBy({ language }: View, deciders: Approval["deciders"], { name, id }: Approval["requester"]): string {
-  return decidersText(deciders, { language, requester: name ?? id, nameOf: () => undefined });
+function decidedBy({ language }: View, deciders: Approval["deciders"], { name, id }: Approval["requester"]): Html {
+  return whoIn(decidersText(deciders, { language, requester: name ?? id, nameOf: () => undefined }));
 }
 
 function callsOf(view: View, { turn }: SessionSummary): Html | false {
@@ -339,7 +345,7 @@ function approvalsOf(view: View, approvals: readonly ApprovalStatus[]): Html {
       columns: [say("tool"), say("requester"), say("deciders"), say("asked"), say("expires")],
       rows: approvals.map(({ approval: { tool, requester, deciders, createdAtMs, expiresAtMs } }) => [
         tool,
-        requester.name ?? requester.id,
+        requester.name ?? who(requester.id),
         decidedBy(view, deciders, requester),
         moment(language, createdAtMs),
         moment(language, expiresAtMs),

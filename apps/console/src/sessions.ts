@@ -2,7 +2,7 @@ import { parserOf, SessionKey } from "@larkline/protocol";
 import type { FastifyInstance } from "fastify";
 import type { SessionSummary } from "@larkline/store";
 import { answerPage, sessionPath, type Page, type View } from "./page.ts";
-import { html, type Html, moment, table } from "./html.ts";
+import { html, type Html, moment, table, nameOf } from "./html.ts";
 import type { Word } from "./words.ts";
 import type { Services } from "./services.ts";
 
@@ -22,6 +22,8 @@ export function registerSessions(server: FastifyInstance, services: Services): v
 
 /** How many of each list are shown. */
 const maxListed = 50;
+/** People and chats that a name stands for. */
+const maxNamed = 10;
 
 const parseKey = parserOf(SessionKey);
 
@@ -61,18 +63,24 @@ function exists({ summary }: ListedSession): boolean {
   return summary === undefined || summary.gen > 0 || summary.messages > 0 || summary.unsent > 0;
 }
 
-/** A key that is given in full, then conversations of a chat, then those that a person has written in. */
+/** The part of a key that names the chat, or the session of the HTTP API. */
+export function chatOfSession(session: string): string {
+  return session.split(".")[1] ?? "";
+}
+
+/** A key that is given in full, then conversations of a chat, then those that a person has written in; both also by name. */
 async function find(services: Services, search: string): Promise<ListedSession[]> {
-  const { apps, index } = services;
-  const prefixes = [search, ...apps.map((app) => `${app}.${search}`)];
+  const { apps, index, names: book } = services;
+  const ids = [search, ...(await book.find(search, maxNamed))];
+  const prefixes = ids.flatMap((id) => [id, ...apps.map((app) => `${app}.${id}`)]);
   const keys = prefixes.filter((key) => parseKey(key).ok);
   const [exact, ofChats, ofPerson] = await Promise.all([
     Promise.all(keys.map(async (key) => await lookAt(services, key))),
     index.recent(maxListed, prefixes),
-    index.ofPerson(search, maxListed),
+    Promise.all(ids.map(async (id) => await index.ofPerson(id, maxListed))),
   ]);
   const times = new Map(ofChats.map(({ session, atMs }) => [session, atMs]));
-  const names = new Set([...exact.filter(exists).map(({ session }) => session), ...times.keys(), ...ofPerson]);
+  const names = new Set([...exact.filter(exists).map(({ session }) => session), ...times.keys(), ...ofPerson.flat()]);
   const shown = [...names].slice(0, maxListed);
   return await Promise.all(shown.map(async (session) => await lookAt(services, session, times.get(session))));
 }
@@ -110,7 +118,7 @@ function stateOf({ say }: View, summary: SessionSummary | undefined): Html | str
 function row(view: View, listed: ListedSession) {
   const { session, summary } = listed;
   return [
-    html`<a href="${sessionPath(session)}">${session}</a>`,
+    html`<a href="${sessionPath(session)}">${session}</a> ${nameOf(chatOfSession(session))}`,
     stateOf(view, summary),
     summary?.waiting ?? "–",
     summary?.unsent ?? "–",

@@ -9,7 +9,7 @@ import {
 } from "@larkline/store/operations";
 import { diagnose, standingOf, traceOutcome, refusalOf, toneOf, type Diagnosis } from "./diagnosis.ts";
 import { answerPage, type Page, type View, sessionPath, whyPath } from "./page.ts";
-import { html, type Html, facts, moment, table } from "./html.ts";
+import { html, type Html, facts, moment, table, who } from "./html.ts";
 import { timelineOf, type MessageTrace, type TimelineRow, messagesOf } from "./message-trace.ts";
 import { durationText, happeningText, refusalText, sentenceOf, tagText } from "./why-text.ts";
 import type { Services } from "./services.ts";
@@ -27,18 +27,29 @@ interface WhyRoute {
 
 /** Messages of one trace that are shown with their reasons. */
 const maxShown = 5;
+/** People and chats that a name stands for. */
+const maxNamed = 5;
 
 async function answer(services: Services, view: View, { q, frames }: WhyRoute["Querystring"]): Promise<Page> {
   const query = typeof q === "string" ? q.trim() : "";
   const wanted = wantedIn(query);
   if (wanted === undefined) return whyEmptyPage(view, query);
-  const found = await findMessages(services.traces, wanted);
+  const found = await findByIdOrName(services, wanted);
   if (found.length === 0) return whyEmptyPage(view, query);
   if (found.length > 1 && wanted.by !== "trace") {
     const listed = found.map((one) => ({ ...one, outcome: traceOutcome(one.message) }));
     return whyListPage(view, query, listed);
   }
   return whyPage(view, query, { shown: await diagnosed(services, found), everyFrame: frames === "all" });
+}
+
+/** What is no id may be the name of a person or chat. */
+async function findByIdOrName({ traces, names }: Services, wanted: Wanted): Promise<Found[]> {
+  const found = await findMessages(traces, wanted);
+  if (found.length > 0 || wanted.by !== "any") return found;
+  const named = await names.find(wanted.id, maxNamed);
+  const all = await Promise.all(named.map(async (id) => await findMessages(traces, { by: "any", id })));
+  return all.flat().toSorted((one, other) => other.message.atMs - one.message.atMs);
 }
 
 async function diagnosed(services: Services, found: readonly Found[]): Promise<ShownMessage[]> {
@@ -218,8 +229,8 @@ function whyListPage(view: View, query: string, listed: readonly ListedMessage[]
     >`,
     moment(language, message.atMs),
     outcome === undefined ? html`<strong>${say("notOver")}</strong>` : sentenceOf(language, outcome, sharedNow()),
-    message.person,
-    message.chat,
+    who(message.person),
+    who(message.chat),
   ]);
   const columns = [say("messageId"), say("received"), say("asFarAsKnown"), say("personId"), say("chatId")];
   const body = html`${searchForm(view, query)} ${table({ caption: say("matches"), columns, rows })}`;
@@ -276,7 +287,7 @@ function messageFacts(view: View, { traceId, message }: ShownMessage): Html {
 }
 
 function lookUpLink(id: string): Html | undefined {
-  return id === "" ? undefined : html`<a href="${whyPath(id)}">${id}</a>`;
+  return id === "" ? undefined : html`<a href="${whyPath(id)}">${who(id)}</a>`;
 }
 
 function timelineTable(view: View, rows: readonly TimelineRow[], startMs: number): Html {

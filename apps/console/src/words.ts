@@ -41,8 +41,8 @@ const words = {
   runs: { zh: "运行记录", en: "Runs" },
   runsSearch: { zh: "查找", en: "Find" },
   runsHint: {
-    zh: "运行、会话、消息或 trace 的 ID，用户或群的 ID，或其中一部分。",
-    en: "Id of a run, session, message, trace, person or chat, or a part of one.",
+    zh: "用户或群的名称，或运行、会话、消息、trace、用户、群的 ID（或其中一部分）。",
+    en: "Name of a person or chat, or id of a run, session, message, trace, person or chat, or a part of one.",
   },
   filters: { zh: "筛选", en: "Filters" },
   anyOutcome: { zh: "全部结果", en: "Any outcome" },
@@ -202,8 +202,8 @@ const words = {
   why: { zh: "为什么没有回答？", en: "Why no answer?" },
   whyWhat: { zh: "查询", en: "Look for" },
   whyHint: {
-    zh: "消息 ID（om_…）、卡片底部的 trace ID、会话群 ID（oc_…）、用户 ID（ou_…）或会话标识。",
-    en: "Id of a message (om_…), of a trace (at the bottom of a card), a chat (oc_…), a person (ou_…) or a session.",
+    zh: "消息 ID（om_…）、卡片底部的 trace ID、会话标识，或群、用户的名称或 ID（oc_…、ou_…）。",
+    en: "Id of a message (om_…), of a trace (at the bottom of a card) or a session, or a chat or person by name or id (oc_…, ou_…).",
   },
   whyNothing: {
     zh: "没有找到：消息没有到达过 ingress（请检查机器人的事件订阅和连接），或者记录已过期。",
@@ -233,8 +233,8 @@ const words = {
   sessions: { zh: "会话列表", en: "Sessions" },
   searchSessions: { zh: "会话、群聊或用户", en: "Session, chat or person" },
   searchHint: {
-    zh: "会话标识、chat_id（oc_…）或 open_id（ou_…）。",
-    en: "A session key, a chat id (oc_…) or the open_id of a person (ou_…).",
+    zh: "名称、会话标识、chat_id（oc_…）或 open_id（ou_…）。",
+    en: "A name, a session key, a chat id (oc_…) or the open_id of a person (ou_…).",
   },
   foundSessions: { zh: "搜索结果", en: "Found" },
   nothingFound: { zh: "没有找到会话。", en: "No session was found." },

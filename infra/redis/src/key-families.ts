@@ -118,6 +118,9 @@ export const keyFamilies = {
   traceLines: ({ namespace }: Place): string[] => [`{${namespace}:trace:*}:records`],
   traceNames: ({ namespace }: Place): string[] => [`{${namespace}:trace:*}:names`],
   runLists: ({ namespace }: Place): string[] => [`{${namespace}:runs:*}:list`],
+  usage: ({ namespace }: Place): string[] => [`{${namespace}:usage}:*`],
+  names: whole("names"),
+  namesByTime: whole("names-by-time"),
   /** Traces of the version before. */
   oldTraces: ({ namespace }: Place): string[] => [`{${namespace}:trace:*}:of:*`],
   oldTraceIndexes: ({ namespace }: Place): string[] => [`{${namespace}:trace:*}:by-*`],

@@ -9,21 +9,25 @@ import {
   makeLookupCache,
   makeMemoryStore,
   makeSessionFiles,
+  makeNameBook,
   makeRateGovernor,
   makeRunLog,
   makeStore,
   makeTokenCache,
   makeTraceLog,
+  makeUsageStore,
 } from "./harness.fixture.ts";
 import { describeLookupCache } from "./lookup-cache.suite.ts";
 import { describeMemoryStore } from "./memory-store.suite.ts";
 import { describeSessionFiles } from "./session-files.suite.ts";
+import { describeNameBook } from "./name-book.suite.ts";
 import { describeRateGovernor } from "./rate-governor.suite.ts";
 import { describeRunLog } from "./run-log.suite.ts";
 import { describeRunnerDirectory } from "./runner-directory.suite.ts";
 import { describeSessionStore } from "./session-store.suite.ts";
 import { describeTokenCache } from "./token-cache.suite.ts";
 import { describeTraceLog } from "./trace-log.suite.ts";
+import { describeUsageStore } from "./usage-store.suite.ts";
 import { startRedisCluster, type TestRedisNodes } from "@larkline/testkit";
 import { afterAll, beforeAll, expect, it } from "vitest";
 
@@ -46,6 +50,8 @@ describeMemoryStore("Cluster", async () => await makeMemoryStore(url()));
 describeBudgetStore("Cluster", async () => await makeBudgetStore(url()));
 describeBlobStore("Cluster", async (demands) => await makeBlobStore(url(), demands));
 describeTraceLog("Cluster", async (ttlMs) => await makeTraceLog(url(), ttlMs));
+describeUsageStore("Cluster", async () => await makeUsageStore(url()));
+describeNameBook("Cluster", async () => await makeNameBook(url()));
 describeRunLog("Cluster", async (ttlMs) => await makeRunLog(url(), ttlMs));
 
 it("Cluster: a command whose connection breaks before the answer fails, and is not sent again", async () => {

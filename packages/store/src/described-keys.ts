@@ -257,6 +257,21 @@ export const describedKeys: readonly DescribedKey[] = [
     content: "a record of each run that ended within ten minutes, JSON of at most 600 bytes; `retention.traceDays`",
   },
   {
+    key: "`{<ns>:usage}:<size>:<number>`",
+    type: "hash",
+    content:
+      "counts of runs, tokens, money and durations of one `minute`, `hour` or `day`; two hours, two days, a month",
+  },
+  {
+    key: "`{<ns>:usage}:<size>:<number>:people-<measure>`",
+    type: "sorted set",
+    content:
+      "the people who have used most in it, by `runs`, `tokens` or `nano` (billionths of a dollar); the same time",
+  },
+  { key: "`{<ns>:usage}:batch:<id>`", type: "string", content: "what a process has handed in is counted; 10 minutes" },
+  { key: "`{<ns>}:names`", type: "hash", content: "names of people and chats by id, at most 50,000" },
+  { key: "`{<ns>}:names-by-time`", type: "sorted set", content: "the same ids by the time when they were written" },
+  {
     key: "`{<ns>:trace:<c>}:of:<trace id>`, `{<ns>:trace:<c>}:by-<kind>:<id>`",
     type: "list, sorted set",
     content: "traces of the version before, which are only read; `retention.traceDays`",

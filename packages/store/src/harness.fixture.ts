@@ -4,6 +4,7 @@ import type { MemoryStoreHarness } from "./memory-store.suite.ts";
 import type { RateGovernorHarness } from "./rate-governor.suite.ts";
 import { RedisBlobStore } from "./blob-store.ts";
 import type { SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
+import { NameBook } from "./name-book.ts";
 import { RunLog } from "./run-log.ts";
 import { openElsewhere, openTestStores, type TestStoreOptions } from "./testing.ts";
 import { TraceLog } from "./trace-log.ts";
@@ -121,6 +122,16 @@ export async function makeRunLog(url: string, keptMs: number) {
     advance: here.advance,
     close,
   };
+}
+
+export async function makeUsageStore(url: string) {
+  const { here, there, close } = openTwice(url);
+  return { store: here.usage, elsewhere: there.usage, now: here.now, advance: here.advance, close };
+}
+
+export async function makeNameBook(url: string) {
+  const { here, there, close } = openTwice(url);
+  return { book: new NameBook({ ...here, most: 5 }), elsewhere: there.names, close };
 }
 
 export async function makeBlobStore(url: string, demands: BlobStoreDemands): Promise<BlobStoreHarness> {

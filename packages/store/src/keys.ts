@@ -166,6 +166,8 @@ export interface Keyspace {
   traceWindow(window: number): TraceWindowKeys;
   /** LIST of the records of runs that were written within ten minutes. */
   runs(window: number): string;
+  /** A key of what runs have used, all of them in one slot: a process hands in several buckets at once. */
+  usage(name: string): string;
   /** LIST of the entries of one trace, as the version before has written them. */
   trace(traceId: string): string;
   /** ZSET trace id -> ms: the traces of a message, chat or person, as the version before has written them. */
@@ -277,6 +279,7 @@ export function createKeyspace(namespace: string = defaultNamespace): Keyspace {
       return { names: `${tag}:names`, records: `${tag}:records`, record: (id) => `${tag}:record:${id}` };
     },
     runs: (window) => `{${namespace}:runs:${window}}:list`,
+    usage: (name) => `{${namespace}:usage}:${name}`,
     trace: (traceId) => `{${namespace}:trace:${cellOf(traceId)}}:of:${traceId}`,
     tracesOf: (kind, id) => `{${namespace}:trace:${cellOf(id)}}:by-${kind}:${id}`,
     rates: (app, name) => `{${namespace}:rate:${app}}:${name}`,

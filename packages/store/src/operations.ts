@@ -29,6 +29,18 @@ export {
   type RunRecord,
   sessionOfRun,
 } from "./run-log.ts";
+export { NameBook } from "./name-book.ts";
+export {
+  countIn,
+  quantileOf,
+  usageBy,
+  type UsageBucket,
+  UsageCounter,
+  type UsageOf,
+  type UsageSize,
+  usageSizes,
+  UsageStore,
+} from "./usage-store.ts";
 export { Presence } from "./presence.ts";
 export { readServerStates, type ServerState, readServerFacts, type RedisServerFacts } from "./server-facts.ts";
 export { StateMigration } from "./state-migration.ts";

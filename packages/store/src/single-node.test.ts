@@ -10,22 +10,26 @@ import {
   makeLookupCache,
   makeMemoryStore,
   makeSessionFiles,
+  makeNameBook,
   makeRateGovernor,
   makeRunLog,
   makeStore,
   makeTokenCache,
   makeTraceLog,
+  makeUsageStore,
 } from "./harness.fixture.ts";
 import { describeInstanceDirectory } from "./instance-directory.suite.ts";
 import { describeLookupCache } from "./lookup-cache.suite.ts";
 import { describeMemoryStore } from "./memory-store.suite.ts";
 import { describeSessionFiles } from "./session-files.suite.ts";
+import { describeNameBook } from "./name-book.suite.ts";
 import { describeRateGovernor } from "./rate-governor.suite.ts";
 import { describeRunLog } from "./run-log.suite.ts";
 import { describeRunnerDirectory } from "./runner-directory.suite.ts";
 import { describeSessionStore } from "./session-store.suite.ts";
 import { describeTokenCache } from "./token-cache.suite.ts";
 import { describeTraceLog } from "./trace-log.suite.ts";
+import { describeUsageStore } from "./usage-store.suite.ts";
 import { inject } from "vitest";
 
 const url = (): string => inject("redisUrl");
@@ -40,6 +44,8 @@ describeMemoryStore("Redis", async () => await makeMemoryStore(url()));
 describeBudgetStore("Redis", async () => await makeBudgetStore(url()));
 describeBlobStore("Redis", async (demands) => await makeBlobStore(url(), demands));
 describeTraceLog("Redis", async (ttlMs) => await makeTraceLog(url(), ttlMs));
+describeUsageStore("Redis", async () => await makeUsageStore(url()));
+describeNameBook("Redis", async () => await makeNameBook(url()));
 describeRunLog("Redis", async (ttlMs) => await makeRunLog(url(), ttlMs));
 describeInstanceDirectory("Redis", async () => await makeInstanceDirectory(url()));
 describeEventWatchReports("Redis", async () => await makeEventWatchReports(url()));

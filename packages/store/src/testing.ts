@@ -21,6 +21,7 @@ import { InstanceDirectory } from "./instance-directory.ts";
 import { LookupCache, TokenCache, RateGovernor } from "./platform.ts";
 import { MemoryStore } from "./memory-store.ts";
 import { SessionFiles } from "./session-files.ts";
+import { NameBook } from "./name-book.ts";
 import { PermissionRules } from "./permission-rules.ts";
 import { RedisBlobStore } from "./blob-store.ts";
 import { SessionRetention } from "./retention.ts";
@@ -29,6 +30,7 @@ import { RunnerDirectory } from "./runner-directory.ts";
 import { SessionIndex } from "./session-index.ts";
 import { SessionStore } from "./session-store.ts";
 import { TraceLog } from "./trace-log.ts";
+import { UsageStore } from "./usage-store.ts";
 
 /** How the stores of a test differ from those of production. */
 export interface TestStoreOptions {
@@ -103,6 +105,8 @@ function openStores(clock: TestClock, options: TestStoreOptions) {
     budgets: new BudgetStore(here),
     traces: new TraceLog(here),
     runLog: new RunLog(here),
+    usage: new UsageStore({ ...here, timeZone: "Asia/Shanghai" }),
+    names: new NameBook(here),
     governor: new RateGovernor(here),
     runners: new RunnerDirectory(here),
     instances: new InstanceDirectory(here),

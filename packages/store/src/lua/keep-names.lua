@@ -1,0 +1,17 @@
+-- Writes names down, and forgets those that were written longest ago when there are too many.
+--
+-- KEYS names byTime
+-- ARGV
+--   nowMs
+--   most
+--   entries...  an id and its name, of each
+
+for at = 1, #entries, 2 do
+  redis.call('HSET', names, entries[at], entries[at + 1])
+  redis.call('ZADD', byTime, nowMs, entries[at])
+end
+local over = redis.call('ZCARD', byTime) - tonumber(most)
+if over > 0 then
+  for _, id in ipairs(redis.call('ZRANGE', byTime, 0, over - 1)) do redis.call('HDEL', names, id) end
+  redis.call('ZREMRANGEBYRANK', byTime, 0, over - 1)
+end
