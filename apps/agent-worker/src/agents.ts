@@ -47,6 +47,7 @@ import {
 } from "@larkline/protocol";
 import { hasAccess } from "@larkline/agent/permissions";
 import { groupsOf, placeOf } from "./approvals.ts";
+import { memberIn, teamFactsOf } from "./teams.ts";
 import type { TurnStart } from "./turn-output.ts";
 import type { WorkerConfig } from "./config.ts";
 import type { Services } from "./services.ts";
@@ -63,6 +64,8 @@ export class Agent {
   readonly hasMemory: boolean;
   /** How it may give the word to other agents. */
   readonly transfers: readonly { to: string; context: "all" | "last"; tool: TransferTool }[];
+  /** Its members may hand over to each other, by the name of the call; where it is a team that works so. */
+  readonly passes: ReadonlyMap<string, { to: string; tool: TransferTool }>;
   /** The form of its answers; undefined where they are free text. */
   readonly #form: AnswerForm | undefined;
   readonly #models: ModelChoices;
@@ -78,6 +81,7 @@ export class Agent {
       const { agent: to, context } = handoff;
       return { to, context, tool: transferTool(handoff, settings.agents[to]?.description) };
     });
+    this.passes = new Map(config.team?.select === "handoff" ? passesOf(settings, config.team.members) : []);
     this.#models = models;
   }
 
@@ -109,6 +113,13 @@ export class Agent {
 export interface TurnOptions {
   request: ModelOptions & Pick<ModelRequest, "responseFormat">;
   form: AnswerForm | undefined;
+}
+
+function passesOf({ agents }: LarklineConfig, members: readonly string[]) {
+  return members.map((to) => {
+    const tool = transferTool({ agent: to, context: "all" }, agents[to]?.description);
+    return [tool.spec.name, { to, tool }] as const;
+  });
 }
 
 /** By name. */
@@ -232,9 +243,9 @@ interface ChainSources {
   health: Map<string, ModelHealth>;
 }
 
-function choicesOf({ name, model, models }: AgentConfig, sources: ChainSources): ParseResult<ModelChoices> {
+function choicesOf({ name, model, models, team }: AgentConfig, sources: ChainSources): ParseResult<ModelChoices> {
   const known = { providers: sources.providers, models: sources.settings.models };
-  const where = `larkline.config.ts: agents.${name}`;
+  const where = `larkline.config.ts: ${team === null ? "agents" : "teams"}.${name}${team === null ? "" : ".selector"}`;
   const own: ParseResult<ModelChoice[]> =
     model === null ? { ok: true, value: sources.usual } : readModelNames(model, known);
   const offered: ParseResult<ModelChoice[]> =
@@ -324,6 +335,7 @@ export interface Speaker {
 export async function speakerIn(services: Services, { turn, head, settings }: TurnStart): Promise<Speaker> {
   const { message } = turn ?? head;
   const entry = agentFor(services, message);
+  if (turn?.team !== undefined) return memberIn(services, turn, { team: turn.team, entry });
   const wanted = turn === undefined ? agentOfSession(settings, message) : turn.agent;
   const active = wanted === undefined ? undefined : services.agents.get(wanted);
   const speak = (agent: Agent, note?: "agentGone" | "agentElsewhere"): Speaker => {
@@ -343,8 +355,18 @@ export async function speakerIn(services: Services, { turn, head, settings }: Tu
   return { ...speak(entry, wanted === undefined ? undefined : note), isRefused };
 }
 
-/** Whether an agent answers the person of a message in its chat. Their groups are looked up where they can decide it. */
-async function answers(services: Services, { config: { access } }: Agent, message: InboundMessage): Promise<boolean> {
+/** Whether an agent answers the person of a message in its chat; a team where one of its members does. */
+async function answers(services: Services, agent: Agent, message: InboundMessage): Promise<boolean> {
+  for (const one of agentsIn(services, agent)) if (await answersAlone(services, one, message)) return true;
+  return false;
+}
+
+/** Their groups are looked up where they can decide it. */
+async function answersAlone(
+  services: Services,
+  { config: { access } }: Agent,
+  message: InboundMessage,
+): Promise<boolean> {
   if (access === null) return true;
   const { app, reply, sender, session } = message;
   const { roles: known } = services.settings.permissions;
@@ -366,20 +388,41 @@ function agentOfSession({ agent }: SessionChoices, message: InboundMessage): str
   return agent !== undefined && agent.from === (message.agent ?? "default") ? agent.to : undefined;
 }
 
+/** The agents whose rights count for an agent: its own, of a team those of its members. */
+export function agentsIn({ agents }: Services, agent: Agent): Agent[] {
+  const { team } = agent.config;
+  return team === null ? [agent] : team.members.flatMap((name) => agents.get(name) ?? []);
+}
+
 /** Whether the person may use an agent here. */
 type MayUse = (agent: Agent) => boolean;
 
-/** The hand-overs of the agent that has the word, by the name of their call; undefined where it has none. */
+/** What decides who may have the word. */
+export interface WordFacts {
+  chosenModel: string | undefined;
+  mayUse: MayUse;
+}
+
+/**
+ * The hand-overs of the agent that has the word, by the name of their call; undefined where it has none. In a team they
+ * lead to its members alone. `team`: the one that it speaks in.
+ */
 export function transfersOf(
-  { agents }: Services,
-  { agent, chosenModel, mayUse }: { agent: Agent; chosenModel: string | undefined; mayUse: MayUse },
+  services: Services,
+  { agent, team, ...facts }: WordFacts & { agent: Agent; team: Agent | undefined },
 ): ReadonlyMap<string, TransferTarget> | undefined {
-  if (agent.transfers.length === 0) return undefined;
-  const targets = agent.transfers.flatMap(({ to, context, tool }): [string, TransferTarget][] => {
+  const { agents } = services;
+  const passes = [...(team?.passes.values() ?? [])].filter(({ to }) => to !== agent.name);
+  const offered = team === undefined ? agent.transfers : passes.map((pass) => ({ ...pass, context: "all" as const }));
+  if (offered.length === 0) return undefined;
+  const targets = offered.flatMap(({ to, context, tool }): [string, TransferTarget][] => {
     const target = agents.get(to);
     if (target === undefined) return [];
-    const { model } = target.modelOf(chosenModel);
-    return [[tool.spec.name, { to, context, tool, isAllowed: mayUse(target), model }]];
+    const { model } = target.modelOf(facts.chosenModel);
+    const isAllowed = facts.mayUse(target);
+    const together = teamFactsOf(services, target, facts);
+    const members = together === undefined ? {} : { team: together };
+    return [[tool.spec.name, { to, context, tool, isAllowed, model, ...members }]];
   });
   return new Map(targets);
 }
@@ -430,16 +473,18 @@ export function choicesAfter(
   { settings: before, isAgentGone: isGone = false }: Pick<TurnStart, "settings" | "isAgentGone">,
   chosen: SessionChoices | undefined,
 ): SessionChoices | undefined {
-  const { handedOverBy = [], message } = turn;
+  const { handedOverBy = [], message, team } = turn;
   if (handedOverBy.length === 0 && (!isGone || chosen !== undefined)) return chosen;
   const { agent: _agent, ...rest } = chosen ?? before;
-  const [from, to] = [message.agent ?? "default", agentOfTurn(turn)];
+  const [from, to] = [message.agent ?? "default", team?.name ?? agentOfTurn(turn)];
   return handedOverBy.length === 0 || to === from ? rest : { ...rest, agent: { from, to } };
 }
 
 /** What a process has to know to go on with a session of these choices. */
-export function needsOfChoices({ agent }: SessionChoices): readonly string[] {
-  return agent === undefined ? [] : ["hand-over"];
+export function needsOfChoices({ agents }: Services, { agent }: SessionChoices): readonly string[] {
+  if (agent === undefined) return [];
+  const isTeam = (agents.get(agent.to)?.config.team ?? null) !== null;
+  return isTeam ? ["hand-over", "team"] : ["hand-over"];
 }
 
 /** The name of an agent that answers in place of the one that the message is for. */

@@ -114,7 +114,7 @@ export class TurnMemories {
     // Notes of a group come from all of its members.
     const isToldByOthers = (this.#found ?? []).some(({ by }) => by !== sender.id);
     if (isGroup && about === "me" && isToldByOthers) return true;
-    return othersHaveSpoken(this.#stored.history, { about, sender: sender.id, isGroup });
+    return othersHaveSpoken(this.#stored.history, { about, sender: sender.id, isGroup, agent: this.#agent.name });
   }
 }
 

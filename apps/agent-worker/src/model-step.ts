@@ -6,6 +6,7 @@ import {
   compactionPlan,
   compactionRequest,
   conversationFor,
+  isOfTeam,
   readStep,
   endOverBudget,
   isOwn,
@@ -14,9 +15,11 @@ import {
   requestTokens,
   stepUse,
   summaryIn,
+  teamNote,
   warnNearBudget,
   type BudgetFacts,
   type CompactionPlan,
+  type CompactionRequest,
   type StepResult,
   type Transition,
 } from "@larkline/agent";
@@ -44,6 +47,10 @@ import type { RunningTurn } from "./turn-run.ts";
 
 /** Text of one file that a summary is made from: it gets a sentence or two there. */
 const summarisedChars = 2_000;
+
+/** How long a model may take to choose a speaker, ms, and what it may write: it is to write one name. */
+const choiceMs = 60_000;
+const choiceTokens = 1_024;
 
 /** One request to a model, before references in its history are replaced. */
 interface Asked {
@@ -76,10 +83,12 @@ export class ModelSteps {
   /** The next step of the answer. `brokenOff` is set where the run's signal has ended it. */
   async answer(tools: readonly ToolSpec[], onEvent: (event: EngineEvent) => void): Promise<StepResult> {
     const { agent, memories, model, stored } = this.#run;
-    const { instructions: system } = agent.config;
+    const { instructions } = agent.config;
     const { request: options } = this.#run.options;
     const { turn, history } = stored;
-    const seen = conversationFor(agent.name, history);
+    const team = turn.team === undefined ? undefined : this.#services.agents.get(turn.team.name)?.config.team;
+    const system = team == null ? instructions : `${instructions}\n\n${teamNote(team.members, agent.name)}`;
+    const seen = conversationFor(agent.name, history, turn.team?.name);
     const notes = (await memories?.notes()) ?? "";
     const asked = { turnNumber: turn.steps + 1, system, notes, options, history: seen, tools, onEvent };
     return await watchStep(this.#run, "answer", async () => {
@@ -91,6 +100,22 @@ export class ModelSteps {
       });
       return await this.#ask(asked, messages);
     });
+  }
+
+  /**
+   * What the model of a team says about the next speaker; `late`: it had not said all of it in time. `brokenOff` is set
+   * where the run's signal has ended it.
+   */
+  async choose({ system, messages: history }: CompactionRequest): Promise<StepResult & { late: boolean }> {
+    const limit = new AbortController();
+    const stopTimer = this.#services.clock.after(choiceMs, () => limit.abort());
+    try {
+      const asked = { turnNumber: 0, system, history, tools: [], options: { maxTokens: choiceTokens } };
+      const result = await watchStep(this.#run, "choice", async () => await this.#ask(asked, history, limit.signal));
+      return { ...result, late: limit.signal.aborted };
+    } finally {
+      stopTimer();
+    }
   }
 
   /** A summary of the older part of the conversation; undefined when it was broken off. */
@@ -109,12 +134,13 @@ export class ModelSteps {
   }
 
   /** Asks the model to its end, or until the signal breaks it off, and counts what that used. */
-  async #ask(asked: Asked, messages: readonly Message[]): Promise<StepResult> {
+  async #ask(asked: Asked, messages: readonly Message[], limit?: AbortSignal): Promise<StepResult> {
     const { model, controller, budget, watch } = this.#run;
     const { signal } = controller;
+    const ends = limit === undefined ? signal : AbortSignal.any([signal, limit]);
     const request = { ...asked.options, messages, tools: asked.tools, ...systemOf(asked) };
     const { turnNumber, onEvent } = asked;
-    const chunks = model.chain.stream(request, signal, this.#past());
+    const chunks = model.chain.stream(request, ends, this.#past());
     const result = await readStep(chunks, { turnNumber, onEvent, onRetry: (retry) => watch.retried(retry) });
     const use = stepUse(result, asked, model.model);
     await budget.charge(use);
@@ -165,11 +191,15 @@ export class ModelSteps {
     const { contextWindow, maxOutputTokens } = this.#run.model.chain.primary;
     const usedTokens = this.#usedTokens;
     const { agent, stored } = this.#run;
-    return compactionPlan(conversationFor(agent.name, stored.history), {
+    const { team, absorbed = [] } = stored.turn;
+    // What a member of a team sees has other messages than what is stored, and a cut counts those.
+    const seen = stored.history.some(isOfTeam) ? stored.history : conversationFor(agent.name, stored.history);
+    return compactionPlan(seen, {
       contextWindow,
       maxOutputTokens,
       usedTokens,
       force,
+      joined: team === undefined ? 0 : absorbed.length,
     });
   }
 
@@ -191,7 +221,7 @@ function systemOf({ system, notes = "" }: Asked): Pick<ModelRequest, "system" | 
 /** Tells observers of a request to a model. */
 async function watchStep(
   { watch: { telemetry, tags }, stored, model: { chain } }: RunningTurn,
-  purpose: "answer" | "summary",
+  purpose: "answer" | "choice" | "summary",
   run: () => Promise<StepResult>,
 ): Promise<StepResult> {
   const { tracer, samples } = telemetry;

@@ -182,6 +182,18 @@ export class SessionRunner {
   }
 }
 
+/** The slot of a worker in which a turn runs. */
+export interface TurnSlot {
+  /** Aborts with an {@link AbortReason}. */
+  controller: AbortController;
+  /** Aborts when the process stops. */
+  shutdown: AbortSignal;
+  /** Whether others get the slot after this turn, even if messages of its session wait. */
+  isLast: boolean;
+  /** Told of what happens. */
+  watch: TurnWatch;
+}
+
 interface HowToRun {
   /** Aborts when the process stops. */
   shutdown: AbortSignal;

@@ -524,3 +524,8 @@ async function keepLargeResult(
     return undefined;
   }
 }
+
+/** Whose call it is while it runs; built-in tools are run here. */
+export function runnerAtWork({ state, runner }: CallState): string[] {
+  return state === "running" && runner !== undefined && runner !== builtInRunner ? [runner] : [];
+}

@@ -9,6 +9,7 @@ import {
   personMessageOf,
   runningView,
   sessionTitleOf,
+  signedBy,
   type AbsorbedMessage,
   type LiveStep,
   type Transition,
@@ -85,6 +86,25 @@ interface Unsaved {
   settings?: SessionSettings;
 }
 
+/** What of the conversation cannot be read. */
+export function lostIn({ lost = [] }: TurnStart): NonNullable<TurnStart["lost"]>[number]["what"][] {
+  return lost.map(({ what }) => what);
+}
+
+const dayMs = 86_400_000;
+
+/** A session that was not used for this share of the time that it is kept is warned of. */
+const expiringShare = 0.8;
+
+/** The warning of a session whose last run ended long ago: it was soon to be removed. */
+export function expiringSoon({ clock, settings }: Services, { totals }: TurnStart): EngineEvent[] {
+  const { conversationDays } = settings.retention;
+  const days = totals === undefined ? 0 : (clock.now() - totals.endedAtMs) / dayMs;
+  if (conversationDays === 0 || days < conversationDays * expiringShare) return [];
+  const message = `The last message is ${Math.floor(days)} days old; conversations are removed after ${conversationDays}.`;
+  return [{ type: "warning", code: "session_expiring", message, detail: `${Math.floor(days)}/${conversationDays}` }];
+}
+
 /** How a commit ends a turn. */
 export type Ending = Pick<CommitRequest, "seq" | "more" | "outbox">;
 
@@ -157,9 +177,9 @@ export class TurnStore {
 
   /** Makes a decision ours: it is stored with the next write. */
   take({ turn, history, events, context, settings, absorbed = [], approvals = [] }: Transition): void {
-    const speaker = agentOfTurn(this.#turn); // before a hand-over
+    const agent = agentOfTurn(this.#turn); // before a hand-over
+    const said = signedBy(history, { agent, team: this.#turn.team?.name });
     this.#turn = turn;
-    const said = history.map((message) => signed(message, speaker));
     this.#history.push(...said);
     this.#unsaved.history.push(...said);
     this.#unsaved.absorbed.push(...absorbed);
@@ -194,7 +214,7 @@ export class TurnStore {
       events: await this.#takenEvents(),
       consumed: this.#consumed,
       turn: this.firstTextMs === undefined ? this.#turn : { ...this.#turn, firstTextMs: this.firstTextMs },
-      needs: needsOfChoices(this.#before.settings),
+      needs: needsOfChoices(this.#services, this.#before.settings),
       open: how === "suspend" || how === "hold" ? openCallsOf(this.#turn) : [],
       mode,
       ...(this.#turn.putOff === undefined ? {} : { wakeAtMs: this.#turn.putOff.atMs }),
@@ -224,7 +244,7 @@ export class TurnStore {
       events: await this.#takenEvents(),
       consumed: this.#consumed,
       totals,
-      needs: needsOfChoices(settings ?? this.#before.settings),
+      needs: needsOfChoices(this.#services, settings ?? this.#before.settings),
       ...(context === undefined ? {} : { context }),
       ...(settings === undefined ? {} : { settings }),
     });
@@ -238,11 +258,6 @@ export class TurnStore {
     const about = { agent, atMs: this.#services.clock.now(), event: joinedEvent(takenBy, agent) };
     return [...events, ...this.#unsaved.absorbed.map(({ runId, person }) => ({ runId, person, ...about }))];
   }
-}
-
-/** A message with the name of the agent that it comes from, where that is not the agent `default`. */
-function signed(message: Message, agent: string): Message {
-  return message.role === "user" || agent === "default" ? message : { ...message, agent };
 }
 
 /** The totals of a session after a run that ends now. */

@@ -12,6 +12,7 @@ import {
   startTurn,
   stepRestart,
   withNotes,
+  teamFactsIn,
   type CommandFacts,
   type StepResult,
   type Transition,
@@ -19,7 +20,6 @@ import {
 } from "@larkline/agent";
 import {
   agentOfTurn,
-  builtInRunner,
   turnIdOf,
   type CallState,
   type CancelReason,
@@ -33,29 +33,18 @@ import {
 } from "@larkline/protocol";
 import type { CommitResult, SaveResult, SessionSettings, SessionTotals } from "@larkline/store";
 import type { Agent, ChosenModel, Speaker, TurnOptions } from "./agents.ts";
-import { agentOtherThan, commandFactsOf, refusalOf, transfersOf } from "./agents.ts";
+import { agentOtherThan, agentsIn, commandFactsOf, refusalOf, transfersOf } from "./agents.ts";
 import { checkEntries, dropApprovals, TurnJudge, waitsForPeople } from "./approvals.ts";
 import { toolsOfTurn } from "./files.ts";
 import { TurnMemories } from "./memories.ts";
 import { ModelSteps, TurnBudget } from "./model-step.ts";
 import type { Services } from "./services.ts";
-import type { AbortReason, TurnWatch } from "./session-runner.ts";
+import type { AbortReason, TurnSlot } from "./session-runner.ts";
 import type { EndedRun } from "./run-records.ts";
-import { dispatchCalls, keepLargeResults, mayHold, stopCalls, type Hold } from "./tools.ts";
+import { chooseSpeaker, teamOfRun } from "./teams.ts";
+import { dispatchCalls, keepLargeResults, mayHold, runnerAtWork, stopCalls, type Hold } from "./tools.ts";
 import { messagesToJoin, supersedes, takeBackReaction, waitingAtOnce, withoutThreadRoot } from "./prepare.ts";
-import { TurnReply, TurnStore, type TurnStart } from "./turn-output.ts";
-
-/** The slot of a worker in which a turn runs. */
-export interface TurnSlot {
-  /** Aborts with an {@link AbortReason}. */
-  controller: AbortController;
-  /** Aborts when the process stops. */
-  shutdown: AbortSignal;
-  /** Whether others get the slot after this turn, even if messages of its session wait. */
-  isLast: boolean;
-  /** Told of what happens. */
-  watch: TurnWatch;
-}
+import { expiringSoon, lostIn, TurnReply, TurnStore, type TurnStart } from "./turn-output.ts";
 
 /** What the parts of a run share: who answers, what is stored, and what the run may spend. */
 export interface RunningTurn extends TurnSlot {
@@ -91,14 +80,6 @@ export type TurnEnd =
       failure?: ModelFailure;
       run: EndedRun;
     };
-
-const dayMs = 86_400_000;
-
-/** A session that was not used for this share of the time that it is kept is warned of. */
-const expiringShare = 0.8;
-
-/** A decision that waits for the facts of the moment. */
-type Decision = (environment: TurnEnvironment) => Transition;
 
 /**
  * Runs one turn under one claim: decide (pure), save, then act. Model deltas are published and
@@ -143,10 +124,9 @@ export class TurnRun {
     const { controller } = slot;
     const nowMs = services.clock.now();
     const begun = this.#start.turn ?? newTurn(head, nowMs, agentOtherThan(head.message, agent));
-    const [first = agent.name] = begun.handedOverBy ?? [];
+    const [first = begun.team?.name ?? agent.name] = begun.handedOverBy ?? [];
     const stored = new TurnStore(services, this.#start, begun, () => controller.abort("fenced" satisfies AbortReason));
-    const { message } = head;
-    const run = { message, turnId: begun.turnId, epoch, signal: controller.signal };
+    const run = { message: head.message, turnId: begun.turnId, epoch, signal: controller.signal };
     const options = agent.optionsFor(begun.message);
     const budget = new TurnBudget(services, agent, run);
     const memories = agent.hasMemory ? new TurnMemories(services, agent, stored) : undefined;
@@ -196,7 +176,7 @@ export class TurnRun {
     if (reason === "fenced") return { end: "fenced" };
     if (reason === "shutdown") return await this.#handOff();
     const first = await this.#decide(() => this.#firstTransition(this.#run.agent, this.#run.model));
-    first.events.push(...this.#expiringSoon());
+    first.events.push(...expiringSoon(this.#services, this.#start));
     // Followers may hold deltas of a run that died before it saved anything.
     if (first.next.do === "model" && this.#hasStarted(first.turn)) {
       first.events.push(stepRestart(first.turn.steps, this.#environment().model, "crash"));
@@ -232,12 +212,22 @@ export class TurnRun {
     const { othersWait, history } = this.#start;
     const { message } = this.#head;
     const nowMs = this.#services.clock.now();
+    const { team, texts } = this.#environment();
     const command =
       message.command === undefined ? undefined : commandTurn(this.#head, this.#commandFacts(agent, name));
     const first =
       command ??
       refusalOf(this.#services, this.#speaker, this.#head) ??
-      startTurn({ head: this.#head, nowMs, model, othersWait, history, agent: agentOtherThan(message, agent) });
+      startTurn({
+        head: this.#head,
+        nowMs,
+        model,
+        othersWait,
+        history,
+        agent: agentOtherThan(message, agent),
+        team,
+        texts,
+      });
     return { ...first, turn: this.#withNotes(first.turn) };
   }
 
@@ -249,16 +239,6 @@ export class TurnRun {
   #commandFacts(agent: Agent, model: string): CommandFacts {
     const mayUse = (other: Agent): boolean => this.#mayUse(other);
     return commandFactsOf(this.#services, { agent, model, start: this.#start, mayUse });
-  }
-
-  /** A session whose last run ended long ago was soon to be removed. */
-  #expiringSoon(): EngineEvent[] {
-    const { totals } = this.#start;
-    const { conversationDays } = this.#services.settings.retention;
-    const days = totals === undefined ? 0 : (this.#services.clock.now() - totals.endedAtMs) / dayMs;
-    if (conversationDays === 0 || days < conversationDays * expiringShare) return [];
-    const message = `The last message is ${Math.floor(days)} days old; conversations are removed after ${conversationDays}.`;
-    return [{ type: "warning", code: "session_expiring", message, detail: `${Math.floor(days)}/${conversationDays}` }];
   }
 
   /** Whether a worker that died has published something of the next model step. */
@@ -299,7 +279,8 @@ export class TurnRun {
   /** Another agent has the word from now on. */
   #handOver(): void {
     const { turn } = this.#stored;
-    const agent = this.#services.agents.get(agentOfTurn(turn)) ?? this.#run.agent; // one that the decision knew
+    const name = turn.team?.choosing === true ? turn.team.name : agentOfTurn(turn);
+    const agent = this.#services.agents.get(name) ?? this.#run.agent; // one that the decision knew
     this.#run.agent = this.#run.budget.agent = agent;
     this.#run.memories = agent.hasMemory ? new TurnMemories(this.#services, agent, this.#stored) : undefined;
     this.#run.model = agent.modelOf(this.#start.settings.model);
@@ -320,13 +301,26 @@ export class TurnRun {
     switch (next.do) {
       case "model":
         this.#handing = undefined; // every call has its outcome
-        return await this.#modelStep();
+        // A team that has the word itself had a member that is not configured any more.
+        return this.#run.agent.config.team === null ? await this.#modelStep() : await this.#chooseSpeaker();
       case "tools":
         return await this.#handOut(next.calls);
       case "wait":
         return (await this.#applyHeldEntries()) ?? (await this.#suspend());
       case "compact":
         return await this.#compactOnDemand();
+      case "choose":
+        return await this.#chooseSpeaker();
+    }
+  }
+
+  /** The next member of a team has the word. */
+  async #chooseSpeaker(): Promise<Transition | TurnEnd> {
+    for (;;) {
+      const facts = teamFactsIn(this.#environment());
+      if ((await this.#judge?.supply()) === true) continue;
+      const how = { facts, overBudget: async () => await this.#overBudget() };
+      return (await chooseSpeaker(this.#run, this.#steps, how)) ?? (await this.#brokenOff());
     }
   }
 
@@ -524,11 +518,11 @@ export class TurnRun {
 
   /** Whether the person may use an agent here. */
   #mayUse(agent: Agent): boolean {
-    return agent.config.access === null || this.#judgeNow().mayUse(agent);
+    return agentsIn(this.#services, agent).some((one) => one.config.access === null || this.#judgeNow().mayUse(one));
   }
 
   /** Decides once all facts are there that the decision asks for: most need none that has to be fetched. */
-  async #decide(decision: Decision): Promise<Transition> {
+  async #decide(decision: (environment: TurnEnvironment) => Transition): Promise<Transition> {
     this.#judge?.renew();
     for (;;) {
       const transition = decision(this.#environment());
@@ -538,14 +532,16 @@ export class TurnRun {
 
   /** The facts of this moment. */
   #environment(): TurnEnvironment {
-    const { agent, first, model, options } = this.#run;
+    const { agent, model, options } = this.#run;
     const { history, live } = this.#stored;
     const judge = (): TurnJudge => this.#judgeNow();
     const chosenModel = this.#start.settings.model;
     const mayUse = (other: Agent): boolean => this.#mayUse(other);
-    const transfers = transfersOf(this.#services, { agent, chosenModel, mayUse });
+    const { together, team, limits } = teamOfRun(this.#services, this.#run, { chosenModel, mayUse });
+    const transfers = transfersOf(this.#services, { agent, team: together, chosenModel, mayUse });
     return {
-      limits: first.limits,
+      limits,
+      ...(team === undefined ? {} : { team }),
       tools: toolsOfTurn(this.#services, this.#run),
       model: model.model,
       ...(options.form === undefined ? {} : { output: options.form }),
@@ -613,16 +609,6 @@ export class TurnRun {
   }
 }
 
-/** Whose call it is while it runs; built-in tools are run here. */
-function runnerAtWork({ state, runner }: CallState): string[] {
-  return state === "running" && runner !== undefined && runner !== builtInRunner ? [runner] : [];
-}
-
 function suspendedBy({ wakeGen }: Extract<SaveResult, { state: "suspended" }>): TurnEnd {
   return { end: "suspended", ...(wakeGen === undefined ? {} : { wakeGen }) };
-}
-
-/** What of the conversation cannot be read. */
-function lostIn({ lost = [] }: TurnStart): NonNullable<TurnStart["lost"]>[number]["what"][] {
-  return lost.map(({ what }) => what);
 }

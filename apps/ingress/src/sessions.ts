@@ -140,10 +140,11 @@ function topicalKey({ app }: Bot, chatId: string): string {
  * The part of a message that says which agent is to answer it: none where that is the agent `default`. An agent that may
  * hand over leads to sessions that workers of earlier versions would answer with the wrong one.
  */
-export function answeredBy({ name, handoffs }: AgentConfig): Pick<InboundMessage, "agent" | "needs"> {
+export function answeredBy({ name, handoffs, team }: AgentConfig): Pick<InboundMessage, "agent" | "needs"> {
   return {
     ...(name === "default" ? {} : { agent: name }),
     ...(handoffs.length === 0 ? {} : { needs: ["hand-over"] }),
+    ...(team === null ? {} : { needs: ["hand-over", "team"] }),
   };
 }
 

@@ -11,6 +11,8 @@ export interface CompactionNeed {
   usedTokens?: number | undefined;
   /** Because a person asked for it: even when there is room. */
   force: boolean;
+  /** Messages that have joined the turn of a team: each may follow the words of a member. */
+  joined?: number;
 }
 
 /** Which part of a history is compacted. */
@@ -43,7 +45,7 @@ export function compactionPlan(history: readonly Message[], need: CompactionNeed
   if (!need.force && tokensBefore <= room * fullAt) return undefined;
   const scale = Math.max(1, tokensBefore / Math.max(1, estimated));
   const budget = (keptPart * (need.force ? Math.min(room, tokensBefore) : room)) / scale;
-  const start = keptFrom(history, sizes, budget);
+  const start = keptFrom(history, sizes, { budget, joined: need.joined ?? 0 });
   const older = history.slice(0, start);
   if (older.every(isSummary)) return undefined;
   const kept = Math.max(total(sizes.slice(start)), tokensBefore - total(sizes.slice(0, start)));
@@ -67,8 +69,13 @@ function roomFor({ contextWindow, maxOutputTokens }: CompactionNeed): number {
 }
 
 /** The first message that stays: the latest turn, and before it as much as the budget allows. */
-function keptFrom(history: readonly Message[], sizes: readonly number[], budget: number): number {
+function keptFrom(
+  history: readonly Message[],
+  sizes: readonly number[],
+  { budget, joined }: { budget: number; joined: number },
+): number {
   let start = latestTurnStart(history);
+  for (let back = 0; back < joined && start > 0; back += 1) start = latestTurnStart(history.slice(0, start));
   let kept = total(sizes.slice(start));
   for (let index = start - 1; index >= 0; index--) {
     kept += sizes[index] ?? 0;
@@ -133,7 +140,8 @@ function entryOf(message: Message): string {
     .filter((line) => line.trim() !== "")
     .join("\n");
   const tag = isSummary(message) ? "earlier_summary" : message.role;
-  return `<${tag}>\n${text.replaceAll(transcriptTag, "‹")}\n</${tag}>`;
+  const author = message.role === "assistant" && message.team !== undefined ? `${message.agent ?? "default"}: ` : "";
+  return `<${tag}>\n${author}${text.replaceAll(transcriptTag, "‹")}\n</${tag}>`;
 }
 
 type Part = Message["content"][number];

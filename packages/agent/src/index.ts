@@ -11,8 +11,22 @@ export {
   withNotes,
   type LostState,
 } from "./turn.ts";
+export { conversationFor, isOfTeam, signedBy } from "./conversation.ts";
 export {
-  conversationFor,
+  readChoice,
+  selectionRequest,
+  speakerChosen,
+  teamFactsIn,
+  teamNote,
+  withUse,
+  wordGoesOn,
+  type Choice,
+  type DecidingFacts,
+  type TeamFacts,
+  type TeamMember,
+  type TeamSettings,
+} from "./team.ts";
+export {
   readStep,
   type StepFollower,
   createAccumulator,
@@ -76,6 +90,8 @@ export {
   requestTokens,
   allTokens,
   callUses,
+  addUse,
+  noUse,
   stepUse,
   type CallUse,
   type StepRequest,

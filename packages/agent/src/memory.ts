@@ -65,11 +65,12 @@ export function aboutOf(kind: MemoryOwner["kind"]): "me" | "chat" {
 /**
  * Whether text of others may be behind a wish of the model: of a tool, a file, an image, a quote, a summary, which may
  * repeat all of these, and, for a memory of one person, of other people. The whole conversation counts: a page that was
- * read an hour ago is as able to give orders as one of this turn.
+ * read an hour ago is as able to give orders as one of this turn. So does what other members of a team have said;
+ * `agent`: the one that wishes it.
  */
 export function othersHaveSpoken(
   history: readonly Message[],
-  { about, sender, isGroup }: { about: "me" | "chat"; sender: string; isGroup: boolean },
+  { about, sender, isGroup, agent }: { about: "me" | "chat"; sender: string; isGroup: boolean; agent: string },
 ): boolean {
   const own = new Set<string>();
   return history.some((said) => {
@@ -79,7 +80,7 @@ export function othersHaveSpoken(
         const isOwn = part.type === "tool_use" && memoryToolNames.includes(part.name);
         if (isOwn && !(isGroup && about === "me" && part.name === recallName)) own.add(part.id);
       }
-      return false;
+      return said.team !== undefined && (said.agent ?? "default") !== agent;
     }
     if (said.role === "tool") return said.content.some(({ toolCallId }) => !own.has(toolCallId));
     const isOther = about === "me" && said.sender !== undefined && said.sender !== sender;

@@ -23,16 +23,16 @@ import {
   type TurnEnvironment,
   type TurnModel,
   answering,
-  endDone,
   endError,
   noticeFor,
   assistantText,
+  type DoneEnding,
   type Transition,
   withText,
   withNeeds,
 } from "./transition.ts";
-import { noticeText, textHead, type NoticeName } from "./texts/index.ts";
-import { correctionMessage, isCorrection, maxAnswerRetries, shownAnswer, shownText } from "./structured-answer.ts";
+import { noticeText, type NoticeName } from "./texts/index.ts";
+import { correctionMessage, maxAnswerRetries, shownAnswer, shownText } from "./structured-answer.ts";
 import { isOpaque, isSendable, withoutTrailingThinking, languageOfMessage } from "./messages.ts";
 
 /** One model step, complete. */
@@ -341,7 +341,11 @@ export function deltaEventOf(chunk: ModelChunk, turnNumber: number): EngineEvent
 export function finalAnswer(
   turn: TurnState,
   step: StepResult,
-  { env, numbers }: { env: TurnEnvironment; numbers: OpenStep },
+  {
+    env,
+    numbers,
+    end,
+  }: { env: TurnEnvironment; numbers: OpenStep; end: (turn: TurnState, ending: DoneEnding) => Transition },
 ): Transition {
   const { output } = env;
   const language = languageOfMessage(turn.message, env.texts);
@@ -355,7 +359,7 @@ export function finalAnswer(
     return askedAgain(turn, { stored: storedAnswer(step, notice), error: read.error }, { env, said, numbers });
   }
   const shown = output === undefined ? text : shownAnswer(text, read, output, language);
-  return endDone(turn, {
+  return end(turn, {
     ...(output === undefined || read?.ok !== true ? {} : { output: { value: read.value, form: output } }),
     history: [storedAnswer(step, notice)],
     events: [...said, ...(read?.ok === false ? [misfit(read.error)] : []), stepEnd(turn.steps, numbers, step)],
@@ -435,20 +439,27 @@ export function withUnanswered(
   used: { text: string; use?: StepUse | undefined; step?: Partial<StepResult> },
   { model }: Pick<TurnEnvironment, "model">,
 ): { turn: TurnState; events: EngineEvent[] } {
-  const use = addUse(turn.putOff?.used ?? noUse, used.use ?? noUse);
+  const use = addUse(earlierUse(turn), used.use ?? noUse);
   if (allTokens(use) === 0) return { turn, events: [] };
   const maxTokens = used.step?.maxTokens ?? model.info.maxOutputTokens;
   const asked = used.step?.model ?? model.info.id;
   const numbers = { text: used.text, ...use, maxTokens, model: asked, responseId: null };
   const next = counted(turn, numbers);
+  // While a speaker is chosen no step has begun that could end.
+  if (turn.team?.choosing === true) return { turn: { ...next, steps: turn.steps }, events: [] };
   return { turn: next, events: [stepEnd(next.steps, numbers)] };
+}
+
+/** What requests have used that the next step to end counts: its own, before it was put off, and the choice of its agent. */
+function earlierUse({ putOff, team }: TurnState): StepUse {
+  return addUse(putOff?.used ?? noUse, team?.use ?? noUse);
 }
 
 /** The usage of a step, including its use before it was put off. Steps without usage count as zero. */
 export function measured(step: StepResult, turn: TurnState, { model }: Pick<TurnEnvironment, "model">): OpenStep {
   const nothing = { system: "", history: [], tools: [] };
   const use = step.use ?? stepUse({ ...step, parts: [], toolCalls: [] }, nothing, model);
-  const all = turn.putOff === undefined ? use : addUse(turn.putOff.used, use);
+  const all = turn.putOff === undefined && turn.team?.use === undefined ? use : addUse(earlierUse(turn), use);
   return {
     text: step.text,
     ...all,
@@ -459,7 +470,8 @@ export function measured(step: StepResult, turn: TurnState, { model }: Pick<Turn
 }
 
 /** The turn with one more finished step. */
-export function counted({ putOff: _putOff, ...turn }: TurnState, step: OpenStep): TurnState {
+export function counted({ putOff: _putOff, ...before }: TurnState, step: OpenStep): TurnState {
+  const turn = withoutUse(before);
   const { inputTokens, outputTokens, costUsd, cacheReadTokens = 0, cacheCreationTokens = 0 } = turn.totals;
   return {
     ...withNeeds(turn),
@@ -472,6 +484,12 @@ export function counted({ putOff: _putOff, ...turn }: TurnState, step: OpenStep)
       costUsd: costUsd + step.costUsd,
     },
   };
+}
+
+function withoutUse(turn: TurnState): TurnState {
+  if (turn.team?.use === undefined) return turn;
+  const { use: _use, ...team } = turn.team;
+  return { ...turn, team };
 }
 
 /** The event that opens the model step after `steps` finished ones. */
@@ -509,36 +527,4 @@ function droppedCallsEvents({ toolCalls, stopReason }: StepResult): EngineEvent[
   if (toolCalls.length === 0) return [];
   const message = `${toolCalls.length} tool call(s) were not run: the model stopped with ${stopReason}.`;
   return [{ type: "warning", code: "tool_calls_dropped", message, detail: stopReason }];
-}
-
-const maxReasonChars = 4_000;
-
-/**
- * What an agent sees of a conversation: all of it, or what came since it was given the word with the person's last
- * message alone. The same array where it is all.
- */
-export function conversationFor(agent: string, history: readonly Message[]): readonly Message[] {
-  const at = history.findLastIndex((message) => message.role === "tool" && message.handoff !== undefined);
-  const answer = history[at];
-  if (answer?.role !== "tool" || answer.handoff?.to !== agent || answer.handoff.context !== "last") return history;
-  const { from, callId } = answer.handoff;
-  const note = {
-    type: "text",
-    text: `\n[${from} has handed this over to you. ${reasonOf(history[at - 1], callId)}]`,
-  } as const;
-  const asked = history.slice(0, at).findLast((message) => message.role === "user" && !isCorrection(message));
-  const first: Message =
-    asked?.role === "user" ? { ...asked, content: [...asked.content, note] } : { role: "user", content: [note] };
-  return [first, ...history.slice(at + 1)];
-}
-
-function reasonOf(message: Message | undefined, callId: string): string {
-  const call =
-    message?.role === "assistant"
-      ? message.content.find((part) => part.type === "tool_use" && part.id === callId)
-      : undefined;
-  if (call?.type !== "tool_use") return "";
-  const { reason: why, ...others } = call.arguments;
-  const facts = Object.keys(others).length === 0 ? "" : ` ${JSON.stringify(others)}`;
-  return textHead(`Reason: ${typeof why === "string" ? why : ""}${facts}`, maxReasonChars);
 }

@@ -65,7 +65,8 @@ import {
 import { isSummary } from "./compaction.ts";
 import { recallEvents, rememberedBy } from "./memory.ts";
 import { isCorrection, shownText } from "./structured-answer.ts";
-import { handedOver, settledTransfer, type SettledTransfer } from "./transfer.ts";
+import { endsInstead, handedOver, refusedByEnd } from "./team.ts";
+import { settledTransfer, type SettledTransfer } from "./transfer.ts";
 
 /*
  * A step that asks for calls is not written into the history at once. Its turn may have to wait for people, for
@@ -230,28 +231,19 @@ function answerCalls(
  * round is made here, so that one write has all of it.
  */
 function settleRound(open: TurnState, env: TurnEnvironment): Transition {
-  const transfer = settledTransfer(open, env);
+  const transfer = settledTransfer(open, env, refusedByEnd(open, env));
   const { turn, events } = answerCalls(open, transfer === undefined ? [] : [answerTo(transfer)], env);
   const { history, events: ends } = roundRecords(turn, env.history, transfer);
   const records: Records = { history, events: [...events, ...ends] };
   if (turn.steps >= env.limits.maxIterations) return after(records, exhausted(turn, env));
+  if (transfer?.endsTeam === true) return endsInstead(turn, records, env);
   const { openStep: _openStep, held: _held, ...rest } = turn;
   const next: TurnState = { ...rest, calls: [] };
-  const target = transfer?.target;
-  if (transfer === undefined || target === undefined) {
-    const start = stepStart(turn.steps, env.model);
-    return after(records, { turn: withNeeds(next), history: [], events: [start], next: { do: "model" } });
+  if (transfer?.target !== undefined) {
+    return after(records, handedOver(next, transfer.target, { call: transfer.call, env }));
   }
-  const { to, context, model } = target;
-  const from = agentOfTurn(turn);
-  const changed = { type: "agent_changed", from, to, reason: "handoff", callId: transfer.call.id, context } as const;
-  return after(records, {
-    turn: withNeeds(handedOver(next, target)),
-    history: [],
-    events: [changed, stepStart(turn.steps, model)],
-    next: { do: "model" },
-    handedOver: true,
-  });
+  const start = stepStart(turn.steps, env.model);
+  return after(records, { turn: withNeeds(next), history: [], events: [start], next: { do: "model" } });
 }
 
 function answerTo({ call, outcome }: SettledTransfer): Answer {

@@ -9,6 +9,7 @@ import {
   type ToolSpec,
   type TurnState,
 } from "@larkline/protocol";
+import type { TeamFacts } from "./team.ts";
 import type { TurnEnvironment, TurnModel } from "./transition.ts";
 
 /*
@@ -38,6 +39,8 @@ export interface TransferTarget {
   /** Of that agent. */
   readonly model: TurnModel;
   readonly tool: TransferTool;
+  /** That is a team, which has the word then. */
+  readonly team?: TeamFacts;
 }
 
 /** The call as models see it, and the check of its arguments. */
@@ -77,12 +80,12 @@ function isObject(value: unknown): value is JsonObject {
 /** What the model is offered now: tools, and the hand-overs that the person may use, whose names no tool can have. */
 export function offeredSpecs(
   turn: TurnState,
-  { tools, transfers = new Map(), limits }: Pick<TurnEnvironment, "tools" | "transfers" | "limits">,
+  { tools, transfers = new Map(), limits, team }: Pick<TurnEnvironment, "tools" | "transfers" | "limits" | "team">,
 ): ToolSpec[] {
   const specs = [...tools.values()].map(({ announcement }) => announcement.spec);
   if (transfers.size === 0) return specs;
   const offered = [...transfers.values()].filter(
-    ({ isAllowed }) => isAllowed && transfersMade(turn) < limits.maxTransfers,
+    ({ isAllowed }) => isAllowed && (team !== undefined || transfersMade(turn) < limits.maxTransfers),
   );
   return [...specs.filter(({ name }) => !transfers.has(name)), ...offered.map(({ tool }) => tool.spec)];
 }
@@ -108,7 +111,8 @@ export function transferRefusal(
   if (name === transferName(agentOfTurn(turn))) return "You have the word already: nothing was handed over.";
   if (target === undefined) return noSuchAgent(name);
   if (!target.isAllowed) return notAllowed(target.to);
-  if (transfersMade(turn) >= maxTransfers) {
+  // A team has a limit of its own.
+  if (env.team === undefined && transfersMade(turn) >= maxTransfers) {
     return `A turn has ${maxTransfers} hand-overs at most: nothing was handed over. Answer yourself.`;
   }
   if (isSecond) return "Another call of this step hands over already: this one does nothing.";
@@ -135,10 +139,19 @@ export interface SettledTransfer {
   outcome: ToolOutcome;
   /** Absent: nothing is handed over. */
   target?: TransferTarget;
+  /** The team of the turn ends instead. */
+  endsTeam?: true;
 }
 
-/** Undefined where the round has none. The configuration may have changed since the call was made. */
-export function settledTransfer(turn: TurnState, { transfers, limits }: TurnEnvironment): SettledTransfer | undefined {
+/**
+ * Undefined where the round has none. The configuration may have changed since the call was made. `ended`: why the team
+ * of the turn ends with this step.
+ */
+export function settledTransfer(
+  turn: TurnState,
+  { transfers, limits }: TurnEnvironment,
+  ended: string | undefined,
+): SettledTransfer | undefined {
   const call = pendingTransfer(turn);
   if (call === undefined) return undefined;
   const target = transfers?.get(call.name);
@@ -146,11 +159,6 @@ export function settledTransfer(turn: TurnState, { transfers, limits }: TurnEnvi
   if (target === undefined) return refused(noSuchAgent(call.name));
   if (!target.isAllowed) return refused(notAllowed(target.to));
   if (turn.steps >= limits.maxIterations) return refused("The turn has no further steps: nothing was handed over.");
+  if (ended !== undefined) return { ...refused(ended), endsTeam: true };
   return { call, outcome: { ok: true, result: `Transferred to ${target.to}.` }, target };
-}
-
-/** The turn in which the next agent has the word. */
-export function handedOver(turn: TurnState, { to }: TransferTarget): TurnState {
-  const { handedOverBy = [] } = turn;
-  return { ...turn, agent: to, handedOverBy: [...handedOverBy, agentOfTurn(turn)] };
 }

@@ -32,6 +32,7 @@ import type { AddressContext, Question, Verdict } from "./permissions/index.ts";
 import type { StepResult } from "./step.ts";
 import type { AnswerForm } from "./structured-answer.ts";
 import type { TransferTarget } from "./transfer.ts";
+import type { TeamFacts } from "./team.ts";
 import { type OfferedTool, plainResultText } from "./tool-call.ts";
 import { noticeText, type NoticeName, exhaustedText, textHead, textTail } from "./texts/index.ts";
 
@@ -48,6 +49,8 @@ import { noticeText, type NoticeName, exhaustedText, textHead, textTail } from "
  *   ... inside a call text and notice        text and notice        done, max_tokens
  *   calls dropped     text and notice        text and notice        done, reason ""
  *   step limit        fixed text             last text, fixed text  done, max_turns_reached
+ *   team: its words   the text               the text               done, reason ""
+ *   team: its limit   the text               text and notice        done, team_limit
  *   cancel            live text and notice   notice                 done, cancelled
  *   model failure     notice                 notice                 error, the failure's code
  *   budget spent      notice                 notice                 error, budget_exceeded
@@ -75,7 +78,7 @@ export interface Transition {
   context?: { keep: number; summary?: Message };
   /** The choices of the session from now on. */
   settings?: SessionChoices;
-  /** Another agent has the word from now on: the write comes before its first model step. */
+  /** Another agent has the word from now on, or is to be chosen: the write comes before the next request to a model. */
   handedOver?: true;
 }
 
@@ -104,6 +107,8 @@ export type NextAction =
   | { do: "wait" }
   /** Compact the conversation because a person asked for it, then call `commandDone`. */
   | { do: "compact" }
+  /** Ask the model of the team who speaks next, then call `speakerChosen`. */
+  | { do: "choose" }
   /** The turn is over. `reply` is the text for the person; `reason` as in the `done` event, or the error's code. */
   | { do: "finish"; reply: string | undefined; reason: string };
 
@@ -116,6 +121,8 @@ export interface TurnEnvironment {
   model: TurnModel;
   /** The hand-overs that the agent which has the word knows of, by the name of their call; absent where it has none. */
   transfers?: ReadonlyMap<string, TransferTarget>;
+  /** The team that has the word; absent where an agent has it alone. */
+  team?: TeamFacts;
   /** The form that the answer is to have; absent: free text. */
   output?: AnswerForm;
   /** Language of notices; without it that of the user's message. */
@@ -213,7 +220,7 @@ export function resultShare(limits: TurnLimits, calls: number): number {
 }
 
 /** The end of a turn in a `done` event: an answer, a limit or a cancel. */
-interface DoneEnding {
+export interface DoneEnding {
   history: Message[];
   events: EngineEvent[];
   reply: string;
@@ -225,13 +232,24 @@ interface DoneEnding {
   output?: { value: unknown; form: AnswerForm };
   /** The notice that is part of the reply. */
   notice?: NoticeName;
+  /** The words by which a member of a team has ended it. */
+  mention?: string;
 }
 
 /** Ends the turn with its `done` event, the last one of the run. */
 export function endDone(turn: TurnState, ending: DoneEnding): Transition {
-  const { reason, final, output, reply, notice } = ending;
+  const { reason, final, output, reply, notice, mention } = ending;
   const told = { ...toldAtEnd(turn, reply, final), ...(notice === undefined ? {} : { notice }) };
-  const done: EventOf<"done"> = { type: "done", ...countsOf(turn), reason, final, ...structured(output), ...told };
+  const said = mention === undefined ? {} : { mention };
+  const done: EventOf<"done"> = {
+    type: "done",
+    ...countsOf(turn),
+    reason,
+    final,
+    ...structured(output),
+    ...said,
+    ...told,
+  };
   return {
     turn: withoutCalls(turn),
     history: ending.history,
@@ -253,10 +271,14 @@ function structured(output: DoneEnding["output"]): Pick<EventOf<"done">, "output
 }
 
 /** What a process has to know to continue the turn: what its message asks for, who has the word, and `features`. */
-export function needsOf({ message: { output, model }, agent, calls }: TurnState, ...features: string[]): string[] {
+export function needsOf(
+  { message: { output, model }, agent, calls, team }: TurnState,
+  ...features: string[]
+): string[] {
   const hasOptions = output !== undefined || model !== undefined;
   const handsOver = agent !== undefined || calls.some(({ handoff }) => handoff !== undefined);
-  return [...(hasOptions ? ["run-options"] : []), ...(handsOver ? ["hand-over"] : []), ...features];
+  const known = [hasOptions ? "run-options" : "", handsOver ? "hand-over" : "", team === undefined ? "" : "team"];
+  return [...known.filter((feature) => feature !== ""), ...features];
 }
 
 /** The turn in a state that needs no more than its message does. */
@@ -417,6 +439,7 @@ const answeredReasons: ReadonlySet<string> = new Set([
   "refusal",
   "max_turns_reached",
   "output_invalid",
+  "team_limit",
 ]);
 
 function stateOf(reason: string): ReplyView["state"] {
@@ -563,11 +586,21 @@ function seen(turn: TurnState, thinking: string, { show, nowMs }: ViewOptions): 
   const { memories = [], todos } = shownOf(turn);
   return {
     ...(todos === undefined ? {} : { todos }),
+    ...contributionsSeen(turn),
     thinking: show.thinking ? thinking : "",
     tools: show.tools ? toolsNow(turn, nowMs) : [],
     earlierTools: show.tools ? shownOf(turn).earlierTools : 0,
     ...(memories.length === 0 ? {} : { memories: { session: turn.message.session, list: memories } }),
   };
+}
+
+/** What members of a team have said before the answer, and whose words the answer has. */
+function contributionsSeen({ team, agent, shown }: TurnState): Pick<ReplyView, "contributions"> {
+  const list = shown?.contributions ?? [];
+  if (team === undefined || (list.length === 0 && team.said > 0)) return {};
+  const speaker = team.choosing === true ? undefined : agent;
+  const earlier = Math.max(0, team.said - list.length);
+  return { contributions: { list, earlier, ...(speaker === undefined ? {} : { speaker }) } };
 }
 
 function sharedOf({

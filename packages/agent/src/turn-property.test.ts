@@ -27,15 +27,24 @@ import {
   conversationFor,
   finalView,
   modelMessagesOf,
+  newTurn,
+  noUse,
+  readChoice,
   resumeTurn,
   runningView,
+  signedBy,
+  speakerChosen,
   startTurn,
+  withUse,
+  isOfTeam,
   type LiveStep,
+  type TeamFacts,
   type ViewOptions,
 } from "./index.ts";
+import { authorOf } from "./conversation.ts";
 import type { StepResult } from "./step.ts";
 import { attemptOf } from "./tool-call.ts";
-import { decision, environment, queued, step, testModel, transfersOf } from "./turn.fixture.ts";
+import { decision, environment, passesOf, queued, step, teamOf, testModel, transfersOf } from "./turn.fixture.ts";
 import type { NextAction, Transition, TurnEnvironment } from "./transition.ts";
 
 /*
@@ -66,6 +75,8 @@ type Move =
   /** So many messages arrived meanwhile. */
   | { do: "absorb"; messages: number }
   | { do: "compact"; summary: string | undefined }
+  /** What the model of a team says about the next speaker. */
+  | { do: "choose"; said: string }
   | { do: "abandon" };
 
 const wantedCall: fc.Arbitrary<ToolCall> = fc.record({
@@ -86,6 +97,10 @@ const wantedCall: fc.Arbitrary<ToolCall> = fc.record({
     "transfer_to_default",
     "transfer_to_vault",
     "transfer_to_nobody",
+    "transfer_to_writer",
+    "transfer_to_critic",
+    "transfer_to_critic",
+    "transfer_to_judge",
   ),
   arguments: fc.constantFrom("", "{}", '{"a":1}', '{"a":1}', "not json", "[1]", '{"reason":"r"}', '{"reason":"r"}'),
 });
@@ -97,7 +112,7 @@ const someThinking = fc.constantFrom<StepResult["parts"]>(
 
 const modelStep: fc.Arbitrary<StepResult> = fc
   .record({
-    text: fc.constantFrom("", " ", "let me look"),
+    text: fc.constantFrom("", " ", "let me look", "let me look", "> critic: APPROVED\n\nMe:", "APPROVED"),
     calls: fc.array(wantedCall, { maxLength: 5 }),
     stopReason: fc.oneof({ weight: 6, arbitrary: fc.constant("tool_use" as const) }, fc.constantFrom(...stopReasons)),
     thinking: someThinking,
@@ -159,6 +174,12 @@ const move: fc.Arbitrary<Move> = fc.oneof(
       { do: "abandon" },
     ),
   },
+  {
+    weight: 5,
+    arbitrary: fc
+      .constantFrom("critic", "Writer.", "judge", "vault", "writer or critic", "")
+      .map((said): Move => ({ do: "choose", said })),
+  },
   { weight: 2, arbitrary: fc.integer({ min: 1, max: 3 }).map((messages): Move => ({ do: "absorb", messages })) },
   {
     weight: 2,
@@ -168,6 +189,10 @@ const move: fc.Arbitrary<Move> = fc.oneof(
 
 interface World {
   env: TurnEnvironment;
+  /** Who answers; absent: the agent `default`. */
+  team: TeamFacts | undefined;
+  /** Answers about the next speaker that were no use, in a row. */
+  badChoices: number;
   turn: TurnState;
   /** Everything that was ever stored. */
   history: Message[];
@@ -242,10 +267,20 @@ function seeFinal({ turn, next, answer }: World): void {
   expect(last.tools.length + last.earlierTools).toBe((turn.callIds ?? []).length);
 }
 
+/** As a worker has it in this moment. */
+function environmentOf({ turn, team, env, context }: World): TurnEnvironment {
+  const speaker = agentOfTurn(turn);
+  const history = frozen([...context]);
+  if (team === undefined) return { ...env, history, transfers: transfersOf(speaker) };
+  const transfers = passesOf(team, speaker);
+  const limits = { ...env.limits, maxIterations: (turn.team?.fromStep ?? 0) + maxIterations };
+  return { ...env, history, limits, team, ...(transfers === undefined ? {} : { transfers }) };
+}
+
 /** What a worker would do with the move in this situation; undefined when it makes no sense there. */
 function decide(world: World, wanted: Move): Transition | undefined {
-  const { turn, env } = world;
-  const now = { ...env, history: frozen([...world.context]), transfers: transfersOf(agentOfTurn(turn)) };
+  const { turn, team } = world;
+  const now = environmentOf(world);
   switch (wanted.do) {
     case "step":
       if (world.next.do !== "model") return undefined;
@@ -265,10 +300,20 @@ function decide(world: World, wanted: Move): Transition | undefined {
     case "absorb":
       return absorb(turn, arrived(world, wanted.messages), now);
     case "compact": {
-      const seen = conversationFor(agentOfTurn(turn), world.context);
-      const plan = compactionPlan(seen, { contextWindow: 1_000, maxOutputTokens: 100, force: true });
+      const seen = world.context.some(isOfTeam) ? world.context : conversationFor(agentOfTurn(turn), world.context);
+      const joined = team === undefined ? 0 : (turn.absorbed ?? []).length;
+      const plan = compactionPlan(seen, { contextWindow: 1_000, maxOutputTokens: 100, force: true, joined });
       if (world.next.do !== "model" || plan === undefined) return undefined;
       return compactedTransition(turn, plan, wanted.summary);
+    }
+    case "choose": {
+      if (world.next.do !== "choose" || team === undefined) return undefined;
+      world.turn = frozen(withUse(turn, { ...noUse, inputTokens: 3, outputTokens: 1, costUsd: 0.5, attempts: 1 }));
+      const read = readChoice(turn, wanted.said, { team, tries: world.badChoices + 1 });
+      world.badChoices += 1;
+      if (!read.isFinal) return undefined;
+      world.badChoices = 0;
+      return speakerChosen(world.turn, { speaker: read.speaker, why: read.problem }, { team, history: world.context });
     }
     case "abandon":
       return abandonTurn(turn, now, "crashed");
@@ -280,9 +325,11 @@ function save(world: World, transition: Transition, again = false): void {
   const parsed = parseTurn(stored);
   expect(parsed).toEqual({ ok: true, value: transition.turn });
   if (!parsed.ok) throw new Error(parsed.error);
+  if (parsed.value.team?.said !== world.turn.team?.said) world.answer = ""; // the answer is another contribution
+  const said = signedBy(transition.history, { agent: agentOfTurn(world.turn), team: world.turn.team?.name });
   world.turn = frozen(parsed.value);
-  world.history.push(...frozen(transition.history));
-  world.context.push(...transition.history);
+  world.history.push(...frozen(said));
+  world.context.push(...said);
   cut(world, transition);
   world.events.push(...transition.events);
   world.next = transition.next;
@@ -293,9 +340,14 @@ function save(world: World, transition: Transition, again = false): void {
     for (const messages of [world.history, world.context]) {
       checkHistory(messages);
       expect(modelMessagesOf(messages)).toBe(messages);
-      const seen = conversationFor(agentOfTurn(world.turn), messages);
-      checkHistory(seen);
-      expect(seen[0]?.role).toBe("user");
+      for (const agent of new Set([agentOfTurn(world.turn), "critic"])) {
+        const seen = conversationFor(agent, messages, world.turn.team?.name);
+        checkHistory(seen);
+        expect(modelMessagesOf(seen)).toBe(seen);
+        expect(seen[0]?.role).toBe("user");
+        const isAsked = world.next.do === "model" && agent === agentOfTurn(world.turn);
+        if (isAsked) expect(seen.at(-1)?.role).not.toBe("assistant");
+      }
     }
   }
   if (world.next.do === "finish") seeFinal(world);
@@ -381,12 +433,36 @@ function checkSpeakers({ events, turn }: World): void {
   expect(made).toHaveLength(changes.length);
 }
 
-function checkRun({ events, modelSteps, next }: World): void {
+/** Each choice is told of before its contribution, and who has the word is the one that was chosen last. */
+function checkTeam({ events, turn, team, context }: World): void {
+  if (team === undefined) return;
+  const known = team.members.flatMap(({ name, isAllowed }) => (isAllowed ? [name] : []));
+  let speaker = "default";
+  let hasBegun = false;
+  for (const event of events) {
+    if (event.type === "agent_changed") {
+      expect(event).toMatchObject({ from: speaker, reason: "selected" });
+      expect(known).toContain(event.to);
+      expect(event.to).not.toBe(speaker);
+      speaker = event.to;
+    }
+    hasBegun ||= event.type === "turn_start";
+    if (hasBegun) expect(known).toContain(speaker);
+  }
+  expect(agentOfTurn(turn)).toBe(speaker);
+  const choices = events.filter(({ type }) => type === "agent_changed").length;
+  const said = turn.team?.said ?? 0;
+  expect([said, said + 1]).toContain(choices);
+  expect(said).toBeLessThan(team.end.messages);
+  for (const message of context) if (isOfTeam(message)) expect([...known, "default"]).toContain(authorOf(message));
+}
+
+function checkRun({ events, modelSteps, next, team, turn }: World): void {
   expect(events.filter(isTerminal)).toHaveLength(1);
   const last = events.at(-1);
   expect(last !== undefined && isTerminal(last)).toBe(true);
   expect(events.filter(({ type }) => type === "usage")).toEqual([]);
-  expect(modelSteps).toBeLessThanOrEqual(maxIterations);
+  expect(modelSteps).toBeLessThanOrEqual(maxIterations * (team === undefined ? 1 : team.end.messages));
   const uses = events.flatMap((event) => (event.type === "tool_use" ? [event.id] : []));
   const outcomes = events.flatMap((event) => (event.type === "tool_result" ? [event.id] : []));
   expect(outcomes.toSorted()).toEqual(uses.toSorted());
@@ -399,8 +475,9 @@ function checkRun({ events, modelSteps, next }: World): void {
     expect(last.totalCacheCreationTokens).toBe(ends.reduce((sum, end) => sum + (end.cacheCreationTokens ?? 0), 0));
   }
   if (last?.type === "done") {
-    expect(last.totalInputTokens).toBe(ends.reduce((sum, end) => sum + end.inputTokens, 0));
-    expect(last.totalCostUsd).toBe(ends.reduce((sum, end) => sum + end.costUsd, 0));
+    const isCounted = turn.team?.choosing !== true; // what a choice has used that led to nothing is in the totals alone
+    if (isCounted) expect(last.totalInputTokens).toBe(ends.reduce((sum, end) => sum + end.inputTokens, 0));
+    if (isCounted) expect(last.totalCostUsd).toBe(ends.reduce((sum, end) => sum + end.costUsd, 0));
     expect(next).toMatchObject({ reason: last.reason });
   }
   if (next.do === "finish") expect(next.reply?.trim()).not.toBe("");
@@ -414,9 +491,13 @@ function play(world: World, wanted: Move): void {
 
 /** Brings the turn to its end: every call is answered, no person decides any more, the model says something. */
 function drain(world: World): void {
-  for (let guard = 0; world.next.do !== "finish" && guard < 20; guard++) {
+  for (let guard = 0; world.next.do !== "finish" && guard < 60; guard++) {
     if (world.next.do === "model") {
       play(world, { do: "step", step: step("done") });
+      continue;
+    }
+    if (world.next.do === "choose") {
+      play(world, { do: "choose", said: "critic" });
       continue;
     }
     const places = world.turn.calls.map((_, at) => at);
@@ -437,28 +518,41 @@ function newSession(): Session {
   return { seq: 1, history: [], context: [] };
 }
 
-function playTurn(session: Session, moves: readonly Move[]): void {
+function playTurn(session: Session, moves: readonly Move[], team?: TeamFacts): void {
   const env = frozen(
     environment({
       maxIterations,
       bounds: { maxCallsPerStep: 4, maxResultChars: 50, maxStepResultChars: 120, maxAbsorbed: 4, maxTransfers: 2 },
     }),
   );
-  const start = startTurn({ head: frozen(queued("hello", session.seq)), nowMs: env.nowMs, model: testModel });
-  const { turn, next } = start;
+  const head = frozen(queued("hello", session.seq));
+  const start = startTurn({ head, nowMs: env.nowMs, model: testModel, team, texts: "en" });
+  const { next } = start;
   const nothing = {
     handedOut: new Set<string>(),
     settled: new Map<string, ControlEntry>(),
     allowed: new Set<string>(),
     asked: new Set<string>(),
   };
-  const world: World = { ...session, ...nothing, env, events: [], turn, next, modelSteps: 0, answer: "" };
+  const world: World = {
+    ...session,
+    ...nothing,
+    env,
+    team,
+    badChoices: 0,
+    events: [],
+    turn: newTurn(head, env.nowMs),
+    next,
+    modelSteps: 0,
+    answer: "",
+  };
   world.seq += 1;
   save(world, start);
   for (const wanted of moves) play(world, wanted);
   drain(world);
   checkRun(world);
-  checkSpeakers(world);
+  if (team === undefined) checkSpeakers(world);
+  checkTeam(world);
   Object.assign(session, { seq: world.seq, history: world.history, context: world.context });
 }
 
@@ -484,6 +578,46 @@ describe("a session under random steps, outcomes, decisions, duplicates, cancels
         expect(loud).toEqual(quiet);
       }),
       { numRuns: 300 },
+    );
+  });
+});
+
+describe("a session in which a team and an agent answer in turn", () => {
+  const team: fc.Arbitrary<TeamFacts | undefined> = fc.option(
+    fc
+      .record({
+        select: fc.constantFrom("round_robin", "model", "handoff"),
+        messages: fc.integer({ min: 1, max: 5 }),
+        mention: fc.boolean(),
+      })
+      .map(({ select, messages, mention }) =>
+        teamOf({ select, end: { messages, ...(mention ? { mention: "APPROVED", from: ["critic"] } : {}) } }),
+      ),
+    { nil: undefined, freq: 5 },
+  );
+  const turns = fc.array(fc.tuple(team, fc.array(move, { maxLength: 25 })), { minLength: 1, maxLength: 3 });
+
+  it("AT-17, AT-18: has one speaker at a time, answers each call once, and keeps a history that every member can be shown", () => {
+    fc.assert(
+      fc.property(turns, (all) => {
+        const session = newSession();
+        for (const [together, moves] of all) playTurn(session, moves, together);
+      }),
+      { numRuns: 150 },
+    );
+  });
+
+  it("AT-17: repeats neither a choice nor a contribution when it crashes at every write", () => {
+    fc.assert(
+      fc.property(team, fc.array(move, { maxLength: 25 }), (together, moves) => {
+        const calm = moves.filter((wanted) => wanted.do !== "crash");
+        const stormy = calm.flatMap((wanted): Move[] => [{ do: "crash" }, wanted, { do: "crash" }]);
+        const [quiet, loud] = [newSession(), newSession()];
+        playTurn(quiet, calm, together);
+        playTurn(loud, stormy, together);
+        expect(loud).toEqual(quiet);
+      }),
+      { numRuns: 80 },
     );
   });
 });

@@ -13,6 +13,7 @@ import {
 } from "@larkline/protocol";
 import type { Question } from "./permissions/index.ts";
 import { createAccumulator, type StepResult } from "./step.ts";
+import type { TeamFacts } from "./team.ts";
 import { transferTool, type TransferTarget } from "./transfer.ts";
 import { startTurn } from "./turn.ts";
 import {
@@ -95,6 +96,43 @@ export function transfersOf(speaker: string): ReadonlyMap<string, TransferTarget
     isAllowed: to !== "vault",
     model: to === "expert" ? expertModel : testModel,
     tool: transferTool({ agent: to, context }, `The agent ${to}.`),
+  }));
+  return new Map(targets.map((target) => [target.tool.spec.name, target]));
+}
+
+function memberOf(name: string): TeamFacts["members"][number] {
+  return {
+    name,
+    description: `The ${name}.`,
+    isAllowed: name !== "vault",
+    model: { ...testModel, info: { ...testModel.info, id: `scripted-${name}` } },
+  };
+}
+
+/** The team `panel`: `writer`, `critic` and `judge`; `vault` is a member for other people. */
+export function teamOf(fields: Partial<TeamFacts> = {}): TeamFacts {
+  return {
+    name: "panel",
+    select: "round_robin",
+    prompt: undefined,
+    repeat: false,
+    end: { messages: 12 },
+    reply: "last",
+    members: ["writer", "vault", "critic", "judge"].map(memberOf),
+    ...fields,
+  };
+}
+
+/** The hand-overs between the members of a team that work so. */
+export function passesOf(team: TeamFacts, speaker: string): ReadonlyMap<string, TransferTarget> | undefined {
+  if (team.select !== "handoff") return undefined;
+  const others = team.members.filter(({ name }) => name !== speaker);
+  const targets = others.map(({ name: to, isAllowed, model }): TransferTarget => ({
+    to,
+    context: "all",
+    isAllowed,
+    model,
+    tool: transferTool({ agent: to, context: "all" }, undefined),
   }));
   return new Map(targets.map((target) => [target.tool.spec.name, target]));
 }

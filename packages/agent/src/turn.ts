@@ -54,13 +54,14 @@ import {
   needsOf,
   withNeeds,
 } from "./transition.ts";
+import { contributionEnds, wordGoesOn, type TeamFacts } from "./team.ts";
 import { slashCommandIn, userMessageOf, languageOfMessage, joinedTexts, personMessageOf } from "./messages.ts";
 import { shownText } from "./structured-answer.ts";
 import { addUse, noUse, requestTokens } from "./compaction.ts";
 import { noticeText, inlineCode, textsOf } from "./texts/index.ts";
 
 /*
- * A turn answers one user message:
+ * A turn answers one user message, of a team in several contributions (`team.ts`):
  *
  *   startTurn -> model -> afterStep -> finish
  *                  ^          |
@@ -81,6 +82,8 @@ export function startTurn({
   nowMs,
   model,
   agent,
+  team,
+  texts,
   othersWait = false,
   history = [],
 }: {
@@ -89,18 +92,25 @@ export function startTurn({
   model: TurnModel;
   /** Who answers, where that is not the agent that the message is for. */
   agent?: string | undefined;
+  /** It is a team that answers. */
+  team?: TeamFacts | undefined;
+  texts?: ReplyLanguage | undefined;
 } & Pick<TurnEnvironment, "othersWait" | "history">): Transition {
   const command = slashCommandIn(head.message);
-  return {
-    turn: newTurn(head, nowMs, agent),
-    history: [
-      ...givenHistory(head.message, history),
-      ...(othersWait ? pauseNote(history) : []),
-      userMessageOf(head.message),
-    ],
-    events: [stepStart(0, model), ...(command === undefined ? [] : [command])],
-    next: { do: "model" },
-  };
+  const turn = newTurn(head, nowMs, agent);
+  const said = [
+    ...givenHistory(head.message, history),
+    ...(othersWait ? pauseNote(history) : []),
+    userMessageOf(head.message),
+  ];
+  const told = command === undefined ? [] : [command];
+  if (team !== undefined) {
+    return after(
+      { history: said, events: told },
+      wordGoesOn(turn, { team, ...(texts === undefined ? {} : { texts }) }),
+    );
+  }
+  return { turn, history: said, events: [stepStart(0, model), ...told], next: { do: "model" } };
 }
 
 /** What a message brings for a conversation that has just begun: where others have spoken since, it comes too late. */
@@ -174,7 +184,7 @@ export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironmen
   const decided =
     step.stopReason === "tool_use" && step.toolCalls.length > 0
       ? openRound({ ...withText(next, shownText(step.text, env.output)), openStep: numbers }, step, env)
-      : finalAnswer(next, step, { env, numbers });
+      : finalAnswer(next, step, { env, numbers, end: contributionEnds(env) });
   return { ...decided, events: [...events, ...decided.events] };
 }
 
@@ -252,6 +262,7 @@ function cancels(entry: ControlEntry, { turnId, absorbed = [] }: TurnState): boo
 function continueTurn(move: RoundMove, env: TurnEnvironment): Transition {
   const { turn } = move;
   if (turn.calls.length > 0) return nextInRound(move, env);
+  if (turn.team?.choosing === true) return { turn, history: [], events: [], next: { do: "choose" } };
   return { turn, history: [], events: [], next: { do: turn.message.command === undefined ? "model" : "compact" } };
 }
 
@@ -262,6 +273,7 @@ function continueTurn(move: RoundMove, env: TurnEnvironment): Transition {
  */
 export function absorb(turn: TurnState, waiting: readonly QueuedMessage[], { limits }: TurnEnvironment): Transition {
   if (turn.calls.length > 0) return { turn, history: [], events: [], next: { do: "wait" } };
+  if (turn.team?.choosing === true) return { turn, history: [], events: [], next: { do: "choose" } };
   const before = turn.absorbed ?? [];
   const stop = waiting.findIndex(({ message }) => !joins(message, turn));
   const taken = waiting.slice(

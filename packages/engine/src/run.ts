@@ -343,6 +343,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
       case "tools":
         for (const call of next.calls) void this.#runCall(call);
         return await this.#wait();
+      case "choose": // no agent of an engine is in a team
       case "wait":
         return await this.#wait();
       case "compact":

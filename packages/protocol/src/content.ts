@@ -93,6 +93,8 @@ export type ContentPart = UserPart | AssistantPart | ToolResultPart;
 const writtenBy = {
   /** Name of the agent that it comes from; absent: `default`. No model sees it. */
   agent: Type.Optional(Type.String()),
+  /** The team that the agent spoke in: other agents read what it said as a quote, and not how it came to that. */
+  team: Type.Optional(Type.String()),
 };
 
 /** One entry of the conversation. There is no system role: the system prompt travels beside it. */

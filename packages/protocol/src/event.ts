@@ -195,6 +195,8 @@ interface EventFields {
     outputFormat?: string;
     /** Who had the last word. */
     agent?: string;
+    /** The words by which a member of a team has ended it. */
+    mention?: string;
     /** With the reason `joined`: the run that answers this message, too. */
     takenBy?: string;
   } & ToldAtEnd;

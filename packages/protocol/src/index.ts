@@ -159,6 +159,7 @@ export {
   ReplyFooter,
   replyLanguages,
   ReplyView,
+  ShownContribution,
   ShownMemory,
   ShownTodo,
   ShownTool,
@@ -175,6 +176,7 @@ export {
   ShownSoFar,
   StepUse,
   TurnState,
+  TeamState,
   TurnTotals,
 } from "./turn.ts";
 export {

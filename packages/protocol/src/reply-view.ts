@@ -68,6 +68,14 @@ export const ShownTodo = Type.Object({
 });
 export type ShownTodo = Static<typeof ShownTodo>;
 
+/** What a member of a team has said, as the person sees it. */
+export const ShownContribution = Type.Object({
+  agent: Type.String(),
+  /** Its beginning. */
+  text: Type.String(),
+});
+export type ShownContribution = Static<typeof ShownContribution>;
+
 /** What stands below an answer; whatever is switched off or not known yet is absent. */
 export const ReplyFooter = Type.Object({
   /** Who has the word, where that is not the agent that the message is for. */
@@ -102,6 +110,16 @@ export const ReplyView = Type.Object({
   /** Markdown as the model wrote it, unfiltered; the renderer must make it safe. */
   answer: Type.String(),
   footer: ReplyFooter,
+  /** Of a team: the contributions before the one that is the answer. */
+  contributions: Type.Optional(
+    Type.Object({
+      /** The latest. */
+      list: Type.Array(ShownContribution),
+      earlier: Type.Integer({ minimum: 0 }),
+      /** Whose words the answer has; absent while the next one is chosen, and where the answer has those of all. */
+      speaker: Type.Optional(Type.String()),
+    }),
+  ),
   /** Written in this turn, and the session whose memories they are. */
   memories: Type.Optional(Type.Object({ session: SessionKey, list: Type.Array(ShownMemory) })),
   /** The agent's to-do list, as it wrote it last. */

@@ -27,7 +27,7 @@ export const Needs = Type.Array(Type.String({ pattern: "^[a-z0-9-]{1,40}$" }), {
  * `put-off-step`: those whose model step waits for its next try. `given-history`: messages that bring the conversation
  * before them. `run-options`: messages, and turns, whose answer has a form or whose requests have options of their own.
  * `hand-over`: sessions and turns in which another agent has the word than the one their messages are for, and messages
- * for an agent that may hand over.
+ * for an agent that may hand over. `team`: those in which, or after which, a team has the word.
  */
 export const knownFeatures: readonly string[] = [
   "held-step",
@@ -35,6 +35,7 @@ export const knownFeatures: readonly string[] = [
   "given-history",
   "run-options",
   "hand-over",
+  "team",
 ];
 
 /** Session of the HTTP API for messages that only prove that messages are answered. */

@@ -3,7 +3,7 @@ import { HandoffContext, Message } from "./content.ts";
 import { Needs } from "./session.ts";
 import { ApprovalId } from "./decision.ts";
 import { InboundMessage } from "./inbox.ts";
-import { CallWords, ShownMemory, ShownTodo, ShownTool } from "./reply-view.ts";
+import { CallWords, ShownContribution, ShownMemory, ShownTodo, ShownTool } from "./reply-view.ts";
 import { CallAuthority, ToolEffect, ToolOutcome, ToolDigest } from "./tool.ts";
 
 /**
@@ -141,8 +141,26 @@ export const ShownSoFar = Type.Object({
   memories: Type.Optional(Type.Array(ShownMemory)),
   /** The to-do list that a call has written last. */
   todos: Type.Optional(Type.Array(ShownTodo)),
+  /** Contributions of a team that have ended, the latest. */
+  contributions: Type.Optional(Type.Array(ShownContribution)),
 });
 export type ShownSoFar = Static<typeof ShownSoFar>;
+
+/** A team at work in a turn. Its member that has the word is the agent of the turn. */
+export const TeamState = Type.Object({
+  name: Type.String(),
+  /** Contributions that have ended. */
+  said: Type.Integer({ minimum: 0 }),
+  /** Steps of the turn when its member got the word. */
+  fromStep: Type.Integer({ minimum: 0 }),
+  /** Tokens that the turn had used when the team began. */
+  fromTokens: Type.Integer({ minimum: 0 }),
+  /** A model is to choose who speaks next: the agent of the turn has spoken last. */
+  choosing: Type.Optional(Type.Literal(true)),
+  /** What choices have used: counted with the step that follows. */
+  use: Type.Optional(StepUse),
+});
+export type TeamState = Static<typeof TeamState>;
 
 /** The checkpoint of a turn: together with the history, all that another worker needs to continue after a crash. */
 export const TurnState = Type.Object({
@@ -194,5 +212,6 @@ export const TurnState = Type.Object({
   agent: Type.Optional(Type.String()),
   /** Those that have given it on in this turn, in order: one entry for each hand-over. */
   handedOverBy: Type.Optional(Type.Array(Type.String())),
+  team: Type.Optional(TeamState),
 });
 export type TurnState = Static<typeof TurnState>;

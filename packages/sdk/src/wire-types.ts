@@ -40,7 +40,7 @@ export type WarningEvent = { type: "warning"; code: string; message: string; det
 
 export type ErrorEvent = { type: "error"; message: string; code: string; suggestion: string; retryable: boolean; reply?: string; notice?: string; notes?: (string)[]; totalInputTokens: number; totalOutputTokens: number; totalCacheReadTokens: number; totalCacheCreationTokens: number; totalCostUsd: number; turnCount: number; agent: string; };
 
-export type DoneEvent = { type: "done"; reason: string; final: string; output?: unknown; outputName?: string; outputFormat?: string; takenBy?: string; reply?: string; notice?: string; notes?: (string)[]; totalInputTokens: number; totalOutputTokens: number; totalCacheReadTokens: number; totalCacheCreationTokens: number; totalCostUsd: number; turnCount: number; agent: string; };
+export type DoneEvent = { type: "done"; reason: string; final: string; output?: unknown; outputName?: string; outputFormat?: string; mention?: string; takenBy?: string; reply?: string; notice?: string; notes?: (string)[]; totalInputTokens: number; totalOutputTokens: number; totalCacheReadTokens: number; totalCacheCreationTokens: number; totalCostUsd: number; turnCount: number; agent: string; };
 
 export type InboxMessageEvent = { type: "inbox_message"; messageType: "progress" | "log" | "result"; toolUseId: string; data: string; meta: string; };
 

@@ -89,6 +89,37 @@ export type ConfigInput = {
     /** Ids of the chats that it answers in. Default: all. */
     chats?: (string)[];
   }>;
+  /** By name, which is no agent's. */
+  teams?: Record<string, {
+    /** Names of 2 to 8 agents. */
+    members: (string)[];
+    /** Who is next: in order, as a model chooses, or whom the speaker hands over to. */
+    select: "round_robin" | "model" | "handoff";
+    /** Of `select: "model"`. */
+    selector?: {
+      /** As `model` of an agent. */
+      model?: string;
+      /** What it is told besides. */
+      prompt?: string;
+      /** Whether one member may speak twice in a row. Default: no. */
+      repeat?: boolean;
+    };
+    /** What ends it. */
+    end?: {
+      /** Contributions. Default 12. */
+      messages?: number;
+      /** Words by which a member ends it, outside of quotes. */
+      mention?: string;
+      /** The members whose words count. Default: all. */
+      from?: (string)[];
+      /** Tokens, in and out, of all. */
+      tokens?: number;
+    };
+    /** What the answer is: the last contribution, or all. Default `last`. */
+    reply?: "last" | "transcript";
+    /** What agents that may hand over to it are told of it. */
+    description?: string;
+  }>;
   /** By name; `default` is the bot of `FEISHU_APP_ID`. */
   bots?: Record<string, {
     appId?: string;

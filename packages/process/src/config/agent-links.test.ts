@@ -61,3 +61,82 @@ describe("hand-overs in the configuration", () => {
     expect(problemsOf({ limits: { handoffsPerTurn: 0 } })).toContain("limits.handoffsPerTurn");
   });
 });
+
+describe("teams in the configuration", () => {
+  const agents = { default: { busy: "steer" as const, reply: "text" as const }, writer: {}, critic: {} };
+
+  it("are agents with members, and behave in chats as the first of them", () => {
+    const resolved = resolveConfig({
+      agents,
+      teams: {
+        panel: { members: ["default", "writer"], select: "round_robin" },
+        jury: {
+          members: ["writer", "critic"],
+          select: "model",
+          selector: { model: "openai/gpt-5", prompt: "Be fair.", repeat: true },
+          end: { messages: 4, mention: "APPROVED", from: ["critic"], tokens: 1_000 },
+          reply: "transcript",
+          description: "Judges texts.",
+        },
+      },
+      bots: { default: { agent: "panel" } },
+    });
+    const { agents: all } = resolved.ok ? resolved.value : expect.fail(resolved.error);
+    expect(all["panel"]).toMatchObject({
+      busy: "steer",
+      reply: "text",
+      model: null,
+      tools: [],
+      description: "A team: default, writer.",
+      team: {
+        members: ["default", "writer"],
+        select: "round_robin",
+        repeat: false,
+        end: { messages: 12 },
+        reply: "last",
+      },
+    });
+    expect(all["jury"]).toMatchObject({
+      model: "openai/gpt-5",
+      description: "Judges texts.",
+      team: {
+        prompt: "Be fair.",
+        repeat: true,
+        end: { messages: 4, mention: "APPROVED", from: ["critic"], tokens: 1_000 },
+      },
+    });
+    expect(all["writer"]?.team).toBeNull();
+  });
+
+  it("name every fault", () => {
+    const problems = problemsOf({
+      agents,
+      teams: {
+        writer: { members: ["default", "critic"], select: "round_robin" },
+        panel: {
+          members: ["panel", "jury", "critik", "critic", "critic"],
+          select: "handoff",
+          selector: { repeat: true },
+        },
+        jury: { members: ["writer", "critic"], select: "model", end: { from: ["writr"] } },
+        default: { members: ["writer", "critic"], select: "model" },
+      },
+    });
+    expect(problems).toContain("teams.writer has the name of an agent");
+    expect(problems).toContain("teams.default has the name of an agent");
+    expect(problems).toContain("teams.panel.members names the team itself");
+    expect(problems).toContain("teams.panel.members names the team 'jury': members are agents");
+    expect(problems).toMatch(/teams\.panel\.members names the unknown agent 'critik'.*critic/);
+    expect(problems).toContain("teams.panel.members names 'critic' twice");
+    expect(problems).toContain('teams.panel.selector is for select: "model" alone');
+    expect(problems).toMatch(/teams\.jury\.end\.from names 'writr', who is no member.*writer/);
+    expect(problems).toContain("teams.jury.end.from says whose `mention` counts, and there is none");
+    const many = Array.from({ length: 9 }, (_, at) => `a${at}`);
+    for (const members of [["writer"], many]) {
+      expect(problemsOf({ agents, teams: { panel: { members, select: "model" } } })).toContain("teams.panel.members");
+    }
+    expect(problemsOf({ agents, teams: { panel: { members: ["writer", "critic"], select: "dice" } } })).toContain(
+      "select",
+    );
+  });
+});

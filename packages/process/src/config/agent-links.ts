@@ -1,10 +1,11 @@
-import type { Handoff } from "@larkline/agent";
+import type { Handoff, TeamSettings } from "@larkline/agent";
 import type { Access } from "@larkline/agent/permissions";
 import { compileJsonSchema, transferName } from "@larkline/protocol";
-import type { AgentInput, ConfigInput } from "./config-schema.ts";
+import type { AgentInput, ConfigInput, TeamInput } from "./config-schema.ts";
 import { didYouMean } from "./did-you-mean.ts";
 
-// How agents are tied to each other and to people: whom each may hand over to, and whom it answers.
+// How agents are tied to each other and to people: whom each may hand over to, with whom it answers in a team, and whom
+// it answers.
 
 /** Null where nothing restricts it. */
 export function accessOf({ people, roles, chats }: AgentInput): Access | null {
@@ -21,6 +22,38 @@ export function handoffsOf({ handoffs = [] }: AgentInput): Handoff[] {
       ...(when === undefined ? {} : { when }),
       ...(input === undefined ? {} : { input }),
     };
+  });
+}
+
+export function teamOf({ members, select, selector = {}, end = {}, reply = "last" }: TeamInput): TeamSettings {
+  const { prompt, repeat = false } = selector;
+  return { members, select, prompt, repeat, end: { ...end, messages: end.messages ?? 12 }, reply };
+}
+
+/** Everything that is wrong with teams. `known`: the agents. */
+export function teamProblems(teams: Readonly<Record<string, TeamInput>>, known: readonly string[]): string[] {
+  return Object.entries(teams).flatMap(([name, { members, select, selector, end = {} }]) => {
+    const where = `teams.${name}`;
+    const twice = members.filter((member, at) => members.indexOf(member) !== at);
+    return [
+      ...(known.includes(name) ? [`${where} has the name of an agent`] : []),
+      ...members.flatMap((member) => {
+        if (member === name) return [`${where}.members names the team itself`];
+        if (Object.hasOwn(teams, member)) return [`${where}.members names the team '${member}': members are agents`];
+        const unknown = `${where}.members names the unknown agent '${member}'${didYouMean(member, known)}`;
+        return known.includes(member) ? [] : [unknown];
+      }),
+      ...[...new Set(twice)].map((member) => `${where}.members names '${member}' twice`),
+      ...(end.from ?? []).flatMap((member) =>
+        members.includes(member)
+          ? []
+          : [`${where}.end.from names '${member}', who is no member${didYouMean(member, members)}`],
+      ),
+      ...(end.from !== undefined && end.mention === undefined
+        ? [`${where}.end.from says whose \`mention\` counts, and there is none`]
+        : []),
+      ...(selector !== undefined && select !== "model" ? [`${where}.selector is for select: "model" alone`] : []),
+    ];
   });
 }
 

@@ -139,6 +139,55 @@ export const AgentInput = Type.Object(
 );
 export type AgentInput = Static<typeof AgentInput>;
 
+/** How the members of a team take turns. */
+const teamSelections = ["round_robin", "model", "handoff"] as const;
+
+/** Several agents that answer a message in turns; it may stand wherever an agent may. */
+export const TeamInput = Type.Object(
+  {
+    /** Names of 2 to 8 agents. */
+    members: Type.Array(agentName, { minItems: 2, maxItems: 8 }),
+    /** Who is next: in order, as a model chooses, or whom the speaker hands over to. */
+    select: Type.Enum([...teamSelections]),
+    /** Of `select: "model"`. */
+    selector: Type.Optional(
+      Type.Object(
+        {
+          /** As `model` of an agent. */
+          model: Type.Optional(Type.String({ pattern: "^[a-z][a-z0-9-]*/[^,\\s]+(,\\s*[a-z][a-z0-9-]*/[^,\\s]+)*$" })),
+          /** What it is told besides. */
+          prompt: Type.Optional(Type.String({ minLength: 1, maxLength: 10_000 })),
+          /** Whether one member may speak twice in a row. Default: no. */
+          repeat: Type.Optional(Type.Boolean()),
+        },
+        { additionalProperties: false },
+      ),
+    ),
+    /** What ends it. */
+    end: Type.Optional(
+      Type.Object(
+        {
+          /** Contributions. Default 12. */
+          messages: Type.Optional(count(100)),
+          /** Words by which a member ends it, outside of quotes. */
+          mention: Type.Optional(Type.String({ pattern: "\\S", maxLength: 200 })),
+          /** The members whose words count. Default: all. */
+          from: Type.Optional(Type.Array(agentName, { minItems: 1, maxItems: 8 })),
+          /** Tokens, in and out, of all. */
+          tokens: Type.Optional(count(1_000_000_000)),
+        },
+        { additionalProperties: false },
+      ),
+    ),
+    /** What the answer is: the last contribution, or all. Default `last`. */
+    reply: Type.Optional(Type.Enum(["last", "transcript"])),
+    /** What agents that may hand over to it are told of it. */
+    description: Type.Optional(Type.String({ minLength: 1, maxLength: 1_000 })),
+  },
+  { additionalProperties: false },
+);
+export type TeamInput = Static<typeof TeamInput>;
+
 /** How events of a bot come. */
 const botTransports = ["websocket", "webhook", "both"] as const;
 
@@ -327,6 +376,8 @@ export const ConfigInput = Type.Object(
   {
     /** By name; the agent `default` answers where nothing else is asked for. */
     agents: Type.Optional(Type.Record(agentName, AgentInput)),
+    /** By name, which is no agent's. */
+    teams: Type.Optional(Type.Record(agentName, TeamInput)),
     /** By name; `default` is the bot of `FEISHU_APP_ID`. */
     bots: Type.Optional(Type.Record(Type.String({ pattern: "^[a-z][a-z0-9-]{0,31}$" }), BotInput)),
     models: Type.Optional(Type.Array(ModelInput)),

@@ -1,5 +1,5 @@
 import type { BudgetPolicy } from "@larkline/agent/budgets";
-import type { Handoff } from "@larkline/agent";
+import type { Handoff, TeamSettings } from "@larkline/agent";
 import type { MemorySettings } from "@larkline/agent/memory";
 import { completeModelInfo, type ChainRequest, type ModelInfo } from "@larkline/model";
 import type { Access, PermissionPolicy } from "@larkline/agent/permissions";
@@ -13,6 +13,7 @@ import {
 import {
   ConfigInput,
   type AgentInput,
+  type TeamInput,
   type BusyPolicy,
   type CardInput,
   type EventsInput,
@@ -23,7 +24,7 @@ import {
   defaultRetention,
   type RetentionSettings,
 } from "./config-schema.ts";
-import { accessOf, agentLinkProblems, handoffsOf } from "./agent-links.ts";
+import { accessOf, agentLinkProblems, handoffsOf, teamOf, teamProblems } from "./agent-links.ts";
 import { resolveBots, type BotConfig } from "./bot-config.ts";
 import { resolveBudgets } from "./budget-config.ts";
 import { resolveMcp, type McpConfig } from "./mcp-config.ts";
@@ -64,6 +65,8 @@ export interface AgentConfig {
   readonly handoffs: readonly Handoff[];
   /** Whom and where it answers; null: everybody, everywhere. */
   readonly access: Access | null;
+  /** The agents that answer in turns where this is a team; `model` is the one that chooses then. */
+  readonly team: TeamSettings | null;
 }
 
 /** Values of a model request that an agent may set; what is absent is not sent. */
@@ -72,7 +75,7 @@ export type ModelOptions = Pick<
   "needsThinking" | "effort" | "temperature" | "topP" | "maxTokens" | "fastMode"
 >;
 
-/** The configuration of a deployment, complete. `agents` and `bots` always have `default`. */
+/** The configuration of a deployment, complete. `agents` and `bots` always have `default`; teams are among the agents. */
 export interface LarklineConfig {
   readonly agents: Readonly<Record<string, AgentConfig>> & { readonly default: AgentConfig };
   readonly models: readonly ModelInfo[];
@@ -175,8 +178,19 @@ function agentOf(name: string, input: AgentInput): AgentConfig {
     description: input.description,
     handoffs: handoffsOf(input),
     access: accessOf(input),
+    team: null,
     ...behaviourOf(input),
   };
+}
+
+/** A team as an agent: how it behaves in chats is as its first member does. */
+function teamAgentOf(name: string, input: TeamInput, agents: Readonly<Record<string, AgentInput>>): AgentConfig {
+  const { members, selector = {}, description = `A team: ${members.join(", ")}.` } = input;
+  const { busy, sessions, reply, card, language, defaultLanguage, groups } = agents[members[0] ?? ""] ?? {};
+  const behaviour = { busy, sessions, reply, card, language, defaultLanguage, groups };
+  // Fields that are undefined count as absent.
+  const plain = agentOf(name, { ...behaviour, model: selector.model, description, tools: [] } as AgentInput);
+  return { ...plain, instructions: "", team: teamOf(input) };
 }
 
 /** The problem with the form of the answers of an agent. */
@@ -220,12 +234,16 @@ const parseInput = parserOf(ConfigInput, { maxProblems: 100 });
 export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
   const parsed = parseInput(input);
   if (!parsed.ok) return parsed;
-  const { agents = {}, models = [], limits, observers = [] } = parsed.value;
+  const { agents = {}, teams = {}, models = [], limits, observers = [] } = parsed.value;
   const named = Object.fromEntries(Object.entries(agents).map(([name, agent]) => [name, agentOf(name, agent)]));
-  const all = { ...named, default: agentOf("default", agents["default"] ?? {}) };
+  const together = Object.fromEntries(
+    Object.entries(teams).map(([name, team]) => [name, teamAgentOf(name, team, agents)]),
+  );
+  const all = { ...together, ...named, default: agentOf("default", agents["default"] ?? {}) };
   const wrongAgents = [
     ...Object.entries(agents).flatMap(([name, agent]) => outputProblems(name, agent)),
     ...agentLinkProblems(parsed.value, Object.keys(all)),
+    ...teamProblems(teams, [...Object.keys(named), "default"]),
   ];
   if (wrongAgents.length > 0) return { ok: false, error: wrongAgents.join("; ") };
   const bots = resolveBots(parsed.value, all);

@@ -325,9 +325,10 @@ export class MessageView {
   }
 
   #done(record: RunRecord, event: RunEventOf<"done">): AnyMessage[] {
-    const { reason, output, outputName, outputFormat = null } = event;
+    const { reason, mention, output, outputName, outputFormat = null } = event;
     const isStop = reason !== "" && !answeredReasons.has(reason);
-    const stop = () => (isStop ? [this.#stop(record, reason)] : []);
+    const why = mention === undefined ? reason : "mention";
+    const stop = () => (isStop || mention !== undefined ? [this.#stop(record, why)] : []);
     const said = this.#text + this.#openText;
     // A run can be stopped while its calls run: what was said beside them is told already.
     const isAnswer = !this.#requested && (said !== "" || !isStop);

@@ -186,6 +186,7 @@ export const eventSchemas = {
     output: Type.Optional(Type.Unknown()),
     outputName: Type.Optional(Type.String()),
     outputFormat: Type.Optional(Type.String()),
+    mention: Type.Optional(Type.String()),
     takenBy: Type.Optional(Type.String()),
     ...told,
     ...totals,
