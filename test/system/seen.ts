@@ -50,7 +50,6 @@ const together = "comes with agents that work together";
 const absent: Readonly<Record<string, string>> = {
   "event usage": "stays with the engine (EE-10)",
   "event teammate_message_received": together,
-  "event input_requested": together,
   "message ToolCallSummaryMessage": together,
   "message SelectSpeakerEvent": together,
 };

@@ -14,6 +14,7 @@ import {
   type SessionChoices,
   type TransferTarget,
   type Transition,
+  type QuestionSettings,
 } from "@larkline/agent";
 import {
   costOf,
@@ -60,6 +61,8 @@ export class Agent {
   readonly limits: TurnLimits;
   /** Language of what Larkline itself says; empty: that of the message. */
   readonly speech: { texts?: ReplyLanguage };
+  /** What it knows of the people that it may ask; empty where it may ask none. */
+  readonly asks: { questions?: QuestionSettings };
   /** Whether it remembers something of people or chats. */
   readonly hasMemory: boolean;
   /** How it may give the word to other agents. */
@@ -75,6 +78,8 @@ export class Agent {
     this.config = config;
     this.limits = limitsOf(settings, config);
     this.hasMemory = config.memory.person !== "off" || config.memory.chat;
+    const { roles, expiresMs } = settings.permissions;
+    this.asks = config.questions ? { questions: { roles: Object.keys(roles), expiresMs } } : {};
     this.speech = config.language === "auto" ? {} : { texts: config.language };
     this.#form = config.output === null ? undefined : answerForm(config.output);
     this.transfers = config.handoffs.map((handoff) => {

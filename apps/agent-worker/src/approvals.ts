@@ -266,8 +266,12 @@ export async function checkDecision(
   const status = await checkGrant(services, found);
   const { state, decisions, approval } = status;
   if (state === "pending") return undefined;
-  const { argumentsHash } = approval;
-  return { entry: { type: "decision", approvalId, argumentsHash, state, decisions }, status };
+  const { argumentsHash, requester } = approval;
+  // Ingress does not always find out in time how people are called.
+  const named = decisions.map((one) =>
+    one.by.id === requester.id ? { ...one, by: { ...requester, ...one.by } } : one,
+  );
+  return { entry: { type: "decision", approvalId, argumentsHash, state, decisions: named }, status };
 }
 
 /** The states in which something is granted, and the word that leads there. */
@@ -275,6 +279,7 @@ const grants: Partial<Readonly<Record<ApprovalState, DecisionWord>>> = {
   approved: "approve",
   retried: "retry",
   done: "done",
+  answered: "answer",
 };
 
 /**

@@ -1,4 +1,4 @@
-import { attemptOf } from "@larkline/agent";
+import { attemptOf, withAskPerson } from "@larkline/agent";
 import {
   builtInRunner,
   parserOf,
@@ -26,11 +26,12 @@ type Tools = ReadonlyMap<string, AvailableTool>;
 /** The tools of who has the word: those of runners that it may use, and the built-in ones that its configuration names. */
 export function toolsOfTurn(
   { toolCatalog }: Pick<Services, "toolCatalog">,
-  { agent: { config }, memories }: Pick<RunningTurn, "agent" | "memories">,
+  { agent: { config, asks }, memories }: Pick<RunningTurn, "agent" | "memories">,
 ): Tools {
   const offered = toolCatalog.offeredTo(config);
   const tools = withOwnTools(offered, config);
-  return memories?.withTools(tools) ?? tools;
+  const all = memories?.withTools(tools) ?? tools;
+  return asks.questions === undefined ? all : withAskPerson(all, asks.questions);
 }
 
 const known = new WeakMap<Tools, Map<string, Tools>>();

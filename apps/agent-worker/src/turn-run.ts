@@ -202,8 +202,7 @@ export class TurnRun {
   async #prepare(): Promise<void> {
     const { message } = this.#head;
     if (message.command !== undefined) return; // no model sees it
-    const isFirst = this.#start.history.length === 0;
-    const wanted = isFirst ? message : withoutThreadRoot(message);
+    const wanted = this.#start.history.length === 0 ? message : withoutThreadRoot(message);
     const prepared = await this.#services.preparer.prepare(wanted, this.#run.controller.signal);
     this.#head = { ...this.#head, message: prepared };
   }
@@ -547,6 +546,7 @@ export class TurnRun {
       ...(options.form === undefined ? {} : { output: options.form }),
       ...(transfers === undefined ? {} : { transfers }),
       ...agent.speech,
+      ...agent.asks,
       nowMs: this.#services.clock.now(),
       get judge() {
         return judge();

@@ -57,6 +57,7 @@ const kinds: Readonly<Record<Approval["kind"], Word>> = {
   call: "kindCall",
   outcome: "kindOutcome",
   rule: "kindRule",
+  question: "kindQuestion",
 };
 
 function row({ say, language }: View, { approval, decisions }: ApprovalStatus) {

@@ -306,7 +306,7 @@ export async function storeMessage(services: Services, message: InboundMessage, 
   }
   try {
     const policy = await busyPolicyOf(services, apiChannel, agent, message.session);
-    const appended = await appendMessage(services, apiChannel, message, policy);
+    const appended = await appendMessage(services, apiChannel, message, { policy });
     watch.end(appended === "busy" ? "busy" : appended.result);
     return appended;
   } catch (error) {

@@ -1,25 +1,30 @@
 import { sessionKeyOf } from "@larkline/agent";
 import { isDecider, maskedArguments } from "@larkline/agent/permissions";
 import {
+  ApiAnswer,
   ApiDecision,
   ApprovalId,
   jsonParserOf,
+  maxAnswerLength,
   parserOf,
   withDeadline,
   type ApiApproval,
   type ApiApprovals,
+  type ApiQuestion,
+  type ApiQuestions,
   type ApiRule,
   type ApiRules,
   type Approval,
   type ApprovalDecision,
   type Clock,
   type DecisionWord,
+  type InboundMessage,
   type PermissionRule,
 } from "@larkline/protocol";
 import { answersKind, type ApprovalStatus, type DecideResult } from "@larkline/store";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { bodyText, isSessionId, isTheirs } from "./api-access.ts";
-import { decisionDeadlineMs } from "./bot.ts";
+import { decisionDeadlineMs, type Bot } from "./bot.ts";
 import { apiApp } from "./callers.ts";
 import { levelOf, type Channel, type Services } from "./services.ts";
 import { wakeSession } from "./sessions.ts";
@@ -85,6 +90,47 @@ async function whilePending(
     channel.log[levelOf(error)]({ error, approvalId: say.approvalId }, "a decision was not taken");
     return { result: "failed" };
   }
+}
+
+/** Words of a person that may answer a question of their session. */
+interface WrittenAnswer {
+  message: InboundMessage;
+  text: string;
+  /** The message that it replies to. */
+  repliesTo: string | undefined;
+  /** It quotes a message. */
+  quotes: boolean;
+}
+
+/**
+ * Takes a message as the answer to the question whose card it replies to, or else to the only open question to the
+ * person who wrote it. Undefined where it answers none: then it is a message like others. Rejects when the store does.
+ */
+export async function answerByMessage(
+  services: Services,
+  bot: Bot,
+  { message, text, repliesTo, quotes }: WrittenAnswer,
+): Promise<"answer" | "not_asked" | "duplicate" | "too_long" | undefined> {
+  const { approvals, clock } = services;
+  const { session, sender, app, id: messageId } = message;
+  const within = async <T>(work: Promise<T>): Promise<T> => await withDeadline(clock, work, bot.storeDeadlineMs);
+  const open = await within(approvals.openQuestions(session));
+  const replied = open.find(({ cards }) => repliesTo !== undefined && cards.includes(repliesTo));
+  const own = open.filter(({ approval }) => approval.deciders.requester && approval.requester.id === sender.id);
+  const found = replied ?? (quotes || own.length > 1 ? undefined : own[0]);
+  if (found === undefined) return undefined;
+  const { approval } = found;
+  const limit = new SharedDeadline(clock, decisionDeadlineMs);
+  const say: Say = { approvalId: approval.id, decision: { decision: "answer", by: sender } };
+  if (!(await mayDecide(services, bot, { approval, say, limit }))) return "not_asked";
+  if (text.length > maxAnswerLength) return "too_long";
+  const name = (await bot.namesOf([sender.id])).get(sender.id);
+  const by = name === undefined ? { id: sender.id } : { id: sender.id, name };
+  const taken = await within(approvals.answer(session, approval.id, { app, messageId, by, text }));
+  bot.log.info({ session, approvalId: approval.id, result: taken.result }, "answer by message");
+  if (taken.result === "unknown") return "duplicate";
+  await wakeSession(services, bot, session, "wakeGen" in taken ? taken.wakeGen : undefined);
+  return taken.result === "settled" ? "answer" : undefined;
 }
 
 /** A deadline that several works share: all of them have to end within `ms` from its creation. */
@@ -177,22 +223,25 @@ interface ListRoute {
 }
 
 /**
- * Approvals of runs over HTTP, where no card asks, and the decisions that are remembered:
+ * Approvals and questions of runs over HTTP, where no card asks, and the decisions that are remembered:
  * - `GET /v1/approvals?session_id=` lists what a session waits for, oldest first.
  * - `POST /v1/approvals/:id` decides: `{decision, note?, remember?}`. 409 when it was decided before or
  *   has expired, 403 when others have to, 404 for an id or a word that fits no approval.
+ * - `GET /v1/inputs?session_id=` and `POST /v1/inputs/:id` `{value}`: the same for questions and their answers.
  * - `GET /v1/permissions?session_id=` lists what runs without asking, oldest first.
  * - `DELETE /v1/permissions/:id?session_id=` takes one back, at once; 404 when it does not hold.
  *
  * Needs a scope that only callers of the API reach, with a parser that leaves bodies as bytes.
  */
 export function registerApprovalRoutes(scope: FastifyInstance, services: Services): void {
-  scope.get<ListRoute>(
-    "/v1/approvals",
-    { exposeHeadRoute: false },
-    async (request, reply) => await listApprovals(services, request, reply),
-  );
+  scope.get<ListRoute>("/v1/approvals", { exposeHeadRoute: false }, async (request, reply) => {
+    return await listPending(services, request, reply, approvalsView);
+  });
   scope.post<DecideRoute>("/v1/approvals/:id", async (request, reply) => await postDecision(services, request, reply));
+  scope.get<ListRoute>("/v1/inputs", { exposeHeadRoute: false }, async (request, reply) => {
+    return await listPending(services, request, reply, questionsView);
+  });
+  scope.post<DecideRoute>("/v1/inputs/:id", async (request, reply) => await postAnswer(services, request, reply));
   scope.get<RuleRoute>(
     "/v1/permissions",
     { exposeHeadRoute: false },
@@ -201,7 +250,20 @@ export function registerApprovalRoutes(scope: FastifyInstance, services: Service
   scope.delete<RuleRoute>("/v1/permissions/:id", async (request, reply) => await deleteRule(services, request, reply));
 }
 
-async function listApprovals(services: Services, { query, caller }: FastifyRequest<ListRoute>, reply: FastifyReply) {
+function approvalsView(shown: ApprovalStatus[]): ApiApprovals {
+  return { approvals: shown.filter((status) => !isQuestion(status)).map(approvalView) };
+}
+
+function questionsView(shown: ApprovalStatus[]): ApiQuestions {
+  return { inputs: shown.filter(isQuestion).map(questionView) };
+}
+
+async function listPending(
+  services: Services,
+  { query, caller }: FastifyRequest<ListRoute>,
+  reply: FastifyReply,
+  list: (shown: ApprovalStatus[]) => object,
+) {
   const { approvals, clock, log } = services;
   const { session_id: sessionId } = query;
   if (typeof sessionId !== "string" || !isSessionId(sessionId)) return await sessionMissing(reply);
@@ -211,8 +273,7 @@ async function listApprovals(services: Services, { query, caller }: FastifyReque
     const isOwn = await withDeadline(clock, isTheirs(services, session, caller), decisionDeadlineMs);
     const shown = isOwn ? pending : await decidedBy(services, pending, caller);
     if (!isOwn && shown.length === 0) return await reply.code(404).send({ error: "nothing is known of this session" });
-    const listed: ApiApprovals = { approvals: shown.map(approvalView) };
-    return await reply.send(listed);
+    return await reply.send(list(shown));
   } catch (error) {
     log.error({ error, session }, "approvals could not be read");
     return await unavailable(reply, "try again");
@@ -234,10 +295,18 @@ async function isApprover(services: Services, approval: Approval, caller: string
   const limit = new SharedDeadline(clock, decisionDeadlineMs);
   const say = {
     approvalId: approval.id,
-    decision: { decision: wordsFor[approval.kind][0] ?? "approve", by: { id: caller } },
+    decision: { decision: wordToAsk[approval.kind], by: { id: caller } },
   };
   return await mayDecide(services, apiChannel, { approval, say, limit });
 }
+
+/** A word that those who decide may say. */
+const wordToAsk: Readonly<Record<Approval["kind"], DecisionWord>> = {
+  call: "approve",
+  rule: "approve",
+  outcome: "retry",
+  question: "answer",
+};
 
 async function sessionMissing(reply: FastifyReply) {
   return await reply.code(400).send({ error: "session_id must name a session" });
@@ -247,24 +316,49 @@ async function unavailable(reply: FastifyReply, error: string) {
   return await reply.code(503).header("retry-after", "1").send({ error });
 }
 
-const wordsFor: Readonly<Record<Approval["kind"], DecisionWord[]>> = {
+const approvalWordsFor: Readonly<Record<ApiApproval["kind"], ApiDecision["decision"][]>> = {
   call: ["approve", "reject"],
   rule: ["approve", "reject"],
   outcome: ["retry", "done", "abort"],
 };
 
-/** An approval as the HTTP API shows it. */
-export function approvalView({ approval, state }: ApprovalStatus): ApiApproval {
+/** What a run waits for, as the HTTP API shows it. */
+export function interruptionView(status: ApprovalStatus): ApiApproval | ApiQuestion {
+  return isQuestion(status) ? questionView(status) : approvalView(status);
+}
+
+function isQuestion({ approval: { kind } }: ApprovalStatus): boolean {
+  return kind === "question";
+}
+
+function questionView({ approval, state }: ApprovalStatus): ApiQuestion {
+  const { text = "", choices = [] } = approval.question ?? {};
   return {
     id: approval.id,
-    kind: approval.kind,
+    kind: "question",
+    run_id: approval.turnId,
+    call_id: approval.callId,
+    question: text,
+    choices,
+    created_at: approval.createdAtMs,
+    expires_at: approval.expiresAtMs,
+    state: state as ApiQuestion["state"], // no decision about a call fits a question
+  };
+}
+
+function approvalView({ approval, state: known }: ApprovalStatus): ApiApproval {
+  const kind = approval.kind as ApiApproval["kind"]; // callers tell questions apart
+  const state = known as ApiApproval["state"]; // only questions are answered
+  return {
+    id: approval.id,
+    kind,
     run_id: approval.turnId,
     call_id: approval.callId,
     tool: approval.tool,
     arguments: maskedArguments(approval.arguments, approval.secrets),
     reason: approval.reason,
     risk: approval.risk,
-    decisions: wordsFor[approval.kind],
+    decisions: approvalWordsFor[kind],
     may_remember: approval.remember !== undefined,
     created_at: approval.createdAtMs,
     expires_at: approval.expiresAtMs,
@@ -273,6 +367,7 @@ export function approvalView({ approval, state }: ApprovalStatus): ApiApproval {
 }
 
 const parseDecision = jsonParserOf(ApiDecision);
+const parseAnswer = jsonParserOf(ApiAnswer);
 
 async function postDecision(services: Services, request: FastifyRequest<DecideRoute>, reply: FastifyReply) {
   const text = bodyText(request.body);
@@ -280,33 +375,64 @@ async function postDecision(services: Services, request: FastifyRequest<DecideRo
   const parsed = parseDecision(text);
   if (!parsed.ok) return await reply.code(400).send({ error: parsed.error });
   const { decision, note, remember } = parsed.value;
-  const { caller, params } = request;
+  const given: Saying = {
+    decision,
+    ...(note === undefined || note === null || note.trim() === "" ? {} : { note }),
+    ...(remember === true ? { remember } : {}),
+  };
+  return await settleByCaller(services, request, reply, given);
+}
+
+async function postAnswer(services: Services, request: FastifyRequest<DecideRoute>, reply: FastifyReply) {
+  const text = bodyText(request.body);
+  if (text === undefined) return await reply.code(400).send({ error: "the body is not valid UTF-8" });
+  const parsed = parseAnswer(text);
+  if (!parsed.ok) return await reply.code(400).send({ error: parsed.error });
+  const note = parsed.value.value.trim();
+  if (note === "") return await reply.code(400).send({ error: "value: must have words" });
+  return await settleByCaller(services, request, reply, { decision: "answer", note });
+}
+
+type Saying = Omit<Say["decision"], "by">;
+
+const callerWords = {
+  approval: { none: "no pending approval", others: "others have to decide this" },
+  question: { none: "no open question", others: "others have been asked this" },
+} as const;
+
+function settledView(status: ApprovalStatus) {
+  return isQuestion(status) ? { input: questionView(status) } : { approval: approvalView(status) };
+}
+
+/** Takes what a caller says of an approval or a question, and tells them what became of it. */
+async function settleByCaller(
+  services: Services,
+  { caller, params }: FastifyRequest<DecideRoute>,
+  reply: FastifyReply,
+  given: Saying,
+) {
+  const words = callerWords[given.decision === "answer" ? "question" : "approval"];
   const isKnown = await mayKnow(services, params.id, caller).catch((error: unknown) => {
     services.log.error({ error, approvalId: params.id }, "an approval could not be read");
     return undefined;
   });
   if (isKnown === undefined) return await unavailable(reply, "not taken, try again");
-  if (!isKnown) return await reply.code(404).send({ error: "no pending approval" });
+  if (!isKnown) return await reply.code(404).send({ error: words.none });
   const said = await decideApproval(services, services.apiChannel, {
     approvalId: params.id,
-    decision: {
-      decision,
-      by: { id: caller },
-      ...(note === undefined || note === null || note.trim() === "" ? {} : { note }),
-      ...(remember === true ? { remember } : {}),
-    },
+    decision: { ...given, by: { id: caller } },
   });
   switch (said.result) {
     case "settled":
     case "counted":
     case "repeated":
-      return await reply.send({ approval: approvalView(said.status) });
+      return await reply.send(settledView(said.status));
     case "closed":
-      return await reply.code(409).send({ error: "no pending approval", approval: approvalView(said.status) });
+      return await reply.code(409).send({ error: words.none, ...settledView(said.status) });
     case "not_allowed":
-      return await reply.code(403).send({ error: "others have to decide this", approval: approvalView(said.status) });
+      return await reply.code(403).send({ error: words.others, ...settledView(said.status) });
     case "unknown":
-      return await reply.code(404).send({ error: "no pending approval" });
+      return await reply.code(404).send({ error: words.none });
     case "failed":
       return await unavailable(reply, "not taken, try again");
     case "uncertain":

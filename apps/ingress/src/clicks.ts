@@ -80,6 +80,7 @@ const handlers: ReadonlyMap<unknown, ClickHandler> = new Map([
   ["late", lateClicked],
   ["outcome", outcomeClicked],
   ["memory", memoryClicked],
+  ["answer", answerClicked],
 ]);
 
 const Fields = Type.Record(Type.String(), Type.Unknown());
@@ -274,6 +275,23 @@ async function outcomeClicked(
   );
 }
 
+/** A choice of a question, or the field beside the choices. */
+async function answerClicked(
+  services: Services,
+  bot: Bot,
+  { value, form, by }: PersonClick,
+): Promise<EventAnswer | undefined> {
+  const { approval: approvalId, choice } = value;
+  if (typeof approvalId !== "string") return undefined;
+  const note = wordsIn(choice === undefined ? form : value, choice === undefined ? "answer" : "choice");
+  if (note === undefined) return toast("info", questionTexts.empty);
+  const name = (await bot.namesOf([by])).get(by);
+  const given = sayOf({ by, approvalId, decision: "answer", note, remember: false });
+  const person = name === undefined ? { id: by } : { id: by, name };
+  const say = { ...given, decision: { ...given.decision, by: person } };
+  return await answerOf(services, bot, say);
+}
+
 function sayOf(said: {
   by: string;
   approvalId: string;
@@ -318,7 +336,13 @@ const taken: Readonly<Record<DecisionWord, Bilingual & { type: ToastType }>> = {
   retry: { type: "success", en: "It is run again", zh: "将再次执行" },
   done: { type: "success", en: "Marked as done", zh: "已标记为完成" },
   abort: { type: "info", en: "Given up", zh: "已放弃" },
+  answer: { type: "success", en: "Answered", zh: "已回答" },
 };
+
+const questionTexts = {
+  empty: { en: "Please write an answer first.", zh: "请先写下你的回答。" },
+  closed: { en: "This question is not open any more.", zh: "这个问题已经不需要回答了。" },
+} as const satisfies Record<string, Bilingual>;
 
 /** Takes a decision and tells the person who clicked what became of it. */
 async function answerOf(services: Services, bot: Bot, say: Say): Promise<EventAnswer> {
@@ -334,11 +358,11 @@ async function answerTo(bot: Bot, word: DecisionWord, said: SayResult): Promise<
     case "repeated":
       return withCard(toast("info", decisionTexts.repeated), approvalCard(said.status));
     case "closed":
-      return withCard(noPendingApproval(), approvalCard(said.status));
+      return withCard(nothingOpen(word), approvalCard(said.status));
     case "not_allowed":
       return await mayNotDecide(bot, said.status);
     case "unknown":
-      return noPendingApproval();
+      return nothingOpen(word);
     case "failed":
       return toast("error", decisionTexts.failed);
     case "uncertain":
@@ -353,6 +377,10 @@ function countedText(word: DecisionWord, { approval, decisions }: ApprovalStatus
   return { en: `${en} (${have} of ${need})`, zh: `${zh}（${have}/${need}）` };
 }
 
+function nothingOpen(word: DecisionWord): EventAnswer {
+  return word === "answer" ? toast("info", questionTexts.closed) : noPendingApproval();
+}
+
 async function mayNotDecide(bot: Bot, { approval }: ApprovalStatus): Promise<EventAnswer> {
   const { deciders, requester } = approval;
   const names = await bot.namesOf([requester.id, ...deciders.people]);
@@ -363,7 +391,9 @@ async function mayNotDecide(bot: Bot, { approval }: ApprovalStatus): Promise<Eve
       ...(names.has(requester.id) ? { requester: names.get(requester.id) ?? "" } : {}),
     }),
   );
-  return toast("info", { en: `Only these may decide: ${en}.`, zh: `只有以下人员可以决定：${zh}。` });
+  return approval.kind === "question"
+    ? toast("info", { en: `Only these may answer: ${en}.`, zh: `只有以下人员可以回答：${zh}。` })
+    : toast("info", { en: `Only these may decide: ${en}.`, zh: `只有以下人员可以决定：${zh}。` });
 }
 
 type ToastType = "info" | "success" | "warning" | "error";

@@ -10,6 +10,7 @@ import {
   type MessageReferences,
   type ReplyLanguage,
 } from "@larkline/protocol";
+import { answerByMessage } from "./approvals.ts";
 import { sendNotice, type Bot } from "./bot.ts";
 import { obeyCommand, readCommand, type Order, type ReadCommand } from "./commands.ts";
 import type { Channel, Services } from "./services.ts";
@@ -28,9 +29,14 @@ import {
 // A message that a person wrote in a chat, from its event to its session, the lines that are sent in place of an answer,
 // and the language of both.
 
-/** What became of a message that is for the bot. `busy`: refused because the session is at work. */
+/**
+ * What became of a message that is for the bot. `busy`: refused because the session is at work; `answer`: it answered a
+ * question; `not_asked`: a reply to a question for others.
+ */
 export type ArrivalOutcome =
   | "accepted"
+  | "answer"
+  | "not_asked"
   | "duplicate"
   | "full"
   | "busy"
@@ -390,16 +396,22 @@ async function enqueue(
   bot: Bot,
   arrival: HeardArrival,
   message: InboundMessage,
-): Promise<"accepted" | "duplicate" | "full" | "busy" | "recalled" | "foreign"> {
+): Promise<ArrivalOutcome> {
   const policy = await busyPolicyOf(services, bot, arrival.agent, message.session);
-  const appended = await appendMessage(services, bot, message, policy);
+  const mayAnswer = isPlain(arrival, message);
+  let appended = await appendMessage(services, bot, message, { policy, mayAnswer });
+  if (appended !== "busy" && appended.result === "asks") {
+    const answered = await answerWith(services, bot, arrival, message);
+    if (answered !== undefined) return answered;
+    appended = await appendMessage(services, bot, message, { policy });
+  }
   if (appended === "busy") return "busy";
   const { result, seq, ahead } = appended;
   if (result === "full" || result === "recalled" || result === "foreign") return result;
   const superseded = policy === "interrupt" && seq > 0 && (await supersedeTurn(services, bot, message, appended));
   // Also for a duplicate: its first delivery may have died between append and wake.
   await wakeSession(services, bot, message.session, appended.wakeGen);
-  if (result !== "accepted") return result;
+  if (result !== "accepted") return "duplicate";
   const isOwn = appended.head?.message.sender.id === message.sender.id;
   const joins = policy === "steer" && isOwn && message.references === undefined;
   // What one person has said gives way to what they say now; others' messages stay before it.
@@ -416,6 +428,33 @@ interface Spot {
   ahead: number;
   joins: boolean;
 }
+
+/** Whether a message is words alone, so that they may be the answer to a question. */
+function isPlain({ message, fromMenu = false }: HeardArrival, { command }: InboundMessage): boolean {
+  const { text, attachments, forwarded } = message;
+  const hasWords = text.trim() !== "" && !/^\s*[/／]/.test(text);
+  return hasWords && attachments.length === 0 && !forwarded && !fromMenu && command === undefined;
+}
+
+/** The message as the answer to a question that its session has open; undefined where it is none. */
+async function answerWith(
+  services: Services,
+  bot: Bot,
+  arrival: HeardArrival,
+  message: InboundMessage,
+): Promise<"answer" | "not_asked" | "duplicate" | "too_long" | undefined> {
+  const { text, parentId } = arrival.message;
+  const quotes = message.references?.quotedId !== undefined;
+  const given = await answerByMessage(services, bot, { message, text: text.trim(), repliesTo: parentId, quotes });
+  if (given === "not_asked") await answer(services, bot, arrival, notAskedTexts[arrival.language]);
+  if (given === "too_long") await answer(services, bot, arrival, refusalText("too_long", arrival.language));
+  return given;
+}
+
+const notAskedTexts = {
+  zh: "这个问题是问其他人的，所以你的回复没有被当作回答。",
+  en: "This question is for others, so your reply was not taken as its answer.",
+} as const satisfies Record<ReplyLanguage, string>;
 
 function showThatItWaits(services: Services, bot: Bot, spot: Spot): void {
   // A press on the bot's menu left no message to put a reaction on.

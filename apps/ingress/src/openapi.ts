@@ -1,6 +1,16 @@
 import { readFileSync } from "node:fs";
 import { createHash } from "node:crypto";
-import { ApiApproval, ApiApprovals, ApiDecision, ApiRules, ChatRequest, StreamFrame } from "@larkline/protocol";
+import {
+  ApiAnswer,
+  ApiApproval,
+  ApiApprovals,
+  ApiDecision,
+  ApiQuestion,
+  ApiQuestions,
+  ApiRules,
+  ChatRequest,
+  StreamFrame,
+} from "@larkline/protocol";
 import { AgentEvent, ChatMessage, StructuredMessage } from "@larkline/protocol/views/chat-messages";
 import { RunRecord } from "@larkline/protocol/views/engine-events";
 import {
@@ -134,6 +144,22 @@ export const operations: Readonly<Record<string, Operation>> = {
     body: ApiDecision,
     answers: { 200: approvalIn({}), 400: ApiError, 403: approvalIn(text), 404: ApiError, 409: approvalIn(text) },
   },
+  "GET /v1/inputs": {
+    about: {
+      en: "Lists the questions to people that a session waits for, oldest first.",
+      zh: "列出会话等待回答的提问，最早的在前。",
+    },
+    query: { session_id: sessionId },
+    answers: { 200: ApiQuestions, 400: ApiError, 404: ApiError },
+  },
+  "POST /v1/inputs/{id}": {
+    about: {
+      en: "Answers a question. 403: others were asked; 409: it was answered before, or has expired.",
+      zh: "回答一个提问。403：提问对象是他人；409：已有回答或已过期。",
+    },
+    body: ApiAnswer,
+    answers: { 200: questionIn({}), 400: ApiError, 403: questionIn(text), 404: ApiError, 409: questionIn(text) },
+  },
   "GET /v1/permissions": {
     about: {
       en: "Lists what runs in a session without asking, oldest first.",
@@ -186,12 +212,17 @@ export const operations: Readonly<Record<string, Operation>> = {
 
 /** An answer with an approval, and an error where it is one. */
 function approvalIn(error: object): object {
-  const isError = Object.keys(error).length > 0;
-  return {
-    type: "object",
-    properties: { approval: ApiApproval, ...(isError ? { error } : {}) },
-    required: ["approval", ...(isError ? ["error"] : [])],
-  };
+  return withError({ approval: ApiApproval }, error);
+}
+
+/** The same with a question. */
+function questionIn(error: object): object {
+  return withError({ input: ApiQuestion }, error);
+}
+
+function withError(properties: object, error: object): object {
+  const all = Object.keys(error).length > 0 ? { ...properties, error } : properties;
+  return { type: "object", properties: all, required: Object.keys(all) };
 }
 
 /** What a status means. */
@@ -234,6 +265,8 @@ const named: Readonly<Record<string, object>> = {
   StructuredMessage,
   Approval: ApiApproval,
   Approvals: ApiApprovals,
+  Question: ApiQuestion,
+  Questions: ApiQuestions,
   Decision: ApiDecision,
   Permissions: ApiRules,
   Memories,

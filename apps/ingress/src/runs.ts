@@ -10,6 +10,7 @@ import {
   traceparentOfMessage,
   turnIdOf,
   type ApiApproval,
+  type ApiQuestion,
   type EventRecord,
   type InboundMessage,
   type Message,
@@ -42,7 +43,7 @@ import {
   type Asked,
   type Stored,
 } from "./api.ts";
-import { approvalView } from "./approvals.ts";
+import { interruptionView } from "./approvals.ts";
 import { apiApp } from "./callers.ts";
 import { readCommand } from "./commands.ts";
 import type { Services } from "./services.ts";
@@ -402,9 +403,13 @@ async function keptRecords(services: Services, session: SessionKey, runId: strin
   return records;
 }
 
-async function approvalsOf({ approvals }: Services, session: SessionKey, runId: string): Promise<ApiApproval[]> {
+async function approvalsOf(
+  { approvals }: Services,
+  session: SessionKey,
+  runId: string,
+): Promise<(ApiApproval | ApiQuestion)[]> {
   const pending = await approvals.pending(session);
-  return pending.filter(({ approval }) => approval.turnId === runId).map(approvalView);
+  return pending.filter(({ approval }) => approval.turnId === runId).map(interruptionView);
 }
 
 function answerOf(end: EventRecord | undefined, value: unknown): Pick<RunReport, "final_output" | "output"> {

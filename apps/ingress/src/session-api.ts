@@ -5,7 +5,7 @@ import type { SessionItems, SessionReport, SessionState } from "@larkline/protoc
 import type { SessionSummary } from "@larkline/store";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { isSessionId, isTheirs } from "./api-access.ts";
-import { approvalView } from "./approvals.ts";
+import { interruptionView } from "./approvals.ts";
 import { apiApp } from "./callers.ts";
 import type { Services } from "./services.ts";
 
@@ -83,7 +83,7 @@ async function reportOn(services: Services, session: SessionKey): Promise<Sessio
     input_tokens: totals?.inputTokens ?? 0,
     output_tokens: totals?.outputTokens ?? 0,
     cost_usd: totals?.costUsd ?? 0,
-    interruptions: pending.map(approvalView),
+    interruptions: pending.map(interruptionView),
   };
 }
 

@@ -162,6 +162,13 @@ export async function busyPolicyOf(
   return agentNamed(settings, name)?.busy ?? agent.busy;
 }
 
+/** How a message is stored. */
+interface Appending {
+  policy: BusyPolicy;
+  /** It may answer an open question of its session: then the result is `asks`, and nothing is stored. */
+  mayAnswer?: boolean;
+}
+
 /**
  * Stores a message as the agent's busy policy says; `busy` when the session is at work and takes nothing meanwhile.
  * Append, then wake, then acknowledge: the caller passes `wakeGen` to {@link wakeSession}, for a duplicate, too. Rejects
@@ -171,12 +178,12 @@ export async function appendMessage(
   services: Services,
   channel: Channel,
   message: InboundMessage,
-  policy: BusyPolicy,
+  { policy, mayAnswer = false }: Appending,
 ): Promise<AppendResult | "busy"> {
   const { clock, store, telemetry } = services;
   // Orders such as `/new` are how a person gets out of what keeps the session busy.
   const refuses = policy === "reject" && message.command === undefined;
-  const appending = store.append(message, refuses ? { maxWaiting: 1 } : undefined);
+  const appending = store.append(message, refuses ? { maxWaiting: 1, mayAnswer } : { mayAnswer });
   const appended = await withDeadline(clock, appending, channel.storeDeadlineMs);
   if (appended.result === "accepted") tellAppended(telemetry, message, appended);
   return refuses && appended.result === "full" ? "busy" : appended;
@@ -313,7 +320,7 @@ export interface ArrivingMessage {
 }
 
 /** Outcomes that are no refusal: the message is stored, or was an order that is carried out. */
-const takenOutcomes: ReadonlySet<string> = new Set(["accepted", "command"]);
+const takenOutcomes: ReadonlySet<string> = new Set(["accepted", "command", "answer"]);
 
 /** Tells observers of one message, from its receipt until it is stored, answered or refused. */
 export class MessageWatch {

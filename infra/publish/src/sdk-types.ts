@@ -1,4 +1,4 @@
-import { ApiApproval } from "@larkline/protocol";
+import { ApiApproval, ApiQuestion } from "@larkline/protocol";
 import { eventSchemas } from "@larkline/protocol/views/engine-events";
 import {
   FunctionCall,
@@ -32,6 +32,7 @@ export function sdkTypes(): string {
     ...Object.fromEntries(items),
     Usage: ItemUsage,
     Approval: ApiApproval,
+    Question: ApiQuestion,
     RunReport,
   };
   return [typesModule(heading, named), ...unions, ...messageTypes()].join("\n");

@@ -30,6 +30,7 @@ import {
 import type { TurnEnvironment, TurnLimits } from "./transition.ts";
 import { addressContextOf, languageOfMessage } from "./messages.ts";
 import { noticeText, oneLine, textHead, textsOf } from "./texts/index.ts";
+import { inputRequested, isQuestion, wantedQuestion } from "./question.ts";
 import { isTransfer, transferRefusal } from "./transfer.ts";
 
 /** A tool that can be called now, and the runner that offers it. */
@@ -102,8 +103,24 @@ function prepare(source: ToolCall, position: number, preparation: Preparation): 
   if (!parsed.ok) return refuse(parsed.problem);
   const repeats = preparation.turn.repeated?.[signatureOf(source)] ?? 0;
   if (repeats >= maxRepeats && tool.announcement.poll !== true) return refuse(repeatedTooOften(source.name));
+  if (isQuestion(call)) return preparedQuestion({ call, use, tool }, preparation);
   const verdict = judge.verdict({ name: source.name, arguments: given, addressContext: preparation.addressContext });
   return judged({ call, use, tool }, verdict, preparation);
+}
+
+/** A call that asks a person: it waits for the answer, which is its result. */
+function preparedQuestion({ call, use }: Candidate, { turn, env }: Preparation): PreparedCall {
+  const { questions, nowMs } = env;
+  const refuse = (error: string): PreparedCall => ({ call, use, refusal: { ok: false, error }, events: [] });
+  if (questions === undefined) return refuse(notFound(call.name));
+  const wanted = wantedQuestion(call.arguments, questions);
+  if (!wanted.ok) return refuse(`The arguments do not fit: ${wanted.error}. Nobody was asked.`);
+  const { question, deciders } = wanted.value;
+  const asked = { deciders, reason: "", risk: "low", expiresAtMs: nowMs + questions.expiresMs } as const;
+  const record = approvalOf(turn, { kind: "question", call, question: asked, findings: [] }, env);
+  const approval: Approval = { ...record, question };
+  const waiting: CallState = { ...call, state: "waiting_approval", approvalId: approval.id };
+  return { call: waiting, use, approval, events: [inputRequested(approval)] };
 }
 
 /** A call that gives the word to another agent: it is answered when all others are, unless it is refused. */
@@ -317,7 +334,7 @@ export function deadlineOf(
 
 /** A question about a call, and where it comes from. */
 export interface AskedCall {
-  kind: "call" | "outcome";
+  kind: "call" | "outcome" | "question";
   call: CallState;
   question: Question;
   findings: readonly RiskFinding[];

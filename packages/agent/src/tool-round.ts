@@ -64,6 +64,7 @@ import {
 } from "./transition.ts";
 import { isSummary } from "./compaction.ts";
 import { recallEvents, rememberedBy } from "./memory.ts";
+import { isQuestion, questionOutcome } from "./question.ts";
 import { isCorrection, shownText } from "./structured-answer.ts";
 import { endsInstead, handedOver, refusedByEnd } from "./team.ts";
 import { settledTransfer, type SettledTransfer } from "./transfer.ts";
@@ -232,7 +233,8 @@ function answerCalls(
  */
 function settleRound(open: TurnState, env: TurnEnvironment): Transition {
   const transfer = settledTransfer(open, env, refusedByEnd(open, env));
-  const { turn, events } = answerCalls(open, transfer === undefined ? [] : [answerTo(transfer)], env);
+  const answers = transfer === undefined ? [] : [{ callId: attemptOf(transfer.call), outcome: transfer.outcome }];
+  const { turn, events } = answerCalls(open, answers, env);
   const { history, events: ends } = roundRecords(turn, env.history, transfer);
   const records: Records = { history, events: [...events, ...ends] };
   if (turn.steps >= env.limits.maxIterations) return after(records, exhausted(turn, env));
@@ -244,10 +246,6 @@ function settleRound(open: TurnState, env: TurnEnvironment): Transition {
   }
   const start = stepStart(turn.steps, env.model);
   return after(records, { turn: withNeeds(next), history: [], events: [start], next: { do: "model" } });
-}
-
-function answerTo({ call, outcome }: SettledTransfer): Answer {
-  return { callId: attemptOf(call), outcome };
 }
 
 function roundRecords(turn: TurnState, history: readonly Message[] | undefined, transfer?: SettledTransfer): Records {
@@ -564,6 +562,7 @@ function applyDecision(applied: Applied, entry: DecisionEntry, facts: ApplyFacts
 type Ruling = { start: CallState } | { end: ToolOutcome; denied?: true };
 
 function rulingOn(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling | undefined {
+  if (isQuestion(call)) return isOpen(call) ? { end: questionOutcome(entry) } : undefined;
   if (call.state === "waiting_approval") return permissionRuling(call, entry, env);
   return call.state === "waiting_outcome" ? outcomeRuling(call, entry, env) : undefined;
 }

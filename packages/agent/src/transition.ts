@@ -33,6 +33,7 @@ import type { StepResult } from "./step.ts";
 import type { AnswerForm } from "./structured-answer.ts";
 import type { TransferTarget } from "./transfer.ts";
 import type { TeamFacts } from "./team.ts";
+import { isQuestion, type QuestionSettings } from "./question.ts";
 import { type OfferedTool, plainResultText } from "./tool-call.ts";
 import { noticeText, type NoticeName, exhaustedText, textHead, textTail } from "./texts/index.ts";
 
@@ -123,6 +124,8 @@ export interface TurnEnvironment {
   transfers?: ReadonlyMap<string, TransferTarget>;
   /** The team that has the word; absent where an agent has it alone. */
   team?: TeamFacts;
+  /** Of an agent that may ask people; absent where it may not. */
+  questions?: QuestionSettings;
   /** The form that the answer is to have; absent: free text. */
   output?: AnswerForm;
   /** Language of notices; without it that of the user's message. */
@@ -277,7 +280,13 @@ export function needsOf(
 ): string[] {
   const hasOptions = output !== undefined || model !== undefined;
   const handsOver = agent !== undefined || calls.some(({ handoff }) => handoff !== undefined);
-  const known = [hasOptions ? "run-options" : "", handsOver ? "hand-over" : "", team === undefined ? "" : "team"];
+  const asks = calls.some((call) => isQuestion(call) && call.state !== "done");
+  const known = [
+    hasOptions ? "run-options" : "",
+    handsOver ? "hand-over" : "",
+    team === undefined ? "" : "team",
+    asks ? "question" : "",
+  ];
   return [...known.filter((feature) => feature !== ""), ...features];
 }
 

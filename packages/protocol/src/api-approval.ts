@@ -1,5 +1,5 @@
 import { Type, type Static } from "typebox";
-import { decisionWords, settledStates } from "./decision.ts";
+import { approvalStates, approvalWords, maxAnswerLength } from "./decision.ts";
 import { RiskLevel } from "./tool.ts";
 
 // Approvals as the HTTP API shows them: names are wire format and appear nowhere in the core.
@@ -17,13 +17,13 @@ export const ApiApproval = Type.Object({
   reason: Type.String(),
   risk: RiskLevel,
   /** What may be decided. */
-  decisions: Type.Array(Type.Enum([...decisionWords])),
+  decisions: Type.Array(Type.Enum([...approvalWords])),
   /** Whether `remember` makes an approval hold from now on. */
   may_remember: Type.Boolean(),
   /** Epoch ms. */
   created_at: Type.Integer(),
   expires_at: Type.Integer(),
-  state: Type.Enum(["pending", ...settledStates]),
+  state: Type.Enum(["pending", ...approvalStates]),
 });
 export type ApiApproval = Static<typeof ApiApproval>;
 
@@ -49,8 +49,33 @@ export type ApiRules = Static<typeof ApiRules>;
 
 /** Body of `POST /v1/approvals/<id>`. */
 export const ApiDecision = Type.Object({
-  decision: Type.Enum([...decisionWords]),
+  decision: Type.Enum([...approvalWords]),
   note: Type.Optional(Type.Union([Type.String({ maxLength: 1_000 }), Type.Null()])),
   remember: Type.Optional(Type.Boolean()),
 });
 export type ApiDecision = Static<typeof ApiDecision>;
+
+/** A question that an agent has asked a person with `ask_person`. */
+export const ApiQuestion = Type.Object({
+  id: Type.String(),
+  kind: Type.Literal("question"),
+  run_id: Type.String(),
+  /** Tool call that asks it: the `id` of its frames. */
+  call_id: Type.String(),
+  question: Type.String(),
+  /** What people may choose from; any other words are an answer as well. */
+  choices: Type.Array(Type.String()),
+  /** Epoch ms. */
+  created_at: Type.Integer(),
+  expires_at: Type.Integer(),
+  state: Type.Enum(["pending", "answered", "expired", "cancelled", "undeliverable"]),
+});
+export type ApiQuestion = Static<typeof ApiQuestion>;
+
+/** Answer to `GET /v1/inputs`: the questions that a session waits for, oldest first. */
+export const ApiQuestions = Type.Object({ inputs: Type.Array(ApiQuestion) });
+export type ApiQuestions = Static<typeof ApiQuestions>;
+
+/** Body of `POST /v1/inputs/<id>`. */
+export const ApiAnswer = Type.Object({ value: Type.String({ minLength: 1, maxLength: maxAnswerLength }) });
+export type ApiAnswer = Static<typeof ApiAnswer>;

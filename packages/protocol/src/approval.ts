@@ -30,12 +30,23 @@ export const RuleProposal = Type.Object({
 });
 export type RuleProposal = Static<typeof RuleProposal>;
 
-/** A question to a person that a session waits for, or (`rule`) that stands for itself. Never changes once stored. */
+/** What a call of `ask_person` wants to know. */
+export const AskedQuestion = Type.Object({
+  text: Type.String({ minLength: 1, maxLength: 1_000 }),
+  /** Offered as buttons; any other words are an answer as well. */
+  choices: Type.Array(Type.String({ minLength: 1, maxLength: 60 }), { maxItems: 6 }),
+});
+export type AskedQuestion = Static<typeof AskedQuestion>;
+
+/** What people are asked and a session waits for, or (`rule`) what stands for itself. Never changes once stored. */
 export const Approval = Type.Object({
   v: Type.Literal(1),
   id: ApprovalId,
-  /** `call`: may it run? `outcome`: it may have taken effect, what now? `rule`: may such calls always run? */
-  kind: Type.Enum(["call", "outcome", "rule"]),
+  /**
+   * `call`: may it run? `outcome`: it may have taken effect, what now? `rule`: may such calls always run? `question`: the
+   * call is the question, and what people answer is its result.
+   */
+  kind: Type.Enum(["call", "outcome", "rule", "question"]),
   session: SessionKey,
   turnId: Type.String(),
   callId: Type.String(),
@@ -54,6 +65,8 @@ export const Approval = Type.Object({
   /** Why a person is asked, in their language; may be empty. */
   reason: Type.String({ maxLength: 2_000 }),
   risk: RiskLevel,
+  /** Of a `question`. */
+  question: Type.Optional(AskedQuestion),
   /** Offered as "always allow"; absent where policy does not permit it. */
   remember: Type.Optional(RuleProposal),
   language: Type.Enum([...replyLanguages]),

@@ -5,8 +5,14 @@ import { Sender } from "./session.ts";
 export const ApprovalId = Type.String({ pattern: "^[0-9a-f]{32}$" });
 
 /** What people may decide about a call or a rule, and about a call whose outcome is unknown. */
-export const decisionWords = ["approve", "reject", "retry", "done", "abort"] as const;
+export const approvalWords = ["approve", "reject", "retry", "done", "abort"] as const;
+
+/** The same, and `answer` to a question, with the answer as note. */
+export const decisionWords = [...approvalWords, "answer"] as const;
 export type DecisionWord = (typeof decisionWords)[number];
+
+/** Longest answer to a question, in characters. */
+export const maxAnswerLength = 4_000;
 
 /** One person's decision, as recorded. */
 export const ApprovalDecision = Type.Object({
@@ -14,8 +20,8 @@ export const ApprovalDecision = Type.Object({
   by: Sender,
   /** Epoch ms, of the store's clock. */
   atMs: Type.Integer(),
-  /** Why, in the person's own words. */
-  note: Type.Optional(Type.String({ maxLength: 1_000 })),
+  /** Why, in the person's own words; of `answer`, the answer. */
+  note: Type.Optional(Type.String({ maxLength: maxAnswerLength })),
   /** Approve such calls from now on: the approval's `remember` becomes a rule. */
   remember: Type.Optional(Type.Boolean()),
 });
@@ -24,7 +30,7 @@ export type ApprovalDecision = Static<typeof ApprovalDecision>;
 /**
  * How an approval ended. `undeliverable`: the card reached no approver; `cancelled`: its turn ended.
  */
-export const settledStates = [
+export const approvalStates = [
   "approved",
   "rejected",
   "retried",
@@ -34,6 +40,8 @@ export const settledStates = [
   "cancelled",
   "undeliverable",
 ] as const;
+/** The same, and how a question ended that was answered. */
+export const settledStates = [...approvalStates, "answered"] as const;
 export const SettledState = Type.Enum([...settledStates]);
 export type SettledState = (typeof settledStates)[number];
 export type ApprovalState = "pending" | SettledState;
@@ -45,4 +53,5 @@ export const stateAfter: Readonly<Record<DecisionWord, SettledState>> = {
   retry: "retried",
   done: "done",
   abort: "aborted",
+  answer: "answered",
 };

@@ -76,6 +76,7 @@ export {
 export {
   Actor,
   outcomeText,
+  askPersonName,
   builtInRunner,
   forgetName,
   memoryToolNames,
@@ -129,14 +130,24 @@ export {
   ApprovalDecision,
   ApprovalId,
   decisionWords,
+  maxAnswerLength,
   SettledState,
   settledStates,
   stateAfter,
   type ApprovalState,
   type DecisionWord,
 } from "./decision.ts";
-export { ApiApproval, ApiApprovals, ApiDecision, ApiRule, ApiRules } from "./api-approval.ts";
-export { Approval, Deciders, PermissionRule, RuleProposal } from "./approval.ts";
+export {
+  ApiAnswer,
+  ApiApproval,
+  ApiApprovals,
+  ApiDecision,
+  ApiQuestion,
+  ApiQuestions,
+  ApiRule,
+  ApiRules,
+} from "./api-approval.ts";
+export { Approval, AskedQuestion, Deciders, PermissionRule, RuleProposal } from "./approval.ts";
 export { auditKinds, AuditRecord, type AuditKind } from "./audit.ts";
 export { hideSecrets } from "./secret-text.ts";
 export { filledFormat, OutputForm, outputFormProblem } from "./output-form.ts";

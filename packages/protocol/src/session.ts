@@ -27,7 +27,8 @@ export const Needs = Type.Array(Type.String({ pattern: "^[a-z0-9-]{1,40}$" }), {
  * `put-off-step`: those whose model step waits for its next try. `given-history`: messages that bring the conversation
  * before them. `run-options`: messages, and turns, whose answer has a form or whose requests have options of their own.
  * `hand-over`: sessions and turns in which another agent has the word than the one their messages are for, and messages
- * for an agent that may hand over. `team`: those in which, or after which, a team has the word.
+ * for an agent that may hand over. `team`: those in which, or after which, a team has the word. `question`: turns that
+ * wait for the answer of a person.
  */
 export const knownFeatures: readonly string[] = [
   "held-step",
@@ -36,6 +37,7 @@ export const knownFeatures: readonly string[] = [
   "run-options",
   "hand-over",
   "team",
+  "question",
 ];
 
 /** Session of the HTTP API for messages that only prove that messages are answered. */

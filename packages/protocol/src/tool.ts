@@ -120,6 +120,9 @@ export const fileToolNames: readonly string[] = [
   "delete_file",
 ];
 
+/** The built-in tool that asks a person. */
+export const askPersonName = "ask_person";
+
 /**
  * What a model gets in place of a stored text, or of what an earlier cut has left of it: three
  * quarters head, one quarter tail, and how to read the rest.

@@ -1,7 +1,7 @@
 import { Connection, RequestError, type ConnectionOptions } from "./connection.ts";
 import { Feed, type Emission } from "./feed.ts";
 import { toInputItem, type InputItem } from "./items.ts";
-import type { Approval, EngineEvent, RunItem, RunMessage, RunReport, Usage } from "./wire-types.ts";
+import type { Approval, EngineEvent, Question, RunItem, RunMessage, RunReport, Usage } from "./wire-types.ts";
 
 export interface ClientOptions extends ConnectionOptions {
   /**
@@ -93,8 +93,8 @@ export interface RunResult {
   costUsd: number;
   /** One for each model step: the vendor's id of its answer, or null. */
   responseIds: (string | null)[];
-  /** Approvals that the run waits for. */
-  interruptions: Approval[];
+  /** Approvals and questions that the run waits for. */
+  interruptions: (Approval | Question)[];
   /** Empty for a normal end; otherwise why it was stopped, such as `cancelled`. */
   reason: string;
   /** The input and everything that the run has added, as the input of another run. */

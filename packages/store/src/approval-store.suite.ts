@@ -410,6 +410,99 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
       });
     });
 
+    describe("questions", () => {
+      const question = { text: "Which?", choices: [] };
+      const askedOf = (number: number, fields: Partial<Approval> = {}) =>
+        approvalOf(session, number, { kind: "question", tool: "ask_person", question, ...fields });
+      const reply = (id: string) => messageOf(session, id);
+      const written = (messageId: string, text = messageId) => ({
+        app: "cli_app",
+        messageId,
+        by: { id: "ou_user" },
+        text,
+      });
+      const mayAnswer = { mayAnswer: true };
+
+      it("take an answer and no other word, and approvals take none", async () => {
+        await asked(askedOf(1), approvalOf(session, 2));
+        expect(await decide("approve")).toEqual({ result: "unknown" });
+        expect(await decide("retry")).toEqual({ result: "unknown" });
+        expect(await decide("answer", "ou_user", 2)).toEqual({ result: "unknown" });
+        expect(await approvals.answer(session, approvalIdOf(2), written("om_2"))).toEqual({ result: "unknown" });
+        expect(await decide("answer", "ou_user")).toMatchObject({ result: "settled", status: { state: "answered" } });
+        expect(await decide("answer", "ou_boss")).toMatchObject({ result: "closed" });
+      });
+
+      it("are asked about by messages that may answer, as long as one is open", async () => {
+        expect(await store.append(reply("om_0"), mayAnswer)).toMatchObject({ result: "accepted", seq: 1 });
+        const claim = await mustClaim(store, session, 1);
+        await ask(claim, { approvals: [askedOf(1), askedOf(2), approvalOf(session, 3)] });
+        expect(await store.append(reply("om_1"), mayAnswer)).toMatchObject({ result: "asks", seq: 0 });
+        expect((await approvals.openQuestions(session)).map(({ approval }) => approval.id)).toEqual([
+          approvalIdOf(1),
+          approvalIdOf(2),
+        ]);
+        await decide("answer", "ou_user", 1);
+        expect(await store.append(reply("om_1"), mayAnswer)).toMatchObject({ result: "asks" });
+        await approvals.settle(session, approvalIdOf(2), "undeliverable");
+        expect(await store.append(reply("om_1"), mayAnswer)).toMatchObject({ result: "accepted", seq: 2 });
+      });
+
+      it("are over with their turn, and messages are messages again", async () => {
+        const claim = await asked(askedOf(1));
+        await commitOf(store, claim);
+        expect(await stateOf()).toBe("cancelled");
+        expect(await store.append(reply("om_1"), mayAnswer)).toMatchObject({ result: "accepted" });
+      });
+
+      it("are not answered by a message that was taken back, or after their time", async () => {
+        await asked(askedOf(1, { expiresAtMs: Date.now() + 1 }), askedOf(2));
+        await store.recall("cli_app", "om_2");
+        expect(await approvals.answer(session, approvalIdOf(2), written("om_2"))).toEqual({ result: "unknown" });
+        await harness.advance(soonMs);
+        const late = await approvals.answer(session, one, written("om_3"));
+        expect(late).toMatchObject({ result: "closed", status: { state: "expired" } });
+      });
+
+      it("AT-20: take the answer of one message once, wherever the process that has it dies", async () => {
+        for (const diesAfter of ["append", "answer", "nothing"] as const) {
+          await open({});
+          await asked(askedOf(1));
+          /** One delivery of the message, as ingress deals with it; false: it died, and the platform delivers again. */
+          const deliver = async (dies: string): Promise<boolean> => {
+            const appended = await store.append(reply("om_1"), mayAnswer);
+            if (dies === "append") return false;
+            if (appended.result !== "asks") return expect(appended.result).toBe("duplicate") === undefined;
+            await approvals.answer(session, one, written("om_1", "blue"));
+            return dies !== "answer";
+          };
+          if (!(await deliver(diesAfter))) await deliver("nothing");
+          const { wakeGen } = await store.append(reply("om_1"), mayAnswer);
+          const control = await controlOf(wakeGen);
+          expect(control, diesAfter).toMatchObject([
+            { type: "decision", state: "answered", decisions: [{ decision: "answer", note: "blue" }] },
+          ]);
+          expect((await store.summary(session)).waiting).toBe(1);
+          const audited = [];
+          for await (const record of harness.audit.export(0, farFutureMs)) audited.push(record);
+          const ours = audited.filter(({ approvalId }) => approvalId === one);
+          expect(ours.map(({ kind }) => kind)).toEqual(["approval_requested", "approval_decided", "approval_settled"]);
+          expect(JSON.stringify(ours)).not.toContain("blue");
+        }
+      });
+
+      it("AT-20: take one of two answers that come at the same moment", async () => {
+        await asked(askedOf(1));
+        const answers = await Promise.all([
+          approvals.answer(session, one, written("om_1")),
+          harness.elsewhere.approvals.answer(session, one, written("om_2")),
+          harness.elsewhere.approvals.decide(session, one, { decision: "answer", by: { id: "ou_user" }, note: "3" }),
+        ]);
+        expect(answers.map(({ result }) => result).toSorted()).toEqual(["closed", "closed", "settled"]);
+        expect((await approvals.find("cli_app", one))?.decisions).toHaveLength(1);
+      });
+    });
+
     describe("room", () => {
       it("is made by forgetting the oldest that are finished", async () => {
         await open({ maxApprovals: 3 });

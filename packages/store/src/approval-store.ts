@@ -3,6 +3,7 @@ import {
   type Approval,
   type ApprovalDecision,
   type ApprovalState,
+  type Sender,
   type SessionKey,
   stateAfter,
   type DecisionWord,
@@ -13,6 +14,7 @@ import {
 import { keepAllAudits } from "./audit-log.ts";
 import { type RedisConnection, duePairs, runScript, script } from "./connection.ts";
 import {
+  defaultDedupTtlMs,
   defaultMaxApprovals,
   newApproval,
   approvalCardsFrom,
@@ -86,6 +88,7 @@ const addApprovals = script("add-approvals");
 const approvedRules = script("approved-rules");
 const decide = script("decide");
 const settle = script("settle");
+const takeAnswer = script("take-answer");
 const leaseApprovalCards = script("lease-approval-cards");
 const saveApprovalCards = script("save-approval-cards");
 
@@ -156,12 +159,29 @@ export class ApprovalStore {
     return await this.#settling(decide, session, {
       id: approvalId,
       word,
-      isAboutOutcome: answersKind(word, "outcome") ? 1 : 0,
+      about: answersKind(word, "outcome") ? "outcome" : answersKind(word, "question") ? "question" : "",
       person: by.id,
       decision: JSON.stringify({ decision: word, by, note, remember }),
       stateAfter: stateAfter[word],
       settlesAlone: settlesAlone(word) ? 1 : 0,
     });
+  }
+
+  /**
+   * Takes a message as the answer to a question, atomically with noting the message as known: a redelivery answers
+   * nothing more and starts no turn. `unknown` where nothing was done, because it is known already or was recalled.
+   * Whether the person was asked is checked by the caller, before.
+   */
+  async answer(
+    session: SessionKey,
+    approvalId: string,
+    { app, messageId, by, text }: { app: string; messageId: string; by: Sender; text: string },
+  ): Promise<DecideResult> {
+    const keys = this.#keys.session(session);
+    const marks = { seen: keys.seenOf(app, messageId), recalled: keys.recalledOf(app, messageId) };
+    const decision = JSON.stringify({ decision: "answer", by, note: text });
+    const values = { id: approvalId, decision, person: by.id, seenTtlMs: defaultDedupTtlMs };
+    return await this.#settling(takeAnswer, session, values, marks);
   }
 
   /** Settles without a person: past its expiry by the store's clock, or because no person could be asked. */
@@ -173,8 +193,9 @@ export class ApprovalStore {
     settling: Script,
     session: SessionKey,
     values: Record<string, string | number>,
+    marks: { seen?: string; recalled?: string } = {},
   ): Promise<DecideResult> {
-    const keys = this.#keys.session(session);
+    const keys = { ...this.#keys.session(session), ...marks };
     const reply = await runScript(this.#redis, settling, keys, { ...values, sid: session, auditMax: this.#auditMax });
     if (reply === null) return { result: "unknown" };
     const [result, approval, state, decisions, settledAtMs, gen] = reply as [
@@ -191,6 +212,18 @@ export class ApprovalStore {
     const ids = await this.#redis.zrange(this.#keys.session(session).pending, "0", "-1");
     const read = await Promise.all(ids.map(async (id) => await this.#read(session, id)));
     return read.flatMap((status) => (status?.state === "pending" ? [status] : []));
+  }
+
+  /** Open questions of `ask_person` of a session, oldest first, with the messages that are their cards. */
+  async openQuestions(session: SessionKey): Promise<{ approval: Approval; cards: string[] }[]> {
+    const open = (await this.pending(session)).filter(({ approval }) => approval.kind === "question");
+    const keys = this.#keys.session(session);
+    return await Promise.all(
+      open.map(async ({ approval }) => {
+        const cards = approvalCardsFrom((await this.#redis.hget(keys.saidOf(approval.id), "cards")) ?? "");
+        return { approval, cards: cards.flatMap(({ messageId }) => messageId ?? []) };
+      }),
+    );
   }
 
   /** Approved questions about rules of a session whose cards are not done: their rules may not be written yet. Oldest first. */
@@ -259,8 +292,9 @@ export function settlesAlone(word: DecisionWord): boolean {
 
 /** Whether a word is an answer to that kind of question. */
 export function answersKind(word: DecisionWord, kind: Approval["kind"]): boolean {
+  if (word === "answer") return kind === "question";
   const isAboutOutcome = word === "retry" || word === "done" || word === "abort";
-  return isAboutOutcome === (kind === "outcome");
+  return kind !== "question" && isAboutOutcome === (kind === "outcome");
 }
 
 const weekMs = 7 * 24 * 60 * 60 * 1_000;

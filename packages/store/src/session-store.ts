@@ -24,6 +24,7 @@ import {
   StateSeal,
   appendResultFrom,
   batchOf,
+  defaultDedupTtlMs,
   controlFrom,
   messageFrom,
   needsFirst,
@@ -160,7 +161,7 @@ export class SessionStore {
     this.#keys = createKeyspace(options.namespace);
     this.#stateSeal = options.stateKey === undefined ? undefined : new StateSeal(options.stateKey);
     this.#cache = new HistoryCache(options.historyCacheCharacters ?? 64_000_000);
-    this.#dedupTtlMs = options.dedupTtlMs ?? dayMs;
+    this.#dedupTtlMs = options.dedupTtlMs ?? defaultDedupTtlMs;
     this.#maxWaiting = options.maxWaiting ?? 1_000;
     this.#outboxLeaseMs = options.outboxLeaseMs ?? 10_000;
     this.#maxApprovals = options.maxApprovals ?? defaultMaxApprovals;
@@ -180,7 +181,10 @@ export class SessionStore {
    * Adds a user message. Append, then wake, then acknowledge: see the caller's duty on `wakeGen`.
    * With `maxWaiting` it is refused as `full` when that many messages are in the inbox.
    */
-  async append(message: InboundMessage, options: { maxWaiting?: number } = {}): Promise<AppendResult> {
+  async append(
+    message: InboundMessage,
+    options: { maxWaiting?: number; /** It may answer an open question. */ mayAnswer?: boolean } = {},
+  ): Promise<AppendResult> {
     const sid = message.session;
     const keys = this.#keys.session(sid);
     const maxWaiting = Math.min(options.maxWaiting ?? this.#maxWaiting, this.#maxWaiting);
@@ -189,7 +193,15 @@ export class SessionStore {
       this.#redis,
       append,
       { ...keys, seen: keys.seenOf(app, id), recalled: keys.recalledOf(app, id) },
-      { sid, message: needsFirst(message), seenTtlMs: this.#dedupTtlMs, maxWaiting, person: sender.id, chatType },
+      {
+        sid,
+        message: needsFirst(message),
+        seenTtlMs: this.#dedupTtlMs,
+        maxWaiting,
+        person: sender.id,
+        chatType,
+        mayAnswer: options.mayAnswer === true ? 1 : 0,
+      },
     );
     return appendResultFrom(sid, reply);
   }

@@ -24,7 +24,8 @@ export const deathsTogether = 2;
  * a wake-up job for, also when a redelivery heals a lost one.
  */
 export interface AppendResult {
-  result: "accepted" | "duplicate" | "full" | "recalled" | "foreign";
+  /** `asks`: only where the caller said that it may be an answer. Nothing was stored. */
+  result: "accepted" | "asks" | "duplicate" | "full" | "recalled" | "foreign";
   /** Position of the message in its session; 0 unless accepted or a remembered duplicate. */
   seq: number;
   wakeGen?: number;

@@ -210,6 +210,9 @@ export function approvalRequester(text: string): string {
 
 type Values = Record<string, string | number | string[]>;
 
+/** How long the id of a message is remembered when nothing else is configured: platforms redeliver for hours. */
+export const defaultDedupTtlMs = 86_400_000;
+
 /** How many approvals of one session are kept when nothing else is configured. */
 export const defaultMaxApprovals = 200;
 

@@ -139,6 +139,9 @@ export interface Texts {
   callChoicesAlways: string;
   outcomeChoices: string;
   notUnderstood: string;
+  /** Stands before a question of the assistant. */
+  asks: string;
+  yourAnswer: string;
   decided: Record<DecideResult, string>;
 }
 
@@ -170,6 +173,8 @@ const zh: Texts = {
   callChoicesAlways: "批准吗？y 批准，a 始终允许，n [原因] 拒绝: ",
   outcomeChoices: "怎么办？r 再执行一次，d [说明] 标记为完成，x 放弃: ",
   notUnderstood: "请输入其中一个字母。",
+  asks: "[助手提问]",
+  yourAnswer: "你的回答: ",
   decided: {
     taken: "[已记录]",
     closed: "[已有决定或已过期]",
@@ -206,6 +211,8 @@ const en: Texts = {
   callChoicesAlways: "Approve? y approve, a always allow, n [reason] reject: ",
   outcomeChoices: "What now? r run it again, d [note] mark as done, x give it up: ",
   notUnderstood: "Please type one of the letters.",
+  asks: "[The assistant asks]",
+  yourAnswer: "Your answer: ",
   decided: {
     taken: "[Noted]",
     closed: "[Decided before, or expired]",

@@ -3,6 +3,8 @@ import { RequestError, type Approval, type Decision, type Run, type RunEvent } f
 import { printable, type Texts } from "./answer-view.ts";
 import type { Terminal } from "./chat.ts";
 
+type QuestionEvent = Extract<RunEvent, { type: "input_requested" }>;
+
 interface ApprovalWatchParts {
   clock: Clock;
   terminal: Terminal;
@@ -28,7 +30,22 @@ export function watchApprovals({ clock, terminal, texts }: ApprovalWatchParts, r
 
   const pending = async (): Promise<Approval[]> => {
     const report = await run.report().catch(() => undefined); // it cannot be known now
-    return report?.interruptions ?? [];
+    return (report?.interruptions ?? []).filter((one) => one.kind !== "question");
+  };
+
+  const answerQuestion = async (asked: QuestionEvent, ended: AbortSignal): Promise<void> => {
+    const choices = asked.choices.map((choice, at) => `${at + 1}. ${printable(choice)}`);
+    terminal.write(`\n${[texts.asks, printable(asked.question), ...choices].join("\n")}\n`);
+    for (;;) {
+      const line = await terminal.ask(texts.yourAnswer, ended);
+      // Answered elsewhere, or input has ended.
+      if (line === undefined || line === null) return;
+      const given = line.trim();
+      if (given === "") continue;
+      const result = await settled(run.answer(asked.requestId, asked.choices[Number(given) - 1] ?? given));
+      if (!signal.aborted) terminal.write(`${texts.decided[result]}\n`);
+      if (result !== "failed") return;
+    }
   };
 
   const ask = async (approval: Approval, ended: AbortSignal): Promise<void> => {
@@ -42,7 +59,7 @@ export function watchApprovals({ clock, terminal, texts }: ApprovalWatchParts, r
         terminal.write(`${texts.notUnderstood}\n`);
         continue;
       }
-      const result = await decided(run, approval.id, decision);
+      const result = await settled(run.approve(approval.id, decision));
       if (!signal.aborted) terminal.write(`${texts.decided[result]}\n`);
       if (result !== "failed") return;
     }
@@ -68,6 +85,11 @@ export function watchApprovals({ clock, terminal, texts }: ApprovalWatchParts, r
         open.set(event.toolCallId ?? event.id, stop);
         asking = asking.then(async () => await askAboutCall(event.id, AbortSignal.any([signal, stop.signal])));
       }
+      if (event.type === "input_requested") {
+        const stop = new AbortController();
+        open.set(event.callId, stop);
+        asking = asking.then(async () => await answerQuestion(event, AbortSignal.any([signal, stop.signal])));
+      }
       if (event.type === "tool_result") open.get(event.id)?.abort();
     },
     async close() {
@@ -83,9 +105,9 @@ export type DecideResult = "taken" | "closed" | "not_allowed" | "failed";
 
 const refusals: Readonly<Record<number, DecideResult>> = { 403: "not_allowed", 404: "closed", 409: "closed" };
 
-async function decided(run: Run, id: string, decision: Decision): Promise<DecideResult> {
+async function settled(saying: Promise<void>): Promise<DecideResult> {
   try {
-    await run.approve(id, decision);
+    await saying;
     return "taken";
   } catch (error) {
     return error instanceof RequestError ? (refusals[error.status] ?? "failed") : "failed";

@@ -162,6 +162,7 @@ const wordsOf: Readonly<Record<Approval["kind"], readonly DecisionWord[]>> = {
   call: ["approve", "reject"],
   rule: ["approve", "reject"],
   outcome: ["retry", "done", "abort"],
+  question: ["answer"],
 };
 
 /** Words with which nothing is done: a requester may always say them. */

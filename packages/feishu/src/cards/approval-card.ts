@@ -50,9 +50,13 @@ export function approvalCard(
   { language = status.approval.language, asksReason = false, bare = false }: ApprovalCardOptions = {},
 ): CardElement {
   const { state, approval } = status;
-  return cardInLanguages({ language, bilingual: approval.bilingual }, (each) =>
-    state === "pending" ? pendingCard(status, each, asksReason) : settledCard(status, { state, language: each, bare }),
-  );
+  const { kind, bilingual } = approval;
+  return cardInLanguages({ language, bilingual }, (each) => {
+    if (kind === "question") return questionCard(status, { state, language: each, bare });
+    return state === "pending"
+      ? pendingCard({ ...status, kind }, each, asksReason)
+      : settledCard({ ...status, kind }, { state, language: each, bare });
+  });
 }
 
 /** Identifies what the card shows: two statuses with the same mark have the same card. */
@@ -62,7 +66,12 @@ export function approvalMark({ state, decisions }: ShownApproval): string {
 
 const ruleRoom: TextRoom = { characters: 2_000, bytes: 7_500 };
 
-const settledTemplates: Partial<Record<SettledState, string>> = { approved: "green", retried: "green", done: "green" };
+const settledTemplates: Partial<Record<SettledState, string>> = {
+  approved: "green",
+  retried: "green",
+  done: "green",
+  answered: "green",
+};
 
 /** A tool's name within markdown: unchanged when it holds no markup, as nearly always. */
 function markdownName(tool: string): string {
@@ -88,9 +97,12 @@ function ruleBlock(approval: Approval): string {
   return fenced(shownWords(ruleOf(approval), ruleRoom));
 }
 
+/** One that asks for a decision. */
+type ShownDecision = ShownApproval & { kind: Exclude<Approval["kind"], "question"> };
+
 /** What is asked. With a sentence about the call the arguments are folded, unless they are what has to be read. */
-function question(approval: Approval, language: ReplyLanguage): CardElement[] {
-  const { kind, words, risk } = approval;
+function question({ approval, kind }: ShownDecision, language: ReplyLanguage): CardElement[] {
+  const { words, risk } = approval;
   if (kind === "call" && words?.summary !== undefined) {
     const sentence = shownWords(textIn(words.summary, language), sentenceRoom);
     const { panel, left } = panelOf(textOf(approval), language);
@@ -101,8 +113,8 @@ function question(approval: Approval, language: ReplyLanguage): CardElement[] {
       ...notShown(left, language),
     ];
   }
-  const text = cardTexts[language].approval.kinds[approval.kind].question(markdownName(approval.tool));
-  if (approval.kind === "rule") return [markdown(`${text}\n${ruleBlock(approval)}`), ...ruleScope(approval, language)];
+  const text = cardTexts[language].approval.kinds[kind].question(markdownName(approval.tool));
+  if (kind === "rule") return [markdown(`${text}\n${ruleBlock(approval)}`), ...ruleScope(approval, language)];
   const { block, more } = shownArguments(approval, language);
   return [markdown(`${text}\n${block}`), ...more];
 }
@@ -122,14 +134,11 @@ function buttons(approval: Approval, language: ReplyLanguage, asksReason: boolea
   return [buttonRow([approve, reject, ...always]), rejectForm(approval, language)];
 }
 
-function pendingCard(
-  { approval, decisions }: ShownApproval,
-  language: ReplyLanguage,
-  asksReason: boolean,
-): CardElement {
-  const title = cardTexts[language].approval.kinds[approval.kind].title(toolOf(approval, language));
+function pendingCard(status: ShownDecision, language: ReplyLanguage, asksReason: boolean): CardElement {
+  const { approval, decisions, kind } = status;
+  const title = cardTexts[language].approval.kinds[kind].title(toolOf(approval, language));
   return titled(title, approval.risk === "high" ? "red" : "orange", [
-    ...question(approval, language),
+    ...question(status, language),
     ...openFacts(approval, language),
     ...progress(approval, decisions, language),
     ...buttons(approval, language, asksReason),
@@ -146,8 +155,8 @@ function record(approval: Approval, language: ReplyLanguage): CardElement {
   return approval.kind === "rule" ? markdown(ruleBlock(approval)) : argumentsPanel(approval, language);
 }
 
-function settledCard({ approval, decisions }: ShownApproval, { state, language, bare }: Settled): CardElement {
-  const { endings } = cardTexts[language].approval.kinds[approval.kind];
+function settledCard({ approval, decisions, kind }: ShownDecision, { state, language, bare }: Settled): CardElement {
+  const { endings } = cardTexts[language].approval.kinds[kind];
   const { title, text } = endings[state] ?? endings.cancelled;
   const words = bare ? markdown(text(markdownName(approval.tool))) : outcomeWords(approval, text, language);
   const more = bare ? [] : [...decidedFacts(decisions, language), record(approval, language)];
@@ -300,8 +309,9 @@ function people(label: string, who: readonly Sender[], language: ReplyLanguage):
   return [line(`${label}${colon}${named.join(comma)}`.trim()), ...personList(unnamed)];
 }
 
-function deciders({ deciders: who, requester }: Approval, language: ReplyLanguage): CardElement[] {
-  const { colon, deciders: label } = cardTexts[language].approval;
+function deciders({ deciders: who, requester, kind }: Approval, language: ReplyLanguage): CardElement[] {
+  const { colon, deciders: mayDecide, question: asked } = cardTexts[language].approval;
+  const label = kind === "question" ? asked.deciders : mayDecide;
   const listed = who.people.filter(isOpenId);
   const others = { ...who, people: who.people.filter((id) => !isOpenId(id)).map(shownName) };
   const hasOthers = (who.requester && !who.fourEyes) || others.people.length > 0 || who.roles.length > 0;
@@ -434,11 +444,12 @@ interface NoteForm {
   field: string;
   hint: string;
   submit: CardElement;
+  maxLength?: number;
 }
 
 /** A form must be at the root of a card, and every element in it needs a name of its own ("Form container"). */
-function noteForm({ name, field, hint, submit }: NoteForm): CardElement {
-  const input = { tag: "input", name: field, placeholder: plainText(hint), max_length: maxNote, width: "fill" };
+function noteForm({ name, field, hint, submit, maxLength = maxNote }: NoteForm): CardElement {
+  const input = { tag: "input", name: field, placeholder: plainText(hint), max_length: maxLength, width: "fill" };
   return { tag: "form", name, elements: [input, { ...submit, name: `${name}_submit`, form_action_type: "submit" }] };
 }
 
@@ -465,4 +476,62 @@ function doneForm(approval: Approval, language: ReplyLanguage): CardElement {
   const texts = cardTexts[language].approval;
   const submit = button(texts.markDone, { type: "primary", value: outcomeValue(approval, "done") });
   return noteForm({ name: "done_form", field: "note", hint: texts.noteHint, submit });
+}
+
+// The card of a question: its text, and a button for each choice beside a field for any other answer.
+
+const questionRoom: TextRoom = { characters: 1_000, bytes: 4_000 };
+/** The beginning of an answer, for the record; the agent has it whole. */
+const answerRoom: TextRoom = { characters: 1_000, bytes: 3_000 };
+/** The platform takes as many characters in a field ("Input"). */
+const maxField = 1_000;
+
+interface ShownQuestion {
+  state: ApprovalState;
+  language: ReplyLanguage;
+  bare: boolean;
+}
+
+function questionCard({ approval, decisions }: ShownApproval, { state, language, bare }: ShownQuestion): CardElement {
+  const { question: texts, ...common } = cardTexts[language].approval;
+  const { text = "", choices = [] } = approval.question ?? {};
+  const asked = line(shownWords(text, questionRoom));
+  if (state === "pending") {
+    return titled(texts.title, "blue", [
+      asked,
+      ...people(common.requester, [approval.requester], language),
+      ...deciders(approval, language),
+      moment(common.expires, approval.expiresAtMs, common.colon),
+      ...(choices.length === 0 ? [] : [buttonRow(choices.map((choice, at) => choiceButton(approval, choice, at)))]),
+      answerForm(approval, language),
+    ]);
+  }
+  const title = texts.endings[state] ?? texts.endings.cancelled;
+  const last = decisions.at(-1);
+  const template = settledTemplates[state] ?? "grey";
+  if (bare) return titled(title, template, [line(title)]);
+  if (last === undefined) return titled(title, template, [asked]);
+  return titled(title, template, [
+    asked,
+    line(`${texts.answer}${common.colon}${shownWords(last.note ?? "", answerRoom)}`),
+    ...peopleByWord(decisions, language),
+    moment(common.decidedAt, last.atMs, common.colon),
+  ]);
+}
+
+function answerValue({ id }: Approval, more: CardElement = {}): CardElement {
+  return { larkline: "answer", approval: id, ...more };
+}
+
+function choiceButton(approval: Approval, choice: string, at: number): CardElement {
+  const text = shownWords(choice, { characters: maxButtonText, bytes: 400 });
+  return button(text, { elementId: `choice_${at}`, value: answerValue(approval, { choice }) });
+}
+
+function answerForm(approval: Approval, language: ReplyLanguage): CardElement {
+  const { hint, otherHint, send } = cardTexts[language].approval.question;
+  const hasChoices = (approval.question?.choices ?? []).length > 0;
+  const submit = button(send, { type: hasChoices ? "default" : "primary", value: answerValue(approval) });
+  const form = { name: "answer_form", field: "answer", hint: hasChoices ? otherHint : hint };
+  return noteForm({ ...form, submit, maxLength: maxField });
 }

@@ -59,9 +59,24 @@ interface KindTexts {
   endings: Endings;
 }
 
+/** What the card of a question says; states that a question cannot reach have the title of `cancelled`. */
+interface QuestionTexts {
+  title: string;
+  endings: { cancelled: string } & Partial<Record<SettledState, string>>;
+  /** Followed by who may answer. */
+  deciders: string;
+  hint: string;
+  /** Where there are choices beside the field. */
+  otherHint: string;
+  send: string;
+  /** Followed by the answer. */
+  answer: string;
+}
+
 /** What the card of an approval says. */
 interface ApprovalTexts {
-  kinds: Record<Approval["kind"], KindTexts>;
+  kinds: Record<Exclude<Approval["kind"], "question">, KindTexts>;
+  question: QuestionTexts;
   approve: string;
   reject: string;
   rejectWithReason: string;

@@ -115,6 +115,8 @@ export const AgentInput = Type.Object(
     files: Type.Optional(Type.Boolean()),
     /** A tool to write a to-do list, which the card shows and ticks off. Default: no. */
     todos: Type.Optional(Type.Boolean()),
+    /** It may ask people with the tool `ask_person`, and waits for their answer. Default: no. */
+    questions: Type.Optional(Type.Boolean()),
     busy: Type.Optional(Type.Enum([...busyPolicies])),
     sessions: Type.Optional(Type.Enum([...sessionScopes])),
     /** A card that types, or a plain message when the answer is complete. */

@@ -55,6 +55,8 @@ export interface AgentConfig {
   readonly files: boolean;
   /** Whether it may keep a to-do list on its card. */
   readonly todos: boolean;
+  /** It may ask people. */
+  readonly questions: boolean;
   /** Options of its model requests. */
   readonly request: ModelOptions;
   /** The form of its answers; null where they are free text. */
@@ -141,6 +143,7 @@ function behaviourOf(input: AgentInput) {
     memory: { person: input.memory?.person ?? "off", chat: input.memory?.chat === true },
     files: input.files === true,
     todos: input.todos === true,
+    questions: input.questions === true,
   } as const;
 }
 

@@ -1,5 +1,5 @@
 import { Type, type Static } from "typebox";
-import { ApiApproval } from "../api-approval.ts";
+import { ApiApproval, ApiQuestion } from "../api-approval.ts";
 import { RunMetadata, RunModelOptions } from "../inbox.ts";
 import { OutputForm } from "../output-form.ts";
 import type { RunState } from "./item-view.ts";
@@ -68,7 +68,7 @@ export const RunReport = Type.Object({
     Type.Object({ code: Type.String(), message: Type.String(), suggestion: Type.String(), retryable: Type.Boolean() }),
   ]),
   /** Approvals that it waits for, as `GET /v1/approvals` shows them. */
-  interruptions: Type.Array(ApiApproval),
+  interruptions: Type.Array(Type.Union([ApiApproval, ApiQuestion])),
   /** Runs that work for this one. */
   children: Type.Array(Type.String()),
   /** As the request gave it. */
@@ -133,7 +133,7 @@ export const SessionReport = Type.Object({
   output_tokens: Type.Integer(),
   cost_usd: Type.Number(),
   /** Approvals that it waits for, as `GET /v1/approvals` shows them. */
-  interruptions: Type.Array(ApiApproval),
+  interruptions: Type.Array(Type.Union([ApiApproval, ApiQuestion])),
 });
 export type SessionReport = Static<typeof SessionReport>;
 

@@ -5,7 +5,9 @@
 -- count:<word> counts and by:<word>:<person> tells them), and the cards: `cards`, how often what they are to show has
 -- changed (changes) and what of that the holder of their lease has seen (seenChanges), leaseToken, leaseUntil, tries.
 --
--- KEYS approvals pending kept expiries approvalCards said
+-- Beside them the session counts its open questions (asks): a message of a person who was asked may be the answer.
+--
+-- KEYS session approvals pending kept expiries approvalCards said
 -- ARGV sid
 
 -- include now
@@ -25,13 +27,14 @@ end
 
 local function become(id, result)
   local asked, answered, member = approvalOf(id)
-  local v = redis.call('HMGET', asked, 'expiresAtMs', 'call', 'facts')
+  local v = redis.call('HMGET', asked, 'expiresAtMs', 'call', 'facts', 'kind')
   redis.call('HSET', answered, 'state', result, 'settledAtMs', now())
   for _, key in ipairs({asked, answered}) do
     redis.call('PEXPIREAT', key, math.max(tonumber(v[1]), now()) + weekMs)
   end
   redis.call('ZREM', pending, id)
   redis.call('ZREM', expiries, member)
+  if v[4] == 'question' and redis.call('HINCRBY', session, 'asks', -1) <= 0 then redis.call('HDEL', session, 'asks') end
   changeCards(id)
   record('approval_settled', sid, v[2], v[3], {result = result})
 end

@@ -4,7 +4,7 @@
 --   sid
 --   id
 --   word            what was said
---   isAboutOutcome  '1': the word answers what became of a call
+--   about           kind that the word belongs to: outcome or question; '': any other one
 --   person          who has said it
 --   decision        JSON without the time
 --   stateAfter      the approval's state when enough have said it
@@ -14,7 +14,7 @@
 -- include settling
 
 if gate.isOld then return oldForm() end
-if not text or (kind == 'outcome') ~= (isAboutOutcome == '1') then return false end
+if not text or ((kind == 'outcome' or kind == 'question') and kind or '') ~= about then return false end
 local over = closed()
 if over then return over end
 if isExpired then return answer('closed', settle('expired')) end

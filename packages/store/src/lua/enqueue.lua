@@ -1,5 +1,5 @@
 -- Puts a message into the inbox of its session, and wakes the session if nothing runs that would see it.
--- -> {'accepted' | 'full', seq, wakeGen, eventSeq or '', ahead, head or ''}
+-- -> {'accepted' | 'full' | 'asks', seq, wakeGen, eventSeq or '', ahead, head or ''}
 --
 -- KEYS session inbox dirty seen floor who people state
 -- ARGV
@@ -13,9 +13,11 @@
 -- include inbox
 -- include old-form
 
-local function enqueue(message)
-  local s = redis.call('HMGET', session, 'state', 'generation', 'eventSeq', 'seq', 'st')
+-- `mayAnswer`: nothing is done while the session has open questions, which the message may answer.
+local function enqueue(message, mayAnswer)
+  local s = redis.call('HMGET', session, 'state', 'generation', 'eventSeq', 'seq', 'st', 'asks')
   if s[5] then return oldForm() end
+  if mayAnswer and s[6] then return {'asks', 0, 0, '', 0, ''} end
   local st, gen, es, seq = s[1] or 'idle', s[2], s[3], s[4]
   -- Only in groups people wait for each other, and no session is idle meanwhile.
   local waits, numberOfTheirs

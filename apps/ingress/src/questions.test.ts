@@ -1,0 +1,169 @@
+import type { ConfigInput } from "@larkline/process/config";
+import { askPersonName, type Approval } from "@larkline/protocol";
+import { afterEach, describe, expect, it } from "vitest";
+import { ask, shownCard, type Question } from "./approval.fixture.ts";
+import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
+import { connectSharedRedis } from "./redis.fixture.ts";
+
+const closing: (() => Promise<void>)[] = [];
+
+afterEach(async () => {
+  for (const close of closing.splice(0).toReversed()) await close();
+});
+
+const question = { text: "Which room?", choices: ["Blue", "Green"] };
+
+/** Ann's turn in the group has asked her, or whom `fields` name, and its card is known as the one of the question. */
+async function asked(fields: Partial<Approval> = {}, settings: ConfigInput = {}) {
+  const { memory, close } = connectSharedRedis();
+  closing.push(close);
+  const here = await startWorld({ shared: memory, settings });
+  closing.push(here.close);
+  const open = await ask(here, { kind: "question", tool: askPersonName, risk: "low", question, ...fields });
+  const { approvals } = here.ingress;
+  const lease = await approvals.leaseCards(open.session, open.approval.id);
+  if (lease === undefined) throw new Error("the cards of the question belong to another process");
+  await approvals.saveCards({ ...lease, cards: [{ to: "", messageId: open.messageId, shows: "pending" }] });
+  const click = async (openId: string, more: object) =>
+    await here.platform.click({ messageId: open.messageId, openId, ...more });
+  return { here, open, click };
+}
+
+async function heard(here: FeishuWorld, { session }: Question) {
+  return await here.told(session);
+}
+
+/** Messages that wait behind the one whose turn asks, or has asked. */
+async function later(here: FeishuWorld, { session }: Question): Promise<number> {
+  return (await here.waiting(session)) - 1;
+}
+
+function answered(note: string, id: string) {
+  return [{ type: "decision", state: "answered", decisions: [{ decision: "answer", note, by: { id } }] }];
+}
+
+describe("the card of a question", () => {
+  it("AT-20: takes one choice, once, and says that a second answer comes too late", async () => {
+    const { here, open, click } = await asked();
+    expect(shownCard(here, open)).toMatchObject({ title: "A question for you", hasButtons: true });
+    expect(await click(here.ann, { elementId: "choice_1" })).toMatchObject({
+      toast: { type: "success", content: "Answered" },
+      cardChanged: true,
+    });
+    expect(shownCard(here, open)).toEqual({ title: "Answered", template: "green", hasButtons: false });
+    const value = { larkline: "answer", approval: open.approval.id, choice: "Blue" };
+    expect(await click(here.ann, { value })).toMatchObject({
+      toast: { type: "info", content: "This question is not open any more." },
+    });
+    expect(await heard(here, open)).toMatchObject(answered("Green", here.ann));
+  });
+
+  it("takes words of the person's own from its field, and none where there are none", async () => {
+    const { here, open, click } = await asked();
+    const submit = { elementId: "answer_form_submit" };
+    expect(await click(here.ann, { ...submit, formValue: { answer: "  " } })).toMatchObject({
+      toast: { content: "Please write an answer first." },
+    });
+    expect(await click(here.ann, { ...submit, formValue: { answer: " the red one " } })).toMatchObject({
+      toast: { content: "Answered" },
+    });
+    expect(await heard(here, open)).toMatchObject(answered("the red one", here.ann));
+  });
+
+  it("AT-20: refuses a stranger's click politely, and stays open", async () => {
+    const { here, open, click } = await asked();
+    expect(await click(here.bob, { elementId: "choice_0" })).toMatchObject({
+      toast: { type: "info", content: expect.stringMatching(/^Only these may answer: /) },
+      cardChanged: false,
+    });
+    expect(await heard(here, open)).toEqual([]);
+    expect(await click(here.ann, { elementId: "choice_0" })).toMatchObject({ toast: { content: "Answered" } });
+  });
+
+  it("AT-20: refuses an answer that comes after its time, and retires", async () => {
+    const { here, open, click } = await asked({ expiresAtMs: Date.now() + 1 });
+    const late = await click(here.ann, { elementId: "choice_0" });
+    expect(late).toMatchObject({ toast: { type: "info", content: "This question is not open any more." } });
+    expect(shownCard(here, open)).toMatchObject({ title: "Nobody answered in time", hasButtons: false });
+    expect(await heard(here, open)).toMatchObject([{ state: "expired", decisions: [] }]);
+  });
+
+  it("takes no word of an approval, and an approval takes no answer", async () => {
+    const { here, open, click } = await asked();
+    const { id } = open.approval;
+    expect(await click(here.ann, { value: { __approval__: id, decision: "approve" } })).toMatchObject({
+      toast: { content: "no pending approval" },
+    });
+    expect(await heard(here, open)).toEqual([]);
+    const other = await asked({ kind: "call", tool: "deploy", id: "c".repeat(32) });
+    const value = { larkline: "answer", approval: other.open.approval.id, choice: "yes" };
+    expect(await other.click(other.here.ann, { value })).toMatchObject({
+      toast: { content: "This question is not open any more." },
+    });
+    expect(await heard(other.here, other.open)).toEqual([]);
+  });
+
+  it("for a role is answered by its members alone", async () => {
+    const deciders = { requester: false, people: [], roles: ["leads"], fourEyes: false, count: 1 };
+    const { here, open, click } = await asked({ deciders }, { roles: { leads: { people: ["ou_lead"] } } });
+    here.platform.addUser({ openId: "ou_lead", name: "Lena" });
+    here.platform.addMembers(here.group, ["ou_lead"]);
+    expect(await click(here.ann, { elementId: "choice_0" })).toMatchObject({ toast: { type: "info" } });
+    expect(await click("ou_lead", { elementId: "choice_0" })).toMatchObject({ toast: { content: "Answered" } });
+    expect(await heard(here, open)).toMatchObject(answered("Blue", "ou_lead"));
+  });
+});
+
+describe("a message while a question is open", () => {
+  it("of the person who was asked is the answer, also when it is delivered again; the one after it is a message", async () => {
+    const { here, open } = await asked();
+    const written = { chatId: here.group, mention: true };
+    const messageId = await here.say("the green one", written);
+    expect(await heard(here, open)).toMatchObject(answered("the green one", here.ann));
+    expect(await later(here, open)).toBe(0);
+    expect(await here.ingress.store.seen(open.session, testApp.appId, messageId)).toBe(true);
+    expect(await here.ingress.approvals.openQuestions(open.session)).toEqual([]);
+    const { approvals } = here.ingress;
+    const again = { app: testApp.appId, messageId, by: { id: here.ann }, text: "the green one" };
+    expect(await approvals.answer(open.session, open.approval.id, again)).toEqual({ result: "unknown" });
+    await here.say("and something else", written);
+    expect(await later(here, open)).toBe(1);
+  });
+
+  it("of another person, or an order, is none", async () => {
+    const { here, open } = await asked();
+    await here.say("I would take the blue one", { chatId: here.group, from: here.bob, mention: true });
+    await here.say("/status", { chatId: here.group, mention: true });
+    expect(await heard(here, open)).toEqual([]);
+    expect(await later(here, open)).toBe(1);
+  });
+
+  it("AT-20: that replies to the card is the answer of those who were asked, and refused politely of others", async () => {
+    const { here, open } = await asked();
+    const reply = { chatId: here.group, mention: true, parentId: open.messageId };
+    const said = here.said(here.group).length;
+    await here.say("blue", { ...reply, from: here.bob });
+    expect((await here.untilSaid(here.group, said + 1)).text).toContain("This question is for others");
+    expect(await heard(here, open)).toEqual([]);
+    expect(await later(here, open)).toBe(0);
+    await here.say("blue", reply);
+    expect(await heard(here, open)).toMatchObject(answered("blue", here.ann));
+  });
+
+  it("answers nothing where two questions to its writer are open", async () => {
+    const { here, open } = await asked();
+    const { approval } = open;
+    await here.ingress.approvals.add({ ...approval, id: "e".repeat(32), callId: "c2" });
+    await here.say("green", { chatId: here.group, mention: true });
+    expect(await heard(here, open)).toEqual([]);
+    expect(await later(here, open)).toBe(1);
+  });
+
+  it("that is too long for an answer is not taken, and its writer is told", async () => {
+    const { here, open } = await asked();
+    const said = here.said(here.group).length;
+    await here.say("x".repeat(4_001), { chatId: here.group, mention: true });
+    expect((await here.untilSaid(here.group, said + 1)).text).toContain("too long");
+    expect(await heard(here, open)).toEqual([]);
+  });
+});

@@ -1,0 +1,140 @@
+import {
+  askPersonName,
+  builtInRunner,
+  compileJsonSchema,
+  type AskedQuestion,
+  type CallState,
+  type ControlEntry,
+  type Deciders,
+  type EventOf,
+  type Approval,
+  type ParseResult,
+  type ToolAnnouncement,
+  type ToolOutcome,
+} from "@larkline/protocol";
+import type { OfferedTool } from "./tool-call.ts";
+
+/*
+ * Questions to people: the model calls `ask_person`, and what a person answers is the result of the call. A question is
+ * an approval of a kind of its own: the same write stores it and suspends the turn, the same cards, expiry and sweeps
+ * look after it. No runner sees such a call, and nothing but a person who was asked can answer it.
+ */
+
+/** What an agent that may ask people knows of them. */
+export interface QuestionSettings {
+  /** The roles that it may ask besides the requester. */
+  readonly roles: readonly string[];
+  readonly expiresMs: number;
+}
+
+type Tools<Tool> = ReadonlyMap<string, Tool | BuiltInTool>;
+
+/** As offered to models, and run by none. */
+type BuiltInTool = Pick<OfferedTool, "runner" | "announcement">;
+
+const known = new WeakMap<object, Map<string, unknown>>();
+
+/** The tools with `ask_person`; the same map for the same tools. Its name is taken, whatever runners offer. */
+export function withAskPerson<Tool>(tools: ReadonlyMap<string, Tool>, { roles }: QuestionSettings): Tools<Tool> {
+  const byRoles = known.get(tools) ?? new Map<string, unknown>();
+  known.set(tools, byRoles);
+  const key = roles.join(" ");
+  const made = byRoles.get(key) as Tools<Tool> | undefined; // made of the same tools
+  if (made !== undefined) return made;
+  const tool: BuiltInTool = { runner: builtInRunner, announcement: announcementFor(roles) };
+  const all = new Map<string, Tool | BuiltInTool>([...tools, [askPersonName, tool]]);
+  byRoles.set(key, all);
+  return all;
+}
+
+const description =
+  "Asks a person and waits for the answer, for a day at most; the result is {answer, by}. Use it where you cannot go on " +
+  "without something that only a person can say, not for what you can find out or may decide yourself. Ask one thing " +
+  "at a time, and offer choices where there are a few.";
+
+function announcementFor(roles: readonly string[]): ToolAnnouncement {
+  const inputSchema = inputFor(roles);
+  const spec = { name: askPersonName, description, inputSchema };
+  return { spec, effect: "idempotent", requiresApproval: false, risk: "low", timeoutMs: 30_000 };
+}
+
+function inputFor(roles: readonly string[]): Record<string, unknown> {
+  const to = {
+    type: "string",
+    enum: ["requester", ...roles],
+    description: "Who is asked: the person you are talking to (default), or everybody of a role.",
+  };
+  return {
+    type: "object",
+    properties: {
+      question: { type: "string", minLength: 1, maxLength: 1_000 },
+      choices: {
+        type: "array",
+        items: { type: "string", minLength: 1, maxLength: 60 },
+        minItems: 2,
+        maxItems: 6,
+        uniqueItems: true,
+        description: "Short answers to choose from, shown as buttons.",
+      },
+      ...(roles.length === 0 ? {} : { to }),
+    },
+    required: ["question"],
+    additionalProperties: false,
+  };
+}
+
+/** What is asked, and of whom. */
+interface WantedQuestion {
+  question: AskedQuestion;
+  deciders: Deciders;
+}
+
+const checks = new Map<string, (given: unknown) => ParseResult<unknown>>();
+
+/** Reads the arguments of a call of `ask_person`. */
+export function wantedQuestion(
+  given: Readonly<Record<string, unknown>>,
+  { roles }: QuestionSettings,
+): ParseResult<WantedQuestion> {
+  const key = roles.join(" ");
+  const check = checks.get(key) ?? compileJsonSchema(inputFor(roles));
+  checks.set(key, check);
+  const checked = check(given);
+  if (!checked.ok) return checked;
+  const { question, choices = [], to = "requester" } = given as { question: string; choices?: string[]; to?: string }; // as the schema says
+  const text = question.trim();
+  if (text === "" || choices.some((choice) => choice.trim() === "")) {
+    return { ok: false, error: "question and choices must have words" };
+  }
+  const isOfRole = to !== "requester";
+  return {
+    ok: true,
+    value: {
+      question: { text, choices },
+      deciders: { requester: !isOfRole, people: [], roles: isOfRole ? [to] : [], fourEyes: false, count: 1 },
+    },
+  };
+}
+
+/** Whether a call is a question to people. */
+export function isQuestion({ name, runner }: Pick<CallState, "name" | "runner">): boolean {
+  return name === askPersonName && runner === builtInRunner;
+}
+
+/** Told before the question is sent. */
+export function inputRequested({ id, callId, question, expiresAtMs }: Approval): EventOf<"input_requested"> {
+  const { text = "", choices = [] } = question ?? {};
+  return { type: "input_requested", requestId: id, callId, question: text, choices, expiresAtMs };
+}
+
+/** The result of a question that is settled. */
+export function questionOutcome({ state, decisions }: Extract<ControlEntry, { type: "decision" }>): ToolOutcome {
+  const given = decisions.find(({ decision }) => decision === "answer");
+  if (state === "answered" && given !== undefined) {
+    const { note = "", by } = given;
+    return { ok: true, result: { answer: note, by: by.name ?? by.id } };
+  }
+  if (state === "expired") return { ok: true, result: "nobody answered" };
+  if (state === "undeliverable") return { ok: false, error: "Nobody could be asked: the question reached no person." };
+  return { ok: false, error: "The question was withdrawn before anybody answered." };
+}
