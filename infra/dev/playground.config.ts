@@ -7,9 +7,10 @@ export default {
       memory,
       files: true,
       todos: true,
+      questions: true,
       description: "The front desk.",
       handoffs: [{ agent: "expert", when: "the person asks for the expert" }],
     },
-    expert: { memory, description: "Knows everything about Larkline.", handoffs: ["default"] },
+    expert: { memory, questions: true, description: "Knows everything about Larkline.", handoffs: ["default"] },
   },
 };

@@ -61,6 +61,25 @@ function handOverFor(text: string, tools: readonly Tool[]): ScriptedCall | undef
   return wanted === undefined ? undefined : { name: wanted.tool, arguments: { reason: text.slice(0, 200) } };
 }
 
+/** "ask me: which tea today?" or "问我：今天喝哪种茶？", where people may be asked. */
+function questionFor(text: string, tools: readonly Tool[], zh: boolean): ScriptedCall | undefined {
+  const [, words = ""] = /(?:\bask me\b|问我)[：:，,\s]*([^\n]{2,500})/i.exec(text) ?? [];
+  if (words === "" || !tools.some(({ name }) => name === "ask_person")) return undefined;
+  const asked = words.charAt(0).toUpperCase() + words.slice(1).replace(/[?？\s]*$/, zh ? "？" : "?");
+  const teas = zh ? ["绿茶", "红茶", "乌龙茶"] : ["Green", "Black", "Oolong"];
+  return {
+    name: "ask_person",
+    arguments: { question: asked, ...(/\btea\b|茶/i.test(words) ? { choices: teas } : {}) },
+  };
+}
+
+/** What a person has answered, in words. */
+function answerLine(name: string, content: string, zh: boolean): string | undefined {
+  if (name !== "ask_person" || !content.startsWith("{")) return undefined;
+  const { answer = "", by = "" } = JSON.parse(content) as { answer?: string; by?: string };
+  return zh ? `${by} 的回答是：${answer}` : `${by} has answered: ${answer}`;
+}
+
 /** What an agent says that was given the word just now; undefined where none was. */
 function greetingIn(round: readonly NormalisedMessage[], zh: boolean): string | undefined {
   const last = round.flatMap(({ calls }) => calls).at(-1)?.name;
@@ -147,7 +166,9 @@ function resultLines(round: readonly NormalisedMessage[], zh: boolean): string[]
     message.results.map((result) => {
       const name = names.get(result.id) ?? "tool";
       const text =
-        memoryLine(name, result.content, zh) ?? result.content.slice(0, 600).replace(/^tool_execution_error: /, "");
+        memoryLine(name, result.content, zh) ??
+        answerLine(name, result.content, zh) ??
+        result.content.slice(0, 600).replace(/^tool_execution_error: /, "");
       if (!result.isError) return `- **${name}**: ${text}`;
       return zh ? `- **${name}** 没有成功：${text}` : `- **${name}** failed: ${text}`;
     }),
@@ -227,7 +248,7 @@ function received(request: NormalisedRequest, text: string, zh: boolean): string
 /**
  * The scripted model of demos: answers in the language of the user (Chinese or English), calls
  * `current_time`, `calculator`, `fetch_page`, `bar_chart`, `add_note`, `read_notes`, `wait`, `remember` and `recall` when they are offered and asked for, several at
- * once, and then reports their results. "ask the expert" or "请专家" makes it hand over, where it can. "make a plan" or "做个计划" shows a
+ * once, and then reports their results. "ask the expert" or "请专家" makes it hand over, where it can, and "ask me: ..." or "问我：..." ask. "make a plan" or "做个计划" shows a
  * to-do list and a file. "slow" or "慢" makes it stream slowly, "show" or "展示" shows
  * what a card can hold.
  */
@@ -247,6 +268,8 @@ export function demoScript(request: NormalisedRequest): ScriptedReply {
   if (got !== undefined) return { text: got, ...pace };
   const handOver = handOverFor(text, request.tools);
   if (handOver !== undefined) return { text: zh ? "我请同事来。" : "I get a colleague.", calls: [handOver], ...pace };
+  const question = questionFor(text, request.tools, zh);
+  if (question !== undefined) return { text: zh ? "我先问一下。" : "Let me ask first.", calls: [question], ...pace };
   const calls = callsFor(text, request.tools);
   if (calls.length > 0) return { text: zh ? "我来查一下。" : "Let me look that up.", calls, ...pace };
   if (/\bshow\b|展示/i.test(text)) return showcaseReply(zh);
