@@ -109,30 +109,33 @@ export async function createServer(
   server.removeAllContentTypeParsers();
   server.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) => done(null, body));
   for (const bot of bots) {
-    // Before the plugins that webhooks have no use for: a scope has the hooks of those that were registered before it.
     if (bot.access.webhook) await server.register(async (scope) => registerWebhookRoutes(scope, services, bot));
   }
-  await server.register(cors, {
-    origin: corsOrigins === "*" ? "*" : [...corsOrigins],
-    methods: ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"],
-    exposedHeaders: ["X-Session-Id", "X-Run-Id", "X-Trace-Id"],
-    credentials: false,
-    maxAge: 600,
-  });
-  registerOpsRoutes(server, { metrics, ready, logger: log });
-  registerDescription(server);
-  for (const register of [
-    registerChatRoutes,
-    registerRunRoutes,
-    registerSessionRoutes,
-    registerMemoryRoutes,
-    registerApprovalRoutes,
-  ]) {
-    await server.register(async (scope) => {
-      guardApi(scope, services);
-      register(scope, services);
+  // In a scope of their own: hooks of the server itself would run for webhooks, too.
+  await server.register(async (scope) => {
+    await scope.register(cors, {
+      origin: corsOrigins === "*" ? "*" : [...corsOrigins],
+      methods: ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"],
+      exposedHeaders: ["X-Session-Id", "X-Run-Id", "X-Trace-Id"],
+      credentials: false,
+      maxAge: 600,
     });
-  }
+    scope.setNotFoundHandler(async (_request, reply) => await reply.code(404).send({ error: "not found" }));
+    registerOpsRoutes(scope, { metrics, ready, logger: log });
+    registerDescription(scope);
+    for (const register of [
+      registerChatRoutes,
+      registerRunRoutes,
+      registerSessionRoutes,
+      registerMemoryRoutes,
+      registerApprovalRoutes,
+    ]) {
+      await scope.register(async (api) => {
+        guardApi(api, services);
+        register(api, services);
+      });
+    }
+  });
   // Streams never end by themselves in time: they are ended before the server waits for its requests.
   server.addHook("preClose", async () => await streams.close());
   return server;
@@ -148,5 +151,4 @@ function handleErrors(server: FastifyInstance, log: Logger): void {
     log.error({ error, path: request.routeOptions.url }, "request failed");
     return await reply.code(500).send({ error: "internal error" });
   });
-  server.setNotFoundHandler(async (_request, reply) => await reply.code(404).send({ error: "not found" }));
 }

@@ -188,3 +188,16 @@ describe("forged webhook requests are refused and leave no trace in the store", 
     expect(text).toMatch(/larkline_ingress_webhook_refused_total\{[^}]*status="403"[^}]*\} \d+/);
   });
 });
+
+describe("answers to webhooks", () => {
+  it("name no origin, since browsers send none; those of all other paths do", async () => {
+    const originOf = async (path: string): Promise<string | null> => {
+      const headers = { origin: "https://anywhere.example" };
+      const response = await fetch(`${here.ingress.url}${path}`, { method: "POST", body: "{}", headers });
+      return response.headers.get("access-control-allow-origin");
+    };
+    expect(await originOf("/feishu/events")).toBeNull();
+    expect(await originOf("/chat")).toBe("*");
+    expect(await originOf("/no-such-path")).toBe("*");
+  });
+});
