@@ -291,9 +291,9 @@ export async function readHistory(
   history: readonly Message[],
   { vision, ...bounds }: HistoryBounds & { vision: boolean },
 ): Promise<readonly Message[]> {
+  if (!history.some(hasReference)) return history;
   const files = await fileTexts(blobs, history, bounds);
   const images = vision ? await imagesOf(blobs, history) : new Map<Part, ImagePart>();
-  if (files.size === 0 && storedImages(history).length === 0) return history;
   const missing = textPart(vision ? hiddenImage : unseenImage);
   return withParts(history, (part) => {
     if (part.type === "file") return files.get(part) ?? part;
@@ -329,6 +329,10 @@ const maxImageBytes = 15_000_000;
 
 function storedImage(part: Part): StoredImage | undefined {
   return part.type === "image" && part.source.sourceType === "blob" ? { part, ...part.source } : undefined;
+}
+
+function hasReference({ content }: Message): boolean {
+  return content.some((part) => part.type === "file" || storedImage(part) !== undefined);
 }
 
 function storedImages(history: readonly Message[]): StoredImage[] {

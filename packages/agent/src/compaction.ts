@@ -273,9 +273,16 @@ export function writtenTokens({
 /** Roles and separators around a message or a part. */
 const frameTokens = 8;
 
+/** Every step asks for the size of the whole history, and a message never changes. */
+const counted = new WeakMap<Message, number>();
+
 /** Tokens of one message, by {@link textTokens}; pictures and files count as they would be sent. */
-export function messageTokens({ content }: Message): number {
-  return frameTokens + partsTokens(content);
+export function messageTokens(message: Message): number {
+  const known = counted.get(message);
+  if (known !== undefined) return known;
+  const tokens = frameTokens + partsTokens(message.content);
+  counted.set(message, tokens);
+  return tokens;
 }
 
 function partsTokens(parts: readonly Part[]): number {

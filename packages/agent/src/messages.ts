@@ -340,9 +340,12 @@ function absence({ state, detail }: FilePart): string {
 export function modelMessagesOf(history: readonly Message[]): readonly Message[] {
   const taken = new Set<string>();
   const sendable: Message[] = [];
-  for (const [index, message] of history.entries()) {
-    if (message.role === "user") sendable.push(...sendableUser(message));
-    else if (sendable.length > 0) sendable.push(...sendableRound(history, index, taken));
+  for (let index = 0; index < history.length; index += 1) {
+    const message = history[index];
+    if (message?.role === "user") addUser(sendable, message);
+    else if (message?.role === "assistant" && sendable.length > 0) {
+      addRound(sendable, message, answersAfter(history, index), taken);
+    }
   }
   const unchanged =
     sendable.length === history.length && sendable.every((message, index) => message === history[index]);
@@ -426,18 +429,21 @@ function repaired(asked: AssistantMessage, answers: readonly ToolMessage[], take
   ];
 }
 
-/** An assistant message with the results that follow it, as vendors take them. */
-function sendableRound(history: readonly Message[], index: number, taken: Set<string>): Message[] {
-  const message = history[index];
-  if (message?.role !== "assistant") return [];
+/** Adds an assistant message with the results that follow it, as vendors take them. */
+function addRound(
+  sendable: Message[],
+  message: AssistantMessage,
+  answers: readonly ToolMessage[],
+  taken: Set<string>,
+): void {
   const asked = withContent(message, withoutTrailingThinking(kept(message.content, isSendable)));
-  if (asked.content.length === 0) return [];
+  if (asked.content.length === 0) return;
   const uses = asked.content.filter((part) => part.type === "tool_use");
-  if (uses.length === 0) return [asked];
-  const answers = answersAfter(history, index);
-  if (!isAnswered(uses, answers, taken)) return repaired(asked, answers, taken);
-  for (const { id } of uses) taken.add(id);
-  return [asked, ...answers];
+  if (uses.length === 0) sendable.push(asked);
+  else if (isAnswered(uses, answers, taken)) {
+    for (const { id } of uses) taken.add(id);
+    sendable.push(asked, ...answers);
+  } else sendable.push(...repaired(asked, answers, taken));
 }
 
 /** The tool messages that follow position `start` without a gap. */
@@ -450,7 +456,7 @@ function answersAfter(history: readonly Message[], start: number): ToolMessage[]
   }
 }
 
-function sendableUser(message: UserMessage): Message[] {
+function addUser(sendable: Message[], message: UserMessage): void {
   const content = kept(message.content, isSendable);
-  return content.length === 0 ? [] : [withContent(message, content)];
+  if (content.length > 0) sendable.push(withContent(message, content));
 }
