@@ -531,13 +531,12 @@ export class TurnReply {
     const options = this.#viewOptions();
     const { reply, session, id } = message;
     if (options === undefined || reply.channel !== "feishu") return;
-    const { clock, liveReplies } = this.#services;
+    const { liveReplies } = this.#services;
     const { stored } = this.#run;
     // An answer with fields is shown when it is complete: until then it is JSON.
     const live = () =>
       this.#run.options.form === undefined || stored.live === undefined ? stored.live : { ...stored.live, text: "" };
-    const running = (): ReplyView =>
-      runningView(stored.turn, live(), { ...(this.#viewOptions() ?? options), nowMs: clock.now() });
+    const running = (): ReplyView => runningView(stored.turn, live(), this.#viewOptions() ?? options);
     this.#view = running;
     const { channel: _channel, ...target } = reply;
     this.#card = liveReplies.open({
@@ -559,16 +558,18 @@ export class TurnReply {
     const { config, speech } = this.#run.agent;
     const isCard = this.#run.first.config.reply === "card" && command === undefined;
     if (!isCard || reply.channel !== "feishu") return undefined;
-    const { bots, settings } = this.#services;
+    const { bots, clock, settings } = this.#services;
+    const { feishu } = bots.get(reply.app)?.settings ?? settings.bots.default;
     return {
       language: languageOfMessage(message, speech.texts),
       bilingual: speech.texts === undefined && message.chatType === "group",
       show: config.card,
-      nowMs: this.#services.clock.now(),
+      nowMs: clock.now(),
       model: this.#run.model.chain.primary.displayName,
       ...(agent === undefined ? {} : { agent }),
+      footer: { line: feishu.footer, consoleUrl: settings.consoleUrl, currency: settings.currency },
       stoppable: true,
-      maxCards: (bots.get(reply.app)?.settings ?? settings.bots.default).feishu.maxCards,
+      maxCards: feishu.maxCards,
     };
   }
 

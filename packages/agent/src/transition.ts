@@ -390,6 +390,8 @@ export interface ViewOptions {
   nowMs: number;
   /** Name of the model, as the footer shows it. */
   model: string;
+  /** What the deployment adds to the footer. */
+  footer?: { [Part in "line" | "consoleUrl" | "currency"]?: ReplyFooter[Part] | undefined };
   /** Who has the word, where the footer names it. */
   agent?: string;
   /** Whether a running reply has a stop button. */
@@ -410,18 +412,14 @@ export function runningView(turn: TurnState, live: LiveStep | undefined, options
     state: "running",
     ...seen(turn, shownThinking(thinking, live?.thinking ?? ""), options),
     answer: joinedTexts(text, live?.text ?? ""),
-    footer: runningFooter(turn, options),
+    footer: runningFooter(options),
     ...(options.stoppable ? { stop: { session: turn.message.session, turnId: turn.turnId } } : {}),
   };
 }
 
-function runningFooter({ message }: TurnState, { show, model, agent }: ViewOptions): ReplyFooter {
-  const traceId = traceIdOf(traceparentOfMessage(message));
-  return {
-    ...(agent === undefined ? {} : { agent }),
-    ...(show.model ? { model } : {}),
-    ...(show.trace ? { traceId } : {}),
-  };
+/** Who has the word; what it took is told at the end. */
+function runningFooter({ agent }: ViewOptions): ReplyFooter {
+  return agent === undefined ? {} : { agent };
 }
 
 /**
@@ -466,10 +464,16 @@ function inLanguage(reply: string, language: ReplyLanguage): string {
 function finalFooter(turn: TurnState, options: ViewOptions): ReplyFooter {
   const { totals, startedAtMs, waitedMs = 0 } = turn;
   const notes = notesOf(turn);
-  const { show, nowMs } = options;
+  const { show, nowMs, model, footer = {} } = options;
+  const { line, consoleUrl, currency } = footer;
   const { inputTokens, outputTokens } = totals;
   return {
-    ...runningFooter(turn, options),
+    ...runningFooter(options),
+    ...(show.model ? { model } : {}),
+    ...(show.trace ? { traceId: traceIdOf(traceparentOfMessage(turn.message)) } : {}),
+    ...(show.trace && consoleUrl !== undefined ? { consoleUrl } : {}),
+    ...(line === undefined ? {} : { line }),
+    ...(show.cost && totals.costUsd > 0 && currency !== undefined ? { currency } : {}),
     ...(show.tokens && inputTokens + outputTokens > 0 ? { inputTokens, outputTokens } : {}),
     ...(show.cost && totals.costUsd > 0 ? { costUsd: totals.costUsd } : {}),
     ...(show.seconds ? { seconds: Math.max(0, nowMs - startedAtMs - waitedMs) / 1_000 } : {}),

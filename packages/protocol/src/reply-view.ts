@@ -84,8 +84,14 @@ export const ReplyFooter = Type.Object({
   inputTokens: Type.Optional(Type.Integer()),
   outputTokens: Type.Optional(Type.Integer()),
   costUsd: Type.Optional(Type.Number()),
+  /** In place of US dollars: the code of another currency, and how much of it a dollar is. */
+  currency: Type.Optional(Type.Object({ code: Type.String(), perUsd: Type.Number() })),
   seconds: Type.Optional(Type.Number()),
   traceId: Type.Optional(Type.String()),
+  /** Address of the console, which explains the trace. */
+  consoleUrl: Type.Optional(Type.String()),
+  /** What the deployment says below every answer. */
+  line: Type.Optional(LocalText),
   /** What the person should know beside it, such as how much of their budget is spent. */
   note: Type.Optional(Type.String()),
 });

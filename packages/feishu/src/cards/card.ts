@@ -20,6 +20,7 @@ import {
   type Context,
   type Line,
   fenced,
+  inlineText,
   printable,
 } from "./answer.ts";
 import { saidOutcome } from "./outcome-texts.ts";
@@ -162,7 +163,7 @@ function partsOf(view: ReplyView, page: CardPage, answerBytes: number): Record<s
     rest: page.restInFile === true ? inLanguages(view, (language) => restLine({ ...view, language })) : undefined,
     memories: isLast ? inLanguages(view, (language) => memoriesPanel({ ...view, language })) : undefined,
     stop: isLast ? inLanguages(view, (language) => stopButton({ ...view, language })) : undefined,
-    footer: isLast ? inLanguages(view, (language) => footerLine({ ...view, language })) : undefined,
+    footer: isLast ? inLanguages(view, (language) => footerPart({ ...view, language })) : undefined,
   };
   const present: Record<string, CardElement> = {};
   for (const [id, part] of Object.entries(parts)) if (part !== undefined) present[id] = part;
@@ -405,18 +406,32 @@ function memoriesPanel({ memories, state, language }: ReplyView): CardElement | 
   return { ...foldedPanel(remembered(memories.list.length), elements, "memories"), expanded: true };
 }
 
-function footerFacts({ footer, language }: ReplyView): string[] {
-  const texts = cardTexts[language];
-  const { agent, model, inputTokens, outputTokens, costUsd, seconds, note, traceId } = footer;
-  const counted = inputTokens !== undefined || outputTokens !== undefined;
+/** What everybody reads below the answer: how it ended, who gave it, how long it took, and what else there is to say. */
+function footerFacts({ footer, state, answer, language }: ReplyView): string[] {
+  const { states, seconds: unit } = cardTexts[language];
+  const { agent, seconds, note, line } = footer;
+  const isWell = state === "running" || state === "answered" || answer.trim() === "";
   return [
+    ...(isWell ? [] : [states[state]]),
     ...(agent === undefined ? [] : [headWithin(agent, { characters: 40, bytes: 100 })]),
-    ...(model === undefined ? [] : [headWithin(model, { characters: 80, bytes: 200 })]),
-    ...(counted ? [filled(texts.tokens, shownCount(inputTokens), shownCount(outputTokens))] : []),
-    ...(costUsd === undefined ? [] : [shownCost(costUsd)]),
-    ...(seconds === undefined ? [] : [filled(texts.seconds, shownSeconds(seconds))]),
+    ...(seconds === undefined ? [] : [filled(unit, shownSeconds(seconds))]),
     ...(note === undefined ? [] : [headWithin(note, { characters: 300, bytes: 900 })]),
-    ...(traceId === undefined ? [] : [headWithin(traceId, { characters: 80, bytes: 200 })]),
+    ...(line === undefined ? [] : [oneLine(textIn(line, language), 100)]),
+  ];
+}
+
+/** What the curious read: the model, what it took and cost, and the trace, by a link where there is a console. */
+function footerDetails({ footer, language }: ReplyView): string[] {
+  const { tokens, trace } = cardTexts[language];
+  const { model, inputTokens, outputTokens, costUsd, currency, traceId, consoleUrl } = footer;
+  const isCounted = inputTokens !== undefined || outputTokens !== undefined;
+  const id = traceId === undefined ? "" : oneLine(traceId, 80);
+  const link = `[${trace} ${inlineText(id.slice(0, 8))}](${consoleUrl ?? ""}/why?q=${encodeURIComponent(id)})`;
+  return [
+    ...(model === undefined ? [] : [inlineText(headWithin(model, { characters: 80, bytes: 200 }))]),
+    ...(isCounted ? [filled(tokens, shownCount(inputTokens), shownCount(outputTokens))] : []),
+    ...(costUsd === undefined ? [] : [shownCost(costUsd, { currency, language })]),
+    ...(id === "" ? [] : [consoleUrl === undefined ? `${trace} ${inlineText(id)}` : link]),
   ];
 }
 
@@ -424,21 +439,37 @@ function shownCount(count: number | undefined): string {
   return count === undefined ? "–" : count.toLocaleString("en-US");
 }
 
-function shownCost(costUsd: number): string {
-  if (costUsd > 0 && costUsd < 0.0001) return "<$0.0001";
-  return `$${costUsd.toFixed(costUsd < 1 ? 4 : 2)}`;
+/** In US dollars, or in the currency of the deployment as the reader writes it. */
+function shownCost(
+  costUsd: number,
+  { currency, language }: { currency: ReplyView["footer"]["currency"]; language: ReplyLanguage },
+): string {
+  const { code, perUsd } = currency ?? { code: "USD", perUsd: 1 };
+  const amount = costUsd * perUsd;
+  const least = 0.0001;
+  const digits = amount < 1 ? 4 : 2;
+  const shown = new Intl.NumberFormat(language === "zh" ? "zh-CN" : "en-US", {
+    style: "currency",
+    currency: code,
+    currencyDisplay: "narrowSymbol",
+    minimumFractionDigits: digits,
+    maximumFractionDigits: digits,
+  }).format(Math.max(least, amount));
+  return amount > 0 && amount < least ? `<${shown}` : shown;
 }
 
-/**
- * The footer: how the reply ended, if it has an answer and did not end well, and what it cost. Undefined when
- * there is nothing to say.
- */
-function footerLine(view: ReplyView): CardElement | undefined {
-  const well = view.state === "running" || view.state === "answered" || view.answer.trim() === "";
-  const ended = well ? [] : [cardTexts[view.language].states[view.state]];
-  const facts = [...ended, ...footerFacts(view)];
-  if (facts.length === 0) return undefined;
-  return { ...smallText(facts.map(printable).join(" · "), "grey"), element_id: "footer" };
+/** The footer: a line, and behind it what only some want to know. Undefined when there is nothing to say. */
+function footerPart(view: ReplyView): CardElement | undefined {
+  const facts = footerFacts(view).map(printable).join(" · ");
+  const details = footerDetails(view);
+  if (details.length === 0) {
+    return facts === "" ? undefined : { ...smallText(facts, "grey"), element_id: "footer" };
+  }
+  const shown = markdown(details.join(" · "), { text_size: "notation" });
+  const { border: _border, header, ...panel } = foldedPanel("", [shown], "footer");
+  const title = inlineText(facts === "" ? cardTexts[view.language].details : facts);
+  // A header is an object, as `foldedPanel` makes it.
+  return { ...panel, header: { ...(header as object), title: markdown(`<font color='grey'>${title}</font>`) } };
 }
 
 const maxSummaryCharacters = 80;

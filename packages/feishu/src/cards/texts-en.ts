@@ -12,6 +12,8 @@ export const en: CardTexts = {
   away: "its runner is away; waiting for it",
   queued: "queued {} s",
   tokens: "{} in · {} out tokens",
+  trace: "trace",
+  details: "Details",
   stop: "Stop",
   todos: (done, all) => `📋 To-do: ${done} of ${all} done`,
   remembered: (count) => `🧠 Remembered: ${count}`,

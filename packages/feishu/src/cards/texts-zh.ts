@@ -12,6 +12,8 @@ export const zh: CardTexts = {
   away: "工具暂时离线，等它回来",
   queued: "排队 {} 秒",
   tokens: "输入 {} · 输出 {} token",
+  trace: "追踪",
+  details: "详情",
   stop: "停止",
   todos: (done, all) => `📋 待办：已完成 ${done}/${all}`,
   remembered: (count) => `🧠 已记住 ${count} 条`,

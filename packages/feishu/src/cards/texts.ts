@@ -21,6 +21,9 @@ export interface CardTexts {
   queued: string;
   /** Input, then output tokens. */
   tokens: string;
+  trace: string;
+  /** On the fold of the footer where it has no other words. */
+  details: string;
   stop: string;
   /** Above a to-do list: how much of it is done. */
   todos(done: number, all: number): string;

@@ -1,4 +1,4 @@
-import type { ParseResult, InboundMessage } from "@larkline/protocol";
+import type { InboundMessage, LocalText, ParseResult } from "@larkline/protocol";
 import type { BotInput, BotTransport, FeishuInput } from "./config-schema.ts";
 import { didYouMean } from "./did-you-mean.ts";
 import { createEnvReader, type Env, type EnvReader } from "./environment.ts";
@@ -19,8 +19,9 @@ export interface BotConfig {
 }
 
 /** How a bot behaves on the platform, with defaults. `null` in `monthlyCalls`: not limited. */
-export type FeishuSettings = Readonly<Required<Omit<FeishuInput, "monthlyCalls">>> & {
+export type FeishuSettings = Readonly<Required<Omit<FeishuInput, "monthlyCalls" | "footer">>> & {
   readonly monthlyCalls: number | null;
+  readonly footer?: LocalText;
 };
 
 /** The part of the configuration about bots. */

@@ -16,6 +16,7 @@ import {
   type TeamInput,
   type BusyPolicy,
   type CardInput,
+  type CurrencyInput,
   type EventsInput,
   type GroupPolicy,
   type LimitsInput,
@@ -96,6 +97,10 @@ export interface LarklineConfig {
   readonly observers: readonly string[];
   readonly retention: RetentionSettings;
   readonly sandbox: { readonly allowUnboundedMemory: boolean };
+  /** Address of the console, without a slash at its end. */
+  readonly consoleUrl: string | undefined;
+  /** Of the costs on cards; undefined: US dollars. */
+  readonly currency: CurrencyInput | undefined;
 }
 
 const defaultLimits: Required<LimitsInput> = {
@@ -277,6 +282,8 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
       observers,
       retention: { ...defaultRetention, ...parsed.value.retention },
       sandbox: { allowUnboundedMemory: parsed.value.sandbox?.allowUnboundedMemory === true },
+      consoleUrl: parsed.value.console?.url?.replace(/\/+$/, ""),
+      currency: parsed.value.currency,
     },
   };
 }

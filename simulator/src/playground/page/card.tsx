@@ -177,6 +177,7 @@ function panelView(part: CardPart, context: CardContext): VNode {
 }
 
 function borderClass(border: CardPart): string {
+  if (Object.keys(border).length === 0) return "bare";
   const color = textOf(border.color);
   return color === "" || color.startsWith("grey") ? "" : `bordered ${inkClass(color)}`;
 }
