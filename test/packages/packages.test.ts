@@ -1,7 +1,7 @@
 import { execFile } from "node:child_process";
 import { createServer, request } from "node:http";
-import { copyFile, mkdir, mkdtemp, readFile, realpath, rm, writeFile } from "node:fs/promises";
-import { delimiter, join } from "node:path";
+import { copyFile, mkdir, mkdtemp, readdir, readFile, realpath, rm, writeFile } from "node:fs/promises";
+import { basename, delimiter, dirname, join } from "node:path";
 import { tmpdir } from "node:os";
 import { text as textOfStream } from "node:stream/consumers";
 import { promisify } from "node:util";
@@ -17,11 +17,14 @@ const run = promisify(execFile);
 let folder: string;
 let system: System;
 let node20: string;
+/** The folder that `npx larkline-create my-bot` has made, with what it needs installed. */
+let bot: string;
 
 beforeAll(async () => {
   folder = await realpath(await mkdtemp(join(tmpdir(), "larkline-installed-")));
-  const [tarballs, started] = await Promise.all([pack(join(folder, "tarballs")), startSystem()]);
-  system = started;
+  const tarballs = await pack(join(folder, "tarballs"));
+  bot = await createBot(tarballs);
+  system = await startSystem({ env: { LARKLINE_CONFIG: join(bot, "larkline.config.ts") } });
   await writeFile(join(folder, "package.json"), JSON.stringify({ private: true, type: "module" }));
   await npm("install", ...tarballs);
   node20 = await findNode20();
@@ -35,6 +38,26 @@ afterAll(async () => {
 
 async function npm(...args: string[]): Promise<void> {
   await run("npm", [...args, "--prefer-offline", "--no-audit", "--no-fund", "--silent"], { cwd: folder });
+}
+
+async function createBot(tarballs: readonly string[]): Promise<string> {
+  const [create = ""] = tarballs.filter((path) => basename(path).startsWith("larkline-create-"));
+  const cwd = join(folder, "created");
+  await mkdir(cwd);
+  const env = { ...process.env, LC_ALL: "C.UTF-8" };
+  const { stdout } = await run("npx", ["--yes", "--package", create, "larkline-create", "my-bot"], { cwd, env });
+  const made = join(cwd, "my-bot");
+  const tools = `@larkline/example-tools,${join(made, "tools/index.ts")}`;
+  expect(stdout).toContain(`LARKLINE_CONFIG=${join(made, "larkline.config.ts")} RUNNER_TOOLS=${tools} npm start`);
+  await run("npm", ["install", "--prefer-offline", "--no-audit", "--no-fund", "--silent"], { cwd: made });
+  return made;
+}
+
+/** Runs the program of the installed package; rejects with what it says when it refuses. */
+async function createWith(node: string, ...args: string[]): Promise<string> {
+  const program = join(folder, "node_modules/larkline-create/larkline-create.mjs");
+  const env = { PATH: process.env.PATH, LC_ALL: "C.UTF-8" };
+  return (await run(node, [program, ...args], { cwd: join(folder, "created"), env })).stdout;
 }
 
 /** The machine's own, or the one of npm. */
@@ -262,5 +285,55 @@ describe("the packed packages in an empty folder", () => {
       return [text, finalOutput, ...helped];
     })()`);
     expect(said).toEqual(Array.from({ length: 5 }, () => "[hello page]"));
+  });
+});
+
+describe("npx larkline-create my-bot", () => {
+  it.each([
+    ["20", () => node20],
+    ["24", () => process.execPath],
+  ] as const)("makes a folder whose types and tests pass with Node %s", async (_version, node) => {
+    const env = { ...process.env, PATH: [dirname(node()), process.env.PATH].join(delimiter) };
+    expect((await run("npm", ["test"], { cwd: bot, env })).stdout).toMatch(/(?:# pass|ℹ pass) 2\b/);
+  });
+
+  it("makes a configuration and a tool that a deployment mounts", async () => {
+    await system.start("tool-runner", { RUNNER_NAME: "my-bot", RUNNER_TOOLS: join(bot, "tools/index.ts") });
+    const answer = await system.ask(system.person("Ann"), '[rolled]\ncall roll_dice {"sides":2}');
+    expect(answer).toMatch(/^\[\[rolled\]\] ok:[12]$/);
+    expect(system.model.requests.at(-1)?.system).toContain("You are my-bot.");
+  });
+
+  it("writes in the language of its --lang, also in a path that a shell has to quote", async () => {
+    const said = await createWith(node20, "我的 机器人", "--lang", "zh");
+    const made = join(folder, "created", "我的 机器人");
+    expect(said).toContain(`LARKLINE_CONFIG='${join(made, "larkline.config.ts")}' RUNNER_TOOLS='`);
+    expect(await readFile(join(made, "README.md"), "utf8")).toContain("## 挂载");
+    expect(await readFile(join(made, "package.json"), "utf8")).toContain('"name": "larkline-tools"');
+    expect(await readFile(join(made, "larkline.config.ts"), "utf8")).toContain("你是我的 机器人。");
+  });
+
+  it.each([
+    ["a folder that is not empty", ["taken"], "taken is not empty: nothing was written"],
+    ["a file", ["taken/notes"], "taken/notes is not a folder"],
+    ["a path with a comma", ["a,b"], "has a comma"],
+    ["no folder", [], "Name one folder"],
+    ["two folders", ["a", "b"], "Name one folder"],
+    ["an unknown language", ["a", "--lang", "fr"], "--lang is zh or en."],
+    ["an unknown option", ["a", "--force"], "Unknown option '--force'"],
+  ])("refuses %s, and writes nothing", async (_what, args, message) => {
+    const taken = join(folder, "created", "taken");
+    await mkdir(taken, { recursive: true });
+    await writeFile(join(taken, "notes"), "");
+    const before = await readdir(join(folder, "created"), { recursive: true });
+    await expect(createWith(node20, ...args)).rejects.toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining(message),
+    });
+    expect(await readdir(join(folder, "created"), { recursive: true })).toEqual(before);
+  });
+
+  it("tells how it is used", async () => {
+    expect(await createWith(node20, "--help")).toContain("npx larkline-create <folder> [--lang zh|en]");
   });
 });

@@ -2,7 +2,7 @@
 import { execFile } from "node:child_process";
 import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { build, type Plugin } from "rolldown";
@@ -56,7 +56,8 @@ export async function pack(folder: string): Promise<string[]> {
   try {
     const types = join(work, "types");
     await declarations(types);
-    return await Promise.all(published.map(async (one) => await packed(one, { work, types, folder })));
+    const tarballs = await Promise.all(published.map(async (one) => await packed(one, { work, types, folder })));
+    return [...tarballs, await packedCreate(tarballs, { work, types, folder })];
   } finally {
     await rm(work, { recursive: true });
   }
@@ -132,6 +133,37 @@ async function packed(one: Published, { work, types, folder }: Places): Promise<
   return join(folder, stdout.trim());
 }
 
+/** The program that makes a folder for tools. Until the tool kit is in the registry it brings it along. */
+async function packedCreate(tarballs: readonly string[], { work, folder }: Places): Promise<string> {
+  const toolKit = tarballs.find((path) => basename(path).startsWith("larkline-tool-kit-"));
+  if (toolKit === undefined) throw new Error("the tool kit was not packed");
+  const out = join(work, "create");
+  await mkdir(out);
+  await cp(toolKit, join(out, basename(toolKit)));
+  await cp(join(repository, "infra/publish/create/larkline-create.mjs"), join(out, "larkline-create.mjs"));
+  await cp(join(repository, "LICENSE"), join(out, "LICENSE"));
+  const { version, license } = await manifest(join(repository, "infra/publish/package.json"));
+  const catalog = await versions();
+  const made = {
+    name: "larkline-create",
+    version,
+    description: "Makes a folder with a tool for Larkline, its test and a configuration.",
+    license,
+    type: "module",
+    engines: { node: ">=20" },
+    bin: { "larkline-create": "larkline-create.mjs" },
+    files: ["*.mjs", "*.tgz"],
+    larkline: {
+      devDependencies: Object.fromEntries(
+        ["@types/node", "typescript"].map((name) => [name, `^${catalog[name] ?? ""}`]),
+      ),
+    },
+  };
+  await writeFile(join(out, "package.json"), JSON.stringify(made, undefined, 2));
+  const { stdout } = await run("npm", ["pack", "--silent", "--pack-destination", folder], { cwd: out });
+  return join(folder, stdout.trim());
+}
+
 /** Schemas that nothing reads are left out: making one has no effect. */
 const pureSchemas = {
   moduleSideEffects: false,
@@ -191,12 +223,16 @@ async function manifest(path: string): Promise<Manifest> {
   return JSON.parse(await readFile(path, "utf8")) as Manifest; // our own file
 }
 
+/** Of everything from the registry, by name. */
+async function versions(): Promise<Record<string, string>> {
+  const text = await readFile(join(repository, "pnpm-workspace.yaml"), "utf8");
+  return (parse(text) as { catalog: Record<string, string> }).catalog; // our own file
+}
+
 /** The package.json of the tarball. */
 async function manifestOf({ name, description, dependencies, platform }: Published): Promise<object> {
   const { version, license } = await manifest(join(repository, "packages", name, "package.json"));
-  const { catalog } = parse(await readFile(join(repository, "pnpm-workspace.yaml"), "utf8")) as {
-    catalog: Record<string, string>; // our own file
-  };
+  const catalog = await versions();
   return {
     name: `@larkline/${name}`,
     version,

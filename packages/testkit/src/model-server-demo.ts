@@ -15,6 +15,7 @@ const sumPattern = /[\d(][\d\s.()]*(?:[-+*/^×÷][\d\s.()]*)+[\d)]/g;
 const chartPattern = /(?:\bchart\b|图表)[^\d\n-]{0,20}((?:-?\d+(?:\.\d+)?[\s,，、]*){1,40})/gi;
 const notePattern = /(?:\bnote\s*[:：]|记一下\s*[:：]?|记下\s*[:：]?)\s*([^\n]{1,200})/gi;
 const memoryPattern = /(?:\bremember(?: that)?(?![^\n]*\?)|记住(?!了?什么|的)[：:，,]?|记得[：:])\s*([^\n]{2,500})/gi;
+const dicePattern = /\broll (?:a )?(?:dice|die|d(\d{1,3}))\b|[掷扔](?:一?[个次])?骰子/gi;
 const waitPattern = /(?:\bwait\s+|等(?:待)?\s*)(\d{1,2})\s*(?:s\b|seconds\b|秒)/gi;
 const isDate = /^\d{4}-\d{1,2}-\d{1,2}$/;
 
@@ -46,6 +47,7 @@ const wishes: readonly Wish[] = [
   },
   { tool: "add_note", find: (text) => [...text.matchAll(notePattern)].map(([, note = ""]) => note.trim()) },
   { tool: "wait", find: (text) => [...text.matchAll(waitPattern)].map(([, seconds = "1"]) => Number(seconds)) },
+  { tool: "roll_dice", find: (text) => [...text.matchAll(dicePattern)].map(([, sides = "6"]) => Number(sides)) },
   { tool: "read_notes", find: (text) => (/\bnotes\b|有哪些笔记|看看笔记/i.test(text) ? [null] : []) },
 ];
 
@@ -247,7 +249,7 @@ function received(request: NormalisedRequest, text: string, zh: boolean): string
 
 /**
  * The scripted model of demos: answers in the language of the user (Chinese or English), calls
- * `current_time`, `calculator`, `fetch_page`, `bar_chart`, `add_note`, `read_notes`, `wait`, `remember` and `recall` when they are offered and asked for, several at
+ * `current_time`, `calculator`, `fetch_page`, `bar_chart`, `add_note`, `read_notes`, `wait`, `roll_dice`, `remember` and `recall` when they are offered and asked for, several at
  * once, and then reports their results. "ask the expert" or "请专家" makes it hand over, where it can, and "ask me: ..." or "问我：..." ask. "make a plan" or "做个计划" shows a
  * to-do list and a file. "slow" or "慢" makes it stream slowly, "show" or "展示" shows
  * what a card can hold.
