@@ -21,6 +21,7 @@ import { registerSession } from "./session.ts";
 import { registerSessions } from "./sessions.ts";
 import { registerSignIn } from "./sign-in.ts";
 import { registerWhy } from "./why.ts";
+import { registerTrends } from "./trends.ts";
 import type { Word } from "./words.ts";
 
 export interface Console {
@@ -75,7 +76,8 @@ type ReadyChecks = Parameters<typeof registerOpsRoutes>[1]["ready"];
 /** The HTTP server with all routes, not yet listening. */
 async function createServer(services: Services, ready: ReadyChecks): Promise<FastifyInstance> {
   const { config, log, metrics, signIns } = services;
-  const style = await readFile(new URL("style.css", import.meta.url), "utf8");
+  const sheets = [new URL(import.meta.resolve("@larkline/process/theme.css")), new URL("style.css", import.meta.url)];
+  const style = (await Promise.all(sheets.map(async (sheet) => await readFile(sheet, "utf8")))).join("\n");
   const server = fastify({
     logger: false,
     bodyLimit,
@@ -96,6 +98,7 @@ async function createServer(services: Services, ready: ReadyChecks): Promise<Fas
   if (signIns !== undefined) registerSignIn(server, services, signIns);
   registerOverview(server, services);
   registerRuns(server, services);
+  registerTrends(server, services);
   registerWhy(server, services);
   registerSessions(server, services);
   registerSession(server, services);

@@ -1,10 +1,18 @@
 import { sharedNow, type ToolAnnouncement, type ToolLimits } from "@larkline/protocol";
-import { type EventWatchReport, type KnownInstance, maxMissed } from "@larkline/store/operations";
+import {
+  type EventWatchReport,
+  type KnownInstance,
+  maxMissed,
+  usageBy,
+  type UsageOf,
+} from "@larkline/store/operations";
 import type { AwayRunner, LivingRunner } from "@larkline/store/runners";
 import type { FastifyInstance } from "fastify";
-import { html, type Html, moment, table, who } from "./html.ts";
+import { html, type Html, type HtmlValue, moment, table, who } from "./html.ts";
 import { actionForm, answerPage, countAction, fieldOf, type Page, type View } from "./page.ts";
+import { runsPath } from "./runs.ts";
 import type { Services } from "./services.ts";
+import { daySpan } from "./trends.ts";
 import type { Word } from "./words.ts";
 
 /** Adds the page about the processes of the deployment. */
@@ -146,8 +154,15 @@ function missedOf(view: View, { app, missed }: EventWatchReport): Html {
 
 /** Adds the page of runners, and forgetting one that is away. */
 export function registerRunners(server: FastifyInstance, services: Services): void {
-  const { directory } = services;
-  const allRunners = async () => ({ living: await directory.runners(), away: await directory.away() });
+  const { directory, usage } = services;
+  const allRunners = async (): Promise<RunnersShown> => {
+    const [living, away, day] = await Promise.all([
+      directory.runners(),
+      directory.away(),
+      usage.newest(daySpan.size, daySpan.count),
+    ]);
+    return { living, away, usage: new Map(usageBy(day, "tool").map((one) => [one.name, one])) };
+  };
   server.get("/runners", async (request, reply) =>
     answerPage(services, request, reply, async (view) => runnersPage(view, await allRunners())),
   );
@@ -166,45 +181,49 @@ export function registerRunners(server: FastifyInstance, services: Services): vo
 interface RunnersShown {
   living: readonly LivingRunner[];
   away: readonly AwayRunner[];
+  /** Of the last day, by tool. */
+  usage: ReadonlyMap<string, UsageOf>;
 }
 
 /** Who runs tools, which ones, and how long their last word holds; and those whose tools are offered while they are away. */
-function runnersPage(view: View, { living, away }: RunnersShown, note?: Word): Page {
+function runnersPage(view: View, { living, away, usage }: RunnersShown, note?: Word): Page {
   const { say } = view;
   const byName = [...Map.groupBy(living, ({ runner }) => runner)].sort(([one], [other]) => (one < other ? -1 : 1));
   const noted = note === undefined ? [] : [html`<p class="note" role="status">${say(note)}</p>`];
   const sections = [
-    ...byName.map(([runner, instances]) => livingSection(view, runner, instances)),
-    ...away.map((each) => awaySection(view, each)),
+    ...byName.map(([runner, instances]) => livingSection(view, { runner, instances, usage })),
+    ...away.map((each) => awaySection(view, each, usage)),
   ];
   const none = sections.length === 0 ? [html`<p class="note">${say("noRunners")}</p>`] : [];
   return { title: say("runners"), body: html`${[...noted, ...none, ...sections]}` };
 }
 
-function livingSection(view: View, runner: string, instances: readonly LivingRunner[]): Html {
+interface LivingGroup extends Pick<RunnersShown, "usage"> {
+  runner: string;
+  instances: readonly LivingRunner[];
+}
+
+function livingSection(view: View, { runner, instances, usage }: LivingGroup): Html {
   const { say, language } = view;
-  const alive = instances.map(({ instance, expiresAtMs, clock, isCurrent }) => [
+  const alive = instances.map(({ instance, expiresAtMs, clock, isCurrent, generation = "" }) => [
     instance,
     say(isCurrent ? "takesCalls" : "superseded"),
     html`${moment(language, expiresAtMs)}${clock !== undefined && html` ${aliveText(view, clock)}`}`,
+    generation === "" ? "–" : html`<code>${generation.slice(0, longestGeneration)}</code>`,
   ]);
   const current = instances.filter(({ isCurrent }) => isCurrent);
   return html`<section>
     <h2>${runner}</h2>
     ${table({
       caption: `${runner}: ${say("instance")}`,
-      columns: [say("instance"), say("state"), say("alive")],
+      columns: [say("instance"), say("state"), say("alive"), say("version")],
       rows: alive,
     })}
-    ${toolTable(
-      view,
-      runner,
-      current.flatMap(({ tools }) => tools),
-    )}
+    ${toolTable(view, runner, { tools: current.flatMap(({ tools }) => tools), usage })}
   </section>`;
 }
 
-function awaySection(view: View, { runner, tools, sinceMs, untilMs }: AwayRunner): Html {
+function awaySection(view: View, { runner, tools, sinceMs, untilMs }: AwayRunner, usage: RunnersShown["usage"]): Html {
   const { say, language } = view;
   return html`<section>
     <h2>${runner} (${say("runnerAway")})</h2>
@@ -212,30 +231,55 @@ function awaySection(view: View, { runner, tools, sinceMs, untilMs }: AwayRunner
       ${say("runnerAwaySince")} ${moment(language, sinceMs)} · ${say("runnerAwayUntil")} ${moment(language, untilMs)}
     </p>
     ${actionForm(view, { path: "/runners/forget", label: "forgetRunner", fields: { runner } })}
-    ${toolTable(view, runner, tools)}
+    ${toolTable(view, runner, { tools, usage })}
   </section>`;
 }
 
-function toolTable(view: View, runner: string, tools: readonly ToolAnnouncement[]): Html {
+function toolTable(
+  view: View,
+  runner: string,
+  { tools, usage }: { tools: readonly ToolAnnouncement[]; usage: RunnersShown["usage"] },
+): Html {
   const { say } = view;
   const byName = new Map(tools.map((tool) => [tool.spec.name, tool]));
   return table({
     caption: `${runner}: ${say("tools")}`,
-    columns: [say("tool"), say("effect"), say("risk"), say("asks"), say("timeout"), say("limits")],
-    rows: [...byName.values()].map((tool) => toolRow(view, tool)),
+    columns: [
+      say("tool"),
+      say("effect"),
+      say("risk"),
+      say("asks"),
+      say("timeout"),
+      say("limits"),
+      say("callsLastDay"),
+      say("errorRate"),
+      say("description"),
+    ],
+    rows: [...byName.values()].map((tool) => toolRow(view, tool, usage.get(tool.spec.name))),
   });
 }
 
-function toolRow({ say }: View, tool: ToolAnnouncement) {
+function toolRow({ say }: View, tool: ToolAnnouncement, used: UsageOf | undefined) {
   const { spec, effect, risk = "medium", requiresApproval, timeoutMs, limits } = tool;
   return [
-    html`<span title="${spec.description}">${spec.name}</span>`,
+    html`<a href="${runsPath({ tool: spec.name })}">${spec.name}</a>`,
     effect,
     risk,
     say(requiresApproval ? "yes" : "no"),
     `${timeoutMs / 1_000} s`,
     limits === undefined ? "–" : limitsText(limits),
+    used?.runs ?? 0,
+    failuresText(used),
+    html`<span class="quiet">${spec.description.slice(0, longestDescription)}</span>`,
   ];
+}
+
+const longestDescription = 300;
+const longestGeneration = 16;
+
+function failuresText(used: UsageOf | undefined): HtmlValue {
+  if (used === undefined || used.failed === 0) return used === undefined ? "–" : 0;
+  return html`<span class="wrong">${used.failed} (${Math.round((100 * used.failed) / used.runs)} %)</span>`;
 }
 
 function limitsText({ concurrency, rate }: ToolLimits): string {

@@ -1,16 +1,25 @@
 import type { FastifyInstance } from "fastify";
 import type { QueueDepth } from "@larkline/queue";
-import type { LivingRunner } from "@larkline/store/runners";
+import { countIn, outcomeKinds, type RunRecord, type UsageBucket } from "@larkline/store/operations";
+import type { AwayRunner, LivingRunner } from "@larkline/store/runners";
+import { sharedNow } from "@larkline/protocol";
 import { answerPage, type Page, type View } from "./page.ts";
 import { openApprovals, type OpenApprovals } from "./approvals.ts";
 import { html, type Html, facts, moment, table } from "./html.ts";
+import { runsPath, runTable } from "./runs.ts";
 import type { Services } from "./services.ts";
+import { daySpan, figuresOf, refreshSeconds, runsChart } from "./trends.ts";
+import { durationText } from "./why-text.ts";
 
-/** Adds the page that shows everything at a glance. */
+/** Adds the page that shows at a glance what is wrong now, what waits, and what was done. */
 export function registerOverview(server: FastifyInstance, services: Services): void {
-  server.get("/", async (request, reply) =>
-    answerPage(services, request, reply, async (view) => overviewPage(view, await overviewOf(services))),
-  );
+  server.get<{ Querystring: { refresh?: unknown } }>("/", async (request, reply) => {
+    if (request.query.refresh !== "off") reply.header("refresh", refreshSeconds);
+    return await answerPage(services, request, reply, async (view) => {
+      const { timeZone } = services.settings.budgets;
+      return overviewPage(view, await overviewOf(services), timeZone);
+    });
+  });
 }
 
 interface Overview {
@@ -18,38 +27,113 @@ interface Overview {
   /** Ids of living workers. */
   workers: readonly string[];
   runners: readonly LivingRunner[];
+  away: readonly AwayRunner[];
   open: OpenApprovals;
+  /** What was given up. */
+  letters: number;
+  clockProblem: string | undefined;
+  takesWrites: boolean;
+  /** Of the last hour, and of the last day. */
+  hour: readonly UsageBucket[];
+  day: readonly UsageBucket[];
+  newest: readonly RunRecord[];
 }
 
-async function overviewOf({ queues, catalog, presence, directory, approvals }: Services): Promise<Overview> {
+const shownRuns = 8;
+
+async function overviewOf(services: Services): Promise<Overview> {
+  const { queues, catalog, presence, directory, approvals, letters, usage, runs } = services;
   const named = async () => {
     const names = await queues.names();
     return await Promise.all(names.map(async (name) => ({ name, depth: await catalog.depth(name) })));
   };
-  const [depths, workers, runners, open] = await Promise.all([
+  const [depths, workers, runners, away, open, given, hour, day, newest, takesWrites] = await Promise.all([
     named(),
     presence.members(),
     directory.runners(),
+    directory.away(),
     openApprovals(approvals),
+    letters.count(),
+    usage.newest("minute", 60),
+    usage.newest(daySpan.size, daySpan.count),
+    runs.page({ limit: shownRuns }),
+    services.takesWrites(),
   ]);
-  return { queues: depths, workers, runners, open };
+  const clockProblem = services.clockProblem();
+  const seen = { queues: depths, workers, runners, away, open, letters: given, clockProblem, takesWrites };
+  return { ...seen, hour, day, newest: newest.runs };
 }
 
-/** Everything at a glance: what waits, and who is there to do it. */
-function overviewPage(view: View, { queues, workers, runners, open }: Overview): Page {
+function overviewPage(view: View, seen: Overview, timeZone: string): Page {
   const { say } = view;
+  const { runners, workers, open, day, newest } = seen;
   const names = [...new Set(runners.map(({ runner }) => runner))].sort();
   const count = `${open.approvals.length}${open.hasMore ? "+" : ""}`;
-  const body = html`${workers.length === 0 && html`<p class="note">${say("noWorkers")}</p>`}
+  const body = html`${troublesOf(view, seen)}
+    <h2>${say("nowWaiting")}</h2>
     ${facts([
       [say("workers"), workers.length],
       [say("runners"), names.length === 0 ? say("noRunners") : html`<a href="/runners">${names.join(", ")}</a>`],
       [say("openApprovals"), html`<a href="/approvals">${count}</a>`],
     ])}
-    ${queueTable(view, queues)}
-    <p><a href="/queues">${say("openBoard")}</a></p>
+    ${queueTable(view, seen.queues)}
+    <h2>${say("doneLastDay")}</h2>
+    ${figuresOf(view, day)} ${runsChart(view, { buckets: day, shown: daySpan, timeZone })}
+    ${
+      newest.length > 0 &&
+      html`<h2>${say("newestRunsTitle")}</h2>
+        ${runTable(view, newest)}`
+    }
+    <p class="row">
+      <a href="/runs">${say("allRuns")}</a> <a href="/trends">${say("trends")}</a>
+      <a href="/queues">${say("openBoard")}</a>
+    </p>
     ${sessionForm(view)}`;
   return { title: say("overview"), body };
+}
+
+/** A job that has waited for so long is worth a look, ms. */
+const longWaitMs = 60_000;
+/** From so many failed runs of an hour on, and this share of all, something is wrong. */
+const manyFailures = 3;
+const largeShare = 0.1;
+
+/** What an operator should look at now, the worst first. */
+function troublesOf(view: View, seen: Overview): Html {
+  const { say, language } = view;
+  const { workers, away, letters, queues, hour, clockProblem, takesWrites } = seen;
+  const failed = countIn(hour, "failed");
+  const runs = outcomeKinds.reduce((sum, kind) => sum + countIn(hour, kind), 0);
+  const isFailing = failed >= manyFailures && failed / runs >= largeShare;
+  const paused = queues.filter(({ depth }) => depth.isPaused).map(({ name }) => name);
+  const late = queues.filter(({ depth }) => sharedNow() - (depth.oldestAtMs ?? Number.MAX_SAFE_INTEGER) > longWaitMs);
+  const given = queues.reduce((sum, { depth }) => sum + depth.failed, letters);
+  const wrong = [
+    workers.length === 0 && html`${say("noWorkers")}`,
+    !takesWrites && html`${say("noWrites")}`,
+    clockProblem !== undefined && html`${say("clocksDiffer")}${clockProblem}`,
+    isFailing &&
+      html`<a href="${runsPath({ outcome: "failed", span: "hour" })}">${failed} / ${runs}</a>
+        ${say("runsFailedLately")}`,
+    ...away.map(({ runner }) => html`<a href="/runners">${runner}</a> ${say("runnerAway")}`),
+  ];
+  const waits = [
+    ...paused.map((name) => html`<a href="/queues/queue/${encodeURIComponent(name)}">${name}</a> ${say("paused")}`),
+    ...late.map(
+      ({ name, depth }) =>
+        html`<a href="/queues/queue/${encodeURIComponent(name)}">${name}</a> ${say("waitsSince")}
+          ${durationText(language, sharedNow() - (depth.oldestAtMs ?? 0))}`,
+    ),
+    given > 0 && html`<a href="/dead-letters">${say("deadLetters")}</a>: ${given}`,
+  ];
+  const told = [
+    ...wrong.map((text) => ({ text, tone: "wrong" })),
+    ...waits.map((text) => ({ text, tone: "waits" })),
+  ].filter(({ text }) => text !== false);
+  if (told.length === 0) return html`<p class="reason fine" role="status">${say("nothingWrong")}</p>`;
+  return html`<ul class="troubles" aria-label="${say("wrongNow")}">
+    ${told.map(({ text, tone }) => html`<li class="reason ${tone}">${text}</li> `)}
+  </ul>`;
 }
 
 function queueTable({ say, language }: View, queues: Overview["queues"]): Html {

@@ -104,6 +104,7 @@ function banner(view: View): Html {
 const sections = [
   ["/", "overview"],
   ["/runs", "runs"],
+  ["/trends", "trends"],
   ["/why", "why"],
   ["/sessions", "sessions"],
   ["/queues", "queues"],

@@ -140,6 +140,7 @@ function filterForm(view: View, { filters, agents }: ShownRuns): Html {
     ${(["model", "tool", "person", "chat"] as const).map((name) => field(name, say(name), filters[name]))}
     ${numberField("longer", say("longerThan"), filters.longer)}
     ${numberField("dearer", say("dearerThan"), filters.dearer)}
+    ${(from ?? to) !== undefined && html`<p class="quiet field wider">${say("spanOfChart")}</p>`}
     ${from !== undefined && html`<input type="hidden" name="from" value="${from}" />`}
     ${to !== undefined && html`<input type="hidden" name="to" value="${to}" />`}
     <div class="row">
@@ -242,7 +243,7 @@ function outcomePill({ say }: View, outcome: string): Html {
 
 function filterLink(filters: Filters): HtmlValue {
   const [id = ""] = Object.values(filters);
-  return id === "" ? "–" : html`<a class="id" href="${runsPath(filters)}">${who(id)}</a>`;
+  return id === "" ? "–" : html`<a href="${runsPath(filters)}">${who(id)}</a>`;
 }
 
 function toolsText({ tools, failedTools = {} }: RunRecord): HtmlValue {

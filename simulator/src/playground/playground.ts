@@ -217,10 +217,16 @@ async function loadPageFiles(): Promise<ReadonlyMap<string, PageFile>> {
     return contentType === undefined ? [] : [{ name, contentType }];
   });
   const entries = files.map(async ({ name, contentType }): Promise<[string, PageFile]> => {
-    return [name, { contentType, body: await readFile(join(pageDirectory, name), "utf8") }];
+    const body = await readFile(join(pageDirectory, name), "utf8");
+    return [name, { contentType, body: name === "style.css" ? `${await theme()}\n${body}` : body }];
   });
   const script = { contentType: "text/javascript; charset=utf-8", body: await bundledPage() };
   return new Map([...(await Promise.all(entries)), ["app.js", script]]);
+}
+
+/** What the page has in common with the console. */
+async function theme(): Promise<string> {
+  return await readFile(new URL(import.meta.resolve("@larkline/process/theme.css")), "utf8");
 }
 
 async function bundledPage(): Promise<string> {
