@@ -106,6 +106,7 @@ const withText = [
   "cell:state:*.*",
   "larkline:look:worker:name:*:*",
   "{larkline:memory:*}:of:*",
+  "{larkline}:names",
 ];
 
 /** The record of the deletion itself. */

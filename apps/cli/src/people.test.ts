@@ -27,7 +27,7 @@ const app = "cli_app";
 const direct = `${app}.oc_direct`;
 const group = `${app}.oc_group`;
 const ann = { app, id: "ou_ann", chats: [] };
-const quick = { clock: systemClock, patienceMs: 20_000, intervalMs: 10 };
+const quick = { clock: systemClock, patienceMs: 20_000, intervalMs: 10, settleMs: 0 };
 const gone = { role: "user", content: [{ type: "text", text: "[此消息已删除 / message deleted]" }] };
 
 let postgres: TestPostgres;
@@ -298,7 +298,7 @@ describe("the data of one person", () => {
     const { wakeGen = 0 } = await stores.store.append(running);
     await stores.store.append(messageFrom(direct, "ou_ann"));
     const claim = await stores.store.claim(direct, wakeGen, "worker");
-    const hasty = { clock: systemClock, act: true, patienceMs: 100, intervalMs: 10 };
+    const hasty = { clock: systemClock, act: true, patienceMs: 100, intervalMs: 10, settleMs: 0 };
     await expect(deletePerson(stores, ann, hasty)).rejects.toThrow("still being answered");
     expect(await stores.store.history(direct)).toHaveLength(2);
     expect(await stores.store.cancelled(direct)).toBe(true);

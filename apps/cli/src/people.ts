@@ -41,6 +41,8 @@ interface PeopleTask {
 /** How long workers may take to end what they are doing for the person. */
 const workerPatienceMs = 60_000;
 const lookEveryMs = 250;
+/** Longer than a worker collects names, asks the platform for them, and writes them. */
+const writtenWithinMs = 7_000;
 
 function summaryOf({ act, counts }: { act: boolean; counts: DeletionCounts }): Bilingual {
   const { sessions, groups, messages, archived, files, rules, memories } = counts;
@@ -69,6 +71,7 @@ async function obey(stores: PersonStores, { clock, action, person, yes, language
     act: yes,
     patienceMs: workerPatienceMs,
     intervalMs: lookEveryMs,
+    settleMs: yes ? writtenWithinMs : 0,
   });
   await print(output, summaryOf({ act: yes, counts })[language]);
 }
@@ -194,6 +197,8 @@ interface DeletionOptions {
   patienceMs: number;
   /** Between two looks, ms. */
   intervalMs: number;
+  /** How long workers may take to write down what they have seen of the person, ms. */
+  settleMs: number;
 }
 
 /** A worker still answers the person. Each step deletes whole or not at all, so another run can continue. */
@@ -215,15 +220,11 @@ const markerOfCalls: Message = {
   content: [{ type: "text", text: "[工具调用已删除 / calls deleted]" }],
 };
 const maxRounds = 20;
-/** Longer than a worker collects records of runs. */
-const writtenWithinMs = 1_000;
 
 interface Deletion extends DeletionOptions {
   stores: PersonStores;
   person: Person;
   counts: DeletionCounts;
-  /** Runs were stopped: their workers may still write that down. */
-  hasStopped: boolean;
 }
 
 /**
@@ -236,7 +237,7 @@ export async function deletePerson(
   options: DeletionOptions,
 ): Promise<DeletionCounts> {
   const counts = { sessions: 0, groups: 0, messages: 0, archived: 0, files: 0, rules: 0, memories: 0 };
-  const deletion: Deletion = { ...options, stores, person, counts, hasStopped: false };
+  const deletion: Deletion = { ...options, stores, person, counts };
   const sessions = await sessionsOfPerson(stores, person);
   // First: what is released meanwhile waits in an inbox then, and is stopped below.
   if (options.act) {
@@ -266,7 +267,8 @@ export async function deletePerson(
   for (const key of [`name:${app}:${id}`, `direct:${app}:${id}`, ...languageKeysOf(person)]) {
     await Promise.all([stores.lookups.delete(key), stores.workerLookups.delete(key)]);
   }
-  if (deletion.hasStopped) await pause(options.clock, writtenWithinMs);
+  // Workers write down what they have seen a moment later.
+  await pause(options.clock, options.settleMs);
   await stores.runs.erase(app, id, whole);
   await stores.usage.erase(id);
   await stores.names.erase([id, ...whole.map((session) => session.split(".")[1] ?? "")]);
@@ -301,7 +303,6 @@ async function stopRuns(
     ];
     const theirs = queued.filter(isMeant);
     if (theirs.length === 0) return;
-    deletion.hasStopped = true;
     if (!(await store.cancelled(session))) {
       for (const { seq } of theirs) {
         await store.cancel(session, { turnId: turnIdOf(session, seq), reason: "cancelled" });
