@@ -84,7 +84,7 @@ export const expectations: Readonly<Record<string, Expectation>> = {
   "AT-13": { later: "helpers are not built" },
   "AT-14": { later: "helpers are not built" },
   "AT-15": { later: "helpers are not built" },
-  "AT-16": { partly: "memories leave nothing behind; child sessions and questions are not built" },
+  "AT-16": { partly: "memories and questions leave nothing behind; child sessions are not built" },
   "AT-17": "covered",
   "AT-18": "covered",
   "AT-19": "covered",

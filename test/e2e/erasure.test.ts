@@ -25,7 +25,9 @@ const patienceMs = 60_000;
 
 const config = {
   limits: { maxResultChars: 200 },
-  agents: { default: { model: "anthropic/small", memory: { person: "everywhere", chat: true }, files: true } },
+  agents: {
+    default: { model: "anthropic/small", memory: { person: "everywhere", chat: true }, files: true, questions: true },
+  },
   models: [{ provider: "anthropic", id: "small", contextWindow: 3_600, maxOutputTokens: 1_000 }],
   budgets: { limits: [{ per: "person", period: "month", tokens: 10_000_000 }] },
 };
@@ -103,6 +105,7 @@ const withText = [
   "cell:letters",
   "cell:ob:*.*",
   "cell:parked:*.*:*",
+  "cell:said:*.*:*",
   "cell:state:*.*",
   "larkline:look:worker:name:*:*",
   "{larkline:memory:*}:of:*",
@@ -140,7 +143,7 @@ async function keptFamilies(words: readonly string[]): Promise<string[]> {
 }
 
 it(
-  "nothing that a person has written is anywhere after a deletion, and of their ids what the docs say",
+  "AT-16: nothing that a person has written is anywhere after a deletion, and of their ids what the docs say",
   { timeout: 240_000 },
   async () => {
     const { feishu, appId } = system;
@@ -157,6 +160,11 @@ it(
     const writeFile = `call write_file ${JSON.stringify({ path: "notes.md", content: marker })}`;
     // Notes, files of the working folder, answered turns, a call, a file, settings, a summary of older messages.
     await system.ask(ann, `${marker} notes\n${remember("me")}\n${remember("chat")}\n${writeFile}`, patienceMs);
+    // A question to the person, and their answer.
+    const asking = await send(system, ann, { text: `ask\ncall ask_person {"question":"${marker}?"}` });
+    await untilAsked(system, ann.chatId);
+    await send(system, ann, { text: `${marker} is my answer` });
+    expect(await answerTo(system, asking, patienceMs)).toContain(`${marker} is my answer`);
     await system.ask(ann, `${marker}\ncall note_once {"key":"${marker} ${large}"}`, patienceMs);
     await answerTo(
       system,

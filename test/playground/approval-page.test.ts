@@ -38,6 +38,7 @@ function approvalOf(kind: Approval["kind"]): Approval {
     deciders: { requester: true, people: [], roles: [], fourEyes: false, count: 1 },
     reason: "",
     risk: "high",
+    ...(kind === "question" ? { question: { text: "Deploy where?", choices: ["prod", "staging"] } } : {}),
     remember: { tool: "deploy", pattern: "prod" },
     language: "zh",
     target: { channel: "none" },
@@ -76,7 +77,9 @@ async function asked(kind: Approval["kind"], state: SettledState): Promise<Asked
   closing.push(close, async () => expect(errors).toEqual([]));
   page.on("dialog", (dialog) => void dialog.accept());
   await say(page, "Alice", "发布");
-  await panel(page, "Alice").locator(".feishu-card", { hasText: "deploy" }).waitFor();
+  await panel(page, "Alice")
+    .locator(".feishu-card", { hasText: /deploy/i })
+    .waitFor();
   return { page, clicks };
 }
 
@@ -130,4 +133,19 @@ test("what became of a call is answered with a note", async () => {
   expect(clicks).toMatchObject([
     { value: { larkline: "outcome", approval: id, action: "done" }, form_value: { note: "工单 7" } },
   ]);
+});
+
+test("a question is answered by the button of a choice", async () => {
+  const { page, clicks } = await asked("question", "answered");
+  await cardIn(page).getByRole("button", { name: "staging", exact: true }).click();
+  await untilDecided(page);
+  expect(clicks).toMatchObject([{ value: { larkline: "answer", approval: id, choice: "staging" } }]);
+});
+
+test("a question takes the words that were written into its field", async () => {
+  const { page, clicks } = await asked("question", "answered");
+  await cardIn(page).locator("form input").fill("先不要发布");
+  await cardIn(page).locator("form button").click();
+  await untilDecided(page);
+  expect(clicks).toMatchObject([{ value: { larkline: "answer", approval: id }, form_value: { answer: "先不要发布" } }]);
 });

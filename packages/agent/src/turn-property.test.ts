@@ -35,6 +35,7 @@ import {
   signedBy,
   speakerChosen,
   startTurn,
+  withAskPerson,
   withUse,
   isOfTeam,
   type LiveStep,
@@ -101,8 +102,20 @@ const wantedCall: fc.Arbitrary<ToolCall> = fc.record({
     "transfer_to_critic",
     "transfer_to_critic",
     "transfer_to_judge",
+    "ask_person",
+    "ask_person",
   ),
-  arguments: fc.constantFrom("", "{}", '{"a":1}', '{"a":1}', "not json", "[1]", '{"reason":"r"}', '{"reason":"r"}'),
+  arguments: fc.constantFrom(
+    '{"question":"?"}',
+    "",
+    "{}",
+    '{"a":1}',
+    '{"a":1}',
+    "not json",
+    "[1]",
+    '{"reason":"r"}',
+    '{"reason":"r"}',
+  ),
 });
 
 const someThinking = fc.constantFrom<StepResult["parts"]>(
@@ -519,12 +532,12 @@ function newSession(): Session {
 }
 
 function playTurn(session: Session, moves: readonly Move[], team?: TeamFacts): void {
-  const env = frozen(
-    environment({
-      maxIterations,
-      bounds: { maxCallsPerStep: 4, maxResultChars: 50, maxStepResultChars: 120, maxAbsorbed: 4, maxTransfers: 2 },
-    }),
-  );
+  const plain = environment({
+    maxIterations,
+    bounds: { maxCallsPerStep: 4, maxResultChars: 50, maxStepResultChars: 120, maxAbsorbed: 4, maxTransfers: 2 },
+  });
+  const questions = { roles: [], expiresMs: 60_000 };
+  const env = frozen({ ...plain, questions, tools: withAskPerson(plain.tools, questions) });
   const head = frozen(queued("hello", session.seq));
   const start = startTurn({ head, nowMs: env.nowMs, model: testModel, team, texts: "en" });
   const { next } = start;

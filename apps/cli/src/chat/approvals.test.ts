@@ -111,6 +111,60 @@ describe("a run that waits for an approval", () => {
   });
 });
 
+describe("a run that asks the person", () => {
+  const requestId = "b".repeat(32);
+  const answering = `POST /v1/inputs/${requestId}`;
+  const asks = {
+    type: "input_requested",
+    requestId,
+    callId: "c1",
+    question: "Which colour?",
+    choices: ["Blue", "Green"],
+    expiresAtMs: 2,
+  };
+
+  /** Answers are answered with these statuses, then 202. */
+  async function questioned(...statuses: number[]) {
+    const refusals = { [answering]: statuses.map((status) => ({ status })) };
+    const server = await playServer({ refusals, reply: () => [call] });
+    const chat = startChat(["--url", server.url, "--lang", "en", "--session", "s"], { API_TOKEN: "t0ken" });
+    onTestFinished(() => void chat.process.kill("SIGKILL"));
+    chat.type("paint it");
+    await chat.until("[Calling tool: deploy]\n");
+    server.tell(asks);
+    await chat.until("Your answer: ");
+    return { chat, server, answers: () => server.asked(answering).map(({ body }) => body) };
+  }
+
+  it("shows the question with its choices, and takes the number of one", async () => {
+    const { chat, answers, server } = await questioned();
+    expect(chat.screen()).toContain("[The assistant asks]\nWhich colour?\n1. Blue\n2. Green\n");
+    chat.type("2");
+    await chat.until("[Noted]");
+    expect(answers()).toEqual([{ value: "Green" }]);
+    server.tell(result("ok"), done);
+    await chat.until("[Tool deploy finished]: ok");
+  });
+
+  it("takes any other words, again when they were not taken", async () => {
+    const { chat, answers } = await questioned(500);
+    chat.type("  a dark red ");
+    await chat.until("[Not taken, please try again]");
+    chat.type("red");
+    await chat.until("[Noted]");
+    expect(answers()).toEqual([{ value: "a dark red" }, { value: "red" }]);
+  });
+
+  it("takes no answer any more when another person has answered", async () => {
+    const { chat, answers, server } = await questioned();
+    server.tell(result("ok"), done);
+    await chat.until("[Tool deploy finished]");
+    chat.type("1");
+    await expect.poll(() => server.asked("POST /v1/runs"), { timeout: 60_000 }).toHaveLength(2);
+    expect(answers()).toEqual([]);
+  });
+});
+
 describe("an answer", () => {
   const outcome: Approval = { ...approval, kind: "outcome", may_remember: false };
   const plain: Approval = { ...approval, may_remember: false };

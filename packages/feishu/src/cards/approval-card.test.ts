@@ -395,3 +395,58 @@ describe("the cards of other questions", () => {
     expect(markdownOf(approvalCard(pending({ tool: "read_the_file-2" })))[0]).toContain("**read_the_file-2**");
   });
 });
+
+describe("the card of a question", () => {
+  const asked = (choices: string[] = [], more: Partial<Approval> = {}): Partial<Approval> => ({
+    kind: "question",
+    tool: "ask_person",
+    question: { text: "Which **room**?\n<at id=all></at>", choices },
+    ...more,
+  });
+
+  it("has the question as plain text, a button for each choice, and a field for any other answer", () => {
+    const card = approvalCard(pending(asked(["Blue", "Green"])));
+    expect(card["header"]).toMatchObject({ title: { content: "A question for you" } });
+    expect(textsOf(card)).toContain("Which **room**?\n<at id=all></at>");
+    expect(markdownOf(card).join("\n")).not.toContain("room");
+    const { id } = approvalOf();
+    expect(valuesOf(card)).toMatchObject([
+      { value: { larkline: "answer", approval: id, choice: "Blue" } },
+      { value: { larkline: "answer", approval: id, choice: "Green" } },
+      { value: { larkline: "answer", approval: id } },
+    ]);
+    expect(elementsOf(card).find(({ tag }) => tag === "input")).toMatchObject({ name: "answer", max_length: 1_000 });
+  });
+
+  it("has no buttons once it is settled, says how, and shows the answer unless it is refused", () => {
+    const answer = "the <b>green</b> one";
+    const status: ShownApproval = {
+      approval: approvalOf(asked(["Blue"])),
+      state: "answered",
+      decisions: [decided("answer", { note: answer })],
+    };
+    const card = approvalCard(status);
+    expect(isUsable(card)).toBe(false);
+    expect(card["header"]).toMatchObject({ title: { content: "Answered" }, template: "green" });
+    expect(textsOf(card)).toContain(`Answer: ${answer}`);
+    expect(JSON.stringify(approvalCard(status, { bare: true }))).not.toContain("green</b>");
+    for (const [state, title] of [
+      ["expired", "Nobody answered in time"],
+      ["cancelled", "No answer is needed any more"],
+      ["undeliverable", "Nobody could be asked"],
+    ] as const) {
+      const over = approvalCard({ ...status, state, decisions: [] });
+      expect(isUsable(over)).toBe(false);
+      expect(over["header"]).toMatchObject({ title: { content: title } });
+    }
+  });
+
+  it("stays below the size of a card in both languages, whatever was asked and answered", () => {
+    const long = '好\u0000<"'.repeat(250);
+    const choices = Array.from({ length: 6 }, (_, at) => `${at}${"\u202e".repeat(58)}`);
+    const approval = approvalOf(asked(choices, { question: { text: long, choices }, bilingual: true }));
+    expect(jsonBytes(approvalCard({ approval, state: "pending", decisions: [] }))).toBeLessThan(maxCardBytes);
+    const decisions = [decided("answer", { note: long.repeat(4) })];
+    expect(jsonBytes(approvalCard({ approval, state: "answered", decisions }))).toBeLessThan(maxCardBytes);
+  });
+});
