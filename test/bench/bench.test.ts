@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { larkline, measureTurns, naiveBullmq, processNames, rawLoop, startSubject } from "./measure.ts";
+import { measureTogether, togetherTable } from "./together.ts";
 import { BenchVendors } from "./vendors.ts";
 
 // What the bench shows is true only while its small servers and its sender are understood by what they measure.
@@ -29,7 +30,7 @@ describe("the bench", () => {
         expect(inOrder.toSorted((left, right) => Number(left) - Number(right))).toEqual(inOrder);
         expect(requestBytes).toBeGreaterThan(200);
       }
-      const withoutTool = await running.load({ inFlight: 1, messages: 1, perChat: 1, tool: false });
+      const withoutTool = await running.load({ inFlight: 1, messages: 1, perChat: 1, before: "nothing" });
       expect(withoutTool.trips[0]?.modelMs).toHaveLength(1);
 
       const numbers = await measureTurns(running, { inFlight: 4, messages: 100, perChat: 5 });
@@ -42,6 +43,21 @@ describe("the bench", () => {
     } finally {
       await running.close();
     }
+  });
+
+  it("AT-28: measures hand-overs, memory and followers, each beside its base in the same run", async () => {
+    const numbers = await measureTogether(vendors, { turns: 10, warm: 20, finds: 20, events: 20 });
+    const { handOver, toolCall, recall, ping, recallScripts, memoryBytes, textBytes, follows } = numbers;
+    for (const { p50 } of [handOver, toolCall, recall, ping, ...follows.map(({ ms }) => ms)]) {
+      expect(p50).toBeGreaterThan(0);
+    }
+    expect({ recallScripts, textBytes, followers: follows.map(({ followers }) => followers) }).toEqual({
+      recallScripts: 1,
+      textBytes: 200,
+      followers: [1, 100],
+    });
+    expect(memoryBytes).toBeLessThan(1_024);
+    expect(togetherTable(numbers).split("\n")).toHaveLength(7);
   });
 
   it("tells when an answer is not the model's", async () => {

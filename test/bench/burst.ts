@@ -61,7 +61,7 @@ async function burst(
   const total = perSecond * seconds;
   const people = Array.from({ length: chats }, freshChat);
   const webhooks = Array.from({ length: total }, (_, index) =>
-    webhookOf(recipient, people[index % chats] ?? freshChat(), false),
+    webhookOf(recipient, people[index % chats] ?? freshChat(), "nothing"),
   );
   const talks: Talk[] = [];
   const startMs = performance.now();

@@ -3,7 +3,7 @@ import { setMaxListeners } from "node:events";
 import { connect, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { encryptEvent, signEvent } from "@larkline/simulator";
-import type { BenchVendors, Trip } from "./vendors.ts";
+import type { Before, BenchVendors, Trip } from "./vendors.ts";
 import { textOf } from "./vendors.ts";
 
 /** Where the messages of a subject go, and how they are signed. */
@@ -42,7 +42,7 @@ export function freshChat(): Chat {
 }
 
 /** The event of a message, as the platform sends it (im.message.receive_v1), as the bytes of one request. */
-export function webhookOf(to: Recipient, { chatId, openId }: Chat, tool: boolean): Webhook {
+export function webhookOf(to: Recipient, { chatId, openId }: Chat, before: Before): Webhook {
   const messageId = `om_${freshName()}`;
   const createdAt = String(Date.now());
   const header = {
@@ -66,7 +66,7 @@ export function webhookOf(to: Recipient, { chatId, openId }: Chat, tool: boolean
       chat_id: chatId,
       chat_type: "p2p",
       message_type: "text",
-      content: JSON.stringify({ text: textOf(messageId, tool) }),
+      content: JSON.stringify({ text: textOf(messageId, before) }),
     },
   };
   const plain = JSON.stringify({ schema: "2.0", header, event });
@@ -191,8 +191,8 @@ export interface LoadOptions {
   messages: number;
   /** Messages of one chat before a new one is used: keeps conversations short. */
   perChat: number;
-  /** Whether each turn calls a tool; default: yes. */
-  tool?: boolean;
+  /** What each turn does before its answer; default: it calls a tool. */
+  before?: Before;
   /** Where all are written, one after the other; default: in fresh chats. */
   chat?: Chat;
 }
@@ -255,11 +255,11 @@ async function untilReplied({ vendors, sender }: LoadOptions, webhook: Webhook):
 }
 
 /** Messages of one chat after the other; all are signed before the clock starts. */
-function conversations({ recipient, messages, perChat, tool = true, chat }: LoadOptions): Webhook[][] {
+function conversations({ recipient, messages, perChat, before = "tool", chat }: LoadOptions): Webhook[][] {
   const all: Webhook[][] = [];
   for (let left = messages; left > 0; left -= perChat) {
     const place = chat ?? freshChat();
-    all.push(Array.from({ length: Math.min(left, perChat) }, () => webhookOf(recipient, place, tool)));
+    all.push(Array.from({ length: Math.min(left, perChat) }, () => webhookOf(recipient, place, before)));
   }
   return all;
 }

@@ -34,7 +34,7 @@ async function grown(running: Running, turns: number): Promise<Chat[]> {
   const lane = async (): Promise<void> => {
     for (let chat = waiting.pop(); chat !== undefined; chat = waiting.pop()) {
       for (let left = turns; left > 0; left -= 100) {
-        await running.load({ inFlight: 1, messages: Math.min(left, 100), perChat: 100, tool: false, chat });
+        await running.load({ inFlight: 1, messages: Math.min(left, 100), perChat: 100, before: "nothing", chat });
       }
     }
   };

@@ -53,6 +53,7 @@ import {
 } from "./report.ts";
 import { soak } from "./soak.ts";
 import { measureStreaming, streamingBound } from "./streaming.ts";
+import { measureTogether, togetherTable } from "./together.ts";
 import { BenchVendors } from "./vendors.ts";
 import { measureViews } from "./views.ts";
 import { measureWaiting } from "./waiting.ts";
@@ -67,6 +68,7 @@ const parts = {
   tools: { tells: "levels of isolation, and approvals", measure: toolTables },
   streaming: { tells: "many chats that stream at once", measure: streamingTables },
   views: { tells: "runs over HTTP: events to their followers, and views of a long run", measure: viewTables },
+  together: { tells: "hand-overs, memory and followers, each beside its base", measure: togetherTables },
   bursts: { tells: "messages that come faster than they can be answered", measure: burstTables },
   workers: { tells: "turns with 1, 2 and 4 workers", measure: scaleTables },
   waiting: { tells: "sessions that wait for people", measure: waitingTables },
@@ -250,6 +252,11 @@ async function viewTables(): Promise<string[]> {
   const events = 1_000;
   const { follows, views } = await measureViews(events);
   return [followTable(follows), viewTable(views, events)];
+}
+
+async function togetherTables(): Promise<string[]> {
+  const work = { turns: Math.ceil(Number(values.turns) / 6), warm: Number(values.warm), finds: 2_000, events: 300 };
+  return [togetherTable(await withVendors(async (vendors) => await measureTogether(vendors, work)))];
 }
 
 async function toolTables(): Promise<string[]> {

@@ -21,13 +21,19 @@ export interface Trip {
 
 const tripMark = "@trip:";
 const toolMark = ";tool";
+const handOverMark = ";hand";
+
+/** What comes before the answer: a call of a tool, a hand-over to the agent `expert`, or nothing. */
+export type Before = "tool" | "hand-over" | "nothing";
+
+const marks: Readonly<Record<Before, string>> = { tool: toolMark, "hand-over": handOverMark, nothing: ";" };
 
 /**
- * What a person writes: names the trip, and wants a tool call before the answer or none. It has words, as messages have:
+ * What a person writes: names the trip, and wants something before the answer or nothing. It has words, as messages have:
  * without any, the language of the answer would be looked up.
  */
-export function textOf(messageId: string, tool: boolean): string {
-  return `please answer ${tripMark}${messageId}${tool ? toolMark : ";"}`;
+export function textOf(messageId: string, before: Before): string {
+  return `please answer ${tripMark}${messageId}${marks[before]}`;
 }
 
 interface Frame {
@@ -76,23 +82,29 @@ const answerStream = frames(
 );
 
 const callIdPlace = "toolu_place";
-const argumentPieces = ["", '{"key":', '"x"}'];
 
-/** The stream of a tool call, before and after the id of the call, which must be new each time. */
-const [callStreamHead = "", callStreamTail = ""] = frames(
-  startFrame,
-  {
-    type: "content_block_start",
-    index: 0,
-    content_block: { type: "tool_use", id: callIdPlace, name: "note_pure", input: {} },
-  },
-  ...argumentPieces.map((piece) => ({
-    type: "content_block_delta",
-    index: 0,
-    delta: { type: "input_json_delta", partial_json: piece },
-  })),
-  ...endFrames("tool_use"),
-).split(callIdPlace);
+/** The stream of a call, before and after its id, which must be new each time. */
+function callStream(name: string, argumentPieces: readonly string[]): string[] {
+  return frames(
+    startFrame,
+    {
+      type: "content_block_start",
+      index: 0,
+      content_block: { type: "tool_use", id: callIdPlace, name, input: {} },
+    },
+    ...argumentPieces.map((piece) => ({
+      type: "content_block_delta",
+      index: 0,
+      delta: { type: "input_json_delta", partial_json: piece },
+    })),
+    ...endFrames("tool_use"),
+  ).split(callIdPlace);
+}
+
+const callStreams = [
+  { mark: toolMark, stream: callStream("note_pure", ["", '{"key":', '"x"}']) },
+  { mark: handOverMark, stream: callStream("transfer_to_expert", ["", '{"reason":', '"x"}']) },
+];
 
 const ping = frames({ type: "ping" });
 
@@ -106,7 +118,7 @@ const platformAnswers: readonly [path: string, answer: object][] = [
 
 /**
  * The model and the platform of the bench in one HTTP server with ready answers: it checks nothing and parses no JSON,
- * because its CPU is taken from the subject. A message with `;tool` in its text gets one call of `note_pure` before the answer.
+ * because its CPU is taken from the subject. A message with `;tool` in its text gets one call of `note_pure` before the answer, one with `;hand` a hand-over.
  */
 export class BenchVendors {
   /** How long the model takes to answer. */
@@ -171,9 +183,10 @@ export class BenchVendors {
     const step = { in: now, out: now };
     trip?.modelMs.push(step);
     if (trip !== undefined) trip.requestBytes = body.length;
-    const wantsTool = body.toString("latin1", endAt, endAt + toolMark.length) === toolMark;
-    const call = wantsTool && !body.includes('"tool_result"', endAt);
-    const stream = call ? `${callStreamHead}toolu_${(this.#calls += 1)}${callStreamTail}` : answerStream;
+    const wanted = body.toString("latin1", endAt, endAt + toolMark.length);
+    const call = callStreams.find(({ mark }) => mark === wanted);
+    const isOpen = call !== undefined && !body.includes('"tool_result"', endAt);
+    const stream = isOpen ? call.stream.join(`toolu_${(this.#calls += 1)}`) : answerStream;
     const send = (): void => {
       if (!response.headersSent) response.writeHead(200, streamHeaders);
       response.end(stream);

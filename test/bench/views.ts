@@ -82,10 +82,13 @@ function eventsOf(count: number): EngineEvent[] {
   return [...events, done];
 }
 
-async function follow(system: System, store: SessionStore, followers: number): Promise<FollowNumbers> {
+async function follow(
+  system: System,
+  store: SessionStore,
+  { followers, events = 300 }: { followers: number; events?: number },
+): Promise<FollowNumbers> {
   const { url = "" } = system.ingresses[0] ?? {};
-  const run = await OwnRun.begin(store, url, `follow-${followers}`);
-  const events = 300;
+  const run = await OwnRun.begin(store, url, `follow-${followers}-${events}`);
   const writtenMs = new Map<number, number>();
   const times: number[] = [];
   let begun = 0;
@@ -127,22 +130,36 @@ async function read(url: string, runId: string, view: string): Promise<ViewNumbe
   return { view, bytes, ms: spread(times) };
 }
 
-/** Followers of a run through one ingress and the SDK, and each view of a run of `events` events. */
-export async function measureViews(events: number): Promise<{ follows: FollowNumbers[]; views: ViewNumbers[] }> {
+async function withIngress<Result>(work: (system: System, store: SessionStore) => Promise<Result>): Promise<Result> {
   const system = await startSystem({ workers: 0, runners: 0, env: { LOG_LEVEL: "error" } });
   const redis = connectRedis(system.redis.url);
   const store = new SessionStore({ redis, namespace: "larkline", stateKey: "0".repeat(64) });
   try {
-    await follow(system, store, 2); // warms up
-    const follows = [await follow(system, store, 1), await follow(system, store, 100)];
+    await follow(system, store, { followers: 2 }); // warms up
+    return await work(system, store);
+  } finally {
+    await closeRedis(redis);
+    await system.close();
+  }
+}
+
+/** Followers of a run through one ingress and the SDK: one, and a hundred. */
+export async function measureFollows(events: number): Promise<FollowNumbers[]> {
+  return await withIngress(async (system, store) => [
+    await follow(system, store, { followers: 1, events }),
+    await follow(system, store, { followers: 100, events }),
+  ]);
+}
+
+/** The same, and each view of a run of `events` events. */
+export async function measureViews(events: number): Promise<{ follows: FollowNumbers[]; views: ViewNumbers[] }> {
+  return await withIngress(async (system, store) => {
+    const follows = [await follow(system, store, { followers: 1 }), await follow(system, store, { followers: 100 })];
     const { url = "" } = system.ingresses[0] ?? {};
     const run = await OwnRun.begin(store, url, "long");
     for (const event of eventsOf(events)) await run.emit(event);
     const views: ViewNumbers[] = [];
     for (const view of ["engine", "items", "messages"]) views.push(await read(url, run.id, view));
     return { follows, views };
-  } finally {
-    await closeRedis(redis);
-    await system.close();
-  }
+  });
 }

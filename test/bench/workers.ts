@@ -22,7 +22,7 @@ export async function measureScale(workers: number): Promise<ScaleNumbers> {
   const options = { workers, workerConcurrency: slots, config: plainText };
   const running = await startSubject(vendors, { name: `${workers} workers`, options });
   try {
-    const work = { inFlight: workers * slots * 2, perChat: 5, tool: false };
+    const work = { inFlight: workers * slots * 2, perChat: 5, before: "nothing" } as const;
     await running.load({ ...work, messages: bound * 3 });
     const messages = bound * runSeconds;
     const { seconds } = await running.load({ ...work, messages });
@@ -45,7 +45,7 @@ export async function measureModelWait(turns: number): Promise<ModelWaitNumbers>
   const options = { workers: 1, workerConcurrency: turns, config: plainText };
   const running = await startSubject(vendors, { name: `${turns} turns`, options });
   try {
-    const work = { perChat: 1, tool: false };
+    const work = { perChat: 1, before: "nothing" } as const;
     await running.load({ ...work, inFlight: 32, messages: 2_000 });
     const before = memoryOf(running)["agent-worker"];
     vendors.modelMs = 20_000;
