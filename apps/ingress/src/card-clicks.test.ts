@@ -167,11 +167,15 @@ async function running(options: WorldOptions = {}) {
 }
 
 async function stopCard(here: FeishuWorld, question: string, value: Record<string, string>) {
+  return await buttonCard(here, question, { larkline: "stop", ...value });
+}
+
+async function buttonCard(here: FeishuWorld, question: string, value: Record<string, unknown>) {
   const button = {
     tag: "button",
     element_id: "stop",
     text: { tag: "plain_text", content: "Stop" },
-    behaviors: [{ type: "callback", value: { larkline: "stop", ...value } }],
+    behaviors: [{ type: "callback", value }],
   };
   const content = JSON.stringify({ schema: "2.0", config: { update_multi: true }, body: { elements: [button] } });
   return await here.api.messages.reply({
@@ -182,6 +186,40 @@ async function stopCard(here: FeishuWorld, question: string, value: Record<strin
     inThread: false,
   });
 }
+
+describe("the button below an answer that has failed", () => {
+  async function failed() {
+    const here = await world({ settings: { agents: { default: { language: "en" } } } });
+    const session = `${appId}.${here.group}`;
+    // A question that is not for the bot: nothing of it waits in the session.
+    const messageId = await here.say("one", { chatId: here.group });
+    const turnId = `${session}-1`;
+    const place = { session, turnId, messageId, chatId: here.group, chatType: "group", inThread: false };
+    const value = { larkline: "again", wish: "retry", ...place, person: here.ann };
+    const card = await buttonCard(here, messageId, value);
+    const click = async (openId: string) =>
+      await here.platform.click({ messageId: card.messageId, openId, elementId: "stop" });
+    return { here, session, messageId, click };
+  }
+
+  it("says once in the words of its person that it is to be tried again", async () => {
+    const { here, session, messageId, click } = await failed();
+    expect(await click(here.ann)).toMatchObject({ toast: { type: "success", content: "All right." } });
+    expect(await here.head(session)).toMatchObject({
+      sender: { id: here.ann },
+      parts: [{ text: "Please try again." }],
+      reply: { chatId: here.group, messageId },
+    });
+    expect(await click(here.ann)).toMatchObject({ toast: { type: "info", content: "That is under way already." } });
+    expect(await here.waiting(session)).toBe(1);
+  });
+
+  it("does nothing for other people", async () => {
+    const { here, session, click } = await failed();
+    expect(await click(here.bob)).toMatchObject({ toast: { type: "warning" } });
+    expect(await here.waiting(session)).toBe(0);
+  });
+});
 
 describe("the stop button", () => {
   it("cancels the turn of the card for the person whose message it answers", async () => {

@@ -1,10 +1,11 @@
 import { noticeText } from "@larkline/agent";
 import { decidersText } from "@larkline/agent/permissions";
-import type { Envelope } from "@larkline/feishu";
+import type { Envelope, FeishuMessage } from "@larkline/feishu";
 import { approvalCard, lateDecidedCard } from "@larkline/feishu/cards";
 import { agentOfMessage } from "@larkline/process/config";
 import {
   parserOf,
+  ReplyAgain,
   replyLanguages,
   SessionKey,
   textOf,
@@ -17,7 +18,7 @@ import { Type, type Static } from "typebox";
 import { decideApproval, maySay, type Say, type SayResult } from "./approvals.ts";
 import type { Bot } from "./bot.ts";
 import { mayNotStopText } from "./commands.ts";
-import { refusalText, servesTenant, shownLanguage } from "./messages.ts";
+import { languageOfPerson, refusalText, servesTenant, shownLanguage, takeMessage, watched } from "./messages.ts";
 import { otherEventOf, type EventAnswer } from "./other-events.ts";
 import type { Services } from "./services.ts";
 import { stopTurn, tellAppended, wakeSession } from "./sessions.ts";
@@ -80,6 +81,7 @@ const handlers: ReadonlyMap<unknown, ClickHandler> = new Map([
   ["late", lateClicked],
   ["outcome", outcomeClicked],
   ["memory", memoryClicked],
+  ["again", againClicked],
   ["answer", answerClicked],
 ]);
 
@@ -168,6 +170,54 @@ async function memoryClicked(
   return (await memories.takeBack(owner, memory))
     ? toast("success", memoryTexts.takenBack)
     : toast("info", memoryTexts.none);
+}
+
+const parseAgain = parserOf(ReplyAgain);
+
+const againTexts = {
+  retry: { zh: "请再试一次。", en: "Please try again." },
+  continue: { zh: "请继续。", en: "Please continue." },
+  taken: { zh: "好的。", en: "All right." },
+  before: { zh: "已经在处理了。", en: "That is under way already." },
+  notTaken: { zh: "现在不行，请稍后再试。", en: "Not now, please try later." },
+  notYours: { zh: "只有提问的人可以这样做。", en: "Only the person who asked can do this." },
+} as const satisfies Record<string, Bilingual>;
+
+/** The button below an answer that has failed, or that a limit has ended: it counts as its person's words, once. */
+async function againClicked(
+  services: Services,
+  bot: Bot,
+  { value, by, tenant }: PersonClick,
+): Promise<EventAnswer | undefined> {
+  const parsed = parseAgain(value);
+  if (!parsed.ok || !isOfBot(bot, parsed.value.session)) return undefined;
+  const { wish, session, turnId, person, messageId, chatId, chatType, inThread } = parsed.value;
+  if (person !== by) return toast("warning", againTexts.notYours);
+  const agent = bot.agentIn(chatId);
+  const language = shownLanguage(agent, await languageOfPerson(services, bot, by, agent));
+  const message: FeishuMessage = {
+    // The same for each click, so the second one is a duplicate.
+    messageId: `again-${turnId.slice(-100)}`,
+    chatId,
+    chatType,
+    senderOpenId: by,
+    senderType: "user",
+    messageType: "text",
+    text: againTexts[wish][language],
+    attachments: [],
+    forwarded: false,
+    mentions: [],
+    mentionsBot: true,
+    mentionsAll: false,
+    createdAtMs: services.clock.now(),
+  };
+  const place = { session, target: { app: bot.app, chatId, messageId, inThread } };
+  const arrival = { message, place, tenant, fromMenu: true };
+  const arriving = { app: bot.app, id: message.messageId, chat: chatId, person: by, channel: "feishu" } as const;
+  const accepted = { verdict: "accept" } as const;
+  const outcome = await watched(services, arriving, async () => await takeMessage(services, bot, arrival, accepted));
+  if (outcome === "duplicate") return toast("info", againTexts.before);
+  return outcome === "accepted" ? toast("success", againTexts.taken) : toast("warning", againTexts.notTaken);
 }
 
 const LateValue = Type.Object({

@@ -160,10 +160,24 @@ describe("commands that change the conversation wait for their turn in it", () =
     expect(head).not.toHaveProperty("command");
   });
 
-  it("an unknown word after a slash is for the model, and so is a path", async () => {
+  it.each(["/etc/hosts", "/tmp is full"])("%s is for the model", async (text) => {
     const here = await world();
-    await here.say("/etc/hosts");
-    expect(await here.head(`${appId}.${here.direct}`)).toMatchObject({ parts: [{ text: "/etc/hosts" }] });
+    await here.say(text);
+    expect(await here.head(`${appId}.${here.direct}`)).toMatchObject({ parts: [{ text }] });
+  });
+
+  it.each([
+    ["/statsu", "There is no command /statsu. Did you mean /status?"],
+    ["/mem", "There is no command /mem. Did you mean /memory?"],
+    ["/stand", "There is no command /stand. Did you mean /standup?"],
+    ["/modle fast", "There is no command /modle. Did you mean /model?"],
+    ["/weather", "There is no command /weather. /help lists them."],
+  ])("%s, which is no command, is answered with those it may have meant, and no model is asked", async (text, said) => {
+    const settings = { agents: { default: { commands, language: "en" } } } as const;
+    const here = await world({ settings });
+    const asked = await here.say(text);
+    expect((await here.platform.waitForReply(asked, { timeoutMs: 60_000 })).text).toBe(said);
+    expect(await here.waiting(`${appId}.${here.direct}`)).toBe(0);
   });
 
   it("also over HTTP", async () => {

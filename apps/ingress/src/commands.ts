@@ -1,4 +1,6 @@
 import {
+  commandNames,
+  describedCommands,
   helpText,
   noticeText,
   parseCommand,
@@ -15,9 +17,10 @@ import {
 import { budgetUse, spenderOf } from "@larkline/agent/budgets";
 import { decidersText, hasRole, matchesName, ruleText } from "@larkline/agent/permissions";
 import { aboutOf, memoriesText, memoryOrder, memoryOwnersOf } from "@larkline/agent/memory";
-import { agentOfMessage } from "@larkline/process/config";
+import { agentOfMessage, nearestName } from "@larkline/process/config";
 import {
   jsonParserOf,
+  replyLanguages,
   type Deciders,
   type InboundMessage,
   type PermissionRule,
@@ -33,9 +36,9 @@ import { stopTurn } from "./sessions.ts";
 /** Commands that are obeyed at once, whatever the session is doing. */
 type ImmediateCommand = Exclude<CommandName, SessionCommand["name"]>;
 
-/** A command that is obeyed at once, and the words behind it. */
+/** A command that is obeyed at once, and the words behind it. `unknown`: there is none of the name in `argument`. */
 export interface Order {
-  name: ImmediateCommand;
+  name: ImmediateCommand | "unknown";
   argument: string;
 }
 
@@ -63,6 +66,37 @@ export function readCommand(message: InboundMessage, text: string, custom: Custo
   return { for: "session", message: { ...message, ...needs, command } };
 }
 
+const slashWord = /^[/\uFF0F]([\p{L}\p{N}_-]{1,64})(\s[^]*)?$/u;
+
+/**
+ * What a person has typed as a command that does not exist: a model would only guess. Words behind it make it one only
+ * where a command has nearly that name; paths and sentences such as "/tmp is full" are for the model.
+ */
+export function unknownCommand(text: string, custom: CustomCommands): Order | undefined {
+  const [, word = "", rest = ""] = slashWord.exec(text.trim()) ?? [];
+  if (word === "" || parseCommand(text, custom) !== undefined) return undefined;
+  const isOne = rest.trim() === "" || nearestCommands(word, custom).length > 0;
+  return isOne ? { name: "unknown", argument: word } : undefined;
+}
+
+const maxNearest = 3;
+
+/** The commands that a wrong name may have meant: those that begin with it, and the one that is nearest. */
+function nearestCommands(word: string, custom: CustomCommands): string[] {
+  const wanted = word.toLowerCase();
+  const all = replyLanguages.flatMap((language) => describedCommands(language, custom));
+  const names = [...new Set([...commandNames, ...all.map(({ name }) => name.slice(1))])];
+  const begun = names.filter((name) => wanted.length > 1 && name.toLowerCase().startsWith(wanted));
+  const near = nearestName(wanted, names);
+  return [...new Set([...begun, ...(near === undefined ? [] : [near])])].slice(0, maxNearest);
+}
+
+function unknownText(word: string, language: ReplyLanguage, custom: CustomCommands): string {
+  const near = nearestCommands(word, custom).map((name) => `/${name}`);
+  if (near.length === 0) return noticeText("commandUnknown", language, { name: word });
+  return noticeText("commandNear", language, { name: word, near: near.join(language === "zh" ? "、" : ", ") });
+}
+
 function isForSession(name: CommandName): name is SessionCommand["name"] {
   return name === "new" || name === "compact" || name === "model" || name === "agent";
 }
@@ -82,6 +116,8 @@ export async function obeyCommand(
 ): Promise<string | undefined> {
   const { message, language } = ordered;
   switch (name) {
+    case "unknown":
+      return unknownText(argument, language, agentOfMessage(services.settings, message).commands);
     case "help":
       return helpText(language, agentOfMessage(services.settings, message).commands);
     case "status":

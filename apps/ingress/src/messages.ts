@@ -12,7 +12,7 @@ import {
 } from "@larkline/protocol";
 import { answerByMessage } from "./approvals.ts";
 import { sendNotice, type Bot } from "./bot.ts";
-import { obeyCommand, readCommand, type Order, type ReadCommand } from "./commands.ts";
+import { obeyCommand, readCommand, unknownCommand, type Order, type ReadCommand } from "./commands.ts";
 import type { Channel, Services } from "./services.ts";
 import {
   answeredBy,
@@ -323,7 +323,10 @@ function readArrival(services: Services, bot: Bot, arrival: HeardArrival): ReadC
   const { text, attachments, forwarded } = arrival.message;
   const message = inboundOf(services, bot, arrival);
   const bare = attachments.length === 0 && !forwarded;
-  return bare ? readCommand(message, text, arrival.agent.commands) : { for: "session", message };
+  if (!bare) return { for: "session", message };
+  const { commands } = arrival.agent;
+  const unknown = unknownCommand(text, commands);
+  return unknown === undefined ? readCommand(message, text, commands) : { for: "now", ...unknown };
 }
 
 const maxTenantLength = 128;

@@ -70,7 +70,7 @@ describe("a spent budget", () => {
       stoppable: true,
     } as const;
     const view = finalView(run.turn, { reply, reason: "budget_exceeded" }, options);
-    expect(view).toMatchObject({ state: "failed", answer: `我查一下。\n\n${reply}` });
+    expect(view).toMatchObject({ state: "answered", answer: `我查一下。\n\n${reply}` });
   });
 
   it("leaves nothing of an order to the session in its history", () => {

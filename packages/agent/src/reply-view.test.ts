@@ -168,6 +168,26 @@ describe("the view of a finished turn", () => {
     );
   });
 
+  it("offers another try of what has failed, more of what a limit has ended, and nothing else", () => {
+    const head = startRun().turn;
+    const reply = { channel: "feishu", app: "cli_app", chatId: "oc_1", messageId: "om_7", inThread: false } as const;
+    const turn = { ...head, message: { ...head.message, reply } };
+    const offered = (reason: string) => finalView(turn, { reply: "x", reason }, options).again;
+    expect(offered("rate_limited")).toEqual({
+      wish: "retry",
+      session: "cli_app.oc_1",
+      turnId: "cli_app.oc_1-7",
+      person: "ou_1",
+      messageId: "om_7",
+      chatId: "oc_1",
+      chatType: "p2p",
+      inThread: false,
+    });
+    for (const reason of ["max_tokens", "max_turns_reached"]) expect(offered(reason)?.wish).toBe("continue");
+    for (const reason of ["", "refusal", "cancelled", "budget_exceeded"]) expect(offered(reason)).toBeUndefined();
+    expect(finalView(head, { reply: "x", reason: "rate_limited" }, options).again).toBeUndefined();
+  });
+
   it("shows the last words before the step limit once", () => {
     const short = environment({ maxIterations: 2 });
     const run = startRun();

@@ -436,7 +436,20 @@ export function finalView(turn: TurnState, end: { reply: string; reason: string 
     ...seen(turn, thinking, options),
     answer: joinedTexts(text, inLanguage(end.reply, options.language)),
     footer: finalFooter(turn, options),
+    ...againOf(turn, end.reason),
   };
+}
+
+/** Reasons of endings after which the person may ask for more. */
+const limitReasons: ReadonlySet<string> = new Set(["max_tokens", "max_turns_reached"]);
+
+function againOf({ turnId, message }: TurnState, reason: string): Pick<ReplyView, "again"> {
+  const { session, sender, chatType, reply, command } = message;
+  const wish = limitReasons.has(reason) ? "continue" : stateOf(reason) === "failed" ? "retry" : undefined;
+  const isChat = reply.channel === "feishu" && chatType !== "api";
+  if (wish === undefined || !isChat || command !== undefined) return {};
+  const { messageId, chatId, inThread } = reply;
+  return { again: { wish, session, turnId, person: sender.id, messageId, chatId, chatType, inThread } };
 }
 
 /** Reasons of endings in which the model had its say. */
@@ -447,6 +460,8 @@ const answeredReasons: ReadonlySet<string> = new Set([
   "max_turns_reached",
   "output_invalid",
   "team_limit",
+  // Nothing is broken: the text says when the budget renews.
+  "budget_exceeded",
 ]);
 
 function stateOf(reason: string): ReplyView["state"] {

@@ -167,6 +167,7 @@ export {
 export {
   CallWords,
   LocalText,
+  ReplyAgain,
   ReplyFooter,
   replyLanguages,
   ReplyView,

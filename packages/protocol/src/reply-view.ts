@@ -97,6 +97,21 @@ export const ReplyFooter = Type.Object({
 });
 export type ReplyFooter = Static<typeof ReplyFooter>;
 
+/** What the person may ask for below an answer: another try of what has failed, or more of what a limit has ended. */
+export const ReplyAgain = Type.Object({
+  wish: Type.Enum(["retry", "continue"]),
+  session: SessionKey,
+  turnId: Type.String(),
+  /** Who asked: nobody else may. */
+  person: Type.String(),
+  /** The message that was answered. */
+  messageId: Type.String(),
+  chatId: Type.String(),
+  chatType: Type.Enum(["p2p", "group"]),
+  inThread: Type.Boolean(),
+});
+export type ReplyAgain = Static<typeof ReplyAgain>;
+
 /**
  * Everything a person sees of a reply, at one moment. Cards are pure functions of it; the answer's
  * text only ever grows while `state` is `running`.
@@ -132,6 +147,8 @@ export const ReplyView = Type.Object({
   todos: Type.Optional(Type.Array(ShownTodo)),
   /** Cards that it may take at most; the rest of the answer is a file. Absent: as many as it needs. */
   maxCards: Type.Optional(Type.Integer({ minimum: 1 })),
+  /** Absent: no button. */
+  again: Type.Optional(ReplyAgain),
   /** Which turn the stop button stops; absent: no button. */
   stop: Type.Optional(Type.Object({ session: SessionKey, turnId: Type.String() })),
 });

@@ -51,6 +51,8 @@ export const en = {
     modelUnknown: "There is no model “{model}” to choose here.",
     modelChosen: "This conversation now uses the model {model}.",
     modelReset: "This conversation is back to the default model {model}.",
+    commandUnknown: "There is no command /{name}. /help lists them.",
+    commandNear: "There is no command /{name}. Did you mean {near}?",
     agentUnknown: "There is no agent “{agent}” to choose here.",
     agentChosen: "The agent {agent} answers from now on.",
     agentGone: "The agent {agent} is not configured any more, so {now} answers.",

@@ -43,6 +43,8 @@ export const zh: Texts = {
     modelUnknown: "没有名为“{model}”的模型可选。",
     modelChosen: "这个对话现在使用模型 {model}。",
     modelReset: "这个对话恢复使用默认模型 {model}。",
+    commandUnknown: "没有 /{name} 这个命令。发送 /帮助 查看所有命令。",
+    commandNear: "没有 /{name} 这个命令。你是不是想用 {near}？",
     agentUnknown: "没有名为“{agent}”的智能体可选。",
     agentChosen: "从现在起由智能体 {agent} 回答。",
     agentGone: "智能体 {agent} 已不在配置中，改由 {now} 回答。",

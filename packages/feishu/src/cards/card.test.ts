@@ -249,6 +249,17 @@ describe("the card of a reply", () => {
     expect(tag).toBe("div");
   });
 
+  it("has a button below an answer that has failed or that a limit has ended", () => {
+    const place = { session: "app.chat", turnId: "app.chat-1", person: "ou_1", messageId: "om_1", chatId: "oc_1" };
+    const again = { ...place, chatType: "p2p", inThread: false, wish: "retry" } as const;
+    expect(rendered({ state: "failed", answer: "Sorry.", again }).parts["again"]).toMatchObject({
+      text: { content: "Try again" },
+      behaviors: [{ type: "callback", value: { larkline: "again", ...again } }],
+    });
+    const more = rendered({ state: "answered", language: "zh", again: { ...again, wish: "continue" } });
+    expect(more.parts["again"]).toMatchObject({ text: { content: "继续" } });
+  });
+
   it("leaves unknown facts out of the footer", () => {
     expect(rendered({ state: "answered", footer: { model: "m-1" } }).parts["footer"]).toMatchObject({
       header: { title: { content: "<font color='grey'>Details</font>" } },

@@ -163,6 +163,7 @@ function partsOf(view: ReplyView, page: CardPage, answerBytes: number): Record<s
     rest: page.restInFile === true ? inLanguages(view, (language) => restLine({ ...view, language })) : undefined,
     memories: isLast ? inLanguages(view, (language) => memoriesPanel({ ...view, language })) : undefined,
     stop: isLast ? inLanguages(view, (language) => stopButton({ ...view, language })) : undefined,
+    again: isLast ? inLanguages(view, (language) => againButton({ ...view, language })) : undefined,
     footer: isLast ? inLanguages(view, (language) => footerPart({ ...view, language })) : undefined,
   };
   const present: Record<string, CardElement> = {};
@@ -388,6 +389,11 @@ function stopButton(view: ReplyView): CardElement | undefined {
   const { session, turnId } = view.stop;
   const value = { larkline: "stop", session, turn: turnId };
   return button(cardTexts[view.language].stop, { value, elementId: "stop" });
+}
+
+function againButton({ again, language }: ReplyView): CardElement | undefined {
+  if (again === undefined) return undefined;
+  return button(cardTexts[language].again[again.wish], { value: { larkline: "again", ...again }, elementId: "again" });
 }
 
 const maxMemoryCharacters = 120;

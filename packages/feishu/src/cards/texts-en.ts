@@ -13,6 +13,7 @@ export const en: CardTexts = {
   queued: "queued {} s",
   tokens: "{} in · {} out tokens",
   trace: "trace",
+  again: { retry: "Try again", continue: "Continue" },
   details: "Details",
   stop: "Stop",
   todos: (done, all) => `📋 To-do: ${done} of ${all} done`,

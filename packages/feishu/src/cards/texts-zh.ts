@@ -13,6 +13,7 @@ export const zh: CardTexts = {
   queued: "排队 {} 秒",
   tokens: "输入 {} · 输出 {} token",
   trace: "追踪",
+  again: { retry: "再试一次", continue: "继续" },
   details: "详情",
   stop: "停止",
   todos: (done, all) => `📋 待办：已完成 ${done}/${all}`,

@@ -1,4 +1,12 @@
-import type { Approval, DecisionWord, ReplyLanguage, ReplyView, RiskLevel, SettledState } from "@larkline/protocol";
+import type {
+  Approval,
+  DecisionWord,
+  ReplyAgain,
+  ReplyLanguage,
+  ReplyView,
+  RiskLevel,
+  SettledState,
+} from "@larkline/protocol";
 import { en } from "./texts-en.ts";
 import { zh } from "./texts-zh.ts";
 
@@ -22,6 +30,8 @@ export interface CardTexts {
   /** Input, then output tokens. */
   tokens: string;
   trace: string;
+  /** On the button below an answer that has failed, or that a limit has ended. */
+  again: Record<ReplyAgain["wish"], string>;
   /** On the fold of the footer where it has no other words. */
   details: string;
   stop: string;

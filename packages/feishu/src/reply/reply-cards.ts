@@ -498,7 +498,7 @@ export function shownOf(rendered: RenderedCard): ShownCard {
   return { answer: rendered.answer, parts: hashesOf(rendered.parts) };
 }
 
-const order = ["thinking", "tools", "todos", "answer", "rest", "memories", "stop", "footer"];
+const order = ["thinking", "tools", "todos", "answer", "rest", "memories", "stop", "again", "footer"];
 
 /** A short hash of a value, to tell whether it changed. */
 function hashOf(value: unknown): string {
