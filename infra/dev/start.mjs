@@ -10,6 +10,7 @@ import { dataFolder, logDirectory, root, shownPath } from "./launcher/paths.mjs"
 import { addressOf, planFrom } from "./launcher/plan.mjs";
 import { freePort, requireFree } from "./launcher/port.mjs";
 import { isRunning } from "./launcher/process.mjs";
+import { watchFiles } from "./launcher/reload.mjs";
 import { requireRedis, startPrivateRedis } from "./launcher/redis.mjs";
 import { serviceEnv } from "./launcher/service-env.mjs";
 import { startService, stopService, untilReady } from "./launcher/service.mjs";
@@ -18,7 +19,7 @@ import { summaryOf } from "./launcher/summary.mjs";
 import { text } from "./launcher/texts.mjs";
 
 const readyMs = 30_000;
-const graceMs = { services: 6_000, rest: 1_500 };
+const graceMs = { services: 6_000, rest: 1_500, replaced: 12_000 };
 
 /** Two launchers must not share the data folder (Redis writes there). Returns what undoes the claim. */
 function claimDataFolder() {
@@ -61,7 +62,8 @@ async function openRedis({ plan, running, signal }) {
 
 /** Resolves with the first service that ends by itself. */
 async function firstEnd(running) {
-  return await Promise.race(running.map(async (service) => ({ service, how: await service.exited })));
+  const settled = running.filter(({ isTrial }) => isTrial !== true);
+  return await Promise.race(settled.map(async (service) => ({ service, how: await service.exited })));
 }
 
 function failureOf({ service, how }) {
@@ -135,11 +137,62 @@ async function untilEnd(running, { context, life }) {
   for (;;) {
     const end = await Promise.race([stopped, firstEnd(running)]);
     if (end === undefined || signal.aborted) return;
+    if (!running.includes(end.service)) continue; // it was replaced
     const { name } = end.service;
     if (!mayRestart(name, deaths)) throw failureOf(end);
     life.say(text("serviceRestarted", name, end.how));
     running[running.indexOf(end.service)] = startApp(name, { context, life });
   }
+}
+
+/** A service on a free port beside the present one; resolves once it is seen whether it can live. */
+async function startTrial(name, { context, running, life }) {
+  const port = await freePort();
+  if (life.signal.aborted) throw new Stopped();
+  const ports = context.plan.ports.map((place) => (place.service === name ? { ...place, port } : place));
+  const trial = startApp(name, { context: { ...context, plan: { ...context.plan, ports } }, life });
+  running.push(Object.assign(trial, { isTrial: true }));
+  const url = `${addressOf(ports.find(({ service }) => service === name))}/ready`;
+  const over = new AbortController();
+  void trial.exited.then(() => over.abort());
+  const signal = AbortSignal.any([life.signal, over.signal]);
+  const canLive = await untilReady(trial, { url, deadlineMs: readyMs, signal });
+  if (life.signal.aborted) throw new Stopped();
+  return { trial, canLive };
+}
+
+/** Lets a service end what it is at. */
+async function retire(service, running) {
+  running.splice(running.indexOf(service), 1);
+  await stopService(service, graceMs.replaced);
+}
+
+/**
+ * After a change of files: starts each service that loads them beside the present one. If all can live, the present
+ * ones end in good order and start anew, one after the other; else they stay. Ends early when everything is stopped.
+ */
+async function reload(files, names, { context, running, life }) {
+  const trials = [];
+  let refusing;
+  for (const name of names) {
+    const { trial, canLive } = await startTrial(name, { context, running, life });
+    trials.push(trial);
+    refusing ??= canLive ? undefined : name;
+    if (refusing !== undefined) break;
+  }
+  for (const name of refusing === undefined ? names : []) {
+    await retire(
+      running.find((one) => one.name === name && one.isTrial !== true),
+      running,
+    );
+    if (life.signal.aborted) throw new Stopped();
+    running.push(startApp(name, { context, life }));
+    const url = `${addressOf(context.plan.ports.find(({ service }) => service === name))}/ready`;
+    await untilReady(running.at(-1), { url, deadlineMs: readyMs, signal: life.signal });
+  }
+  for (const trial of trials) await retire(trial, running);
+  if (life.signal.aborted) return;
+  life.say(refusing === undefined ? text("reloaded", files, names.join(", ")) : text("notReloaded", files, refusing));
 }
 
 async function runEverything(life, running) {
@@ -154,7 +207,16 @@ async function runEverything(life, running) {
   if (first.length > 0) await bringUp(first, { context, running, life });
   await bringUp(rest, { context, running, life });
   console.log(summaryOf({ plan, redis: redis.shown, logs: shownPath(logDirectory) }));
-  await untilEnd(running, { context, life });
+  const unwatch = watchFiles(context.env, async (files, names) => {
+    await reload(files, names, { context, running, life }).catch((error) => {
+      if (!(error instanceof Stopped)) life.say(String(error));
+    });
+  });
+  try {
+    await untilEnd(running, { context, life });
+  } finally {
+    unwatch();
+  }
 }
 
 await live(

@@ -1,8 +1,19 @@
 import { once } from "node:events";
-import { chmodSync, lstatSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { networkInterfaces } from "node:os";
+import { networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
 import { runnerKeyOf } from "@larkline/protocol";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
@@ -106,9 +117,21 @@ function openToOthers(folder: string): string[] {
   });
 }
 
-function serviceOf(run: LauncherRun, name: string): number {
+function servicesOf(run: LauncherRun, name: string): number[] {
   const program = name === "playground" ? "simulator/src/playground/main.ts" : `apps/${name}/src/main.ts`;
-  const found = run.processes().find((pid) => readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(program));
+  return run.processes().filter((pid) => commandOf(pid).includes(program));
+}
+
+function commandOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8");
+  } catch {
+    return ""; // ended meanwhile
+  }
+}
+
+function serviceOf(run: LauncherRun, name: string): number {
+  const [found] = servicesOf(run, name);
   if (found === undefined) throw new Error(`${name} does not run`);
   return found;
 }
@@ -195,6 +218,70 @@ describe.runIf(process.platform === "linux")("npm start", () => {
     }
     expect(await lastLineOf(run)).toContain("agent-worker ended unexpectedly (SIGKILL)");
     expect(await run.exitCode()).toBe(1);
+    expect(run.processes()).toEqual([]);
+  });
+});
+
+describe.runIf(process.platform === "linux")("npm start with files that change", () => {
+  const folder = mkdtempSync(join(tmpdir(), "larkline-bot-"));
+  const [config, tools] = [join(folder, "larkline.config.ts"), join(folder, "dice.ts")];
+  const [started, released] = [join(folder, "started"), join(folder, "released")];
+  afterAll(() => rmSync(folder, { recursive: true }));
+
+  const configWith = (name: string): string => `export default { agents: { default: { description: "${name}" } } };\n`;
+
+  /** A tool that the scripted model calls at "roll a die"; its result comes when `waitsFor` exists. */
+  const toolWith = (result: string, waitsFor = folder): string => `
+    import { existsSync, writeFileSync } from "node:fs";
+    import { defineTool } from "@larkline/tool-kit";
+    export default defineTool({
+      name: "roll_dice", description: "Rolls.", input: { type: "object" }, effect: "pure",
+      run: async () => {
+        writeFileSync(${JSON.stringify(started)}, "");
+        while (!existsSync(${JSON.stringify(waitsFor)})) await new Promise((resolve) => setTimeout(resolve, 20));
+        return "${result}";
+      },
+    });`;
+
+  it("loads them without losing a call, and keeps what runs when one is broken", { timeout: 200_000 }, async () => {
+    writeFileSync(config, configWith("one"));
+    writeFileSync(tools, toolWith("first", released));
+    const run = await launch({ LARKLINE_CONFIG: config, RUNNER_TOOLS: tools });
+    await until(() => expect(run.output()).toContain("Larkline is running."));
+    const rolled = async (): Promise<string> => {
+      const body = JSON.stringify({ message: "roll a die" });
+      return await (await fetch(`http://127.0.0.1:${run.ports.ingress}/chat`, { method: "POST", body })).text();
+    };
+
+    const early = rolled();
+    await until(() => expect(existsSync(started)).toBe(true));
+    writeFileSync(tools, toolWith("second"));
+    await until(() => expect(servicesOf(run, "tool-runner")).toHaveLength(2));
+    writeFileSync(released, "");
+    expect(await early).toMatch(/"tool_result".*first[^]*"type":"done"/);
+    await until(() => expect(run.output()).toContain("dice.ts changed: tool-runner started again with it."));
+    expect(await rolled()).toMatch(/"tool_result".*second[^]*"type":"done"/);
+
+    writeFileSync(tools, "export default {");
+    const kept = "dice.ts changed, but tool-runner cannot start with it (see above): nothing was replaced.";
+    await until(() => expect(run.output()).toContain(kept));
+    expect(await rolled()).toMatch(/"tool_result".*second[^]*"type":"done"/);
+    writeFileSync(tools, toolWith("third"));
+    await until(() => expect(run.output().split("tool-runner started again")).toHaveLength(3));
+
+    const before = ["ingress", "agent-worker", "tool-runner", "console"].map((name) => serviceOf(run, name));
+    writeFileSync(config, "export default { agent: {} };\n");
+    await until(() =>
+      expect(run.output()).toContain("larkline.config.ts changed, but tool-runner cannot start with it"),
+    );
+    expect(["ingress", "agent-worker", "tool-runner", "console"].map((name) => serviceOf(run, name))).toEqual(before);
+    writeFileSync(config, configWith("two"));
+    const loaded = "larkline.config.ts changed: tool-runner, agent-worker, ingress, console started again with it.";
+    await until(() => expect(run.output()).toContain(loaded));
+    expect(await rolled()).toMatch(/"tool_result".*third[^]*"type":"done"/);
+    expect(run.output()).not.toContain("ended unexpectedly");
+    run.kill("SIGINT");
+    expect(await run.exitCode()).toBe(0);
     expect(run.processes()).toEqual([]);
   });
 });

@@ -110,6 +110,14 @@ const texts = {
     en: (service, how) => `${service} ended unexpectedly (${how}) and is started again; nothing is lost.`,
     zh: (service, how) => `${service} 意外退出（${how}），正在重新启动；不会丢失任何内容。`,
   },
+  reloaded: {
+    en: (files, services) => `${files} changed: ${services} started again with it.`,
+    zh: (files, services) => `${files} 有变化：${services} 已用它重新启动。`,
+  },
+  notReloaded: {
+    en: (files, service) => `${files} changed, but ${service} cannot start with it (see above): nothing was replaced.`,
+    zh: (files, service) => `${files} 有变化，但 ${service} 无法用它启动（见上）：没有替换任何进程。`,
+  },
   logUnwritable: {
     en: (service, reason) => `the log of ${service} cannot be written (${reason}); its lines are dropped until it can.`,
     zh: (service, reason) => `无法写入 ${service} 的日志（${reason}），在恢复之前日志行会被丢弃。`,
