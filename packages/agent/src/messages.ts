@@ -253,6 +253,10 @@ export function slashCommandIn({ parts }: InboundMessage): EventOf<"slash_comman
   return { type: "slash_command", name, args };
 }
 
+// Japanese has characters too: each of its kana counts.
+const kana = String.raw`\p{Script=Hiragana}\p{Script=Katakana}`;
+const otherWords = new RegExp(String.raw`[${kana}]|[[\p{L}\p{M}'’]--[\p{Script=Han}${kana}]]+`, "gv");
+
 /**
  * The language a text is written in: Chinese when it holds at least as many Chinese characters as words in other
  * letters. A question about one Chinese word is English, a Chinese sentence with the name of a file is Chinese.
@@ -260,10 +264,7 @@ export function slashCommandIn({ parts }: InboundMessage): EventOf<"slash_comman
  */
 export function languageOf(text: string): ReplyLanguage {
   const characters = text.match(/\p{Script=Han}/gu)?.length ?? 0;
-  // Japanese has characters too: each of its kana counts.
-  const kana = String.raw`\p{Script=Hiragana}\p{Script=Katakana}`;
-  const others = new RegExp(String.raw`[${kana}]|[[\p{L}\p{M}'’]--[\p{Script=Han}${kana}]]+`, "gv");
-  const words = text.match(others)?.length ?? 0;
+  const words = text.match(otherWords)?.length ?? 0;
   return characters > 0 && characters >= words ? "zh" : "en";
 }
 
