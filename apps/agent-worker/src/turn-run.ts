@@ -94,6 +94,11 @@ export class TurnRun {
   readonly #reply: TurnReply;
   /** Made for the first call or person that has to be judged. */
   #judge: TurnJudge | undefined;
+  /** The same for decisions. Not a getter of each environment: V8 would make dictionaries of these. */
+  readonly #callJudge: TurnEnvironment["judge"] = {
+    verdict: (call) => this.#judgeNow().verdict(call),
+    unknownOutcome: (call) => this.#judgeNow().unknownOutcome(call),
+  };
   readonly #speaker: Speaker;
   #head: QueuedMessage;
   /** Of the last step. */
@@ -122,8 +127,7 @@ export class TurnRun {
     this.#head = head;
     const model = agent.modelOf(settings.model);
     const { controller } = slot;
-    const nowMs = services.clock.now();
-    const begun = this.#start.turn ?? newTurn(head, nowMs, agentOtherThan(head.message, agent));
+    const begun = this.#start.turn ?? newTurn(head, services.clock.now(), agentOtherThan(head.message, agent));
     const [first = begun.team?.name ?? agent.name] = begun.handedOverBy ?? [];
     const stored = new TurnStore(services, this.#start, begun, () => controller.abort("fenced" satisfies AbortReason));
     const run = { message: head.message, turnId: begun.turnId, epoch, signal: controller.signal };
@@ -533,7 +537,6 @@ export class TurnRun {
   #environment(): TurnEnvironment {
     const { agent, model, options } = this.#run;
     const { history, live } = this.#stored;
-    const judge = (): TurnJudge => this.#judgeNow();
     const chosenModel = this.#start.settings.model;
     const mayUse = (other: Agent): boolean => this.#mayUse(other);
     const { together, team, limits } = teamOfRun(this.#services, this.#run, { chosenModel, mayUse });
@@ -548,9 +551,7 @@ export class TurnRun {
       ...agent.speech,
       ...agent.asks,
       nowMs: this.#services.clock.now(),
-      get judge() {
-        return judge();
-      },
+      judge: this.#callJudge,
       history,
       othersWait: this.#start.othersWait,
       ...(live === undefined ? {} : { live }),
