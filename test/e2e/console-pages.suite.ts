@@ -54,6 +54,11 @@ describe("the console beside everything else, as its own user of Redis", () => {
     expect(await page("/approvals")).toContain("No question is open");
     expect(await page("/rules")).toContain("No rule holds");
     expect(await page("/queues/api/queues?page=1&jobsPerPage=10&activeQueue=turns")).toContain('"tools-recording"');
+    const answer = system.feishu.messages(ann.chatId).at(-1)?.messageId ?? "";
+    expect(answer).toMatch(/^om_/);
+    await vi.waitFor(async () => expect(await page(`/runs?q=${answer}`)).toContain("Answered</span>"), {
+      timeout: 60_000,
+    });
     expect(await refusals()).toEqual([]);
   });
 

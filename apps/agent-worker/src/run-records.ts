@@ -9,7 +9,14 @@ import {
   type Random,
   type TurnState,
 } from "@larkline/protocol";
-import { type NameBook, type RunLog, type RunRecord, UsageCounter, type UsageStore } from "@larkline/store/operations";
+import {
+  type NameBook,
+  type RunLog,
+  type RunRecord,
+  type SentReply,
+  UsageCounter,
+  type UsageStore,
+} from "@larkline/store/operations";
 import { LRUCache } from "lru-cache";
 
 // What people who look at the console see of runs: a record of each, what all of them have used by time, and names. The
@@ -50,6 +57,8 @@ const retryMs = 2_000;
 const maxAtOnce = 500;
 /** While Redis is away so many are kept, the newest. */
 const maxKept = 10_000;
+/** Messages of one answer: cards of a very long one. */
+const maxMessages = 20;
 
 /** What this process writes down about runs that have ended. Nothing of it throws or waits. */
 export class RunRecords {
@@ -57,6 +66,8 @@ export class RunRecords {
   readonly #counter: UsageCounter;
   readonly #names: NamesSeen;
   #waiting: RunRecord[] = [];
+  /** Messages that show answers. */
+  #sent: SentReply[] = [];
   #writing: Promise<void> | undefined;
   #cancelFlush: (() => void) | undefined;
   /** A batch of counts whose write may have failed: it is tried again under its own name. */
@@ -80,6 +91,13 @@ export class RunRecords {
     this.#names.see(run.turn.message);
     this.#flushIn(this.#options.flushMs ?? defaultFlushMs);
     this.#countIn(this.#options.countMs ?? defaultCountMs);
+  }
+
+  /** The answer of a turn is with the platform, as these messages. */
+  sent(turnId: string, messageIds: readonly string[]): void {
+    if (messageIds.length === 0 || this.#sent.length >= maxKept) return;
+    this.#sent.push({ sent: messageIds.slice(0, maxMessages), of: turnId });
+    this.#flushIn(this.#options.flushMs ?? defaultFlushMs);
   }
 
   /** A call of the platform was held back. */
@@ -106,20 +124,23 @@ export class RunRecords {
   #flush(): void {
     this.#cancelFlush?.();
     this.#cancelFlush = undefined;
-    if (this.#writing !== undefined || this.#waiting.length === 0) return;
-    this.#writing = this.#write(this.#waiting.splice(0, maxAtOnce)).finally(() => {
+    const isEmpty = this.#waiting.length === 0 && this.#sent.length === 0;
+    if (this.#writing !== undefined || isEmpty) return;
+    const writing = this.#write(this.#waiting.splice(0, maxAtOnce), this.#sent.splice(0, maxAtOnce));
+    this.#writing = writing.finally(() => {
       this.#writing = undefined;
-      if (this.#waiting.length > 0) this.#flushIn(this.#isFailing ? retryMs : 0);
+      if (this.#waiting.length > 0 || this.#sent.length > 0) this.#flushIn(this.#isFailing ? retryMs : 0);
     });
   }
 
-  async #write(records: RunRecord[]): Promise<void> {
+  async #write(records: RunRecord[], sent: SentReply[]): Promise<void> {
     try {
-      await this.#options.runLog.append(records);
+      await this.#options.runLog.append(records, sent);
       this.#isFailing = false;
     } catch (error) {
       // They may be there: readers show a run once.
       this.#waiting = [...records, ...this.#waiting].slice(-maxKept);
+      this.#sent = [...sent, ...this.#sent].slice(-maxKept);
       this.#failed(error);
     }
   }

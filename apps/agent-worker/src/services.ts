@@ -3,6 +3,7 @@ import { createBudgetBook, type BudgetBook } from "@larkline/agent/budgets";
 import {
   ApprovalCards,
   CardHandover,
+  type DeliveryWatch,
   FeishuApi,
   GroupLookup,
   LiveReplies,
@@ -335,7 +336,14 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
   const { store, cards: ledger, deadLetters: letters, approvals } = stores;
   const imageOf = createImageResolver(stores.blobs, stores.lookups);
   const handover = new CardHandover();
-  const { deliveries: watch } = watchPlatform(parts.telemetry);
+  const { deliveries } = watchPlatform(parts.telemetry);
+  const watch: DeliveryWatch = (record) => {
+    const ended = deliveries(record);
+    return (result) => {
+      ended(result);
+      if (result.state === "sent") services.runs.sent(record.id, result.messageIds);
+    };
+  };
   const runnerKeys = new RunnerKeys(config.callSigningKey);
   const services: Services = {
     ...parts,

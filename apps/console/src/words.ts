@@ -50,7 +50,7 @@ const words = {
   runs: { zh: "运行记录", en: "Runs" },
   runsSearch: { zh: "查找", en: "Find" },
   runsHint: {
-    zh: "用户或群的名称，或运行、会话、消息、trace、用户、群的 ID（或其中一部分）。",
+    zh: "用户或群的名称，或运行、会话、消息（包括机器人的卡片）、trace、用户、群的 ID（或其中一部分）。",
     en: "Name of a person or chat, or id of a run, session, message, trace, person or chat, or a part of one.",
   },
   filters: { zh: "筛选", en: "Filters" },

@@ -27,7 +27,7 @@ export { CardHandover } from "./reply/live-reply.ts";
 /** Ends the cards of a reply whose turn is gone. */
 export { endOrphan } from "./reply/live-reply.ts";
 /** Sends the replies that were committed. */
-export { createImageResolver, OutboxSender, type ImageResolver } from "./reply/outbox-sender.ts";
+export { createImageResolver, OutboxSender, type DeliveryWatch, type ImageResolver } from "./reply/outbox-sender.ts";
 /** Reactions that show the state of a person's message. */
 export { StatusReactions, type ReactionPurpose } from "./reply/status-reactions.ts";
 

@@ -254,7 +254,8 @@ export const describedKeys: readonly DescribedKey[] = [
   {
     key: "`{<ns>:runs:<w>}:list`",
     type: "list",
-    content: "a record of each run that ended within ten minutes, JSON of at most 600 bytes; `retention.traceDays`",
+    content:
+      "a record of each run that ended within ten minutes, JSON of at most 600 bytes, and the messages that show its answer; `retention.traceDays`",
   },
   {
     key: "`{<ns>:usage}:<size>:<number>`",

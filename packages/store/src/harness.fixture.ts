@@ -118,6 +118,11 @@ export async function makeRunLog(url: string, keptMs: number) {
   return {
     log: new RunLog({ ...here, ttlMs: keptMs }),
     elsewhere: new RunLog({ ...there, ttlMs: keptMs }),
+    left: async () => {
+      const lists = mastersOf(here.redis).map(async (master) => await master.keys(`{${here.namespace}:runs:*`));
+      const lines = (await Promise.all(lists)).flat().map(async (list) => await here.redis.lrange(list, 0, -1));
+      return (await Promise.all(lines)).flat().join("\n");
+    },
     now: here.now,
     advance: here.advance,
     close,

@@ -27,6 +27,7 @@ export {
   type RunPage,
   type RunQuery,
   type RunRecord,
+  type SentReply,
   sessionOfRun,
 } from "./run-log.ts";
 export { NameBook } from "./name-book.ts";

@@ -10,6 +10,8 @@ export interface RunLogHarness {
   now(): number;
   /** Resolves when so much time has passed. */
   advance(ms: number): Promise<void>;
+  /** All lines as they are stored. */
+  left(): Promise<string>;
   close(): Promise<void>;
 }
 
@@ -75,6 +77,15 @@ export function describeRunLog(name: string, makeHarness: (ttlMs: number) => Pro
       expect(await numbersOf({ untilMs: betweenMs })).toEqual([2, 1]);
     });
 
+    it("finds a run by the messages that show its answer", async () => {
+      await log.append([ended(1), ended(2)]);
+      await harness.advance(700_000);
+      await elsewhere.append([], [{ sent: ["om_card", "om_more"], of: "cli_1.oc_1-1" }]);
+      expect(await numbersOf({ texts: ["om_more"] })).toEqual([1]);
+      expect(await numbersOf({ texts: ["om_other"] })).toEqual([]);
+      expect(await numbersOf()).toEqual([2, 1]);
+    });
+
     it("shows a run once that was written twice, because an answer of Redis was lost", async () => {
       await log.append([ended(1)]);
       await elsewhere.append([ended(1), ended(2)]);
@@ -100,11 +111,13 @@ export function describeRunLog(name: string, makeHarness: (ttlMs: number) => Pro
         ended(4, { person: "ou_bob", turn: "cli_1.oc_own-4" }),
         ended(5, { person: "ou_anna" }),
       ]);
+      await log.append([], [{ sent: ["om_own"], of: "cli_1.oc_own-4" }]);
       const [first] = (await log.page({ limit: 1 })).runs;
       expect(first?.turn).toBe("cli_1.oc_1-5");
       const { next = "" } = await log.page({ limit: 1 });
       expect(await elsewhere.erase("cli_1", "ou_ann", ["cli_1.oc_own"])).toBe(2);
       expect(await numbersOf()).toEqual([5, 3, 2]);
+      expect(await harness.left()).not.toContain("oc_own");
       // A page that was open continues at its place.
       expect(await numbersOf({ after: next })).toEqual([3, 2]);
       expect(await log.erase("cli_1", "ou_ann", ["cli_1.oc_own"])).toBe(0);

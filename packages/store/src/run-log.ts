@@ -61,6 +61,10 @@ export function outcomeKind(outcome: string): OutcomeKind {
   return stops.has(outcome) ? "stopped" : "failed";
 }
 
+/** Which messages of the bot show the answer of a run. */
+const SentReply = Type.Object({ sent: Type.Array(Type.String(), { maxItems: 100 }), of: Type.String() });
+export type SentReply = Static<typeof SentReply>;
+
 /** What a list of runs is made from. */
 export interface RunQuery {
   /** Nothing that ended before. Epoch ms. */
@@ -98,6 +102,9 @@ const linesAtOnce = 1_000;
 const maxLooked = 40_000;
 
 const parseRun = jsonParserOf(RunRecord);
+const parseSent = jsonParserOf(SentReply);
+/** How lines of sent replies begin. */
+const sentStart = '{"sent":';
 
 /** The session of a run. */
 export function sessionOfRun({ turn }: Pick<RunRecord, "turn">): SessionKey {
@@ -124,36 +131,34 @@ export class RunLog {
     this.#ttlMs = ttlMs;
   }
 
-  /** Adds records in one write, oldest first. Rejects when that is not certain: they may be there. */
-  async append(runs: readonly RunRecord[]): Promise<void> {
-    if (runs.length === 0) return;
+  /**
+   * Adds records in one write, oldest first, and the messages that show the answers of runs, which come after them.
+   * Rejects when that is not certain: they may be there.
+   */
+  async append(runs: readonly RunRecord[], sent: readonly SentReply[] = []): Promise<void> {
+    const lines = [...runs.map(lineOf), ...sent.map(({ sent: ids, of }) => JSON.stringify({ sent: ids, of }))];
+    if (lines.length === 0) return;
     const window = Math.floor(sharedNow() / windowMs);
     const list = this.#listAt(window);
-    const pipeline = this.#redis.pipeline().rpush(list, ...runs.map(lineOf));
+    const pipeline = this.#redis.pipeline().rpush(list, ...lines);
     if (this.#expiring !== window) pipeline.pexpire(list, this.#ttlMs + windowMs);
     for (const [error] of (await pipeline.exec()) ?? []) if (error !== null) throw error;
     this.#expiring = window;
   }
 
   /** One page, newest first. */
-  async page({ sinceMs = 0, untilMs, texts, matches = () => true, limit, after }: RunQuery): Promise<RunPage> {
+  async page(query: RunQuery): Promise<RunPage> {
+    const { sinceMs = 0, untilMs, limit, after } = query;
     const runs: RunRecord[] = [];
-    const known = new Set<string>();
     const oldestMs = Math.max(sinceMs, sharedNow() - this.#ttlMs);
     // A run is written a moment after its end, or when Redis is back.
     const newestMs = Math.min(untilMs ?? Number.MAX_SAFE_INTEGER, sharedNow()) + writtenLateMs;
+    const search = new RunSearch(query, oldestMs);
     let looked = 0;
     for await (const { line, at } of this.#linesBack(oldestMs, newestMs, positionIn(after))) {
       looked += 1;
-      if (texts === undefined || texts.some((text) => line.includes(text))) {
-        const parsed = parseRun(line);
-        const run = parsed.ok ? parsed.value : undefined; // lines of newer versions, and erased ones, are left out
-        const isMeant = run !== undefined && !known.has(run.turn) && isBetween(run, oldestMs, untilMs) && matches(run);
-        if (isMeant) {
-          known.add(run.turn);
-          runs.push(run);
-        }
-      }
+      const run = search.look(line);
+      if (run !== undefined) runs.push(run);
       if (runs.length >= limit || looked >= maxLooked) return { runs, next: at };
     }
     return { runs };
@@ -168,13 +173,13 @@ export class RunLog {
     for await (const { line, list, index } of this.#linesBack(oldestMs, sharedNow() + windowMs)) {
       if (!texts.some((text) => line.includes(text))) continue;
       const parsed = parseRun(line);
-      if (!parsed.ok) continue;
-      const run = parsed.value;
-      const isTheirs = run.person === person && placeOfRun(run).app === app;
-      if (!isTheirs && !whole.has(sessionOfRun(run))) continue;
+      const sent = parseSent(line);
+      const turn = parsed.ok ? parsed.value.turn : sent.ok ? sent.value.of : "";
+      const isTheirs = parsed.ok && parsed.value.person === person && placeOfRun({ turn }).app === app;
+      if (!isTheirs && !whole.has(sessionOfRun({ turn }))) continue;
       // An empty line in its place: where pages begin does not move.
       await this.#redis.lset(list, index, "");
-      count += 1;
+      if (parsed.ok) count += 1;
     }
     return count;
   }
@@ -203,6 +208,39 @@ export class RunLog {
         yield { line, list, index, at: `${window}.${index}` };
       }
     }
+  }
+}
+
+/** Looks at one line after the other, the newest first, for the runs that are meant. */
+class RunSearch {
+  readonly #query: RunQuery;
+  readonly #oldestMs: number;
+  /** Texts that a line must have one of. */
+  readonly #wanted: string[] | undefined;
+  readonly #known = new Set<string>();
+
+  constructor(query: RunQuery, oldestMs: number) {
+    this.#query = query;
+    this.#oldestMs = oldestMs;
+    this.#wanted = query.texts && [...query.texts];
+  }
+
+  /** The run, if it is meant and new. */
+  look(line: string): RunRecord | undefined {
+    if (this.#wanted?.some((text) => line.includes(text)) === false) return undefined;
+    if (line.startsWith(sentStart)) {
+      // The run whose answer is looked for comes later on the way back.
+      const sent = parseSent(line);
+      if (sent.ok) this.#wanted?.push(JSON.stringify(sent.value.of));
+      return undefined;
+    }
+    const parsed = parseRun(line);
+    if (!parsed.ok) return undefined; // a line of a newer version, or an erased one
+    const run = parsed.value;
+    const { matches = () => true, untilMs } = this.#query;
+    if (this.#known.has(run.turn) || !isBetween(run, this.#oldestMs, untilMs) || !matches(run)) return undefined;
+    this.#known.add(run.turn);
+    return run;
   }
 }
 

@@ -37,7 +37,10 @@ export interface ImageResolver {
 
 /** How an attempt to send a reply ended. */
 export type DeliveryResult =
-  | { state: "sent" }
+  | {
+      state: "sent";
+      /** Of the messages that show it, as far as this attempt knows them. */ messageIds: readonly string[];
+    }
   /** Another sender has the reply, or will take it. */
   | { state: "left" }
   /** Tried again in `retryInMs`, or given up. */
@@ -107,6 +110,8 @@ interface Attempt {
   error: FeishuError | undefined;
   /** Cards that are done since. */
   progress: number;
+  /** Messages that show the reply. */
+  messageIds?: readonly string[];
 }
 
 /** Sends the replies that wait in the outboxes. The caller leases a record, passes it on and may forget it. */
@@ -176,7 +181,7 @@ export class OutboxSender {
     }
     const { error } = attempt;
     const isOver = error === undefined || this.#isHopeless(record, error);
-    if (error === undefined) ended?.({ state: "sent" });
+    if (error === undefined) ended?.({ state: "sent", messageIds: attempt.messageIds ?? [] });
     else if (isOver) ended?.({ state: "given_up", error, retryInMs: 0 });
     if (error === undefined) return await store.ackOutbox(record.session, token);
     if (isOver) return await this.#giveUp(lease, error);
@@ -236,7 +241,7 @@ export class OutboxSender {
     const onProgress = (cards: number): void => void (progress = cards);
     try {
       const { signal } = sending;
-      await finishReply({
+      const messageIds = await finishReply({
         api,
         lease,
         signal,
@@ -247,7 +252,7 @@ export class OutboxSender {
         clock: this.#clock,
         onProgress,
       });
-      return { error: undefined, progress };
+      return { error: undefined, progress, messageIds };
     } catch (error) {
       if (error instanceof FencedOut) return "taken over";
       if (error instanceof LedgerFailure) throw error;
@@ -313,9 +318,9 @@ interface Finish extends Delivery {
  * Gives the last state of a reply to the person: on the cards that already show its beginning, on new
  * ones, or as plain text where cards are refused for good. Any process may repeat it after any
  * crash; only the holder of the outbox lease succeeds. Rejects with the FeishuError that stopped it, a
- * FencedOut or a LedgerFailure.
+ * FencedOut or a LedgerFailure. Resolves to the ids of the messages that show the reply, as far as they are known.
  */
-async function finishReply(delivery: Delivery): Promise<void> {
+async function finishReply(delivery: Delivery): Promise<string[]> {
   const { view } = delivery.lease.record;
   if (view === undefined) return await sendPlain(delivery);
   const finish = await opened(delivery, view);
@@ -326,6 +331,7 @@ async function finishReply(delivery: Delivery): Promise<void> {
   } finally {
     delivery.onProgress(finish.record.closed - before);
   }
+  return finish.record.cards.flatMap(({ messageId }) => messageId ?? []);
 }
 
 async function opened(delivery: Delivery, view: ReplyView): Promise<Finish> {
@@ -435,20 +441,20 @@ const blockedText =
  * message is gone, as plain text when the format is refused, as a note when the content is.
  * Rejects with the error for which no further step exists.
  */
-async function sendPlain(delivery: Delivery): Promise<void> {
+async function sendPlain(delivery: Delivery): Promise<string[]> {
   const { record } = delivery.lease;
   const { text, uuid, card } = record;
-  if (await wasSent(delivery)) return;
+  if (await wasSent(delivery)) return [];
   const body: MessageBody =
     card === undefined ? { text } : { messageType: "interactive", content: JSON.stringify(card) };
   try {
-    await sendForm(delivery, body, uuid);
+    return [await sendForm(delivery, body, uuid)];
   } catch (error) {
     if (!isKind(error, "content_blocked", "bad_request", "card_invalid", "card_full", "too_long")) throw error;
     if (error.kind === "content_blocked") {
-      return await sendForm(delivery, { text: blockedText, format: "text" }, derivedUuid(uuid, "b"));
+      return [await sendForm(delivery, { text: blockedText, format: "text" }, derivedUuid(uuid, "b"))];
     }
-    await sendForm(delivery, { text, format: "text" }, derivedUuid(uuid, "t"));
+    return [await sendForm(delivery, { text, format: "text" }, derivedUuid(uuid, "t"))];
   }
 }
 
@@ -472,20 +478,19 @@ async function wasSent({ api, lease, signal, logger, clock }: Delivery): Promise
   }
 }
 
-/** Sends one form of the reply: as an answer, or to the chat when the message is gone or there is none. */
-async function sendForm({ api, lease, signal }: Delivery, body: MessageBody, uuid: string): Promise<void> {
+/** Sends one form of the reply: as an answer, or to the chat when the message is gone or there is none. Returns its id. */
+async function sendForm({ api, lease, signal }: Delivery, body: MessageBody, uuid: string): Promise<string> {
   const { target, traceparent } = lease.record;
   const { chatId, messageId, inThread } = target;
   const call: CallOptions = { signal, traceparent };
   if (messageId !== "") {
     try {
-      await api.messages.reply({ messageId, chatId, ...body, uuid, inThread }, call);
-      return;
+      return (await api.messages.reply({ messageId, chatId, ...body, uuid, inThread }, call)).messageId;
     } catch (error) {
       if (!isKind(error, "target_gone")) throw error;
     }
   }
-  await api.messages.send({ ...receiverOf(chatId), ...body, uuid: derivedUuid(uuid, "c") }, call);
+  return (await api.messages.send({ ...receiverOf(chatId), ...body, uuid: derivedUuid(uuid, "c") }, call)).messageId;
 }
 
 /** Keys of uploaded images do not expire; the blob does. */
