@@ -1,5 +1,6 @@
 import {
   answerForm,
+  helperTool,
   transferTool,
   turnLimits,
   type AnswerForm,
@@ -10,6 +11,8 @@ import {
   noticeText,
   refuseTurn,
   type AgentFacts,
+  type HelperLink,
+  type HelperTool,
   type CommandFacts,
   type SessionChoices,
   type TransferTarget,
@@ -43,11 +46,13 @@ import {
   type ParseResult,
   type ReplyLanguage,
   agentOfTurn,
+  chatOf,
+  peopleOf,
   type QueuedMessage,
   type TurnState,
 } from "@larkline/protocol";
 import { hasAccess } from "@larkline/agent/permissions";
-import { groupsOf, placeOf } from "./approvals.ts";
+import { groupsOf } from "./approvals.ts";
 import { memberIn, teamFactsOf } from "./teams.ts";
 import type { TurnStart } from "./turn-output.ts";
 import type { WorkerConfig } from "./config.ts";
@@ -69,6 +74,8 @@ export class Agent {
   readonly transfers: readonly { to: string; context: "all" | "last"; tool: TransferTool }[];
   /** Its members may hand over to each other, by the name of the call; where it is a team that works so. */
   readonly passes: ReadonlyMap<string, { to: string; tool: TransferTool }>;
+  /** The agents that it may give tasks to, by the name of their tool. */
+  readonly helpers: ReadonlyMap<string, { link: HelperLink; tool: HelperTool }>;
   /** The form of its answers; undefined where they are free text. */
   readonly #form: AnswerForm | undefined;
   readonly #models: ModelChoices;
@@ -87,6 +94,11 @@ export class Agent {
       return { to, context, tool: transferTool(handoff, settings.agents[to]?.description) };
     });
     this.passes = new Map(config.team?.select === "handoff" ? passesOf(settings, config.team.members) : []);
+    this.helpers = new Map(
+      config.helpers.map((link) => {
+        return [link.as, { link, tool: helperTool(link, settings.agents[link.agent]?.description) }] as const;
+      }),
+    );
     this.#models = models;
   }
 
@@ -152,9 +164,10 @@ export function agentFor({ settings, agents, log }: Services, message: InboundMe
 /** The bounds of every turn of an agent. */
 export function limitsOf({ limits, permissions }: LarklineConfig, { maxIterations }: AgentConfig): TurnLimits {
   const { maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars, handoffsPerTurn: maxTransfers } = limits;
+  const { stepsPerTurn: maxStepsWithHelpers } = limits;
   const { maxDenials } = permissions;
   const ofCalls = { maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars, maxDenials };
-  return turnLimits({ maxIterations, ...ofCalls, maxTransfers });
+  return turnLimits({ maxIterations, ...ofCalls, maxTransfers, maxStepsWithHelpers });
 }
 
 /** Money is counted by prices. */
@@ -373,10 +386,11 @@ async function answersAlone(
   message: InboundMessage,
 ): Promise<boolean> {
   if (access === null) return true;
-  const { app, reply, sender, session } = message;
+  const { app, sender, session } = message;
+  const { reply } = peopleOf(message);
   const { roles: known } = services.settings.permissions;
   const may = (groups: readonly string[]): boolean =>
-    hasAccess(access, { person: { id: sender.id, groups }, chatId: placeOf(message), known });
+    hasAccess(access, { person: { id: sender.id, groups }, chatId: chatOf(message), known });
   if (may([])) return true;
   const named = (access.roles ?? []).flatMap((role) => (Object.hasOwn(known, role) ? (known[role]?.groups ?? []) : []));
   if (reply.channel === "none" || !may(named)) return false;
@@ -400,7 +414,7 @@ export function agentsIn({ agents }: Services, agent: Agent): Agent[] {
 }
 
 /** Whether the person may use an agent here. */
-type MayUse = (agent: Agent) => boolean;
+export type MayUse = (agent: Agent) => boolean;
 
 /** What decides who may have the word. */
 export interface WordFacts {

@@ -16,6 +16,8 @@ import type { Tags } from "@larkline/process/telemetry";
 import {
   argumentsHashOf,
   builtInRunner,
+  chatOf,
+  peopleOf,
   withDeadline,
   type Actor,
   type Approval,
@@ -71,7 +73,7 @@ export class TurnJudge implements CallJudge {
     this.#run = run;
     this.#message = message;
     // People who come over HTTP are in no group of the platform.
-    this.#groups = message.reply.channel === "none" ? { state: "known", groups: [] } : { state: "unknown" };
+    this.#groups = peopleOf(message).reply.channel === "none" ? { state: "known", groups: [] } : { state: "unknown" };
     const groups = (): readonly string[] => this.#groupsNow();
     this.#person = {
       id: message.sender.id,
@@ -108,7 +110,7 @@ export class TurnJudge implements CallJudge {
   mayUse({ config: { access } }: Agent): boolean {
     if (access === null) return true;
     const known = this.#services.settings.permissions.roles;
-    const facts = { person: this.#person, chatId: placeOf(this.#message), known };
+    const facts = { person: this.#person, chatId: chatOf(this.#message), known };
     return this.#judged(() => hasAccess(access, facts)) ?? false;
   }
 
@@ -118,7 +120,7 @@ export class TurnJudge implements CallJudge {
       ...(addressContext === undefined ? {} : { addressContext }),
       arguments: given,
       person: this.#person,
-      chatId: placeOf(this.#message),
+      chatId: chatOf(this.#message),
       chatType,
       nowMs: this.#services.clock.now(),
     };
@@ -186,7 +188,7 @@ function refused(reason: string): Verdict {
 async function rulesInForce(services: Services, message: InboundMessage): Promise<PermissionRule[]> {
   const approved = await services.approvals.approvedRules(message.session);
   await Promise.all(approved.map(async (status) => await keepRule(services, status)));
-  return await services.rules.inForce(message.app, placeOf(message));
+  return await services.rules.inForce(message.app, chatOf(message));
 }
 
 /** Writes the rule that an approval leaves behind, if it leaves one. May be repeated. */
@@ -441,7 +443,7 @@ async function isApproved(
 }
 
 async function isRuled({ rules }: Services, { message }: TurnState, call: CallState, ruleId: string): Promise<boolean> {
-  const chatId = placeOf(message);
+  const chatId = chatOf(message);
   const inForce = await rules.inForce(message.app, chatId);
   const rule = inForce.find(({ id }) => id === ruleId);
   return rule !== undefined && holdsInForce(rule, { tool: call.name, person: message.sender.id, chatId });
@@ -452,11 +454,6 @@ export function argumentsTextOf({ arguments: given }: CallState): string {
   return JSON.stringify(given);
 }
 
-/** The chat that a message is from; over HTTP, where there are none, its session. */
-export function placeOf({ reply, session }: InboundMessage): string {
-  return reply.channel === "feishu" ? reply.chatId : session;
-}
-
 /** Person and place that the calls of a turn act for. */
 export function actorOf({ message }: TurnState): Actor {
   const { app, tenant, sender } = message;
@@ -465,7 +462,7 @@ export function actorOf({ message }: TurnState): Actor {
     ...(tenant === undefined ? {} : { tenant }),
     userId: sender.id,
     ...(sender.name === undefined ? {} : { userName: sender.name }),
-    chatId: placeOf(message),
+    chatId: chatOf(message),
   };
 }
 

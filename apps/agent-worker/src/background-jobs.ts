@@ -14,6 +14,7 @@ import {
 import type { CardReply, OutboxRecord, StaleSession } from "@larkline/store";
 import type { Renewals } from "@larkline/store/redis";
 import { applyOrder, type Presence } from "@larkline/store/operations";
+import { endsLate } from "./helpers.ts";
 import type { Services } from "./services.ts";
 import { stopCalls, wakeAfter } from "./tools.ts";
 
@@ -206,6 +207,7 @@ async function answerLate(
   const { store, telemetry } = services;
   const { turn } = await store.summary(session);
   const call = turn?.calls.find((one) => attemptOf(one) === callId);
+  if (call?.helper !== undefined && (await endsLate(services, session, call))) return;
   // Whether it was started is for the ledger to say, at the moment in which it is answered. From then on nothing can
   // start the attempt; where its runner is away, the turn makes another one of it.
   const untouched = { unlessStarted: true, unstarted: true };

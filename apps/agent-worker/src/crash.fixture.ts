@@ -33,9 +33,9 @@ interface Scenario {
 
 async function runUntilCrash(world: World, differences: Differences, parts: Parts): Promise<boolean> {
   const doomed = runnerOf(world, differences, parts);
-  for (let gen = world.wakes.shift(); gen !== undefined; gen = world.wakes.shift()) {
+  for (let wake = nextWake(world); wake !== undefined; wake = nextWake(world)) {
     try {
-      await doomed({ v: 1, session, gen }, new AbortController().signal);
+      await doomed({ v: 1, ...wake }, new AbortController().signal);
     } catch (error) {
       if (error instanceof Crash) return true;
       throw error;
@@ -44,6 +44,11 @@ async function runUntilCrash(world: World, differences: Differences, parts: Part
     await askPeople(world);
   }
   return false;
+}
+
+function nextWake({ wakes, childWakes }: World): { session: string; gen: number } | undefined {
+  const gen = wakes.shift();
+  return gen === undefined ? childWakes.shift() : { session, gen };
 }
 
 /** Every run that began has ended, once. */

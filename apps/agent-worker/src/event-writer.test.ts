@@ -1,7 +1,7 @@
 import { blobIdOf } from "@larkline/store";
 import type { EngineEvent } from "@larkline/protocol";
 import { expect, it } from "vitest";
-import { EventWriter } from "./turn-output.ts";
+import { EventWriter } from "./event-writer.ts";
 import { newWorld, servicesOf } from "./turn-world.fixture.ts";
 
 const mark = `![bars](blob:${blobIdOf(Buffer.from("x"))})`;

@@ -61,6 +61,7 @@ import { HandoffImport, RunnerDirectory } from "@larkline/store/runners";
 import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import { createFileBlobStore } from "@larkline/store/blob-files";
+import { HelperReadiness } from "./helpers.ts";
 import { agentsOf, type Agent, type AgentModels } from "./agents.ts";
 import { keepRule } from "./approvals.ts";
 import type { WorkerConfig } from "./config.ts";
@@ -85,6 +86,7 @@ export interface Services extends Stores, Queues {
   /** By name. */
   agents: ReadonlyMap<string, Agent>;
   budgetBook: BudgetBook;
+  helperReadiness: HelperReadiness;
   toolCatalog: ToolCatalog;
   /** The turns that run in this process. */
   runningTurns: RunningTurns;
@@ -354,6 +356,7 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
     bots,
     agents: agentsOf(settings, models),
     budgetBook: createBudgetBook(settings.budgets),
+    helperReadiness: new HelperReadiness(),
     toolCatalog: new ToolCatalog(stores.runners, systemClock, log),
     runningTurns: new RunningTurns(systemClock),
     turnHolds: new TurnHolds({

@@ -11,6 +11,7 @@ import {
   type CallState,
   type Clock,
   type InboundMessage,
+  type Message,
   type ModelFailure,
   type ModelRetry,
   type SessionKey,
@@ -18,13 +19,23 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import type { JobResult } from "@larkline/queue";
-import { type Claim, ClaimRefusedError, type ExcuseResult, type OutboxLease } from "@larkline/store";
+import {
+  type Claim,
+  ClaimRefusedError,
+  type CommitResult,
+  type ExcuseResult,
+  type OutboxLease,
+  type SessionSettings,
+  type SessionTotals,
+} from "@larkline/store";
 import { isRedisTrouble } from "@larkline/store/redis";
 import { hasDied } from "./background-jobs.ts";
 import type { Services } from "./services.ts";
-import { TurnRun, type TurnEnd } from "./turn-run.ts";
+import type { EndedRun } from "./run-records.ts";
+import { TurnRun } from "./turn-run.ts";
 import { takeBackReaction } from "./prepare.ts";
-import { publishedBefore, type TurnStart } from "./turn-output.ts";
+import { publishedBefore } from "./event-writer.ts";
+import type { TurnStart } from "./turn-output.ts";
 
 /** What is in session keys where those of a bot have its app id. */
 const apiApp = "api";
@@ -118,10 +129,15 @@ export class SessionRunner {
     const most = alone ? 1 : maxInRow; // others wait until it is over
     let start = await withPublished(this.#services, firstStart(claim));
     for (let taken = 1; start !== undefined; taken += 1) {
+      const { task } = start.head.message;
       const end = await this.#runTurn(start, { shutdown, isLast: taken >= most });
       if (end.end === "handoff") return "requeue";
       if (end.end === "suspended" && end.wakeGen !== undefined) await turns.wake(claim.session, end.wakeGen);
       if (end.end !== "committed") return "done";
+      const { result } = end;
+      if (task !== undefined && result.state === "idle" && result.askerGen !== undefined) {
+        await turns.wake(task.session, result.askerGen);
+      }
       start = await afterCommit(this.#services, claim, end);
     }
     if (claim.head === undefined) await settleEmpty(this.#services, claim);
@@ -144,7 +160,10 @@ export class SessionRunner {
     shutdown.addEventListener("abort", stop, { once: true });
     if (shutdown.aborted) stop();
     const startedMs = clock.monotonic();
-    if (givenUp !== undefined) await moveToDeadLetters(services, message, { turnId, reason: givenUp });
+    // The asker of a helper hears of its end.
+    if (givenUp !== undefined && message.task === undefined) {
+      await moveToDeadLetters(services, message, { turnId, reason: givenUp });
+    }
     // On a message that was the first of its session no reaction says that it waits.
     if (start.mayHaveWaited) takeBackReaction(services, message, "queued");
     const stopWatching = this.#watchForCancel(session, controller);
@@ -193,6 +212,27 @@ export interface TurnSlot {
   /** Told of what happens. */
   watch: TurnWatch;
 }
+
+/** How running a turn ended, seen from the session. */
+export type TurnEnd =
+  | { end: "fenced" }
+  /** `wakeGen`: others have something to do meanwhile. */
+  | { end: "suspended"; wakeGen?: number }
+  | { end: "handoff" }
+  /** `history` is the conversation with this turn, for the turn that follows at once. */
+  | {
+      end: "committed";
+      result: CommitResult;
+      reason: string;
+      history: Message[];
+      settings: SessionSettings;
+      totals: SessionTotals | undefined;
+      /** Settles when nothing is written to the turn's card any more. */
+      released: Promise<void>;
+      /** Of the model, when the turn ended in it. */
+      failure?: ModelFailure;
+      run: EndedRun;
+    };
 
 interface HowToRun {
   /** Aborts when the process stops. */

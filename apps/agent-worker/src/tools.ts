@@ -28,6 +28,7 @@ import { Type } from "typebox";
 import { limitsOf, type Agent } from "./agents.ts";
 import { actorOf, argumentsTextOf, objectionTo } from "./approvals.ts";
 import { runFileTool, runTodoTool } from "./files.ts";
+import { stopHelpers, wakeHelper } from "./helpers.ts";
 import { runMemoryTool } from "./memories.ts";
 import type { Services } from "./services.ts";
 
@@ -129,6 +130,7 @@ export async function dispatchCalls(services: Services, turn: TurnState, calls: 
     // Handed out before and started since, the call may have taken effect: what its runner says counts then.
     if (objection !== undefined) work.push(answerCall(services, turn, call, refusal(objection, true)));
     else if (obstacle !== undefined) work.push(answerCall(services, turn, call, refusal(obstacle)));
+    else if (call.helper !== undefined) work.push(wakeHelper(services, call.helper.session));
     else if (runner === builtInRunner) work.push(runAndAnswer(services, turn, call));
     else byRunner.set(runner, [...(byRunner.get(runner) ?? []), call]);
   }
@@ -220,6 +222,15 @@ function signedJob({ owner, clock, runnerKeys }: Services, turn: TurnState, call
   return { ...job, envelope };
 }
 
+/** Tells all that works for a turn to stop: its helpers and its runners. May be repeated. */
+export async function stopCallsOf(services: Services, turn: TurnState): Promise<void> {
+  const { session } = turn.message;
+  const cancel = { session, turnId: turn.turnId };
+  const running = turn.calls.filter(({ state }) => state === "running");
+  for (const runner of new Set(running.flatMap(runnerAtWork))) void stopCalls(services, runner, cancel);
+  await stopHelpers(services, running);
+}
+
 /** Tells a runner to stop its calls of a turn. Never rejects: a call that does not stop ends at its deadline. */
 export async function stopCalls(
   { runnerCancels, log }: Services,
@@ -245,7 +256,11 @@ type HeldTurn = Pick<TurnState, "calls" | "message">;
 /** Whether a slot may be kept for the calls of a turn: people take longer than any hold, and so do runners that are away. */
 export function mayHold({ calls }: HeldTurn): boolean {
   const open = calls.filter(({ state }) => state !== "done");
-  return open.length > 0 && open.every(({ state, runnerIsAway }) => state === "running" && runnerIsAway !== true);
+  return open.length > 0 && open.every(isQuick);
+}
+
+function isQuick({ state, runnerIsAway, helper }: CallState): boolean {
+  return state === "running" && runnerIsAway !== true && helper === undefined;
 }
 
 interface TurnHoldsOptions {

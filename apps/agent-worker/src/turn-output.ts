@@ -3,6 +3,7 @@ import {
   answerUuid,
   attemptOf,
   finalView,
+  helperEnd,
   joinedEvent,
   languageOfMessage,
   notesOf,
@@ -11,6 +12,7 @@ import {
   sessionTitleOf,
   signedBy,
   type AbsorbedMessage,
+  type HelperEnd,
   type LiveStep,
   type Transition,
   type ViewOptions,
@@ -19,8 +21,6 @@ import type { LiveReply } from "@larkline/feishu";
 import {
   agentOfTurn,
   argumentsHashOf,
-  isTerminal,
-  splitAtOpenMark,
   traceparentOfMessage,
   withoutImageMarks,
   type Approval,
@@ -29,7 +29,6 @@ import {
   type EngineEvent,
   type NewEvent,
   type Message,
-  type PersonMessage,
   type QueuedMessage,
   type ReplyView,
   type SessionKey,
@@ -48,11 +47,13 @@ import type {
   SessionTotals,
 } from "@larkline/store";
 import { actorOf, approvalsAsked, argumentsTextOf, waitsForPeople } from "./approvals.ts";
+import { EventWriter, type PublishedEvents } from "./event-writer.ts";
+import { askerAnswer, childOf } from "./helpers.ts";
 import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
-// All that leaves a running turn: its state and history (`TurnStore`), its events (`EventWriter`), and what its person
-// sees of it (`TurnReply`).
+// All that leaves a running turn: its state and history (`TurnStore`), with events that
+// `EventWriter` collects, and what its person sees of it (`TurnReply`).
 
 /** Where a turn starts from: a claim of its session, and the checkpoint of an earlier run if there was one. */
 export interface TurnStart {
@@ -84,6 +85,8 @@ interface Unsaved {
   absorbed: AbsorbedMessage[];
   context?: CommitRequest["context"];
   settings?: SessionSettings;
+  /** Of a helper. */
+  end?: HelperEnd;
 }
 
 /** What of the conversation cannot be read. */
@@ -146,7 +149,8 @@ export class TurnStore {
     this.firstTextMs = turn.firstTextMs;
     this.#history = [...history];
     this.#unsaved = { history: [], approvals: [], absorbed: [], ...replacementsOf(start) };
-    const run = { session, epoch, runId: turn.turnId, agent: agentOfTurn(turn), published };
+    const parentRunId = turn.message.task?.turnId;
+    const run = { session, epoch, runId: turn.turnId, agent: agentOfTurn(turn), published, parentRunId };
     this.#events = new EventWriter(services, run, onLost);
     this.#mayBegin = start.turn === undefined || start.turn.steps === 0;
   }
@@ -176,7 +180,9 @@ export class TurnStore {
   }
 
   /** Makes a decision ours: it is stored with the next write. */
-  take({ turn, history, events, context, settings, absorbed = [], approvals = [] }: Transition): void {
+  take(transition: Transition): void {
+    const { turn, history, events, context, settings, absorbed = [], approvals = [], next } = transition;
+    if (next.do === "finish" && turn.message.task !== undefined) this.#unsaved.end = helperEnd(transition);
     const agent = agentOfTurn(this.#turn); // before a hand-over
     const said = signedBy(history, { agent, team: this.#turn.team?.name });
     this.#turn = turn;
@@ -215,7 +221,7 @@ export class TurnStore {
       consumed: this.#consumed,
       turn: this.firstTextMs === undefined ? this.#turn : { ...this.#turn, firstTextMs: this.firstTextMs },
       needs: needsOfChoices(this.#services, this.#before.settings),
-      open: how === "suspend" || how === "hold" ? openCallsOf(this.#turn) : [],
+      open: how === "suspend" || how === "hold" ? openCallsOf(this.#services, this.#turn, this.#history) : [],
       mode,
       ...(this.#turn.putOff === undefined ? {} : { wakeAtMs: this.#turn.putOff.atMs }),
       ...(context === undefined ? {} : { context }),
@@ -236,8 +242,10 @@ export class TurnStore {
     this.#settings = settings ?? this.#settings;
     const totals = (this.#totals = totalsWith(this.#turn, this.#totals, this.#services.clock.now()));
     this.#events.push(sessionInfo(this.#session, totals));
+    const asker = askerAnswer(this.#turn, this.#unsaved.end, this.#services.clock.now());
     return await this.#services.store.commit({
       ...ending,
+      ...(asker === undefined ? {} : { asker }),
       session: this.#session,
       epoch: this.#epoch,
       history,
@@ -277,15 +285,16 @@ function sessionInfo(sessionId: SessionKey, { endedAtMs: _endedAtMs, ...totals }
   return { type: "session_info", sessionId, ...totals };
 }
 
-/** The attempts of a turn that runners work on. */
-function openCallsOf(turn: TurnState): OpenCall[] {
-  return turn.calls
-    .filter(({ state }) => state === "running")
-    .map((call) => ({
-      callId: attemptOf(call),
-      deadlineMs: call.deadlineMs ?? Number.MAX_SAFE_INTEGER,
-      facts: factsOf(turn, call),
-    }));
+/** The attempts of a turn that runners and helpers work on. */
+function openCallsOf(services: Services, turn: TurnState, history: readonly Message[]): OpenCall[] {
+  const running = turn.calls.filter(({ state }) => state === "running");
+  return running.map((call) => {
+    const open = { callId: attemptOf(call), deadlineMs: call.deadlineMs ?? Number.MAX_SAFE_INTEGER };
+    const facts = factsOf(turn, call);
+    const child = call.helper === undefined ? undefined : childOf(services, turn, call, history);
+    if (child === undefined) return { ...open, facts };
+    return { ...open, facts: { ...facts, child: child.message.session }, child };
+  });
 }
 
 /** What the audit log says of a call. */
@@ -309,6 +318,7 @@ function factsOf(turn: TurnState, call: CallState): CallFacts {
  */
 function waitsForPeopleOnly({ calls, held, message }: TurnState): boolean {
   const open = calls.filter(({ state }) => state !== "done");
+  if (message.task !== undefined) return false; // a child session has one message
   return message.chatType === "group" && held !== undefined && open.length > 0 && open.every(waitsForPeople);
 }
 
@@ -319,197 +329,6 @@ function replacementsOf({ lost = [], history }: TurnStart): Pick<Unsaved, "conte
     ...(isLost("summary") ? { context: { keep: history.length } } : {}),
     ...(isLost("settings") ? { settings: {} } : {}),
   };
-}
-
-interface EventedRun {
-  session: SessionKey;
-  epoch: string;
-  runId: string;
-  /** Who has the word when the run begins or continues. */
-  agent: string;
-  /** What a worker before this one has published of the run: nothing of it is published again. */
-  published: PublishedEvents;
-}
-
-// The first deltas of an answer go out after this time, so that an answer that is complete by then
-// costs no write of its own; later ones are collected for longer. Other events can wait for those:
-// the write that goes with a step is rarely far.
-const firstDeltaDelayMs = 15;
-const laterDeltaDelayMs = 50;
-const otherDelayMs = 150;
-
-/**
- * Publishes the events of a run while it generates, a few times a second at most. What is still
- * collected when the turn saves goes along with that write. Followers get text without images, so
- * the names of stored ones take their place; the results of tools are published as they are.
- */
-export class EventWriter {
-  readonly #services: Services;
-  readonly #run: EventedRun;
-  readonly #onLost: () => void;
-  #agent: string;
-  #pending: NewEvent[] = [];
-  #cancelTimer: (() => void) | undefined;
-  #timerDelayMs = 0;
-  #writing: Promise<void> = Promise.resolve();
-  #written = false;
-  #person: PersonMessage | undefined;
-  /** End of the text so far that may become the mark of an image. */
-  #openText = "";
-
-  /** `onLost` is called when another worker has taken the session over. */
-  constructor(services: Services, run: EventedRun, onLost: () => void) {
-    this.#services = services;
-    this.#run = run;
-    this.#onLost = onLost;
-    this.#agent = run.agent;
-  }
-
-  /** What the person said goes with the next event. */
-  tellWith(person: PersonMessage): void {
-    this.#person = person;
-  }
-
-  push(event: EngineEvent): void {
-    if (event.type !== "text_delta") {
-      // The text that the held end belongs to is over; one that begins anew voids it.
-      this.#endText();
-      return this.#push(this.#complete(event));
-    }
-    const { shown, open } = splitAtOpenMark(this.#openText + event.text);
-    this.#openText = open;
-    if (shown !== "") this.#push({ type: "text_delta", text: shown });
-  }
-
-  #complete(event: EngineEvent): EngineEvent {
-    const shown = withoutImages(event);
-    return isTerminal(shown) ? { ...shown, agent: this.#agent } : shown;
-  }
-
-  #endText(): void {
-    const text = withoutImageMarks(this.#openText);
-    this.#openText = "";
-    if (text !== "") this.#push({ type: "text_delta", text });
-  }
-
-  #push(event: EngineEvent): void {
-    const key = keyOf(event);
-    if (key !== undefined && this.#run.published.has(key)) return;
-    const last = this.#pending.at(-1)?.event;
-    if (last !== undefined && isDelta(last) && last.type === event.type && isDelta(event)) last.text += event.text;
-    else this.#pending.push(this.#recordOf(isDelta(event) ? { ...event } : event));
-    if (event.type === "agent_changed") this.#agent = event.to;
-    this.#flushIn(delayOf(event, this.#written));
-  }
-
-  #recordOf(event: EngineEvent): NewEvent {
-    const person = this.#person;
-    this.#person = undefined;
-    const record = { runId: this.#run.runId, agent: this.#agent, atMs: this.#services.clock.now(), event };
-    return person === undefined ? record : { ...record, person };
-  }
-
-  #flushIn(delayMs: number): void {
-    if (this.#cancelTimer !== undefined && this.#timerDelayMs <= delayMs) return;
-    this.#cancelTimer?.();
-    this.#timerDelayMs = delayMs;
-    this.#cancelTimer = this.#services.clock.after(delayMs, () => this.#flush());
-  }
-
-  /** Everything not yet published, for the caller to write; waits for a write that is under way. */
-  async take(): Promise<NewEvent[]> {
-    this.#endText();
-    this.#cancelTimer?.();
-    this.#cancelTimer = undefined;
-    await this.#writing;
-    const taken = this.#pending;
-    this.#pending = [];
-    return taken;
-  }
-
-  #flush(): void {
-    this.#cancelTimer = undefined;
-    this.#writing = this.#writing.then(async () => await this.#write());
-  }
-
-  async #write(): Promise<void> {
-    const events = this.#pending;
-    const last = events.at(-1)?.event;
-    // The end of a run is stored with its state, and with the totals that follow it.
-    if (last === undefined || isTerminal(last)) return;
-    this.#pending = [];
-    this.#written ||= events.some(({ event }) => isDelta(event));
-    const { session, epoch } = this.#run;
-    try {
-      if (!(await this.#services.store.emit({ session, epoch, events }))) this.#onLost();
-    } catch {
-      this.#pending = [...events, ...this.#pending]; // they go with the next write
-    }
-  }
-}
-
-function withoutImages(event: EngineEvent): EngineEvent {
-  if (event.type === "text") return { ...event, text: withoutImageMarks(event.text) };
-  if (event.type !== "done") return event;
-  const reply = event.reply === undefined ? {} : { reply: withoutImageMarks(event.reply) };
-  return { ...event, final: withoutImageMarks(event.final), ...reply };
-}
-
-function delayOf(event: EngineEvent, written: boolean): number {
-  if (!isDelta(event)) return otherDelayMs;
-  return written ? laterDeltaDelayMs : firstDeltaDelayMs;
-}
-
-function isDelta(event: EngineEvent): event is Extract<EngineEvent, { type: "text_delta" | "thinking_delta" }> {
-  return event.type === "text_delta" || event.type === "thinking_delta";
-}
-
-/** Keys of events that a run may have once only. */
-export type PublishedEvents = ReadonlySet<string>;
-
-/** What an event is the only one of in its run; undefined for those that may come again. */
-function keyOf(event: EngineEvent): string | undefined {
-  switch (event.type) {
-    case "turn_start":
-    case "turn_end":
-      return `${event.type} ${event.turnNumber}`;
-    case "tool_result":
-    case "tool_summary":
-      return `${event.type} ${event.id}`;
-    case "slash_command":
-    case "session_info":
-      return event.type;
-    case "memory_query":
-      return event.automatic ? event.type : undefined;
-    default:
-      return undefined;
-  }
-}
-
-const pageSize = 500;
-/** Events of a session that are looked at, newest first: more than a model step publishes. */
-const maxLooked = 10_000;
-
-/**
- * What is in the log of a run whose worker died: it may have published more than it saved. Called by the worker that
- * holds the session, so that nothing is added meanwhile.
- */
-export async function publishedBefore(
-  { store, eventLog }: Services,
-  session: SessionKey,
-  runId: string,
-): Promise<PublishedEvents> {
-  const found = new Set<string>();
-  const { eventSeq } = await store.summary(session);
-  const first = Math.max(0, eventSeq - maxLooked);
-  for (let after = eventSeq; after > first && !found.has("turn_start 1");) {
-    after = Math.max(first, after - pageSize);
-    for (const record of await eventLog.read(session, after, pageSize)) {
-      const key = record.runId === runId ? keyOf(record.event) : undefined;
-      if (key !== undefined) found.add(key);
-    }
-  }
-  return found;
 }
 
 /** What the person of a turn sees: the card that types while the turn runs, and the record of its answer. */

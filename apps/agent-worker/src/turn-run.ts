@@ -25,24 +25,23 @@ import {
   type CancelReason,
   type ControlEntry,
   type EngineEvent,
-  type Message,
   type ModelFailure,
   type QueuedMessage,
   type ToolSpec,
   type TurnState,
 } from "@larkline/protocol";
-import type { CommitResult, SaveResult, SessionSettings, SessionTotals } from "@larkline/store";
+import type { SaveResult } from "@larkline/store";
 import type { Agent, ChosenModel, Speaker, TurnOptions } from "./agents.ts";
 import { agentOtherThan, agentsIn, commandFactsOf, refusalOf, transfersOf } from "./agents.ts";
 import { checkEntries, dropApprovals, TurnJudge, waitsForPeople } from "./approvals.ts";
 import { toolsOfTurn } from "./files.ts";
+import { helpersOf, limitsFor, withoutSteps } from "./helpers.ts";
 import { TurnMemories } from "./memories.ts";
 import { ModelSteps, TurnBudget } from "./model-step.ts";
 import type { Services } from "./services.ts";
-import type { AbortReason, TurnSlot } from "./session-runner.ts";
-import type { EndedRun } from "./run-records.ts";
+import type { AbortReason, TurnEnd, TurnSlot } from "./session-runner.ts";
 import { chooseSpeaker, teamOfRun } from "./teams.ts";
-import { dispatchCalls, keepLargeResults, mayHold, runnerAtWork, stopCalls, type Hold } from "./tools.ts";
+import { dispatchCalls, keepLargeResults, mayHold, runnerAtWork, stopCalls, stopCallsOf, type Hold } from "./tools.ts";
 import { messagesToJoin, supersedes, takeBackReaction, waitingAtOnce, withoutThreadRoot } from "./prepare.ts";
 import { expiringSoon, lostIn, TurnReply, TurnStore, type TurnStart } from "./turn-output.ts";
 
@@ -59,27 +58,6 @@ export interface RunningTurn extends TurnSlot {
   /** Undefined for an agent without memory. */
   memories: TurnMemories | undefined;
 }
-
-/** How running a turn ended, seen from the session. */
-export type TurnEnd =
-  | { end: "fenced" }
-  /** `wakeGen`: others have something to do meanwhile. */
-  | { end: "suspended"; wakeGen?: number }
-  | { end: "handoff" }
-  /** `history` is the conversation with this turn, for the turn that follows at once. */
-  | {
-      end: "committed";
-      result: CommitResult;
-      reason: string;
-      history: Message[];
-      settings: SessionSettings;
-      totals: SessionTotals | undefined;
-      /** Settles when nothing is written to the turn's card any more. */
-      released: Promise<void>;
-      /** Of the model, when the turn ended in it. */
-      failure?: ModelFailure;
-      run: EndedRun;
-    };
 
 /**
  * Runs one turn under one claim: decide (pure), save, then act. Model deltas are published and
@@ -308,6 +286,9 @@ export class TurnRun {
         return this.#run.agent.config.team === null ? await this.#modelStep() : await this.#chooseSpeaker();
       case "tools":
         return await this.#handOut(next.calls);
+      case "stop":
+        this.#hold?.end("dropped");
+        return await this.#suspend(async () => await stopCallsOf(this.#services, this.#stored.turn));
       case "wait":
         return (await this.#applyHeldEntries()) ?? (await this.#suspend());
       case "compact":
@@ -335,7 +316,10 @@ export class TurnRun {
       return { turn, history: [], events: [], next: { do: "wait" } };
     }
     // What makes it ready may have cost something itself.
-    const instead = (await this.#makeReady()) ?? (await this.#overBudget());
+    const instead =
+      (await this.#makeReady()) ??
+      (await this.#overBudget()) ??
+      (await withoutSteps(this.#services, turn, this.#run.first.limits));
     if (instead !== undefined) return instead;
     this.#stored.live = { text: "", thinking: "" };
     const step = await this.#askModel();
@@ -495,12 +479,13 @@ export class TurnRun {
     return decided;
   }
 
-  /** Frees the slot, unless something has come that this turn has not read. */
-  async #suspend(): Promise<Transition | TurnEnd> {
+  /** Frees the slot, unless something has come that this turn has not read. `act`: what comes after that is stored. */
+  async #suspend(act?: () => Promise<void>): Promise<Transition | TurnEnd> {
     const saved = await this.#stored.save("suspend");
     if (saved.state === "fenced") return { end: "fenced" };
     if (saved.state === "running") return await this.#applyControlEntries(saved.control);
     await this.#handing;
+    await act?.();
     return suspendedBy(saved);
   }
 
@@ -541,13 +526,15 @@ export class TurnRun {
     const mayUse = (other: Agent): boolean => this.#mayUse(other);
     const { together, team, limits } = teamOfRun(this.#services, this.#run, { chosenModel, mayUse });
     const transfers = transfersOf(this.#services, { agent, team: together, chosenModel, mayUse });
+    const helpers = helpersOf(this.#services, agent, mayUse);
     return {
-      limits,
+      limits: limitsFor(this.#head.message, limits),
       ...(team === undefined ? {} : { team }),
       tools: toolsOfTurn(this.#services, this.#run),
       model: model.model,
       ...(options.form === undefined ? {} : { output: options.form }),
       ...(transfers === undefined ? {} : { transfers }),
+      ...(helpers === undefined ? {} : { helpers }),
       ...agent.speech,
       ...agent.asks,
       nowMs: this.#services.clock.now(),

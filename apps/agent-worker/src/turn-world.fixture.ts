@@ -135,6 +135,8 @@ export function crashing({ store, approvals, rules, queues }: Parts, at: number,
 export interface World extends Parts, Omit<TestStores, keyof Parts> {
   /** Wake-ups added, as the queue would hold them. */
   wakes: number[];
+  /** The same of child sessions. */
+  childWakes: { session: string; gen: number }[];
   /** Tool runs by attempt id: the runner of this world. */
   ran: Map<string, number>;
   sent: OutboxRecord[];
@@ -175,6 +177,7 @@ export function newWorld(stores: TestStores = openTestStores()): World {
     scrape: async () => await registry.text(),
     ...stores,
     wakes: [],
+    childWakes: [],
     ran: new Map(),
     sent: [],
     dispatched,
@@ -307,6 +310,7 @@ export function servicesOf(world: World, differences: Differences = {}, parts: P
   services.runningTurns = world.running;
   services.turnHolds = world.holds;
   services.handoffs.expect = async () => {};
+  services.helperReadiness.isReady = true;
   services.preparer.prepare = differences.prepare ?? (async (message) => message);
   services.liveReplies.open = () => undefined;
   services.outboxSender.deliver = async ({ record }) => void world.sent.push(record);
@@ -325,7 +329,8 @@ export function healedIn({ logged }: World, kind: string): number {
 
 /** Queues that keep what is added in the world. */
 function queuesOf(world: World, { dispatch }: Parts["queues"]): Queues {
-  const wake = async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen);
+  const wake = async (of: string, gen: number): Promise<void> =>
+    void (of === session ? world.wakes.push(gen) : world.childWakes.push({ session: of, gen }));
   const turns = { wake, ensure: async () => true, alive: async () => true, close: async () => {} };
   const calls = { dispatch, limit: async () => {}, close: async () => {} };
   return {
@@ -369,12 +374,17 @@ export async function runWakes(world: World, differences: Differences = {}): Pro
 
 /** Asks the person of this world about everything that is pending. */
 export async function askPeople(world: World): Promise<void> {
-  for (const { approval } of await world.approvals.pending(session)) {
+  const children = (await world.store.children(session)).map((child) => child.session);
+  const pending = await Promise.all([session, ...children].map(async (of) => await world.approvals.pending(of)));
+  for (const { approval } of pending.flat()) {
     const decision = world.word(approval);
     if (decision === undefined) continue;
     const by = { id: "ou_1", name: "Ann" };
-    const decided = await world.approvals.decide(session, approval.id, { decision, by });
-    if ("wakeGen" in decided && decided.wakeGen !== undefined) world.wakes.push(decided.wakeGen);
+    const { session: of } = approval;
+    const decided = await world.approvals.decide(of, approval.id, { decision, by });
+    const gen = "wakeGen" in decided ? decided.wakeGen : undefined;
+    if (gen !== undefined && of === session) world.wakes.push(gen);
+    else if (gen !== undefined) world.childWakes.push({ session: of, gen });
   }
 }
 
@@ -382,15 +392,15 @@ export async function askPeople(world: World): Promise<void> {
 export async function runTools(world: World): Promise<void> {
   for (const job of world.dispatched.splice(0)) {
     const attemptId = attemptIdOf(job);
-    if ((await world.store.begin(session, attemptId, job.effect)) !== "run") continue;
+    if ((await world.store.begin(job.session, attemptId, job.effect)) !== "run") continue;
     world.ran.set(attemptId, (world.ran.get(attemptId) ?? 0) + 1);
-    await tell(world, await world.store.deliver(session, attemptId, world.outcomeOf(job)));
+    await tell(world, await world.store.deliver(job.session, attemptId, world.outcomeOf(job)), job.session);
   }
 }
 
 /** A worker has carried an outcome over. */
-export async function tell(world: World, delivered: DeliverResult): Promise<void> {
-  await wakeAfter(servicesOf(world), session, delivered);
+export async function tell(world: World, delivered: DeliverResult, to = session): Promise<void> {
+  await wakeAfter(servicesOf(world), to, delivered);
 }
 
 /** Lets turns keep their slots: for calls that are answered as soon as they are handed out, or for those that are late. */
@@ -417,17 +427,40 @@ export async function settle(world: World, differences: Differences = {}): Promi
   for (let round = 0; round < 100; round += 1) {
     const gen = world.wakes.shift();
     if (gen !== undefined) await run({ v: 1, session, gen }, new AbortController().signal);
+    await runChildren(world, differences);
     await runTools(world);
     await askPeople(world);
     const summary = await world.store.summary(session);
-    if (summary.state === "idle" && world.wakes.length === 0) return;
-    if (world.wakes.length === 0) {
+    const children = await childrenAtWork(world);
+    const isWoken = world.wakes.length + world.childWakes.length > 0;
+    if (summary.state === "idle" && children.length === 0 && !isWoken) return;
+    if (isWoken) continue;
+    for (const child of children) {
+      const healed = await world.store.heal(child.session, child.gen);
+      world.childWakes.push({ session: child.session, gen: healed ?? child.gen });
+    }
+    if (summary.state !== "idle") {
       // A stalled job comes back under its own generation; a dead one is healed under a new one.
       const healed = await world.store.heal(session, summary.gen);
       world.wakes.push(healed ?? summary.gen);
     }
   }
   throw new Error("does not settle");
+}
+
+/** Child sessions that have not ended. */
+async function childrenAtWork({ store }: World): Promise<{ session: string; gen: number }[]> {
+  const children = await store.children(session);
+  const all = await Promise.all(children.map(async (child) => ({ ...(await store.summary(child.session)), ...child })));
+  return all.filter(({ state }) => state !== "idle");
+}
+
+/** Runs the wake-ups of child sessions that there are. */
+export async function runChildren(world: World, differences: Differences = {}): Promise<void> {
+  const run = runnerOf(world, differences);
+  for (let wake = world.childWakes.shift(); wake !== undefined; wake = world.childWakes.shift()) {
+    await run({ v: 1, ...wake }, new AbortController().signal);
+  }
 }
 
 /** Every reply in the outbox, in the order in which it would be sent. */

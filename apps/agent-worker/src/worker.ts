@@ -41,6 +41,7 @@ export async function startWorker(connections: Connections): Promise<AgentWorker
     clockProblem,
     onError,
   });
+  await services.helperReadiness.start(services, stopping.signal);
   warnOfMissingPrices(services);
   warnOfUnknownTools(services, stopping.signal);
 

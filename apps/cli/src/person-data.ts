@@ -1,4 +1,4 @@
-import type { InboundMessage, Message, SessionKey } from "@larkline/protocol";
+import { isChildSession, type InboundMessage, type Message, type SessionKey } from "@larkline/protocol";
 import { createQueueCatalog, type QueueCatalog } from "@larkline/queue";
 import {
   ApprovalStore,
@@ -118,6 +118,7 @@ export async function isWholly(stores: PersonStores, session: SessionKey, person
   if (!kinds.has("group")) return true;
   const everybody = new Set([...Object.keys(people), ...Object.keys(archived)]);
   if (everybody.size > 1) return false;
+  if (isChildSession(session)) return true; // helpers have worked for this person alone
   for await (const { message } of messagesOf(stores, session)) {
     if (message.role === "user" && !isOwn(message, person)) return false;
   }

@@ -46,6 +46,8 @@ export const keyFamilies = {
   controls: ofCell("ctl:*"),
   requests: ofCell("req:*"),
   calls: ofCell("calls:*"),
+  /** Which helpers work below a session. */
+  children: ofCell("children:*"),
   histories: ofCell("h:*"),
   /** Conversations over HTTP, and whose they are. */
   apiHistories: ofCell("h:api.*"),

@@ -1,4 +1,4 @@
-import type { InboundMessage } from "@larkline/protocol";
+import { chatOf, type InboundMessage } from "@larkline/protocol";
 
 /** The budgets of a deployment. No id is named twice for one kind and period. */
 export interface BudgetPolicy {
@@ -123,10 +123,10 @@ export function accountIn({ named, general, ...group }: BudgetGroup, id: string)
  * for the one, the app (`api`) for the other.
  */
 export function spenderOf(message: InboundMessage, agent: string): Spender {
-  const { sender, reply, session, tenant, app } = message;
+  const { sender, tenant, app } = message;
   return {
     person: sender.id,
-    chat: reply.channel === "feishu" ? reply.chatId : session,
+    chat: chatOf(message),
     agent,
     tenant: tenant ?? app,
   };

@@ -4,6 +4,7 @@ export {
   abandonTurn,
   afterControl,
   afterStep,
+  outOfSteps,
   resumeTurn,
   startTurn,
   newTurn,
@@ -37,6 +38,7 @@ export {
 } from "./step.ts";
 export {
   answerUuid,
+  callIdsOf,
   languageOf,
   languageOfMessage,
   attachmentText,
@@ -53,7 +55,7 @@ export {
   type MessageContent,
 } from "./messages.ts";
 export { isOwn, usageText, type BudgetWords, endOverBudget, warnNearBudget, type BudgetFacts } from "./budget-turn.ts";
-export { callIdsOf, largeResults, type LargeResult } from "./tool-round.ts";
+export { largeResults, type LargeResult } from "./tool-round.ts";
 export {
   commandNames,
   describedCommands,
@@ -118,4 +120,14 @@ export {
   type TurnLimits,
 } from "./transition.ts";
 export { attemptOf, type OfferedTool } from "./tool-call.ts";
+export {
+  helperEnd,
+  helperTool,
+  taskMessage,
+  type HelperEnd,
+  type HelperFacts,
+  type HelperLink,
+  type HelperTarget,
+  type HelperTool,
+} from "./helper.ts";
 export { offeredSpecs, transferTool, type Handoff, type TransferTarget, type TransferTool } from "./transfer.ts";

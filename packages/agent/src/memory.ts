@@ -1,5 +1,7 @@
 import {
   builtInRunner,
+  chatOf,
+  peopleOf,
   recallName,
   rememberName,
   memoryToolNames,
@@ -38,14 +40,16 @@ export interface MemoryOwners {
   chat: MemoryOwner;
 }
 
-type Place = Pick<InboundMessage, "app" | "tenant" | "sender" | "session" | "reply" | "chatType">;
+type Place = Pick<InboundMessage, "app" | "tenant" | "sender" | "session" | "reply" | "chatType" | "task">;
 
 /**
  * Owners come from the message alone. All callers of the HTTP API without names are one sender, which may stand for
  * many people: there the session is the person.
  */
-export function memoryOwnersOf({ app, tenant, sender, session, reply }: Place): MemoryOwners {
-  const place = reply.channel === "feishu" ? reply.chatId : session;
+export function memoryOwnersOf(message: Place): MemoryOwners {
+  const { app, tenant, sender } = message;
+  const { reply, session } = peopleOf(message); // helpers have the memories of those they work for
+  const place = chatOf(message);
   const person = reply.channel === "none" && sender.id === app ? session : sender.id;
   return { person: { kind: "person", app, tenant, id: person }, chat: { kind: "chat", app, tenant, id: place } };
 }

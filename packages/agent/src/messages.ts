@@ -162,7 +162,7 @@ export function userMessageOf(message: InboundMessage): UserMessage {
     ...(named.length === 0 ? {} : { addresses: [...named] }),
     ...(message.foreign === true ? { foreign: true } : {}),
   };
-  if (message.chatType !== "group") return { role: "user", content: parts, ...facts };
+  if (message.chatType !== "group" || message.task !== undefined) return { role: "user", content: parts, ...facts };
   return { role: "user", content: attributed(parts, speakerOf(message)), sender: message.sender.id, ...facts };
 }
 
@@ -207,14 +207,14 @@ const maxImageChars = 65_536;
 
 /** A message as the events of its run have it. */
 export function personMessageOf(message: InboundMessage): PersonMessage {
-  const { sender, chatType, parts, createdAtMs, metadata } = message;
+  const { sender, chatType, parts, createdAtMs, metadata, task } = message;
   let imageChars = 0;
   const told = parts.map((part): UserPart => {
     if (part.type !== "image" || part.source.sourceType !== "base64") return part;
     imageChars += part.source.data.length;
     return imageChars > maxImageChars ? { type: "text", text: "[image]" } : part;
   });
-  const source = chatType === "api" ? "user" : (sender.name ?? sender.id);
+  const source = task?.path.at(-1) ?? (chatType === "api" ? "user" : (sender.name ?? sender.id));
   return { source, parts: told, atMs: createdAtMs, ...(metadata === undefined ? {} : { metadata }) };
 }
 
@@ -226,6 +226,16 @@ export function sessionTitleOf({ command: order, chatType, parts }: InboundMessa
   if (order !== undefined || chatType === "group") return "";
   const said = textOf({ role: "user", content: parts });
   return textHead(said.replaceAll(/\s+/g, " ").trim(), maxTitleChars);
+}
+
+/** Ids of all calls of a conversation. */
+export function callIdsOf(history: readonly Message[]): Set<string> {
+  const ids = new Set<string>();
+  for (const { role, content } of history) {
+    if (role !== "assistant") continue;
+    for (const part of content) if (part.type === "tool_use") ids.add(part.id);
+  }
+  return ids;
 }
 
 /** What the conversation says about addresses: what a call may reach unasked depends on it. */

@@ -12,6 +12,8 @@ import {
   type ToolUsePart,
   type TurnState,
   attemptIdOf,
+  chatOf,
+  peopleOf,
   traceparentOfMessage,
   type ReplyLanguage,
   outcomeText,
@@ -31,6 +33,7 @@ import type { TurnEnvironment, TurnLimits } from "./transition.ts";
 import { addressContextOf, languageOfMessage } from "./messages.ts";
 import { noticeText, oneLine, textHead, textsOf } from "./texts/index.ts";
 import { inputRequested, isQuestion, wantedQuestion } from "./question.ts";
+import { helperCall, helperRefusal } from "./helper.ts";
 import { isTransfer, transferRefusal } from "./transfer.ts";
 
 /** A tool that can be called now, and the runner that offers it. */
@@ -54,6 +57,8 @@ export interface PreparedCall {
   events: EngineEvent[];
   /** The agent that it is to give the word to. */
   handoff?: string;
+  /** The agent that is to help. */
+  helper?: string;
 }
 
 /** What preparing depends on. */
@@ -75,8 +80,14 @@ export function prepareCalls(
 ): PreparedCall[] {
   const addressContext = addressContextOf(env.history ?? [], turn.message);
   let isSecond = false;
+  let opened = 0;
   const prepared = calls.map((source, position) => {
     const named = { ...source, id: ids[position] ?? source.id };
+    if (env.helpers?.targets.has(source.name) === true) {
+      const helper = prepareHelper(named, position, { turn, env, opened });
+      if (helper.refusal === undefined) opened += 1;
+      return helper;
+    }
     if (!isTransfer(source.name, env)) return prepare(named, position, { turn, env, addressContext });
     const transfer = prepareTransfer(named, position, { turn, env, isSecond });
     isSecond ||= transfer.refusal === undefined;
@@ -144,6 +155,27 @@ function prepareTransfer(
   }
   const { to, context } = target;
   return { call: { ...call, state: "done", handoff: { to, context } }, use, events: [], ...asked };
+}
+
+/** A call of a helper: once it is stored, its child session is there as well. */
+function prepareHelper(
+  source: ToolCall,
+  position: number,
+  { turn, env, opened }: { turn: TurnState; env: TurnEnvironment; opened: number },
+): PreparedCall {
+  const { limits, nowMs, helpers } = env;
+  const parsed = parseArguments(source.arguments);
+  const given: ParseResult<unknown> = parsed.ok ? parsed : { ok: false, error: parsed.problem };
+  const use = toolUse(source, parsed.ok ? parsed.value : {});
+  const { id, name, arguments: args } = use;
+  const call: CallState = { id, name, arguments: args, state: "running", startedAtMs: nowMs };
+  const helper = helpers?.targets.get(source.name)?.agent ?? "";
+  const tooLate = position >= limits.maxCallsPerStep ? tooMany(limits) : undefined;
+  const repeats = turn.repeated?.[signatureOf(source)] ?? 0;
+  const repeated = repeats >= maxRepeats ? repeatedTooOften(source.name) : undefined;
+  const error = tooLate ?? repeated ?? helperRefusal({ name: source.name, given }, turn, { env, opened });
+  if (error !== undefined) return { call, use, refusal: { ok: false, error }, events: [], helper };
+  return { call: helperCall(call, turn, env), use, events: [], helper };
 }
 
 function toolUse(source: ToolCall, parsed: Record<string, unknown>): ToolUsePart {
@@ -259,10 +291,13 @@ function isTooDeep(value: unknown): boolean {
 }
 
 /** The `tool_use` event. Arguments that the tool declares secret are masked. */
-export function toolUseEvent({ call, handoff }: PreparedCall): EventOf<"tool_use"> {
+export function toolUseEvent({ call, handoff, helper }: PreparedCall): EventOf<"tool_use"> {
   const { id, name: toolName, arguments: given, secrets = [] } = call;
   const input = secrets.length === 0 ? given : maskedArguments(given, secrets);
-  return { type: "tool_use", id, toolName, input, ...(handoff === undefined ? {} : { handoff }) };
+  const event: EventOf<"tool_use"> = { type: "tool_use", id, toolName, input };
+  if (handoff !== undefined) event.handoff = handoff;
+  if (helper !== undefined) event.helper = helper;
+  return event;
 }
 
 /** Identifies a call by tool and arguments. */
@@ -343,7 +378,7 @@ export interface AskedCall {
 /** The approval as stored and shown. Its id depends on the call alone, so a retry finds the first one. */
 export function approvalOf(turn: TurnState, asked: AskedCall, { nowMs, texts }: TurnEnvironment): Approval {
   const { kind, call, question } = asked;
-  const { app, tenant, reply, sender, session } = turn.message;
+  const { app, tenant, sender, session } = turn.message;
   const language = languageOfMessage(turn.message, texts);
   const { turnId } = turn;
   const bilingual = texts === undefined && isForSeveral(turn, question);
@@ -359,7 +394,7 @@ export function approvalOf(turn: TurnState, asked: AskedCall, { nowMs, texts }: 
     callId: call.id,
     app,
     ...(tenant === undefined ? {} : { tenant }),
-    chatId: reply.channel === "feishu" ? reply.chatId : session,
+    chatId: chatOf(turn.message),
     requester: sender,
     tool: call.name,
     ...(call.words === undefined ? {} : { words: call.words }),
@@ -373,7 +408,7 @@ export function approvalOf(turn: TurnState, asked: AskedCall, { nowMs, texts }: 
     language,
     ...(bilingual ? { bilingual } : {}),
     ...(bilingual && reasons.zh !== reasons.en ? { reasons } : {}),
-    target: reply,
+    target: peopleOf(turn.message).reply,
     traceparent: traceparentOfMessage(turn.message),
     createdAtMs: nowMs,
     expiresAtMs: question.expiresAtMs,

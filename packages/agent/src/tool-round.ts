@@ -42,7 +42,7 @@ import {
   type OfferedTool,
 } from "./tool-call.ts";
 import { exhaustedText, textHead } from "./texts/index.ts";
-import { isSendable, userMessageOf, addressContextOf, languageOfMessage } from "./messages.ts";
+import { callIdsOf, isSendable, userMessageOf, addressContextOf, languageOfMessage } from "./messages.ts";
 import {
   endedTool,
   shownOf,
@@ -66,6 +66,7 @@ import { isSummary } from "./compaction.ts";
 import { recallEvents, rememberedBy } from "./memory.ts";
 import { isQuestion, questionOutcome } from "./question.ts";
 import { isCorrection, shownText } from "./structured-answer.ts";
+import { answerEvents, hasStepsLeft, lateOutcome, withHelperCalls, withHelperUse } from "./helper.ts";
 import { endsInstead, handedOver, refusedByEnd } from "./team.ts";
 import { settledTransfer, type SettledTransfer } from "./transfer.ts";
 
@@ -101,6 +102,7 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
   const signatures = new Set(step.toolCalls.map(signatureOf));
   const repeated = Object.fromEntries([...signatures].map((one) => [one, (turn.repeated?.[one] ?? 0) + 1]));
   const calls = prepared.map(({ call }) => call);
+  const helpers = withHelperCalls(turn, calls);
   const mcpServers = serversOf(calls, turn, env);
   const open = {
     ...turn,
@@ -109,7 +111,8 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
     calls,
     callIds: [...known, ...ids],
     held,
-    needs: needsOf({ ...turn, calls }, "held-step"),
+    ...(helpers === undefined ? {} : { helpers }),
+    needs: needsOf({ ...turn, calls, ...(helpers === undefined ? {} : { helpers }) }, "held-step"),
   };
   const refusals = prepared.flatMap(({ call, refusal }) =>
     refusal === undefined ? [] : [{ callId: call.id, outcome: refusal }],
@@ -213,13 +216,14 @@ function answerCalls(
     const done = answered(call, outcome, maxChars);
     calls[index] = done.call;
     const { id, name: toolName } = call;
-    events.push(...recallEvents(call, outcome), done.event, {
+    events.push(...recallEvents(call, outcome), ...answerEvents(turn, call, done.event.output), done.event, {
       type: "tool_summary",
       id,
       toolName,
       summary: resultSummary(outcome, language),
     });
-    ended.push(endedTool(call, done.outcome, { nowMs, stopped, timing }));
+    const isStopped = stopped || (turn.stopping !== undefined && call.helper !== undefined && !outcome.ok);
+    ended.push(endedTool(call, done.outcome, { nowMs, stopped: isStopped, timing }));
     const memory = rememberedBy(call, outcome);
     if (memory !== undefined) written.push(memory);
     shown = withTodos(shown, call, outcome);
@@ -237,7 +241,9 @@ function settleRound(open: TurnState, env: TurnEnvironment): Transition {
   const { turn, events } = answerCalls(open, answers, env);
   const { history, events: ends } = roundRecords(turn, env.history, transfer);
   const records: Records = { history, events: [...events, ...ends] };
-  if (turn.steps >= env.limits.maxIterations) return after(records, exhausted(turn, env));
+  if (turn.steps >= env.limits.maxIterations || !hasStepsLeft(turn, env.limits)) {
+    return after(records, exhausted(turn, env));
+  }
   if (transfer?.endsTeam === true) return endsInstead(turn, records, env);
   const { openStep: _openStep, held: _held, ...rest } = turn;
   const next: TurnState = { ...rest, calls: [] };
@@ -390,16 +396,6 @@ function isResumeNote({ role, content }: Message): boolean {
   return role === "user" && first?.type === "text" && first.text.startsWith(resumeTitle);
 }
 
-/** Ids of all calls of a conversation. */
-export function callIdsOf(history: readonly Message[]): Set<string> {
-  const ids = new Set<string>();
-  for (const { role, content } of history) {
-    if (role !== "assistant") continue;
-    for (const part of content) if (part.type === "tool_use") ids.add(part.id);
-  }
-  return ids;
-}
-
 /**
  * Whether a history holds every message up to the turn. After a cut of the context it does not, and
  * an id that looks new may be that of a call of an earlier turn, whose late outcome it would catch.
@@ -458,9 +454,14 @@ type OutcomeEntry = Extract<ControlEntry, { type: "outcome" }>;
 
 /** Applies an outcome from a runner or from recovery. Only running attempts take one, and the first one counts. */
 function applyOutcome(applied: Applied, entry: OutcomeEntry, facts: ApplyFacts): Applied {
-  const { callId, outcome, timing, unstarted = false } = entry;
+  const { callId, timing, unstarted = false, used } = entry;
   const call = applied.turn.calls.find((one) => one.state === "running" && attemptOf(one) === callId);
   if (call === undefined) return applied;
+  if (call.helper !== undefined) {
+    const turn = withHelperUse(applied.turn, used);
+    return answer({ ...applied, turn }, { callId, outcome: lateOutcome(call, entry.outcome, facts.env.nowMs) }, facts);
+  }
+  const { outcome } = entry;
   const again = unstarted && !facts.ending ? handedOutAgain(applied.turn, call, facts.env) : undefined;
   if (again !== undefined) return { ...applied, turn: withCall(applied.turn, again) };
   const question = questionAbout(call, outcome, facts);

@@ -10,6 +10,7 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import type { TeamFacts } from "./team.ts";
+import { offeredHelpers } from "./helper.ts";
 import type { TurnEnvironment, TurnModel } from "./transition.ts";
 
 /*
@@ -77,12 +78,17 @@ function isObject(value: unknown): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** What the model is offered now: tools, and the hand-overs that the person may use, whose names no tool can have. */
+/** What the model is offered now: tools, and the helpers and hand-overs that the person may use, whose names no tool can have. */
 export function offeredSpecs(
   turn: TurnState,
-  { tools, transfers = new Map(), limits, team }: Pick<TurnEnvironment, "tools" | "transfers" | "limits" | "team">,
+  env: Pick<TurnEnvironment, "tools" | "transfers" | "helpers" | "limits" | "team">,
 ): ToolSpec[] {
-  const specs = [...tools.values()].map(({ announcement }) => announcement.spec);
+  const { tools, transfers = new Map<string, TransferTarget>(), helpers, limits, team } = env;
+  const all = [...tools.values()].map(({ announcement }) => announcement.spec);
+  const specs =
+    helpers === undefined
+      ? all
+      : [...all.filter(({ name }) => !helpers.targets.has(name)), ...offeredHelpers(turn, env)];
   if (transfers.size === 0) return specs;
   const offered = [...transfers.values()].filter(
     ({ isAllowed }) => isAllowed && (team !== undefined || transfersMade(turn) < limits.maxTransfers),

@@ -31,6 +31,7 @@ import type { ModelInfo } from "@larkline/model";
 import type { AddressContext, Question, Verdict } from "./permissions/index.ts";
 import type { StepResult } from "./step.ts";
 import type { AnswerForm } from "./structured-answer.ts";
+import type { HelperFacts } from "./helper.ts";
 import type { TransferTarget } from "./transfer.ts";
 import type { TeamFacts } from "./team.ts";
 import { isQuestion, type QuestionSettings } from "./question.ts";
@@ -104,6 +105,8 @@ export type NextAction =
   | { do: "model" }
   /** Hand these calls to their runners, then wait for entries. */
   | { do: "tools"; calls: CallState[]; wait: true }
+  /** Tell these helpers to stop, then wait for entries: the turn is cancelled, and ends when they have. */
+  | { do: "stop"; calls: CallState[] }
   /** Nothing to start: wait for entries. */
   | { do: "wait" }
   /** Compact the conversation because a person asked for it, then call `commandDone`. */
@@ -126,6 +129,8 @@ export interface TurnEnvironment {
   team?: TeamFacts;
   /** Of an agent that may ask people; absent where it may not. */
   questions?: QuestionSettings;
+  /** The helpers that it may call; absent where it has none. */
+  helpers?: HelperFacts;
   /** The form that the answer is to have; absent: free text. */
   output?: AnswerForm;
   /** Language of notices; without it that of the user's message. */
@@ -160,6 +165,10 @@ export interface TurnLimits {
   maxDenials: number;
   /** Hand-overs of one turn. */
   maxTransfers: number;
+  /** Helpers that one turn may call. */
+  maxHelpers: number;
+  /** Model steps of a person's message and of all helpers below it, where it has any. */
+  maxStepsWithHelpers: number;
 }
 
 /** The policy of the deployment for the person, chat and time of the turn. Must not throw. */
@@ -274,20 +283,19 @@ function structured(output: DoneEnding["output"]): Pick<EventOf<"done">, "output
 }
 
 /** What a process has to know to continue the turn: what its message asks for, who has the word, and `features`. */
-export function needsOf(
-  { message: { output, model }, agent, calls, team }: TurnState,
-  ...features: string[]
-): string[] {
+export function needsOf({ message, agent, calls, team, helpers }: TurnState, ...features: string[]): string[] {
+  const { output, model, task } = message;
   const hasOptions = output !== undefined || model !== undefined;
   const handsOver = agent !== undefined || calls.some(({ handoff }) => handoff !== undefined);
   const asks = calls.some((call) => isQuestion(call) && call.state !== "done");
-  const known = [
-    hasOptions ? "run-options" : "",
-    handsOver ? "hand-over" : "",
-    team === undefined ? "" : "team",
-    asks ? "question" : "",
+  return [
+    ...(hasOptions ? ["run-options"] : []),
+    ...(handsOver ? ["hand-over"] : []),
+    ...(team === undefined ? [] : ["team"]),
+    ...(asks ? ["question"] : []),
+    ...(task !== undefined || helpers !== undefined ? ["helpers"] : []),
+    ...features,
   ];
-  return [...known.filter((feature) => feature !== ""), ...features];
 }
 
 /** The turn in a state that needs no more than its message does. */
@@ -357,6 +365,8 @@ const defaults: TurnLimits = {
   maxAbsorbed: 10,
   maxDenials: 3,
   maxTransfers: 8,
+  maxHelpers: 16,
+  maxStepsWithHelpers: 64,
 };
 
 /** The usage of the run, for its last event. */

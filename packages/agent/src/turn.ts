@@ -57,8 +57,9 @@ import {
 import { contributionEnds, wordGoesOn, type TeamFacts } from "./team.ts";
 import { slashCommandIn, userMessageOf, languageOfMessage, joinedTexts, personMessageOf } from "./messages.ts";
 import { shownText } from "./structured-answer.ts";
+import { runningHelpers, taskEvents } from "./helper.ts";
 import { addUse, noUse, requestTokens } from "./compaction.ts";
-import { noticeText, inlineCode, textsOf } from "./texts/index.ts";
+import { exhaustedText, noticeText, inlineCode, textsOf } from "./texts/index.ts";
 
 /*
  * A turn answers one user message, of a team in several contributions (`team.ts`):
@@ -96,14 +97,17 @@ export function startTurn({
   team?: TeamFacts | undefined;
   texts?: ReplyLanguage | undefined;
 } & Pick<TurnEnvironment, "othersWait" | "history">): Transition {
-  const command = slashCommandIn(head.message);
+  const command = head.message.task === undefined ? slashCommandIn(head.message) : undefined;
   const turn = newTurn(head, nowMs, agent);
   const said = [
     ...givenHistory(head.message, history),
     ...(othersWait ? pauseNote(history) : []),
     userMessageOf(head.message),
   ];
-  const told = command === undefined ? [] : [command];
+  const told = [
+    ...taskEvents(head, agent ?? head.message.agent ?? "default"),
+    ...(command === undefined ? [] : [command]),
+  ];
   if (team !== undefined) {
     return after(
       { history: said, events: told },
@@ -246,10 +250,19 @@ export function afterControl(turn: TurnState, entries: readonly ControlEntry[], 
   const cancelAt = entries.findIndex((entry) => cancels(entry, turn));
   const cancel = entries[cancelAt];
   const before = cancel === undefined ? entries : entries.slice(0, cancelAt);
-  const applied = applyControlEntries(turn, before, { env, ending: cancel !== undefined });
+  const isEnding = cancel !== undefined || turn.stopping !== undefined;
+  const applied = applyControlEntries(turn, before, { env, ending: isEnding });
   const records = { history: [], events: applied.events };
-  if (cancel?.type === "cancel") return after(records, cancelTurn(applied.turn, cancel.reason, env));
+  const stopping = turn.stopping ?? (cancel?.type === "cancel" ? cancel.reason : undefined);
+  if (stopping !== undefined) return after(records, stopTurn(applied.turn, stopping, env));
   return after(records, continueTurn({ ...applied, started: startedSince(turn, applied.turn) }, env));
+}
+
+/** Ends a cancelled turn, once all its helpers have ended: so nothing of it runs any more when it says so. */
+function stopTurn(turn: TurnState, reason: string, env: TurnEnvironment): Transition {
+  const calls = runningHelpers(turn);
+  if (calls.length === 0) return cancelTurn(turn, reason, env);
+  return { turn: { ...turn, stopping: reason }, history: [], events: [], next: { do: "stop", calls } };
 }
 
 /** A cancel of a message that has joined the turn ends the turn: the joined text cannot be removed from it. */
@@ -261,6 +274,7 @@ function cancels(entry: ControlEntry, { turnId, absorbed = [] }: TurnState): boo
 /** The next action of a started turn: its open round if there is one, else the model step or the compaction. */
 function continueTurn(move: RoundMove, env: TurnEnvironment): Transition {
   const { turn } = move;
+  if (turn.stopping !== undefined) return stopTurn(turn, turn.stopping, env);
   if (turn.calls.length > 0) return nextInRound(move, env);
   if (turn.team?.choosing === true) return { turn, history: [], events: [], next: { do: "choose" } };
   return { turn, history: [], events: [], next: { do: turn.message.command === undefined ? "model" : "compact" } };
@@ -347,6 +361,12 @@ export function resumeTurn(turn: TurnState, env: TurnEnvironment): Transition {
     : resumed;
 }
 
+/** The end of a helper's turn before another model step: the message that it works for has none left. */
+export function outOfSteps(turn: TurnState): Transition {
+  const history = [assistantText(exhaustedText)];
+  return endDone(turn, { history, events: [], reply: exhaustedText, reason: "max_turns_reached", final: "" });
+}
+
 /** What the model reads as the result of a call that was broken off. */
 const reasonsForModel: Readonly<Record<CancelReason, string>> = {
   stopped: "the user stopped this turn",
@@ -366,7 +386,8 @@ export function cancelTurn(turn: TurnState, wanted: string, env: TurnEnvironment
     maybeRun: `${cancelled} If the call had started, it may have taken effect.`,
     notRun: `${cancelled} The call was not run.`,
   };
-  const closed = closeRound(turn, words, env);
+  const { stopping: _stopping, ...rest } = turn;
+  const closed = closeRound(rest, words, env);
   const reply = cancelReport(turn, reason, languageOfMessage(turn.message, env.texts));
   const live = turn.calls.length === 0 ? env.live : undefined;
   const said = live?.text ?? "";
@@ -395,7 +416,7 @@ function knownReason(reason: string): CancelReason {
  */
 function cancelReport(turn: TurnState, reason: CancelReason, language: ReplyLanguage): string {
   const { cancelled, comma } = textsOf(language);
-  const { done, failed, maybe, harmless, notRun, earlier } = cancelled;
+  const { done, failed, maybe, harmless, helpers, notRun, earlier } = cancelled;
   const { tools, earlierTools } = shownOf(turn);
   const open = turn.calls.filter(isOpen);
   const handedOut = open.filter(({ state }) => state !== "waiting_approval");
@@ -406,6 +427,7 @@ function cancelReport(turn: TurnState, reason: CancelReason, language: ReplyLang
     ],
     [failed, namesOf(tools.filter(({ state }) => state === "failed"))],
     [maybe, namesOf(handedOut.filter(({ effect }) => effect !== "pure"))],
+    [helpers, namesOf(tools.filter(({ state }) => state === "stopped"))],
     [harmless, namesOf(handedOut.filter(({ effect }) => effect === "pure"))],
     [notRun, namesOf(open.filter(({ state }) => state === "waiting_approval"))],
   ];

@@ -343,11 +343,10 @@ export class EngineRun implements AsyncIterable<RunRecord> {
       case "tools":
         for (const call of next.calls) void this.#runCall(call);
         return await this.#wait();
-      case "choose": // no agent of an engine is in a team
-      case "wait":
-        return await this.#wait();
       case "compact":
         return await this.#compactOnDemand();
+      default: // no agent of an engine is in a team, or has helpers
+        return await this.#wait();
     }
   }
 

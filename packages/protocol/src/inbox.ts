@@ -1,6 +1,6 @@
 import { Type, type Static } from "typebox";
 import { Message, UserPart } from "./content.ts";
-import { Needs, Sender, SessionKey, Traceparent } from "./session.ts";
+import { Needs, rootSessionOf, Sender, SessionKey, Traceparent } from "./session.ts";
 import { ApprovalDecision, ApprovalId, SettledState } from "./decision.ts";
 import { OutputForm } from "./output-form.ts";
 import { CallTiming, ToolOutcome } from "./tool.ts";
@@ -69,6 +69,27 @@ export const RunMetadata = Type.Record(Type.String(), Type.String({ maxLength: 5
 });
 export type RunMetadata = Static<typeof RunMetadata>;
 
+/** Where a task comes from that one agent has given another: who waits for its answer, and for whom all of it is done. */
+export const TaskOrigin = Type.Object({
+  /** The session that waits for the answer, its run, and the attempt of its call. */
+  session: SessionKey,
+  turnId: Type.String(),
+  callId: Type.String(),
+  /** The name under which the agent was called. */
+  as: Type.String(),
+  /** The run of the person's message. */
+  rootTurnId: Type.String(),
+  /** Agents from that run down to the one that asks. */
+  path: Type.Array(Type.String(), { minItems: 1, maxItems: 10 }),
+  /** Where that run is answered: people are asked there. */
+  reply: ReplyTarget,
+  /** Model steps of that run before it asked. */
+  rootSteps: Type.Integer({ minimum: 0 }),
+  /** Most model steps of this task. */
+  maxSteps: Type.Optional(Type.Integer({ minimum: 1 })),
+});
+export type TaskOrigin = Static<typeof TaskOrigin>;
+
 /** A user message, normalised: mentions resolved, attachments as references. */
 export const InboundMessage = Type.Object({
   needs: Type.Optional(Needs),
@@ -105,8 +126,35 @@ export const InboundMessage = Type.Object({
   output: Type.Optional(OutputForm),
   model: Type.Optional(RunModelOptions),
   metadata: Type.Optional(RunMetadata),
+  /** The message is a task of another agent, in a child session; `needs` names the feature `helpers` then. */
+  task: Type.Optional(TaskOrigin),
 });
 export type InboundMessage = Static<typeof InboundMessage>;
+
+/** Where people are who a message belongs to: for a task where the run of the person's message is answered. */
+export function peopleOf({ reply, session, task }: Pick<InboundMessage, "reply" | "session" | "task">): {
+  reply: ReplyTarget;
+  session: SessionKey;
+} {
+  return { reply: task?.reply ?? reply, session: rootSessionOf(session) };
+}
+
+/** The chat that a message belongs to; over HTTP, where there are none, its session. */
+export function chatOf(message: Pick<InboundMessage, "reply" | "session" | "task">): string {
+  const { reply, session } = peopleOf(message);
+  return reply.channel === "feishu" ? reply.chatId : session;
+}
+
+/** What a helper and those below it have used, as its asker hears of it. */
+export const HelperUse = Type.Object({
+  steps: Type.Integer({ minimum: 0 }),
+  inputTokens: Type.Integer({ minimum: 0 }),
+  outputTokens: Type.Integer({ minimum: 0 }),
+  cacheReadTokens: Type.Integer({ minimum: 0 }),
+  cacheCreationTokens: Type.Integer({ minimum: 0 }),
+  costUsd: Type.Number({ minimum: 0 }),
+});
+export type HelperUse = Static<typeof HelperUse>;
 
 /**
  * Why a turn is cancelled: a person stopped it, took their message back, wrote the next one
@@ -126,6 +174,8 @@ export const ControlEntry = Type.Union([
     timing: Type.Optional(CallTiming),
     /** The attempt was never started and is closed now, so the call may be handed out again in another attempt. */
     unstarted: Type.Optional(Type.Boolean()),
+    /** Of a helper. */
+    used: Type.Optional(HelperUse),
   }),
   /** An approval of this session is no longer pending. */
   Type.Object({

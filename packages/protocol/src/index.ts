@@ -12,6 +12,9 @@ export {
 } from "./clock.ts";
 export { compileJsonSchema, jsonParserOf, parserOf, type ParseResult, type Parser } from "./schema.ts";
 export {
+  childSessionOf,
+  isChildSession,
+  rootSessionOf,
   canaryMessage,
   canarySessionId,
   isCanary,
@@ -154,13 +157,17 @@ export { filledFormat, OutputForm, outputFormProblem } from "./output-form.ts";
 export {
   Attachment,
   cancelReasons,
+  chatOf,
   ControlEntry,
+  HelperUse,
   InboundMessage,
   MessageReferences,
+  peopleOf,
   ReplyTarget,
   RunMetadata,
   RunModelOptions,
   SessionCommand,
+  TaskOrigin,
   type CancelReason,
   type QueuedMessage,
 } from "./inbox.ts";

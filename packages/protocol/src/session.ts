@@ -2,11 +2,29 @@ import { hash } from "node:crypto";
 import { Type, type Static } from "typebox";
 
 /**
- * Names one conversation in every store and queue: app, chat and thread joined by `.`.
- * Safe in Redis keys, job ids (no `:`) and URLs.
+ * Names one conversation in every store and queue: app, chat and thread joined by `.`. A child session, in which a helper
+ * works, has the name of its root, `~` and an id. Safe in Redis keys, job ids (no `:`) and URLs.
  */
-export const SessionKey = Type.String({ pattern: "^[A-Za-z0-9_.-]{1,240}$" });
+export const SessionKey = Type.String({ pattern: "^[A-Za-z0-9_.-]{1,240}(?:~[0-9a-f]{20})?$" });
 export type SessionKey = string;
+
+const childMark = "~";
+
+/** The session whose cell, life and people a session shares: its own key, or for a child that of its root. */
+export function rootSessionOf(session: SessionKey): SessionKey {
+  const at = session.indexOf(childMark);
+  return at === -1 ? session : session.slice(0, at);
+}
+
+export function isChildSession(session: SessionKey): boolean {
+  return session.includes(childMark);
+}
+
+/** The session in which a call is worked on by a helper: always the same one for the same call. */
+export function childSessionOf(session: SessionKey, turnId: string, callId: string): SessionKey {
+  const id = hash("sha256", JSON.stringify([turnId, callId]), "hex").slice(0, 20);
+  return `${rootSessionOf(session)}${childMark}${id}`;
+}
 
 /** A person of the platform, by open_id. */
 export const Sender = Type.Object({
@@ -28,7 +46,7 @@ export const Needs = Type.Array(Type.String({ pattern: "^[a-z0-9-]{1,40}$" }), {
  * before them. `run-options`: messages, and turns, whose answer has a form or whose requests have options of their own.
  * `hand-over`: sessions and turns in which another agent has the word than the one their messages are for, and messages
  * for an agent that may hand over. `team`: those in which, or after which, a team has the word. `question`: turns that
- * wait for the answer of a person.
+ * wait for the answer of a person. `helpers`: turns that have called helpers, and tasks of helpers.
  */
 export const knownFeatures: readonly string[] = [
   "held-step",
@@ -38,6 +56,7 @@ export const knownFeatures: readonly string[] = [
   "hand-over",
   "team",
   "question",
+  "helpers",
 ];
 
 /** Session of the HTTP API for messages that only prove that messages are answered. */

@@ -1,6 +1,6 @@
 import { Type, type Static } from "typebox";
 import { HandoffContext, Message } from "./content.ts";
-import { Needs } from "./session.ts";
+import { Needs, SessionKey } from "./session.ts";
 import { ApprovalId } from "./decision.ts";
 import { InboundMessage } from "./inbox.ts";
 import { CallWords, ShownContribution, ShownMemory, ShownTodo, ShownTool } from "./reply-view.ts";
@@ -47,6 +47,8 @@ export const CallState = Type.Object({
   authority: Type.Optional(CallAuthority),
   /** The call gives the word to another agent: `done` from the start, and answered when all other calls are. */
   handoff: Type.Optional(Type.Object({ to: Type.String(), context: HandoffContext })),
+  /** The call is a task for another agent, which works on it in this session. */
+  helper: Type.Optional(Type.Object({ agent: Type.String(), session: SessionKey })),
 });
 export type CallState = Static<typeof CallState>;
 
@@ -213,5 +215,9 @@ export const TurnState = Type.Object({
   /** Those that have given it on in this turn, in order: one entry for each hand-over. */
   handedOverBy: Type.Optional(Type.Array(Type.String())),
   team: Type.Optional(TeamState),
+  /** Helpers that this turn has called, and the model steps that those which have ended took, with all below them. */
+  helpers: Type.Optional(Type.Object({ calls: Type.Integer({ minimum: 0 }), steps: Type.Integer({ minimum: 0 }) })),
+  /** Why the turn is cancelled, while it waits for helpers that it has told to stop. */
+  stopping: Type.Optional(Type.String()),
 });
 export type TurnState = Static<typeof TurnState>;

@@ -49,6 +49,12 @@ export const describedKeys: readonly DescribedKey[] = [
   },
   { key: "`{<ns>:<c>}:who:<s>`", type: "hash", content: "who has written in the session, and in what kind of chat" },
   {
+    key: "`{<ns>:<c>}:children:<s>`",
+    type: "hash",
+    content:
+      "sessions of helpers below a root to their agent, run and state; `steps <run>`: model steps of all helpers of a run",
+  },
+  {
     key: "`{<ns>:<c>}:ev:<s>`",
     type: "stream",
     content: "batches of events, by the number of their last event; 24 h after the last one, about 2,000 batches",

@@ -2,7 +2,10 @@
 export { ClaimRefusedError, SessionStore } from "./session-store.ts";
 export type {
   AppendResult,
+  AskerAnswer,
   CallFacts,
+  ChildFacts,
+  ChildSession,
   Claim,
   CommitRequest,
   CommitResult,

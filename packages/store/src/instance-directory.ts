@@ -1,5 +1,5 @@
 import { hostname } from "node:os";
-import { newEngineError, pause, sharedNow, systemClock, type Clock } from "@larkline/protocol";
+import { knownFeatures, newEngineError, pause, sharedNow, systemClock, type Clock } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 
@@ -22,6 +22,8 @@ export interface Instance {
   version: string;
   /** The form of what it stores, see {@link stateVersion}; absent: the first. */
   stateVersion?: number;
+  /** What it knows of stored values, see `knownFeatures`; absent in versions that do not say. */
+  features?: readonly string[];
   startedAtMs: number;
   /** Apps as which it speaks. */
   apps: readonly string[];
@@ -163,7 +165,7 @@ export class Announcer {
   async #announce(): Promise<void> {
     const { directory, id, service, version, apps, feeds = () => [], clockProblem, onError } = this.#options;
     const shown = { id, service, host: hostname(), version, stateVersion, startedAtMs: this.#startedAtMs, apps };
-    const instance = { ...shown, feeds: feeds(), clock: clockProblem?.() };
+    const instance = { ...shown, features: knownFeatures, feeds: feeds(), clock: clockProblem?.() };
     await directory.announce(instance, ttlMs).catch(onError);
   }
 

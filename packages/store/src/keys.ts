@@ -1,4 +1,4 @@
-import type { Random, SessionKey } from "@larkline/protocol";
+import { rootSessionOf, type Random, type SessionKey } from "@larkline/protocol";
 import { LRUCache } from "lru-cache";
 import type { RedisConnection } from "./connection.ts";
 
@@ -21,8 +21,9 @@ export interface StoreOptions {
   random?: Random;
 }
 
-/** Number of the cell that a session belongs to. */
-export function cellOf(name: SessionKey): number {
+/** Number of the cell that a session belongs to; a child session is in that of its root. */
+export function cellOf(session: SessionKey): number {
+  const name = rootSessionOf(session);
   let hash = 0x811c9dc5; // FNV-1a
   for (let i = 0; i < name.length; i += 1) hash = Math.imul(hash ^ name.charCodeAt(i), 0x01000193);
   return (hash >>> 0) % cellCount;
@@ -81,6 +82,8 @@ export interface SessionKeys extends CellKeys {
   history: string;
   /** HASH person -> kind of chat: who has written in this session. */
   who: string;
+  /** HASH of the root: child session -> what is known of it, and `steps <run>` -> model steps of all below a run. */
+  children: string;
   /** STREAM of event batches; an entry's id is the seq of its last event. */
   events: string;
   /** Channel on which event batches are published. */
@@ -222,6 +225,7 @@ function keysOf(session: SessionKey, cells: ReturnType<typeof cellsOf>): Session
     calls: `${base}:calls:${session}`,
     history: `${base}:h:${session}`,
     who: `${base}:who:${session}`,
+    children: `${base}:children:${rootSessionOf(session)}`,
     events: `${base}:ev:${session}`,
     channel: `${base}:ch:${session}`,
     outbox: `${base}:ob:${session}`,

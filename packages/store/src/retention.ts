@@ -1,4 +1,4 @@
-import type { Message, SessionKey, InboundMessage } from "@larkline/protocol";
+import { isChildSession, type Message, type SessionKey, type InboundMessage } from "@larkline/protocol";
 import { mastersOf, type RedisConnection, oldestMembers, runScript, script } from "./connection.ts";
 import { createKeyspace, defaultNamespace, type Keyspace, type StoreOptions } from "./keys.ts";
 import { approvalRequester, inboundFrom, messageFrom } from "./stored.ts";
@@ -125,7 +125,11 @@ export class SessionRetention {
    * numbers lower than `length`. `in_use` while it is being answered.
    */
   async erase(session: SessionKey, length: number): Promise<RemovalResult> {
-    await this.#forgetApprovals(await this.#redis.zrange(this.#keys.session(session).kept, "0", "-1"));
+    const { children } = this.#keys.session(session);
+    const below = isChildSession(session) ? [] : (await this.#redis.hkeys(children)).filter(isChildSession);
+    for (const each of [session, ...below]) {
+      await this.#forgetApprovals(await this.#redis.zrange(this.#keys.session(each).kept, "0", "-1"));
+    }
     return await this.#remove(session, "", length);
   }
 

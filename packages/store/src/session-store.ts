@@ -1,4 +1,5 @@
 import {
+  jsonParserOf,
   knownFeatures,
   turnIdOf,
   type ControlEntry,
@@ -41,6 +42,8 @@ import { RedisOutbox } from "./outbox.ts";
 import {
   type AppendResult,
   type BeginResult,
+  ChildFacts,
+  type ChildSession,
   type Claim,
   type ClaimOptions,
   type CommitRequest,
@@ -62,6 +65,14 @@ import {
   type SessionSummary,
   type StaleSession,
 } from "./session-types.ts";
+
+/** A model step of a helper. */
+export interface HelperStep {
+  session: SessionKey;
+  turnId: string;
+  rootTurnId: string;
+  step: number;
+}
 
 /** A claim was refused, and nothing of the session was changed. */
 export class ClaimRefusedError extends Error {
@@ -91,6 +102,7 @@ const report = script("report");
 const begin = script("begin");
 const giveBack = script("give-back");
 const heal = script("heal");
+const countStep = script("count-step");
 const summary = script("summary");
 const wakeDue = script("wake-due");
 
@@ -415,12 +427,33 @@ export class SessionStore {
       leaseMs: this.#outboxLeaseMs,
       auditMax: this.#auditMax,
     });
-    const [state, record = "", rest = ""] = reply as [number, string?, (string | number)?];
+    const [state, record = "", rest = "", askerGen = 0] = reply as [number, string?, (string | number)?, number?];
     const toSend = record === "" ? {} : { deliver: { token, record: outboxFrom(record) } };
     if (state === -1) return { state: "fenced" };
-    if (state === 0) return { state: "idle", ...toSend };
+    if (state === 0) return { state: "idle", ...toSend, ...(askerGen > 0 ? { askerGen } : {}) };
     if (state === 1) return { state: "next", head: queuedFrom(request.session, String(rest)), control: [], ...toSend };
     return { state: "requeue", wakeGen: Number(rest), ...toSend };
+  }
+
+  /** The generation to wake a session for that waits for a worker; undefined where it does not. */
+  async queuedGeneration(session: SessionKey): Promise<number | undefined> {
+    const [state, gen] = await this.#redis.hmget(this.#keys.session(session).session, "state", "generation");
+    return state === "queued" ? Number(gen) : undefined;
+  }
+
+  /**
+   * A helper is about to take this model step, the first is 1. Returns how many steps all helpers of the root's run take
+   * with it; a step that is announced again counts once.
+   */
+  async countStep({ session, turnId, rootTurnId, step }: HelperStep): Promise<number> {
+    const values = { rootTurnId, turnId, step };
+    return Number(await runScript(this.#redis, countStep, this.#keys.session(session), values));
+  }
+
+  /** The child sessions of a root, in no order. */
+  async children(root: SessionKey): Promise<ChildSession[]> {
+    const stored = await this.#redis.hgetall(this.#keys.session(root).children);
+    return Object.entries(stored).flatMap(([session, text]) => childFrom(session, text));
   }
 
   /** Publishes events between saves. Returns false when fenced. */
@@ -517,6 +550,11 @@ export class SessionStore {
     return pairs.map(([session, callId]) => ({ session, callId }));
   }
 
+  /** Gives an open call another deadline. */
+  async postpone(session: SessionKey, callId: string, deadlineMs: number): Promise<void> {
+    await this.#redis.zadd(this.#keys.session(session).deadlines, "XX", deadlineMs, `${session}|${callId}`);
+  }
+
   /** Wakes a suspended session whose time has come, and forgets the time. */
   async wakeDue(session: SessionKey): Promise<DeliverResult> {
     return accepted(await runScript(this.#redis, wakeDue, this.#keys.session(session), { sid: session }));
@@ -598,6 +636,15 @@ export class SessionStore {
   async retryOutbox(lease: OutboxLease, retryAtMs: number): Promise<void> {
     await this.#outbox.retry(lease, retryAtMs);
   }
+}
+
+const parseChild = jsonParserOf(ChildFacts);
+
+/** Of the fields of a root's children those that are about a child; others count steps. */
+function childFrom(field: string, text: string): ChildSession[] {
+  if (field.startsWith("steps ")) return [];
+  const parsed = parseChild(text);
+  return parsed.ok ? [{ session: field, ...parsed.value }] : [];
 }
 
 const reset = script("reset");

@@ -4,12 +4,14 @@ import type {
   AuditRecord,
   CallTiming,
   ControlEntry,
+  HelperUse,
   InboundMessage,
   Message,
   NewEvent,
   QueuedMessage,
   ReplyView,
   SessionKey,
+  ToolOutcome,
   TurnState,
 } from "@larkline/protocol";
 
@@ -150,13 +152,45 @@ export interface OpenCall {
   deadlineMs: number;
   /** What the audit log says of the call from now on. */
   facts: CallFacts;
+  /** The session of the helper that works on it, which begins with this write; its name is also in `facts`. */
+  child?: { message: InboundMessage; facts: ChildFacts };
+}
+
+/** What is known of a child session besides what is in it. */
+export const ChildFacts = Type.Object({
+  /** The run that waits for it. */
+  parentRunId: Type.String(),
+  callId: Type.String(),
+  /** The name under which its agent was called. */
+  as: Type.String(),
+  agent: Type.String(),
+  beganAtMs: Type.Integer(),
+  /** Absent while it works. */
+  endedAtMs: Type.Optional(Type.Integer()),
+  /** Whether its asker got an answer. */
+  isOk: Type.Optional(Type.Boolean()),
+});
+export type ChildFacts = Static<typeof ChildFacts>;
+
+/** A child session of a root. */
+export interface ChildSession extends ChildFacts {
+  session: SessionKey;
+}
+
+/** The end of a child session: what its asker hears. */
+export interface AskerAnswer {
+  session: SessionKey;
+  callId: string;
+  outcome: ToolOutcome;
+  used: HelperUse;
+  facts: ChildFacts;
 }
 
 /** Who does what, for the audit log; kept while the call is open. */
 export type CallFacts = Pick<
   AuditRecord,
   "app" | "tenant" | "turnId" | "tool" | "userId" | "chatId" | "argumentsHash" | "approvalId" | "ruleId" | "runner"
->;
+> & { child?: SessionKey };
 
 /** How an answer to a call came about. */
 export interface DeliverDetails {
@@ -269,6 +303,8 @@ export interface CommitRequest extends FencedWrite {
   totals?: SessionTotals;
   /** Take the next waiting message at once instead of going through the queue. */
   more: boolean;
+  /** Of a child session: who hears of its end in the same step. */
+  asker?: AskerAnswer;
 }
 
 /**
@@ -277,7 +313,8 @@ export interface CommitRequest extends FencedWrite {
  */
 export type CommitResult =
   | { state: "fenced" }
-  | { state: "idle"; deliver?: OutboxLease }
+  /** `askerGen`: the wake-up to add for the session that waits for this child. */
+  | { state: "idle"; deliver?: OutboxLease; askerGen?: number }
   | { state: "next"; head: QueuedMessage; control: ControlEntry[]; deliver?: OutboxLease }
   | { state: "requeue"; wakeGen: number; deliver?: OutboxLease };
 

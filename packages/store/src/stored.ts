@@ -25,6 +25,8 @@ import type { CardReply } from "./outbox.ts";
 import {
   SessionTotals,
   type AppendResult,
+  type AskerAnswer,
+  type OpenCall,
   type OutboxRecord,
   type SessionSettings,
   type CommitRequest,
@@ -34,7 +36,7 @@ import {
   type StoredTurn,
   type Claim,
 } from "./session-types.ts";
-import { approvalFactsOf } from "./audit-log.ts";
+import { approvalFactsOf, auditResultOf } from "./audit-log.ts";
 
 // How sessions are stored: reading what scripts answer, a whole claim among it, and writing what they take. Content that
 // workers believe is sealed; unreadable parts are reported as damaged, and the session survives.
@@ -262,11 +264,31 @@ export function saveValues(request: SaveRequest, seal: StateSeal): Values {
     ...contextValues(request, seal),
     needs: listed([...new Set([...(turn.needs ?? []), ...needs])]),
     waits: request.waits ?? "",
-    opened: listed(open.map(({ callId, deadlineMs, facts }) => ({ callId, deadlineMs, facts: JSON.stringify(facts) }))),
+    opened: listed(
+      open.map(({ callId, deadlineMs, facts, child }) => ({
+        callId,
+        deadlineMs,
+        facts: JSON.stringify(facts),
+        ...(child === undefined ? {} : { child: newChild(child) }),
+      })),
+    ),
     newApprovals: listed(approvals.map(newApproval)),
     absorbed: listed(absorbed),
     messages: request.history.map((message) => JSON.stringify(message)),
   };
+}
+
+/** A child session as the script takes it. */
+function newChild({ message, facts }: NonNullable<OpenCall["child"]>): object {
+  const { session: sid, sender, chatType } = message;
+  return { sid, message: needsFirst(message), facts: JSON.stringify(facts), person: sender.id, chatType };
+}
+
+/** The end of a child session as the script takes it. */
+function askerValue({ session: sid, callId, outcome, used, facts }: AskerAnswer): string {
+  const entry: ControlEntry = { needs: ["helpers"], type: "outcome", callId, outcome, used };
+  const result = auditResultOf(outcome);
+  return JSON.stringify({ sid, callId, entry: JSON.stringify(entry), result, facts: JSON.stringify(facts) });
 }
 
 /** What the script `commit` takes beside its keys. */
@@ -284,6 +306,7 @@ export function commitValues(request: CommitRequest, seal: StateSeal): Values {
     settings: settings === undefined ? "" : seal.seal("settings", session, { epoch, text: JSON.stringify(settings) }),
     totals: request.totals === undefined ? "" : JSON.stringify(request.totals),
     needs: listed(needs),
+    asker: request.asker === undefined ? "" : askerValue(request.asker),
     messages: request.history.map((message) => JSON.stringify(message)),
   };
 }

@@ -85,6 +85,27 @@ export type ConfigInput = {
       /** What else it is told: a JSON Schema of type object, whose properties come beside `reason`. */
       input?: Record<string, unknown>;
     })[];
+    /** The agents that it may give tasks to, and wait for. */
+    helpers?: ({
+      agent: string;
+      /** The name of the tool. */
+      as: string;
+      /** What it is for, for the model; if absent the agent's own description. */
+      description?: string;
+      /** Its arguments: a JSON Schema of type object. Default: `task`, a text. */
+      input?: Record<string, unknown>;
+      /** The form of its answers. Default: that of the agent. */
+      output?: {
+        name: string;
+        schema: Record<string, unknown>;
+        /** What people in chats see in place of JSON: `{field}` is the field's value, `{{` and `}}` are braces. */
+        format?: string;
+      };
+      /** Most model steps of one task. Default: the agent's `maxIterations`. */
+      maxSteps?: number;
+      /** How long one task may take. Default 10 minutes. */
+      timeoutMs?: number;
+    })[];
     /** Whom it answers, by open_id, over HTTP `api:<name>`; with `roles`, either is enough. Default: everybody. */
     people?: (string)[];
     roles?: (string)[];
@@ -209,6 +230,8 @@ export type ConfigInput = {
     maxCallsPerStep?: number;
     /** Hand-overs from one agent to another in a turn. Default 8. */
     handoffsPerTurn?: number;
+    /** Model steps of one message and all helpers below it. Default 64. */
+    stepsPerTurn?: number;
     /** Longest time one tool call may run. Default 10 minutes. */
     toolTimeoutMs?: number;
     /** How long a call waits for a runner on top of that. Default 30 s. */

@@ -174,6 +174,7 @@ export const en = {
     failed: "Ended in an error: ",
     maybe: "Broken off, may have taken effect, please check: ",
     harmless: "Broken off, without effect: ",
+    helpers: "Helpers stopped, nothing of them runs any more: ",
     notRun: "Not run: ",
     earlier: (count: number) => `${count} earlier call${count === 1 ? "" : "s"}`,
   },

@@ -143,6 +143,7 @@ export const zh: Texts = {
     failed: "执行失败：",
     maybe: "被中断，可能已经生效，请检查：",
     harmless: "被中断，没有影响：",
+    helpers: "协助者已停止，不再运行：",
     notRun: "没有执行：",
     earlier: (count) => `更早的 ${count} 次调用`,
   },

@@ -1,6 +1,13 @@
-import type { Handoff, TeamSettings } from "@larkline/agent";
+import type { Handoff, HelperLink, TeamSettings } from "@larkline/agent";
 import type { Access } from "@larkline/agent/permissions";
-import { compileJsonSchema, transferName } from "@larkline/protocol";
+import {
+  compileJsonSchema,
+  memoryToolNames,
+  outputFormProblem,
+  readResultName,
+  transferName,
+  transferPrefix,
+} from "@larkline/protocol";
 import type { AgentInput, ConfigInput, TeamInput } from "./config-schema.ts";
 import { didYouMean } from "./did-you-mean.ts";
 
@@ -57,18 +64,83 @@ export function teamProblems(teams: Readonly<Record<string, TeamInput>>, known: 
   });
 }
 
-/** Everything that is wrong with hand-overs and roles of agents. */
-export function agentLinkProblems({ agents = {}, roles = {} }: ConfigInput, known: readonly string[]): string[] {
-  return Object.entries(agents).flatMap(([name, agent]) => {
+const helperMs = 600_000;
+
+export function helpersOf({ helpers = [] }: AgentInput): HelperLink[] {
+  return helpers.map((helper) => ({ timeoutMs: helperMs, ...helper }));
+}
+
+/** Everything that is wrong with hand-overs, helpers and roles of agents. */
+export function agentLinkProblems(input: ConfigInput, known: readonly string[]): string[] {
+  const { agents = {}, roles = {} } = input;
+  const problems = Object.entries(agents).flatMap(([name, agent]) => {
     const unknownRoles = (agent.roles ?? []).filter((role) => !Object.hasOwn(roles, role));
     return [
       ...handoffsOf(agent).flatMap((handoff) => handoffProblems({ name, agent, handoff, known })),
       ...repeated(handoffsOf(agent)).map((twice) => `agents.${name}.handoffs names '${twice}' twice`),
+      ...helpersOf(agent).flatMap((helper) => helperProblems({ name, agent, helper, known })),
       ...unknownRoles.map(
         (role) => `agents.${name}.roles names the unknown role '${role}'${didYouMean(role, Object.keys(roles))}`,
       ),
     ];
   });
+  return [...problems, ...helperCycles(agents)];
+}
+
+/** Names that every agent may have tools of. */
+const takenNames: readonly string[] = [readResultName, ...memoryToolNames];
+
+function helperProblems({
+  name,
+  agent,
+  helper,
+  known,
+}: {
+  name: string;
+  agent: AgentInput;
+  helper: HelperLink;
+  known: readonly string[];
+}): string[] {
+  const where = `agents.${name}.helpers`;
+  const { agent: to, as, input, output } = helper;
+  const form = output === undefined ? undefined : outputFormProblem(output);
+  const isTwice = helpersOf(agent).filter((other) => other.as === as).length > 1;
+  return [
+    ...(known.includes(to) ? [] : [`${where} names the unknown agent '${to}'${didYouMean(to, known)}`]),
+    ...(isTwice ? [`${where}: two helpers are called '${as}'`] : []),
+    ...(agent.tools?.includes(as) === true ? [`${where}: '${as}' is also the name of one of its tools`] : []),
+    ...(takenNames.includes(as) ? [`${where}: '${as}' is the name of a built-in tool`] : []),
+    ...(as.startsWith(transferPrefix) ? [`${where}: '${as}' begins like the name of a hand-over`] : []),
+    ...(input === undefined ? [] : schemaProblem(input, `${where}: the input of '${as}'`)),
+    ...(form === undefined ? [] : [`${where}: the output of '${as}': ${form}`]),
+  ];
+}
+
+function schemaProblem(schema: Readonly<Record<string, unknown>>, where: string): string[] {
+  if (schema["type"] !== "object") return [`${where} is not of type object`];
+  try {
+    compileJsonSchema(schema);
+    return [];
+  } catch (error) {
+    return [`${where} is no JSON Schema: ${error instanceof Error ? error.message : String(error)}`];
+  }
+}
+
+/** Agents that are helpers of themselves, directly or through others: they could call each other without end. */
+function helperCycles(agents: Readonly<Record<string, AgentInput>>): string[] {
+  const cycles: string[] = [];
+  const seen = new Set<string>();
+  const walk = (path: readonly string[]): void => {
+    const last = path.at(-1) ?? "";
+    seen.add(last);
+    for (const { agent } of helpersOf(agents[last] ?? {})) {
+      const at = path.indexOf(agent);
+      if (at !== -1) cycles.push([...path.slice(at), agent].join(" > "));
+      else if (!seen.has(agent)) walk([...path, agent]);
+    }
+  };
+  for (const name of Object.keys(agents)) if (!seen.has(name)) walk([name]);
+  return cycles.map((cycle) => `agents: helpers call each other without end: ${cycle}`);
 }
 
 function repeated(handoffs: readonly Handoff[]): string[] {

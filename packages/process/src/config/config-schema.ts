@@ -63,6 +63,26 @@ const HandoffInput = Type.Object(
   { additionalProperties: false },
 );
 
+/** How an agent may call another one as a tool. */
+const HelperInput = Type.Object(
+  {
+    agent: agentName,
+    /** The name of the tool. */
+    as: Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" }),
+    /** What it is for, for the model; if absent the agent's own description. */
+    description: Type.Optional(Type.String({ minLength: 1, maxLength: 1_000 })),
+    /** Its arguments: a JSON Schema of type object. Default: `task`, a text. */
+    input: Type.Optional(Type.Record(Type.String(), Type.Unknown())),
+    /** The form of its answers. Default: that of the agent. */
+    output: Type.Optional(OutputForm),
+    /** Most model steps of one task. Default: the agent's `maxIterations`. */
+    maxSteps: Type.Optional(Type.Integer({ minimum: 1, maximum: 1_000 })),
+    /** How long one task may take. Default 10 minutes. */
+    timeoutMs: Type.Optional(Type.Integer({ minimum: 1, maximum: 86_400_000 })),
+  },
+  { additionalProperties: false },
+);
+
 /** Whose memories an agent keeps over conversations. */
 const MemoryInput = Type.Object(
   {
@@ -131,6 +151,8 @@ export const AgentInput = Type.Object(
     description: Type.Optional(Type.String({ minLength: 1, maxLength: 1_000 })),
     /** The agents that it may hand the conversation over to. */
     handoffs: Type.Optional(Type.Array(Type.Union([agentName, HandoffInput]), { maxItems: 32 })),
+    /** The agents that it may give tasks to, and wait for. */
+    helpers: Type.Optional(Type.Array(HelperInput, { maxItems: 32 })),
     /** Whom it answers, by open_id, over HTTP `api:<name>`; with `roles`, either is enough. Default: everybody. */
     people: Type.Optional(Type.Array(accessId, { minItems: 1, maxItems: 1_000 })),
     roles: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 100 }), { minItems: 1, maxItems: 20 })),
@@ -293,6 +315,8 @@ export const LimitsInput = Type.Object(
     maxCallsPerStep: Type.Optional(count(1_000)),
     /** Hand-overs from one agent to another in a turn. Default 8. */
     handoffsPerTurn: Type.Optional(count(100)),
+    /** Model steps of one message and all helpers below it. Default 64. */
+    stepsPerTurn: Type.Optional(count(10_000)),
     /** Longest time one tool call may run. Default 10 minutes. */
     toolTimeoutMs: Type.Optional(count(86_400_000)),
     /** How long a call waits for a runner on top of that. Default 30 s. */

@@ -1,5 +1,5 @@
 import type { BudgetPolicy } from "@larkline/agent/budgets";
-import type { Handoff, TeamSettings } from "@larkline/agent";
+import type { Handoff, HelperLink, TeamSettings } from "@larkline/agent";
 import type { MemorySettings } from "@larkline/agent/memory";
 import { completeModelInfo, type ChainRequest, type ModelInfo } from "@larkline/model";
 import type { Access, PermissionPolicy } from "@larkline/agent/permissions";
@@ -25,7 +25,7 @@ import {
   defaultRetention,
   type RetentionSettings,
 } from "./config-schema.ts";
-import { accessOf, agentLinkProblems, handoffsOf, teamOf, teamProblems } from "./agent-links.ts";
+import { accessOf, agentLinkProblems, handoffsOf, helpersOf, teamOf, teamProblems } from "./agent-links.ts";
 import { resolveBots, type BotConfig } from "./bot-config.ts";
 import { resolveBudgets } from "./budget-config.ts";
 import { resolveMcp, type McpConfig } from "./mcp-config.ts";
@@ -66,6 +66,8 @@ export interface AgentConfig {
   readonly description: string | undefined;
   /** Whom it may hand over to. */
   readonly handoffs: readonly Handoff[];
+  /** Whom it may give tasks to. */
+  readonly helpers: readonly HelperLink[];
   /** Whom and where it answers; null: everybody, everywhere. */
   readonly access: Access | null;
   /** The agents that answer in turns where this is a team; `model` is the one that chooses then. */
@@ -112,6 +114,7 @@ const defaultLimits: Required<LimitsInput> = {
   attachmentCpuMs: 5_000,
   maxCallsPerStep: 64,
   handoffsPerTurn: 8,
+  stepsPerTurn: 64,
   toolTimeoutMs: 600_000,
   toolWaitMs: 30_000,
   maxResultChars: 100_000,
@@ -185,6 +188,7 @@ function agentOf(name: string, input: AgentInput): AgentConfig {
     output: input.output ?? null,
     description: input.description,
     handoffs: handoffsOf(input),
+    helpers: helpersOf(input),
     access: accessOf(input),
     team: null,
     ...behaviourOf(input),

@@ -1,5 +1,6 @@
 -- Ends the turn at the head of the inbox: its history, its events, and its reply in the outbox.
--- -> {-1} fenced | {0, reply to send} idle | {1, reply, head} the caller has the next turn | {2, reply, gen} requeue
+-- -> {-1} fenced | {0, reply to send, '', gen of the asker} idle | {1, reply, head} the caller has the next turn
+-- | {2, reply, gen} requeue
 --
 -- KEYS session inbox control calls deadlines dirty history events outbox due ended untended requests state
 -- KEYS audit approvals pending kept expiries approvalCards said
@@ -19,6 +20,7 @@
 --   settings   of the session, sealed; '': as before
 --   totals     of the session, JSON; '': as before
 --   needs      features that a process must have to go on with the session, JSON, or ''
+--   asker      of a child session, who hears of its end, JSON, or ''
 --   auditMax
 --   messages...  of its history, JSON each
 
@@ -56,8 +58,12 @@ if needs ~= '' then redis.call('HSET', state, 'needs', needs) end
 -- What has come for turns that are set aside is kept for them.
 if asideList() ~= ',' then takeRequests() end
 redis.call('DEL', control, calls, requests)
-redis.call('ZADD', ended, now(), sid)
-redis.call('ZADD', untended, now(), sid)
+local askerGen = 0
+if asker ~= '' then askerGen = answerAsker(cjson.decode(asker))
+else
+  redis.call('ZADD', ended, now(), sid)
+  redis.call('ZADD', untended, now(), sid)
+end
 local first = entries[2] or ''
 local isOver = first == '' and asideList() == ','
 local leased, isIdle = '', false
@@ -81,7 +87,7 @@ end
 if first == '' then
   if not isIdle then redis.call('HSET', session, 'state', 'idle') end
   redis.call('ZREM', dirty, sid)
-  return {0, leased}
+  return {0, leased, '', askerGen}
 end
 if more ~= '1' then return requeue() end
 redis.call('HSET', state, 'headSeq', seqOf(first), 'tries', 0, 'deaths', 0, 'deathsAlone', 0)

@@ -4,6 +4,7 @@
 -- ARGV sid
 
 -- include audit
+-- include children
 
 local function endCalls()
   local entries = redis.call('HGETALL', calls)
@@ -11,6 +12,8 @@ local function endCalls()
     if entries[i + 1] ~= 'done' then
       redis.call('ZREM', deadlines, sid .. '|' .. entries[i])
       local was, facts = string.match(entries[i + 1], '^(%a+) ?(.*)$')
+      local child = string.match(facts, '"child":"([^"]+)"')
+      if child then dropChild(child) end
       record('call_ended', sid, entries[i], facts, {result = was == 'started' and 'unknown' or 'cancelled'})
     end
   end

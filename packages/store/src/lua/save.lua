@@ -3,7 +3,7 @@
 -- | control entries that it has not read
 --
 -- KEYS session control calls deadlines dirty history events inbox requests state
--- KEYS audit approvals pending kept expiries approvalCards said
+-- KEYS audit approvals pending kept expiries approvalCards said people children
 -- ARGV
 --   epoch
 --   sid
@@ -18,7 +18,7 @@
 --   summary    what stands for the others, sealed, or ''
 --   needs      features that a process must have to go on with it, JSON, or ''
 --   waits      the person whose decision it waits for, and for nothing else, or ''
---   opened     calls as a JSON list of {callId, deadlineMs, facts}, or ''
+--   opened     calls as a JSON list of {callId, deadlineMs, facts, child}, or ''
 --   newApprovals  as a JSON list, or ''
 --   absorbed   numbers of messages that have joined it, as a JSON list, or ''
 --   maxKept
@@ -31,6 +31,7 @@
 -- include emit
 -- include context
 -- include audit
+-- include children
 
 local v = redis.call('HMGET', state, 'epoch', 'needs', 'absorbed')
 if v[1] ~= epoch then return -1 end
@@ -61,6 +62,7 @@ if opened ~= '' then
     if redis.call('HSETNX', calls, call.callId, 'open ' .. call.facts) == 1 then
       redis.call('ZADD', deadlines, call.deadlineMs, sid .. '|' .. call.callId)
       record('call_opened', sid, call.callId, call.facts, {})
+      if call.child then openChild(call.child) end
     end
   end
 end

@@ -1,0 +1,224 @@
+import { messageStop, toolCallDelta, type LlmBackend, type ModelRequest } from "@larkline/model";
+import { childSessionOf, textOf, turnIdOf, type EngineEvent, type ModelChunk } from "@larkline/protocol";
+import { describe, expect, it } from "vitest";
+import { checkEnds, repliedTo, survives } from "./crash.fixture.ts";
+import {
+  append,
+  checkPairs,
+  inbound,
+  newWorld,
+  outboxOf,
+  runChildren,
+  runWakes,
+  session,
+  settle,
+  type Differences,
+  type World,
+} from "./turn-world.fixture.ts";
+
+const usage = { inputTokens: 10, outputTokens: 5, cacheReadTokens: 0, cacheCreationTokens: 0 };
+
+interface Seen {
+  agent: string;
+  tools: string[];
+  texts: string[];
+}
+
+/**
+ * Calls what the last words of a person or an asker name: `dig(a); dig(b)` are two tasks in one step, `dig(dig(a))` is a
+ * task for a helper of a helper, `look` and `echo` are tools. Answers with its name and what it was told.
+ */
+function obeying(seen: Seen[] = []): LlmBackend {
+  return {
+    async *stream(request: ModelRequest): AsyncIterable<ModelChunk> {
+      const { system = "", messages, tools = [] } = request;
+      checkPairs(messages);
+      seen.push({ agent: system, tools: tools.map(({ name }) => name), texts: messages.map(textOf) });
+      const text = textOf(messages.findLast(({ role }) => role === "user") ?? { role: "user", content: [] });
+      const calls = callsIn(text);
+      if (messages.at(-1)?.role === "user" && calls.length > 0) {
+        for (const [index, call] of calls.entries()) yield toolCallDelta(index, call);
+        yield messageStop("tool_use", usage);
+        return;
+      }
+      const results = messages.flatMap(({ content }) =>
+        content.flatMap((part) => (part.type === "tool_result" ? JSON.stringify(part.content) : [])),
+      );
+      yield {
+        type: "text_delta",
+        text: `${system} did ${text}${results.length === 0 ? "" : `: ${results.join(" ")}`}`,
+      };
+      yield messageStop("end_turn", usage);
+    },
+  };
+}
+
+function callsIn(text: string): { id: string; name: string; arguments: string }[] {
+  const calls = text.split("; ").map((one) => /^(dig|vault|look|echo|pay)\((.*)\)$/s.exec(one));
+  return calls.flatMap((call) => {
+    const [, name = "", task = ""] = call ?? [];
+    return name === "" ? [] : [{ id: "", name, arguments: JSON.stringify({ task }) }];
+  });
+}
+
+const link = (agent: string, as: string) => ({ agent, as, timeoutMs: 600_000 });
+
+const agents = {
+  default: {},
+  digger: { tools: ["look", "echo", "pay"], helpers: [link("deeper", "dig")] },
+  deeper: { tools: ["look", "echo"], helpers: [link("deepest", "dig")] },
+  deepest: { tools: [], helpers: [link("bottom", "dig")] },
+  bottom: { tools: [] },
+  vault: { people: ["ou_boss"] },
+};
+
+function house(seen: Seen[] = [], fields: Partial<Differences> = {}): Differences {
+  const agent = { instructions: "default", helpers: [link("digger", "dig"), link("vault", "vault")] };
+  return { backend: obeying(seen), configured: { agents }, agent, ...fields };
+}
+
+async function eventsOf({ events }: World, of = session): Promise<EngineEvent[]> {
+  return (await events.read(of, 0, 10_000)).map(({ event }) => event);
+}
+
+async function answerTo(world: World, text: string, differences: Differences, fields = {}): Promise<string> {
+  await append(world, inbound(`om_${text}`, text, fields));
+  await settle(world, differences);
+  const end = (await eventsOf(world)).findLast(({ type }) => type === "done" || type === "error");
+  return end?.type === "done" ? (end.reply ?? end.final) : end?.type === "error" ? `error ${end.code}` : "nothing";
+}
+
+/** Every child was created once, has ended, and its asker has one outcome of it. */
+async function checkChildren(world: World, count: number): Promise<void> {
+  const children = await world.store.children(session);
+  expect(children).toHaveLength(count);
+  for (const child of children) {
+    expect(child.session).toBe(childSessionOf(session, child.parentRunId, child.callId));
+    expect(child).toMatchObject({ isOk: true, endedAtMs: expect.any(Number) });
+    const events = await eventsOf(world, child.session);
+    expect(events.filter(({ type }) => type === "done" || type === "error")).toHaveLength(1);
+    expect((await world.store.summary(child.session)).state).toBe("idle");
+    const history = await world.store.history(child.session);
+    checkPairs(history);
+    expect(history.filter(({ role }) => role === "user")).toHaveLength(1);
+  }
+}
+
+describe("a helper", () => {
+  it("works on its task in a session of its own, knows nothing else, and answers its asker", async () => {
+    const world = newWorld();
+    const seen: Seen[] = [];
+    await answerTo(world, "a secret", house(seen));
+    const answer = await answerTo(world, "dig(a); dig(b)", house(seen));
+    expect(answer).toMatch(/digger did a.*digger did b/);
+    await checkChildren(world, 2);
+    const helpers = seen.filter(({ agent }) => agent === "digger");
+    expect(helpers.map(({ texts }) => texts)).toEqual([["a"], ["b"]]);
+    const [first] = await world.store.children(session);
+    const records = await world.events.read(first?.session ?? "", 0, 100);
+    expect(records.every(({ parentRunId, agent }) => parentRunId === turnIdOf(session, 2) && agent === "digger")).toBe(
+      true,
+    );
+    expect(records.map(({ event }) => event)).toContainEqual(
+      expect.objectContaining({
+        type: "teammate_message_received",
+        from: "default",
+        to: "digger",
+        messageType: "task_assignment",
+      }),
+    );
+    const asked = await eventsOf(world);
+    expect(asked.filter(({ type }) => type === "tool_use")).toMatchObject([{ helper: "digger" }, { helper: "digger" }]);
+    expect(asked.filter(({ type }) => type === "teammate_message_received")).toMatchObject([
+      { from: "digger", to: "default", messageType: "task_result" },
+      { from: "digger", to: "default", messageType: "task_result" },
+    ]);
+  });
+
+  it("AT-14: has its tokens and cost counted with those of its asker", async () => {
+    const world = newWorld();
+    await answerTo(world, "dig(dig(a))", house());
+    const done = (await eventsOf(world)).find(({ type }) => type === "done");
+    expect(done).toMatchObject({ totalInputTokens: 50, totalOutputTokens: 25, turnCount: 2 });
+    await checkChildren(world, 2);
+  });
+
+  it("AT-11: survives a crash at every write: each child exists once, each asker gets one outcome", async () => {
+    await survives({
+      differences: () => house(),
+      messages: [inbound("om_1", "dig(echo(a)); dig(b)")],
+      check: async (world) => {
+        await checkChildren(world, 2);
+        await checkEnds(world, [1]);
+        expect(await repliedTo(world)).toEqual(["om_1"]);
+        const [reply] = await outboxOf(world);
+        expect(reply).toBeUndefined();
+      },
+    });
+  });
+
+  it("AT-9: for other people is not offered, and refused when it is called", async () => {
+    const seen: Seen[] = [];
+    const answer = await answerTo(newWorld(), "vault(a)", house(seen));
+    expect(answer).toContain("permission_denied");
+    expect(seen[0]?.tools).not.toContain("vault");
+    const boss: Seen[] = [];
+    expect(await answerTo(newWorld(), "vault(a)", house(boss), { sender: { id: "ou_boss" } })).toContain("vault did a");
+    expect(boss[0]?.tools).toContain("vault");
+  });
+
+  it("AT-15: is refused four deep, and the asker reads why", async () => {
+    const world = newWorld();
+    const answer = await answerTo(world, "dig(dig(dig(dig(a))))", house());
+    expect(answer).toContain("Helpers may have helpers 3 deep at most");
+    expect(await world.store.children(session)).toHaveLength(3);
+  });
+
+  it("AT-15: is refused as the seventeenth of a turn", async () => {
+    const world = newWorld();
+    const text = Array.from({ length: 17 }, (_, at) => `dig(${at})`).join("; ");
+    const answer = await answerTo(world, text, house());
+    expect(answer).toContain("16 helpers at most");
+    expect(await world.store.children(session)).toHaveLength(16);
+  });
+
+  it("AT-15: has no further step when the message has none left, and the run ends with an honest answer", async () => {
+    const world = newWorld();
+    const configured = { agents, limits: { stepsPerTurn: 3 } };
+    const answer = await answerTo(world, "dig(look(1)); dig(look(2))", house([], { configured }));
+    expect(answer).toContain("maximum number of steps");
+    const ends = await Promise.all(
+      (await world.store.children(session)).map(async (child) => (await eventsOf(world, child.session)).at(-2)),
+    );
+    expect(ends).toContainEqual(expect.objectContaining({ type: "done", reason: "max_turns_reached" }));
+  });
+
+  it("AT-12: is stopped with all below it before its asker says so", async () => {
+    const world = newWorld();
+    world.queues = { dispatch: async (_runner, jobs) => void world.dispatched.push(...jobs) };
+    await append(world, inbound("om_1", "dig(dig(echo(a)))"));
+    await runWakes(world, house());
+    await runChildren(world, house());
+    expect(world.dispatched).toHaveLength(1);
+    const { wakeGen } = await world.store.cancel(session, { turnId: turnIdOf(session, 1), reason: "stopped" });
+    if (wakeGen !== undefined) world.wakes.push(wakeGen);
+    await settle(world, house());
+    const [done] = (await eventsOf(world)).filter(({ type }) => type === "done");
+    expect(done).toMatchObject({ reason: "cancelled", reply: expect.stringContaining("`dig`") });
+    expect(world.stopped).toHaveLength(1);
+    const children = await world.store.children(session);
+    expect(children.map(({ isOk }) => isOk)).toEqual([false, false]);
+  });
+
+  it("is stopped when its asker is given up or reset", async () => {
+    const world = newWorld();
+    await append(world, inbound("om_1", "dig(echo(a))"));
+    await runWakes(world, house());
+    const { wakeGen } = await world.store.reset(session, { by: "ops", replyOf: async () => undefined });
+    if (wakeGen !== undefined) world.wakes.push(wakeGen);
+    await settle(world, house());
+    const [child] = await world.store.children(session);
+    expect(child).toMatchObject({ isOk: false });
+    expect((await eventsOf(world, child?.session)).at(-2)).toMatchObject({ type: "done", reason: "cancelled" });
+  });
+});

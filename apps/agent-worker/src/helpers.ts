@@ -1,0 +1,162 @@
+import {
+  attemptOf,
+  outOfSteps,
+  taskMessage,
+  type HelperEnd,
+  type HelperFacts,
+  type HelperTarget,
+  type Transition,
+  type TurnLimits,
+} from "@larkline/agent";
+import {
+  rootSessionOf,
+  sharedNow,
+  turnIdOf,
+  agentOfTurn,
+  type CallState,
+  type InboundMessage,
+  type Message,
+  type SessionKey,
+  type TurnState,
+} from "@larkline/protocol";
+import type { AskerAnswer, ChildFacts, OpenCall } from "@larkline/store";
+import type { Agent, MayUse } from "./agents.ts";
+import type { Services } from "./services.ts";
+
+// Helpers as a worker sees them: which there are, how the session of one begins, is woken, stopped and ends, and how many
+// steps it may take. That a call and its session begin and end together is for the store to see to (lua/children.lua).
+
+/** How old the last look may be, ms. */
+const lookEveryMs = 5_000;
+
+/**
+ * Whether all processes that live know of helpers: one of the version before would not find, stop or remove their sessions.
+ * Looked up by workers whose agents have some, and by no other.
+ */
+export class HelperReadiness {
+  isReady = false;
+
+  async start({ agents, instances, clock, log }: Services, signal: AbortSignal): Promise<void> {
+    if ([...agents.values()].every(({ helpers }) => helpers.size === 0)) return;
+    const look = async (): Promise<void> => {
+      const living = (await instances.instances()).filter(({ expiresAtMs }) => expiresAtMs > sharedNow());
+      const older = living.filter(({ features = [] }) => !features.includes("helpers"));
+      if (older.length > 0 && this.isReady) {
+        log.warn({ older: older.map(({ id }) => id) }, "processes of the version before live: no helper is started");
+      }
+      this.isReady = older.length === 0;
+    };
+    await look();
+    const again = (): void =>
+      void look().catch((error: unknown) => log.warn({ error }, "processes were not looked up"));
+    signal.addEventListener("abort", clock.every(lookEveryMs, again), { once: true });
+  }
+}
+
+/** The helpers of the agent that has the word; undefined where it has none. */
+export function helpersOf(
+  { agents, helperReadiness }: Services,
+  agent: Agent,
+  mayUse: MayUse,
+): HelperFacts | undefined {
+  if (agent.helpers.size === 0) return undefined;
+  const targets = [...agent.helpers].flatMap(([name, { link, tool }]): [string, HelperTarget][] => {
+    const target = agents.get(link.agent);
+    if (target === undefined) return [];
+    return [[name, { agent: link.agent, tool, timeoutMs: link.timeoutMs, isAllowed: mayUse(target) }]];
+  });
+  return { targets: new Map(targets), isReady: helperReadiness.isReady };
+}
+
+/** The session of a helper, which begins with the write that opens its call. */
+export function childOf(
+  { agents, clock }: Services,
+  turn: TurnState,
+  call: CallState,
+  history: readonly Message[],
+): OpenCall["child"] {
+  const link = agents.get(agentOfTurn(turn))?.helpers.get(call.name)?.link;
+  if (link === undefined) return undefined;
+  const message = taskMessage(call, turn, link, { nowMs: clock.now(), history });
+  return { message, facts: childFactsOf(message) };
+}
+
+function childFactsOf({ task, agent = "default", createdAtMs }: InboundMessage): ChildFacts {
+  const { turnId: parentRunId = "", callId = "", as = agent } = task ?? {};
+  return { parentRunId, callId, as, agent, beganAtMs: createdAtMs };
+}
+
+/** What the asker of a helper hears of its end; undefined for the turn of a person's message. */
+export function askerAnswer(
+  { message }: TurnState,
+  end: HelperEnd | undefined,
+  endedAtMs: number,
+): AskerAnswer | undefined {
+  const { task } = message;
+  if (task === undefined || end === undefined) return undefined;
+  const { outcome, used } = end;
+  const facts = { ...childFactsOf(message), endedAtMs, isOk: outcome.ok };
+  return { session: task.session, callId: task.callId, outcome, used, facts };
+}
+
+/** The session of a helper waits for a worker since its call was opened. */
+export async function wakeHelper({ store, turns }: Services, session: SessionKey): Promise<void> {
+  const gen = await store.queuedGeneration(session);
+  if (gen !== undefined) await turns.wake(session, gen);
+}
+
+/**
+ * Tells helpers, and through their turns all below them, to stop. Each ends its turn, and with it the call here. May be
+ * repeated.
+ */
+export async function stopHelpers(services: Services, calls: readonly CallState[]): Promise<void> {
+  const { store, turns, cancels } = services;
+  const sessions = calls.flatMap(({ helper }) => helper?.session ?? []);
+  const stop = async (session: SessionKey): Promise<void> => {
+    const { accepted, wakeGen } = await store.cancel(session, { reason: "cancelled" });
+    if (wakeGen !== undefined) await turns.wake(session, wakeGen);
+    if (accepted) await cancels.publish({ session });
+  };
+  await Promise.all(sessions.map(stop));
+}
+
+/** A helper is told to stop, and answers its call when it has ended. False: it has ended, and its call is open. */
+export async function endsLate(services: Services, session: string, call: CallState): Promise<boolean> {
+  const { store, clock } = services;
+  const child = call.helper?.session ?? "";
+  if ((await store.summary(child)).state === "idle") return false;
+  if (await asksPeople(services, child)) {
+    await store.postpone(session, attemptOf(call), clock.now() + (call.timeoutMs ?? 0));
+  } else await stopHelpers(services, [call]);
+  return true;
+}
+
+/** Whether a helper, or one below it, waits for people: meanwhile no deadline runs. */
+async function asksPeople({ store, approvals }: Services, session: string): Promise<boolean> {
+  const children = await store.children(rootSessionOf(session));
+  const below = [session];
+  for (const at of below) {
+    below.push(...children.filter(({ parentRunId }) => parentRunId === turnIdOf(at, 1)).map((child) => child.session));
+  }
+  const asked = await Promise.all(below.map(async (child) => await approvals.pending(child)));
+  return asked.some((list) => list.length > 0);
+}
+
+/** The bounds of a turn; a task may have fewer steps than the agent that works on it. */
+export function limitsFor({ task }: InboundMessage, limits: TurnLimits): TurnLimits {
+  if (task?.maxSteps === undefined) return limits;
+  return { ...limits, maxIterations: Math.min(limits.maxIterations, task.maxSteps) };
+}
+
+/** The end of a helper's turn when the message that it works for has no model steps left; each is counted before it. */
+export async function withoutSteps(
+  { store }: Services,
+  turn: TurnState,
+  { maxStepsWithHelpers }: TurnLimits,
+): Promise<Transition | undefined> {
+  const { task, session } = turn.message;
+  if (task === undefined) return undefined;
+  const { rootTurnId, rootSteps } = task;
+  const counted = await store.countStep({ session, turnId: turn.turnId, rootTurnId, step: turn.steps + 1 });
+  return rootSteps + counted > maxStepsWithHelpers ? outOfSteps(turn) : undefined;
+}

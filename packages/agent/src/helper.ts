@@ -1,0 +1,329 @@
+import {
+  agentOfTurn,
+  builtInRunner,
+  childSessionOf,
+  compileJsonSchema,
+  isTerminal,
+  turnIdOf,
+  type CallState,
+  type EngineEvent,
+  type EventOf,
+  type HelperUse,
+  type InboundMessage,
+  type Message,
+  type OutputForm,
+  type ParseResult,
+  type ToolOutcome,
+  type ToolSpec,
+  type TurnState,
+} from "@larkline/protocol";
+import { addressContextOf } from "./messages.ts";
+import { textHead } from "./texts/index.ts";
+import type { Transition, TurnEnvironment, TurnLimits } from "./transition.ts";
+
+/*
+ * A helper: the model calls another agent like a tool. The call opens a child session, whose one message is the task; its
+ * run is a turn like any other, and what it ends with is the outcome of the call. The asker waits as for a tool. When its
+ * turn is cancelled it tells its helpers to stop first, and ends when all of them have.
+ */
+
+/** How one agent may call another one, as the configuration has it. */
+export interface HelperLink {
+  readonly agent: string;
+  /** The name of the tool that it is offered as. */
+  readonly as: string;
+  readonly description?: string;
+  /** Arguments of the call, a JSON Schema of type object; absent: a task in words. */
+  readonly input?: Readonly<Record<string, unknown>>;
+  /** The form of its answers, in place of that agent's own. */
+  readonly output?: OutputForm;
+  readonly maxSteps?: number;
+  readonly timeoutMs: number;
+}
+
+/** The tool as models see it, and the check of its arguments. */
+export interface HelperTool {
+  readonly spec: ToolSpec;
+  check(given: unknown): ParseResult<unknown>;
+}
+
+/** A helper that the agent which has the word knows of. */
+export interface HelperTarget {
+  readonly agent: string;
+  readonly tool: HelperTool;
+  readonly timeoutMs: number;
+  /** The acting person may use that agent here; otherwise it is not offered. */
+  readonly isAllowed: boolean;
+}
+
+/** What bounds the helpers of a turn. */
+export interface HelperFacts {
+  /** By the name of their tool. */
+  readonly targets: ReadonlyMap<string, HelperTarget>;
+  /** Every worker can run them: while one of the version before lives, none is started. */
+  readonly isReady: boolean;
+}
+
+/** How far below the run of a person's message helpers work. */
+const maxDepth = 3;
+
+const taskInput = {
+  type: "object",
+  properties: {
+    task: {
+      type: "string",
+      minLength: 1,
+      description: "What is to be done, with all that has to be known for it: the helper sees nothing else.",
+    },
+  },
+  required: ["task"],
+  additionalProperties: false,
+} as const;
+
+/** The tool that a helper is called by. `description`: what others are told of the agent. */
+export function helperTool(link: HelperLink, description: string | undefined): HelperTool {
+  const { agent, as, input = taskInput } = link;
+  const sentences = [
+    `Gives a task to the helper ${agent}, which works on it alone and answers here.`,
+    ...[link.description ?? description].filter((one) => one !== undefined),
+  ];
+  let check: HelperTool["check"] | undefined;
+  return {
+    spec: { name: as, description: sentences.join(" "), inputSchema: { ...input } },
+    check: (given) => (check ??= compileJsonSchema(input))(given),
+  };
+}
+
+/** The helpers that the model is offered now. */
+export function offeredHelpers(turn: TurnState, { helpers, limits }: Pick<TurnEnvironment, "helpers" | "limits">) {
+  if (helpers?.isReady !== true || depthOf(turn) >= maxDepth) return [];
+  if ((turn.helpers?.calls ?? 0) >= limits.maxHelpers) return [];
+  return [...helpers.targets.values()].filter(({ isAllowed }) => isAllowed).map(({ tool }) => tool.spec);
+}
+
+/** How far the turn itself is below the run of a person's message. */
+function depthOf({ message }: TurnState): number {
+  return message.task?.path.length ?? 0;
+}
+
+/** Why a helper cannot be called; undefined where it can. `opened`: calls of helpers in this step before it. */
+export function helperRefusal(
+  { name, given }: { name: string; given: ParseResult<unknown> },
+  turn: TurnState,
+  { env, opened }: { env: TurnEnvironment; opened: number },
+): string | undefined {
+  const { helpers, limits } = env;
+  const target = helpers?.targets.get(name);
+  if (target === undefined) return `tool_not_found: there is no helper ${JSON.stringify(name)}.`;
+  if (!target.isAllowed) return `permission_denied: this person may not use the agent ${target.agent} here.`;
+  if (helpers?.isReady !== true) return "Helpers cannot be started at the moment. Do it yourself, or try again later.";
+  if (depthOf(turn) >= maxDepth) {
+    return `Helpers may have helpers ${maxDepth} deep at most: this task was not given out. Do it yourself.`;
+  }
+  if ((turn.helpers?.calls ?? 0) + opened >= limits.maxHelpers) {
+    return `A turn has ${limits.maxHelpers} helpers at most: this task was not given out. Answer with what you have.`;
+  }
+  if (stepsWithHelpers(turn) >= limits.maxStepsWithHelpers) return noStepsLeft(limits.maxStepsWithHelpers);
+  const checked = given.ok ? target.tool.check(given.value) : given;
+  return checked.ok ? undefined : `The arguments do not fit: ${checked.error}. The task was not given out.`;
+}
+
+function noStepsLeft(most: number): string {
+  return `All ${most} model steps of this message and its helpers are used: the task was not given out.`;
+}
+
+/** Model steps of a turn and of all helpers below it that have ended. */
+function stepsWithHelpers({ steps, helpers }: TurnState): number {
+  return steps + (helpers?.steps ?? 0);
+}
+
+/** Steps of a person's message and its helpers; below it they are counted before each. */
+export function hasStepsLeft(turn: TurnState, { maxStepsWithHelpers }: TurnLimits): boolean {
+  return turn.helpers === undefined || stepsWithHelpers(turn) < maxStepsWithHelpers;
+}
+
+/** Undefined where the turn has called no helper yet. */
+export function withHelperCalls({ helpers }: TurnState, calls: readonly CallState[]): TurnState["helpers"] {
+  const called = calls.filter(({ helper }) => helper !== undefined).length;
+  if (called === 0) return helpers;
+  return { calls: (helpers?.calls ?? 0) + called, steps: helpers?.steps ?? 0 };
+}
+
+/** A call of a helper, as it is handed out. */
+export function helperCall(call: CallState, turn: TurnState, env: TurnEnvironment): CallState {
+  const target = env.helpers?.targets.get(call.name);
+  if (target === undefined) return call;
+  const { agent, timeoutMs } = target;
+  return {
+    ...call,
+    runner: builtInRunner,
+    effect: "idempotent",
+    timeoutMs,
+    deadlineMs: env.nowMs + timeoutMs,
+    helper: { agent, session: childSessionOf(turn.message.session, turn.turnId, call.id) },
+  };
+}
+
+/** Helpers of a turn that have not ended. */
+export function runningHelpers({ calls }: TurnState): CallState[] {
+  return calls.filter(({ state, helper }) => state === "running" && helper !== undefined);
+}
+
+const maxAddresses = 100;
+
+/** The message that begins the work of a helper. `history`: the conversation of its asker. */
+export function taskMessage(
+  call: CallState,
+  turn: TurnState,
+  link: Pick<HelperLink, "agent" | "input" | "output" | "maxSteps">,
+  { nowMs, history }: { nowMs: number; history: readonly Message[] },
+): InboundMessage {
+  const { message, turnId, steps } = turn;
+  const { app, tenant, sender, chatType, language, background, traceparent, task: above } = message;
+  const session = call.helper?.session ?? "";
+  const { task } = call.arguments;
+  const text = link.input === undefined && typeof task === "string" ? task : JSON.stringify(call.arguments, null, 2);
+  return {
+    needs: ["helpers", ...(link.output === undefined ? [] : ["run-options"])],
+    v: 1,
+    session,
+    id: session,
+    app,
+    ...(tenant === undefined ? {} : { tenant }),
+    sender,
+    chatType,
+    parts: [{ type: "text", text }],
+    createdAtMs: nowMs,
+    reply: { channel: "none" },
+    ...(language === undefined ? {} : { language }),
+    ...(background === undefined ? {} : { background }),
+    ...(traceparent === undefined ? {} : { traceparent }),
+    agent: link.agent,
+    foreign: true,
+    addresses: [...addressContextOf(history, message).named].slice(0, maxAddresses),
+    ...(link.output === undefined ? {} : { output: link.output }),
+    task: {
+      session: message.session,
+      turnId,
+      callId: call.id,
+      as: call.name,
+      rootTurnId: above?.rootTurnId ?? turnId,
+      path: [...(above?.path ?? []), agentOfTurn(turn)],
+      reply: above?.reply ?? message.reply,
+      rootSteps: above?.rootSteps ?? steps,
+      ...(link.maxSteps === undefined ? {} : { maxSteps: link.maxSteps }),
+    },
+  };
+}
+
+/** What the run of a helper begins with: word of its task. */
+export function taskEvents(
+  { message }: Pick<TurnState, "message">,
+  agent: string,
+): EventOf<"teammate_message_received">[] {
+  const { task, parts, id } = message;
+  if (task === undefined) return [];
+  const text = parts.map((part) => (part.type === "text" ? part.text : "")).join("");
+  return [teammateMessage({ from: task.path.at(-1) ?? "", to: agent, messageType: "task_assignment", id, text })];
+}
+
+/** Word of the answer of a helper, for the run of its asker. */
+export function answerEvents(turn: TurnState, call: CallState, text: string): EventOf<"teammate_message_received">[] {
+  const { helper } = call;
+  if (helper === undefined) return [];
+  const id = turnIdOf(helper.session, 1);
+  return [teammateMessage({ from: helper.agent, to: agentOfTurn(turn), messageType: "task_result", id, text })];
+}
+
+function teammateMessage({
+  id: messageId,
+  text,
+  ...fields
+}: {
+  from: string;
+  to: string;
+  messageType: string;
+  id: string;
+  text: string;
+}): EventOf<"teammate_message_received"> {
+  return { type: "teammate_message_received", ...fields, messageId, payloadSize: Buffer.byteLength(text) };
+}
+
+/** How a helper ended, for its asker. */
+export interface HelperEnd {
+  outcome: ToolOutcome;
+  used: HelperUse;
+}
+
+const maxQuoteChars = 2_000;
+
+/** The outcome of a task whose turn has just ended. */
+export function helperEnd({ turn, events }: Pick<Transition, "turn" | "events">): HelperEnd {
+  const end = events.findLast(isTerminal);
+  const { totals } = turn;
+  return {
+    outcome: end === undefined ? failed("The helper ended without an answer.") : outcomeOf(end),
+    used: {
+      steps: stepsWithHelpers(turn),
+      inputTokens: totals.inputTokens,
+      outputTokens: totals.outputTokens,
+      cacheReadTokens: totals.cacheReadTokens ?? 0,
+      cacheCreationTokens: totals.cacheCreationTokens ?? 0,
+      costUsd: totals.costUsd,
+    },
+  };
+}
+
+function outcomeOf(end: Extract<EngineEvent, { type: "done" | "error" }>): ToolOutcome {
+  if (end.type === "error") return failed(`${end.code}: the helper has failed: ${end.message}`);
+  const { reason, final, output } = end;
+  if (output !== undefined) return { ok: true, result: output };
+  const said = final.trim() === "" ? "" : ` What it said last: ${textHead(final, maxQuoteChars)}`;
+  switch (reason) {
+    case "":
+      return said === "" ? failed("The helper ended without an answer.") : { ok: true, result: final };
+    case "max_tokens":
+      return { ok: true, result: `${final}\n[The helper's answer was cut off at its longest length.]` };
+    case "max_turns_reached":
+      return failed(`The helper had no model step left before it had an answer.${said}`);
+    case "output_invalid":
+      return failed(`The helper's answer does not have the form that it must have.${said}`);
+    case "refusal":
+      return failed(`The helper refused.${said}`);
+    default:
+      return failed("cancelled: the helper was stopped before it had an answer.");
+  }
+}
+
+function failed(error: string): ToolOutcome {
+  return { ok: false, error };
+}
+
+/** The turn with what a helper has used. */
+export function withHelperUse(turn: TurnState, used: HelperUse | undefined): TurnState {
+  if (used === undefined) return turn;
+  const { totals, helpers = { calls: 0, steps: 0 } } = turn;
+  return {
+    ...turn,
+    helpers: { ...helpers, steps: helpers.steps + used.steps },
+    totals: {
+      ...totals,
+      inputTokens: totals.inputTokens + used.inputTokens,
+      outputTokens: totals.outputTokens + used.outputTokens,
+      costUsd: totals.costUsd + used.costUsd,
+      cacheReadTokens: (totals.cacheReadTokens ?? 0) + used.cacheReadTokens,
+      cacheCreationTokens: (totals.cacheCreationTokens ?? 0) + used.cacheCreationTokens,
+    },
+  };
+}
+
+/** A helper that was stopped at its deadline ends as cancelled; its asker reads why. */
+export function lateOutcome(
+  { deadlineMs, timeoutMs = 0 }: CallState,
+  outcome: ToolOutcome,
+  nowMs: number,
+): ToolOutcome {
+  const isStopped = !outcome.ok && outcome.error.startsWith("cancelled:");
+  if (!isStopped || deadlineMs === undefined || nowMs < deadlineMs) return outcome;
+  return failed(`timeout: the helper was stopped after ${Math.round(timeoutMs / 1_000)} s, before it had an answer.`);
+}

@@ -1,0 +1,139 @@
+import { createClient } from "@larkline/sdk";
+import type { NormalisedRequest } from "@larkline/testkit";
+import { Redis } from "ioredis";
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
+import { fileURLToPath } from "node:url";
+import { waitForAnswer } from "../system/answer.ts";
+import { answersTo, write } from "../system/answers.ts";
+import { obedientModel } from "../system/model-script.ts";
+import { observer, writeRedisUsers, type RedisUsers } from "../system/redis-users.ts";
+import { startSystem, type System } from "../system/system.ts";
+
+const holding = {
+  RUNNER_NAME: "second",
+  RUNNER_TOOLS: fileURLToPath(new URL("../fixtures/holding-tools.ts", import.meta.url)),
+  RUNNER_CONCURRENCY: "8",
+};
+const patience = { timeout: 60_000, interval: 20 };
+
+let system: System;
+let users: RedisUsers;
+/** Requests with these words wait until as many of them are under way. */
+let gate: { words: string; count: number } | undefined;
+let waiting: { system: string; pass(): void }[] = [];
+
+function lastUser({ messages }: NormalisedRequest): string {
+  return messages.findLast(({ role, text }) => role === "user" && text !== "")?.text ?? "";
+}
+
+const config = {
+  agents: {
+    default: {
+      instructions: "desk",
+      helpers: [
+        { agent: "researcher", as: "research" },
+        { agent: "vault", as: "open_vault" },
+      ],
+    },
+    researcher: { instructions: "researcher", helpers: [{ agent: "reader", as: "read" }] },
+    reader: { instructions: "reader" },
+    vault: { instructions: "vault", people: ["ou_boss"] },
+  },
+};
+
+beforeAll(async () => {
+  users = await writeRedisUsers(["recording", "second"]);
+  system = await startSystem({
+    workers: 3,
+    workerConcurrency: 1,
+    redisUsers: users,
+    config,
+    script: async (request) => {
+      if (gate !== undefined && lastUser(request).includes(gate.words) && request.system.startsWith("researcher")) {
+        const passed = new Promise<void>((resolve) => waiting.push({ system: request.system, pass: resolve }));
+        if (waiting.length >= gate.count) for (const one of waiting) one.pass();
+        await passed;
+      }
+      return obedientModel(request);
+    },
+  });
+  await system.start("tool-runner", holding);
+});
+afterEach(() => {
+  gate = undefined;
+  waiting = [];
+});
+afterAll(async () => {
+  const refused = await refusals().finally(async () => await system.close());
+  expect(refused).toEqual([]);
+  await users.remove();
+});
+
+/** Commands that Redis has refused to processes. */
+async function refusals(): Promise<unknown[]> {
+  const redis = new Redis(users.urlAs(Number(new URL(system.redis.url).port), observer));
+  const log = (await redis.call("ACL", "LOG", "100")) as unknown[]; // one list for each
+  redis.disconnect();
+  return log;
+}
+
+function task(tool: string, text: string): string {
+  return `call ${tool} ${JSON.stringify({ task: text })}`;
+}
+
+async function untilRecorded(line: string): Promise<void> {
+  await vi.waitFor(async () => expect(await system.recorded()).toContain(line), patience);
+}
+
+describe("helpers", () => {
+  it("AT-10: two of one step run at the same time, at the vendor and on two workers of one slot each", async () => {
+    gate = { words: "both at once", count: 2 };
+    const answer = await system.ask(
+      system.person("Ann"),
+      ["go", task("research", "both at once 1"), task("research", "both at once 2")].join("\n"),
+      60_000,
+    );
+    expect(answer).toBe("[go] ok:[both at once 1] ok:[both at once 2]");
+    expect(waiting.length).toBeGreaterThanOrEqual(2);
+  });
+
+  it("AT-14: are counted in the run of their asker, over HTTP", async () => {
+    const client = createClient({ url: system.ingresses[0]?.url ?? "" });
+    const result = await client.run(`go\n${task("research", "alone")}`, { session: "counted" }).result();
+    expect(result.finalOutput).toBe("[go] ok:[alone]");
+  });
+
+  it("AT-12: are stopped with all below them and their running tools, and the reply says so", async () => {
+    const person = system.person("Bob");
+    const deep = task("research", task("read", `call hold_once {"key":"deep"}`));
+    const written = await write(system, person, `stop me\n${deep}`);
+    await untilRecorded("once deep");
+    await write(system, person, "/stop");
+    const { text } = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 30_000 });
+    expect(text).toContain("research");
+    expect(await system.recorded()).toContain("once deep");
+    await untilRecorded("stopped deep");
+    expect(answersTo(system, written)).toHaveLength(1);
+  });
+
+  it("AT-11: outlive workers that are killed while they work", async () => {
+    const written = await write(
+      system,
+      system.person("Eve"),
+      [
+        "killed",
+        task("research", `call hold_once {"key":"k1"}`),
+        task("research", task("read", `call note_once {"key":"k2"}`)),
+      ].join("\n"),
+    );
+    await untilRecorded("once k1");
+    const [first] = system.workers;
+    await system.start("agent-worker");
+    await first?.kill();
+    await system.release("k1");
+    const { text } = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
+    expect(text).toMatch(/^\[killed\] ok:\[.*\] ok:released ok:\[.*k2/s);
+    expect((await system.recorded()).filter((line) => /^once k[12]$/.test(line))).toHaveLength(2);
+    expect(answersTo(system, written)).toHaveLength(1);
+  });
+});
