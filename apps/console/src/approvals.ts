@@ -1,5 +1,5 @@
 import { decidersText } from "@larkline/agent/permissions";
-import type { Approval } from "@larkline/protocol";
+import { textIn, type Approval } from "@larkline/protocol";
 import type { ApprovalStatus, ApprovalStore } from "@larkline/store";
 import type { FastifyInstance } from "fastify";
 import { html, moment, table, who, whoIn } from "./html.ts";
@@ -61,9 +61,9 @@ const kinds: Readonly<Record<Approval["kind"], Word>> = {
 };
 
 function row({ say, language }: View, { approval, decisions }: ApprovalStatus) {
-  const { tool, kind, requester, session, deciders, risk, createdAtMs, expiresAtMs } = approval;
+  const { tool, words, kind, requester, session, deciders, risk, createdAtMs, expiresAtMs } = approval;
   return [
-    tool,
+    words?.title === undefined ? tool : `${textIn(words.title, language)} (${tool})`,
     say(kinds[kind]),
     risk,
     requester.name ?? who(requester.id),

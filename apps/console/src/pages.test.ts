@@ -117,10 +117,12 @@ it("speaks the language of the browser, and the other one from then on when aske
 
 it("shows who is asked what, without what it is about", async () => {
   await world.approvals.add(questionOf("1".repeat(32)));
-  await world.approvals.add(questionOf("2".repeat(32), { session: `${appId}.oc_other`, tool: "erase" }));
+  await world.approvals.add(
+    questionOf("2".repeat(32), { session: `${appId}.oc_other`, tool: "erase", words: { title: "Erase a disk" } }),
+  );
   const page = await visit(passwords.viewer, { path: "/approvals" });
   expect(await page.getByRole("row", { name: /^deploy/ }).innerText()).toMatch(/high\s+Ann\s+ou_boss\s+0 \/ 1/);
-  expect(await page.getByRole("row", { name: /^erase/ }).count()).toBe(1);
+  expect(await page.getByRole("row", { name: /^Erase a disk \(erase\)/ }).count()).toBe(1);
   expect(await page.content()).not.toContain(secretText);
   await world.approvals.decide(session, "1".repeat(32), { decision: "reject", by: { id: "ou_boss" } });
   await page.reload();

@@ -110,7 +110,9 @@ describe("commands that only look are answered at once, without a run", () => {
     await here.say("please deploy", { chatId: here.group, mention: true });
     const claim = await here.begin(session);
     const people = { requester: true, people: [here.bob], roles: ["ops"], fourEyes: false, count: 1 };
-    const approval = approvalFor(claim, here.group, { deciders: people, createdAtMs: Date.now() - 600_000 });
+    const words = { title: { zh: "发布", en: "Deploy it" } };
+    const asking = { deciders: people, createdAtMs: Date.now() - 600_000, words };
+    const approval = approvalFor(claim, here.group, asking);
     await suspendOn(here.ingress, { ...claim, waits: here.ann }, [approval]);
     await here.say("something else", { chatId: here.group, from: here.bob, mention: true });
     expect((await here.begin(session)).head).toMatchObject({ seq: 2 });
@@ -119,7 +121,7 @@ describe("commands that only look are answered at once, without a run", () => {
     expect(text).toMatch(/State: answering for \d+ s/);
     expect(text).toContain("Waiting messages: 0");
     expect(text).toMatch(
-      /Waiting for a decision: `deploy` \(asked for by Ann, Ann, Bob, members of “ops” may decide, for 10 min\)/,
+      /Waiting for a decision: `Deploy it` \(asked for by Ann, Ann, Bob, members of “ops” may decide, for 10 min\)/,
     );
   });
 

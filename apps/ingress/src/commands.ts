@@ -21,6 +21,8 @@ import { agentOfMessage, nearestName } from "@larkline/process/config";
 import {
   jsonParserOf,
   replyLanguages,
+  textIn,
+  type CallWords,
   type Deciders,
   type InboundMessage,
   type PermissionRule,
@@ -143,7 +145,9 @@ async function status(services: Services, channel: Channel, { message, language 
   const { session } = message;
   const { state, head, turn, waiting, setAside, inContext, settings } = await services.store.summary(session);
   const busy = state !== "idle" && head !== undefined;
-  const tools = (turn?.calls ?? []).flatMap((call) => (call.state === "done" ? [] : [call.name]));
+  const tools = (turn?.calls ?? []).flatMap((call) =>
+    call.state === "done" ? [] : [toolOf(call.name, call, language)],
+  );
   const running = {
     startedAtMs: turn?.startedAtMs ?? head?.message.createdAtMs ?? 0,
     step: (turn?.steps ?? 0) + 1,
@@ -162,6 +166,11 @@ async function status(services: Services, channel: Channel, { message, language 
   });
 }
 
+/** A tool by its title, else by its name. */
+function toolOf(name: string, { words }: { words?: CallWords | undefined }, language: ReplyLanguage): string {
+  return words?.title === undefined ? name : textIn(words.title, language);
+}
+
 /** The calls of a session that wait for people, those of turns set aside, too. */
 async function askedIn(
   { approvals }: Services,
@@ -172,11 +181,11 @@ async function askedIn(
   const pending = (await approvals.pending(session)).filter(({ approval }) => approval.kind !== "rule");
   const people = pending.flatMap(({ approval: { requester, deciders } }) => [requester.id, ...deciders.people]);
   const names = pending.length === 0 ? new Map<string, string>() : await channel.namesOf([...new Set(people)]);
-  return pending.map(({ approval: { tool, requester, deciders, createdAtMs: sinceMs } }) => {
+  return pending.map(({ approval: { tool, words, requester, deciders, createdAtMs: sinceMs } }) => {
     const asker = requester.name ?? names.get(requester.id) ?? requester.id;
     const nameOf = (openId: string): string | undefined => names.get(openId);
     return {
-      tool,
+      tool: toolOf(tool, { words }, language),
       requester: asker,
       deciders: decidersText(deciders, { language, requester: asker, nameOf }),
       sinceMs,
