@@ -102,7 +102,7 @@ export const ReplyAgain = Type.Object({
   wish: Type.Enum(["retry", "continue"]),
   session: SessionKey,
   turnId: Type.String(),
-  /** Who asked: nobody else may. */
+  /** Who asked: no other person may. */
   person: Type.String(),
   /** The message that was answered. */
   messageId: Type.String(),
