@@ -1,4 +1,5 @@
 import { createClient } from "@larkline/sdk";
+import type { RunReport } from "@larkline/protocol/views/run-api";
 import type { NormalisedRequest } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
@@ -101,6 +102,15 @@ describe("helpers", () => {
     const client = createClient({ url: system.ingresses[0]?.url ?? "" });
     const result = await client.run(`go\n${task("research", "alone")}`, { session: "counted" }).result();
     expect(result.finalOutput).toBe("[go] ok:[alone]");
+    const report = async (runId: string): Promise<RunReport> => {
+      const response = await fetch(`${system.ingresses[0]?.url}/v1/runs/${runId}`);
+      return (await response.json()) as RunReport; // of our own server
+    };
+    const { children, usage } = await report(result.runId);
+    expect(children).toHaveLength(1);
+    const child = await report(children[0] ?? "");
+    expect(child).toMatchObject({ agent: "researcher", state: "done", final_output: "[alone]" });
+    expect(usage).toBeDefined();
   });
 
   it("AT-12: are stopped with all below them and their running tools, and the reply says so", async () => {

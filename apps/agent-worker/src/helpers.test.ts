@@ -1,5 +1,5 @@
 import { messageStop, toolCallDelta, type LlmBackend, type ModelRequest } from "@larkline/model";
-import { childSessionOf, textOf, turnIdOf, type EngineEvent, type ModelChunk } from "@larkline/protocol";
+import { childSessionOf, textOf, turnIdOf, type Approval, type EngineEvent, type ModelChunk } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { checkEnds, repliedTo, survives } from "./crash.fixture.ts";
 import {
@@ -155,6 +155,28 @@ describe("a helper", () => {
         expect(reply).toBeUndefined();
       },
     });
+  });
+
+  it("AT-13: has people asked in the chat of its root, with the agents that it works for", async () => {
+    const world = newWorld();
+    const asked: Approval[] = [];
+    world.word = (approval) => {
+      asked.push(approval);
+      return "approve";
+    };
+    expect(await answerTo(world, "dig(pay(a))", house())).toContain("digger did pay(a)");
+    const [child] = await world.store.children(session);
+    expect(asked).toMatchObject([
+      {
+        session: child?.session,
+        tool: "pay",
+        chatId: "oc_1",
+        requester: { id: "ou_1" },
+        target: { channel: "feishu", chatId: "oc_1", messageId: "om_dig(pay(a))" },
+        reason: expect.stringMatching(/^default > digger/),
+      },
+    ]);
+    await checkChildren(world, 1);
   });
 
   it("AT-9: for other people is not offered, and refused when it is called", async () => {

@@ -374,9 +374,7 @@ export async function runWakes(world: World, differences: Differences = {}): Pro
 
 /** Asks the person of this world about everything that is pending. */
 export async function askPeople(world: World): Promise<void> {
-  const children = (await world.store.children(session)).map((child) => child.session);
-  const pending = await Promise.all([session, ...children].map(async (of) => await world.approvals.pending(of)));
-  for (const { approval } of pending.flat()) {
+  for (const { approval } of await world.approvals.pending(session)) {
     const decision = world.word(approval);
     if (decision === undefined) continue;
     const by = { id: "ou_1", name: "Ann" };

@@ -4,6 +4,7 @@ import {
   ApiAnswer,
   ApiDecision,
   ApprovalId,
+  isChildSession,
   jsonParserOf,
   maxAnswerLength,
   parserOf,
@@ -20,6 +21,7 @@ import {
   type DecisionWord,
   type InboundMessage,
   type PermissionRule,
+  type SessionKey,
 } from "@larkline/protocol";
 import { answersKind, type ApprovalStatus, type DecideResult } from "@larkline/store";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
@@ -496,4 +498,17 @@ async function deleteRule(services: Services, request: FastifyRequest<RuleRoute>
   } catch (error) {
     return await rulesUnreachable(services, reply, { error, sessionId });
   }
+}
+
+/** What a run waits for, with its helpers. */
+export async function interruptionsOf(
+  { approvals }: Services,
+  session: SessionKey,
+  runId: string,
+): Promise<(ApiApproval | ApiQuestion)[]> {
+  const pending = await approvals.pending(session);
+  // Helpers below a session work for the one turn that runs in it.
+  const isOfRun = ({ approval }: ApprovalStatus): boolean =>
+    approval.turnId === runId || (approval.session !== session && isChildSession(approval.session));
+  return pending.filter(isOfRun).map(interruptionView);
 }

@@ -9,8 +9,6 @@ import {
   traceIdOf,
   traceparentOfMessage,
   turnIdOf,
-  type ApiApproval,
-  type ApiQuestion,
   type EventRecord,
   type InboundMessage,
   type Message,
@@ -43,17 +41,26 @@ import {
   type Asked,
   type Stored,
 } from "./api.ts";
-import { interruptionView } from "./approvals.ts";
+import { interruptionsOf } from "./approvals.ts";
 import { apiApp } from "./callers.ts";
 import { readCommand } from "./commands.ts";
 import type { Services } from "./services.ts";
 import { cancelTurn } from "./sessions.ts";
-import { followRun, hasEventsOfRun, keptEvents, recordsOfRun, takePlace, withTotals, type RunView } from "./stream.ts";
+import {
+  childrenOf,
+  followRun,
+  hasEventsOfRun,
+  keptEvents,
+  recordsOfRun,
+  takePlace,
+  withTotals,
+  type RunView,
+} from "./stream.ts";
 
 // Runs over HTTP, for programs: each is started, followed in a view, asked for and cancelled by its id.
 
 /** The ids of runs of the API: their session, and their number in it. */
-const runPattern = new RegExp(`^(${apiApp}\\.[A-Za-z0-9_-]{1,64})-(\\d{1,15})$`);
+const runPattern = new RegExp(`^(${apiApp}\\.[A-Za-z0-9_-]{1,64}(?:~[0-9a-f]{20})?)-(\\d{1,15})$`);
 
 interface RunRoute {
   Params: { id: string };
@@ -387,8 +394,8 @@ async function reportOn(services: Services, session: SessionKey, runId: string):
     response_ids: responseIds,
     reason: error === null ? reason : "",
     error,
-    interruptions: end === undefined ? await approvalsOf(services, session, runId) : [],
-    children: [],
+    interruptions: end === undefined ? await interruptionsOf(services, session, runId) : [],
+    children: await childrenOf(services, session, records),
     metadata: { ...metadata },
     created_at: records[0]?.atMs ?? null,
     ended_at: endedAtMs,
@@ -401,15 +408,6 @@ async function keptRecords(services: Services, session: SessionKey, runId: strin
     if (record !== "lost") records.push(record);
   }
   return records;
-}
-
-async function approvalsOf(
-  { approvals }: Services,
-  session: SessionKey,
-  runId: string,
-): Promise<(ApiApproval | ApiQuestion)[]> {
-  const pending = await approvals.pending(session);
-  return pending.filter(({ approval }) => approval.turnId === runId).map(interruptionView);
 }
 
 function answerOf(end: EventRecord | undefined, value: unknown): Pick<RunReport, "final_output" | "output"> {

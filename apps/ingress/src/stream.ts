@@ -5,6 +5,7 @@ import {
   hasJoined,
   isTerminal,
   streamFramesOfRecord,
+  turnIdOf,
   type Clock,
   type EventRecord,
   type SessionKey,
@@ -387,4 +388,16 @@ export function openSse(
       if (!response.writableEnded) response.end(comment === undefined ? "" : `: ${comment}\n\n`);
     },
   };
+}
+
+/** The runs of helpers that a run has called. */
+export async function childrenOf(
+  { store }: Services,
+  session: SessionKey,
+  records: readonly EventRecord[],
+): Promise<string[]> {
+  if (!records.some(({ event }) => event.type === "tool_use" && event.helper !== undefined)) return [];
+  const runs = new Set(records.map(({ runId }) => runId));
+  const children = (await store.children(session)).filter(({ parentRunId }) => runs.has(parentRunId));
+  return children.sort((one, other) => one.beganAtMs - other.beganAtMs).map((child) => turnIdOf(child.session, 1));
 }

@@ -161,7 +161,7 @@ function ingress(place: Place): RedisUser {
       { keys: ["histories"], commands: "llen" },
       { keys: ["apiHistories"], commands: "lrange" },
       { keys: ["apiWriters"], commands: "hkeys hgetall" },
-      { keys: ["children"], commands: "hgetall" },
+      { keys: ["children"], commands: "hgetall hkeys" },
       { keys: ["events"], commands: "xadd xrange pexpire" },
       { keys: ["seen", "parked"], commands: "get set del" },
       { keys: ["seen", "recalled"], commands: "mget" },
@@ -297,7 +297,7 @@ function operatorConsole(place: Place): RedisUser {
       { keys: ["orderResults"], commands: "get" },
       { keys: ["buckets"], commands: "hmget hset pexpire pttl zadd zcard zcount zrange zremrangebyscore" },
       { keys: ["sessions", "states"], commands: "hget hmget" },
-      { keys: ["children"], commands: "hgetall" },
+      { keys: ["children"], commands: "hgetall hkeys" },
       { keys: ["inboxes"], commands: "llen lindex lrange" },
       // Which console sends the message that proves that messages are answered.
       { keys: ["canaryDuties"], commands: "set" },

@@ -1,4 +1,5 @@
 import {
+  agentOfTurn,
   argumentsHashOf,
   type Approval,
   type CallState,
@@ -382,8 +383,9 @@ export function approvalOf(turn: TurnState, asked: AskedCall, { nowMs, texts }: 
   const language = languageOfMessage(turn.message, texts);
   const { turnId } = turn;
   const bilingual = texts === undefined && isForSeveral(turn, question);
-  const reason = reasonOf(asked, language);
-  const reasons = { zh: reasonOf(asked, "zh"), en: reasonOf(asked, "en") };
+  const reasonIn = (words: ReplyLanguage): string => withPath(turn, reasonOf(asked, words));
+  const reason = reasonIn(language);
+  const reasons = { zh: reasonIn("zh"), en: reasonIn("en") };
   const argumentsHash = hashOf(call);
   return {
     v: 1,
@@ -422,6 +424,14 @@ function isForSeveral({ message: { chatType, sender } }: TurnState, { deciders }
 }
 
 const maxReasonChars = 2_000;
+
+/** A reason with the agents, from that of the person's message down, for which a helper asks. */
+function withPath(turn: TurnState, reason: string): string {
+  const { task } = turn.message;
+  if (task === undefined) return reason;
+  const path = [...task.path, agentOfTurn(turn)].join(" > ");
+  return textHead(reason === "" ? path : `${path}: ${reason}`, maxReasonChars);
+}
 
 function reasonOf({ kind, call, question, findings }: AskedCall, language: ReplyLanguage): string {
   if (kind === "outcome") return noticeText("outcomeUnknown", language, { tool: call.name });

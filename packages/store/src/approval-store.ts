@@ -1,5 +1,6 @@
 import type { Script } from "@larkline/protocol/lua";
 import {
+  isChildSession,
   type Approval,
   type ApprovalDecision,
   type ApprovalState,
@@ -209,6 +210,13 @@ export class ApprovalStore {
 
   /** Pending approvals of a session, oldest first. */
   async pending(session: SessionKey): Promise<ApprovalStatus[]> {
+    const { children } = this.#keys.session(session);
+    const below = isChildSession(session) ? [] : (await this.#redis.hkeys(children)).filter(isChildSession);
+    const lists = await Promise.all([session, ...below].map(async (each) => await this.#pendingOf(each)));
+    return lists.flat();
+  }
+
+  async #pendingOf(session: SessionKey): Promise<ApprovalStatus[]> {
     const ids = await this.#redis.zrange(this.#keys.session(session).pending, "0", "-1");
     const read = await Promise.all(ids.map(async (id) => await this.#read(session, id)));
     return read.flatMap((status) => (status?.state === "pending" ? [status] : []));
