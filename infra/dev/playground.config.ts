@@ -9,8 +9,24 @@ export default {
       todos: true,
       questions: true,
       description: "The front desk.",
-      handoffs: [{ agent: "expert", when: "the person asks for the expert" }],
+      handoffs: [
+        { agent: "expert", when: "the person asks for the expert" },
+        { agent: "panel", when: "the person asks for the team" },
+      ],
     },
     expert: { memory, questions: true, description: "Knows everything about Larkline.", handoffs: ["default"] },
+    writer: { instructions: "You write.", description: "Writes texts.", tools: [] },
+    critic: {
+      instructions: "You criticise. Say APPROVED when a text is good.",
+      description: "Reads texts.",
+      tools: [],
+    },
+  },
+  teams: {
+    panel: {
+      members: ["writer", "critic"],
+      select: "round_robin",
+      end: { messages: 6, mention: "APPROVED", from: ["critic"] },
+    },
   },
 };

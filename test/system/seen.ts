@@ -51,7 +51,6 @@ const absent: Readonly<Record<string, string>> = {
   "event usage": "stays with the engine (EE-10)",
   "event teammate_message_received": together,
   "message ToolCallSummaryMessage": together,
-  "message SelectSpeakerEvent": together,
 };
 
 /** Notes what a test has seen of real processes. */

@@ -51,7 +51,7 @@ function speaking({ asked = [], says = {}, chooses = [], before }: Script): LlmB
       const agent = agentIn(request);
       checkPairs(messages);
       expect(messages.at(-1)?.role).not.toBe("assistant");
-      const all = messages.map(textOf);
+      const all = messages.map((message) => textOf(message).trimEnd());
       asked.push({ agent, text: all.at(-1) ?? "", messages: all, tools: tools.map(({ name }) => name), maxTokens });
       await before?.(agent);
       const count = counts.get(agent) ?? 0;

@@ -103,8 +103,9 @@ export function contributionAt(history: readonly Message[], at: number): Contrib
   return { agent, text, note: `[gives the word to ${to}. ${reasonOf(message, callId)}]` };
 }
 
+/** With a line break at its end: adapters may put the next message behind it. */
 function quoteOf(said: Contribution): Message {
-  return textMessage(quotedText(said));
+  return textMessage(`${quotedText(said)}\n`);
 }
 
 function textMessage(text: string): Message {

@@ -84,7 +84,7 @@ function endOf({ events }: Play) {
 }
 
 function textsOf(messages: readonly Message[]): string[] {
-  return messages.map((message) => `${message.role} ${textOf(message)}`);
+  return messages.map((message) => `${message.role} ${textOf(message).trimEnd()}`);
 }
 
 const show = { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true };

@@ -54,8 +54,49 @@ const wishes: readonly Wish[] = [
 /** Words that ask for another agent. */
 const handOvers = [
   { tool: "transfer_to_expert", pattern: /\bask the expert\b|问(?:一?下)?专家|请专家/i },
+  { tool: "transfer_to_panel", pattern: /\bask the team\b|问(?:一?下)?团队|请团队/i },
   { tool: "transfer_to_default", pattern: /\bback to the (?:front )?desk\b|回到?前台/i },
 ] as const;
+
+/** A writer and a critic, who argue over what the person has asked for. */
+const teamMember = /^You are (writer|critic), one of a team/m;
+
+const teamWords = {
+  en: {
+    writer: [
+      (topic: string) => `A first draft about “${topic}”: it was a dark and stormy night, and everybody was waiting.`,
+      (topic: string) => `Shorter: “${topic}”, and the night was dark.`,
+    ],
+    critic: [
+      () => "> it was a dark and stormy night\n\nThat is worn out, and too long. Say it in one line.",
+      () => "APPROVED. (`/agent default` leads back to the front desk.)",
+    ],
+  },
+  zh: {
+    writer: [
+      (topic: string) => `初稿，关于“${topic}”：那是一个风雨交加的夜晚，所有人都在等待。`,
+      (topic: string) => `改短：“${topic}”，夜很黑。`,
+    ],
+    critic: [
+      () => "> 那是一个风雨交加的夜晚\n\n这句话用得太多，也太长。请用一行说完。",
+      () => "APPROVED：通过。（发送 `/agent default` 可以回到前台。）",
+    ],
+  },
+} as const;
+
+/** What a member of the team says: first a draft and an objection, then a better one and a yes. */
+function teamReply({ system, messages }: NormalisedRequest): ScriptedReply | undefined {
+  const [, name] = teamMember.exec(system) ?? [];
+  if (name !== "writer" && name !== "critic") return undefined;
+  const asked = messages.findLast(
+    ({ role, text }) => role === "user" && text !== "" && !/^(?:writer|critic):\n> /.test(text),
+  );
+  const topic = (asked?.text ?? "").slice(0, 60).split("\n", 1)[0] ?? "";
+  const words = teamWords[/[\u4e00-\u9fff]/.test(topic) ? "zh" : "en"][name];
+  const said = messages.filter(({ role, text }) => role === "assistant" && text !== "").length;
+  const text = words[said % words.length]?.(topic) ?? "";
+  return { text: pieces(text, 3), firstDelayMs: 300, delayMs: 40 };
+}
 
 /** The hand-over that a text asks for, where it is offered. */
 function handOverFor(text: string, tools: readonly Tool[]): ScriptedCall | undefined {
@@ -179,8 +220,8 @@ function resultLines(round: readonly NormalisedMessage[], zh: boolean): string[]
 
 function echo(text: string, zh: boolean): string {
   return zh
-    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，“记一下：给花浇水”（会先征求同意），“记住我喜欢喝茶”，“请专家”，“做个计划”，“等 8 秒”，发一个网址让我读，或者说“展示”看看卡片能显示什么。`
-    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", say "note: water the plants" (you will be asked first) or "remember that I like tea", "ask the expert", "make a plan", "wait 8 seconds", send a URL for me to read, or say "show" to see what a card can hold.`;
+    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，“记一下：给花浇水”（会先征求同意），“记住我喜欢喝茶”，“请专家”，“请团队写一句话”，“做个计划”，“等 8 秒”，发一个网址让我读，或者说“展示”看看卡片能显示什么。`
+    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", say "note: water the plants" (you will be asked first) or "remember that I like tea", "ask the expert", "ask the team for a line", "make a plan", "wait 8 seconds", send a URL for me to read, or say "show" to see what a card can hold.`;
 }
 
 function tale(zh: boolean): string {
@@ -250,11 +291,13 @@ function received(request: NormalisedRequest, text: string, zh: boolean): string
 /**
  * The scripted model of demos: answers in the language of the user (Chinese or English), calls
  * `current_time`, `calculator`, `fetch_page`, `bar_chart`, `add_note`, `read_notes`, `wait`, `roll_dice`, `remember` and `recall` when they are offered and asked for, several at
- * once, and then reports their results. "ask the expert" or "请专家" makes it hand over, where it can, and "ask me: ..." or "问我：..." ask. "make a plan" or "做个计划" shows a
+ * once, and then reports their results. "ask the expert" or "请专家" makes it hand over, where it can, and "ask me: ..." or "问我：..." ask; "ask the team" or "请团队" is for a writer and a critic. "make a plan" or "做个计划" shows a
  * to-do list and a file. "slow" or "慢" makes it stream slowly, "show" or "展示" shows
  * what a card can hold.
  */
 export function demoScript(request: NormalisedRequest): ScriptedReply {
+  const inTeam = teamReply(request);
+  if (inTeam !== undefined) return inTeam;
   const at = lastUserAt(request.messages);
   const text = request.messages[at]?.text ?? "";
   const zh = /[\u4e00-\u9fff]/.test(text);

@@ -200,6 +200,28 @@ describe("demoScript", () => {
     expect(demoScript(offering("back to the desk", "default")).calls).toMatchObject([{ name: "transfer_to_default" }]);
   });
 
+  it("argues as a writer and a critic in a team, until the critic agrees", () => {
+    const offering = {
+      ...asked("请团队写一句话"),
+      tools: [{ name: "transfer_to_panel", description: "", inputSchema: {} }],
+    };
+    expect(demoScript(offering).calls).toMatchObject([{ name: "transfer_to_panel" }]);
+    const as = (name: string, ...rest: NormalisedMessage[]) =>
+      [demoScript({ ...asked("ask the team for a line", ...rest), system: `You are ${name}, one of a team` }).text]
+        .flat()
+        .join("");
+    const said = (role: "user" | "assistant", text: string): NormalisedMessage => ({
+      role,
+      text,
+      calls: [],
+      results: [],
+    });
+    expect(as("writer")).toContain("first draft about “ask the team for a line”");
+    const draft = said("user", "writer:\n> A draft.");
+    expect(as("critic", draft)).toMatch(/^> .*\n\nThat is worn out/);
+    expect(as("critic", draft, said("assistant", "No."), said("user", "writer:\n> Short."))).toMatch(/^APPROVED/);
+  });
+
   it("works a plan off step by step where it may keep a list", () => {
     const offered = (text: string, ...rest: NormalisedMessage[]): NormalisedRequest => ({
       ...asked(text, ...rest),

@@ -260,6 +260,34 @@ describe("the card of a reply", () => {
     expect(more.parts["again"]).toMatchObject({ text: { content: "继续" } });
   });
 
+  it("AT-18: shows each contribution of a team folded with its name, and names the one that the answer is", () => {
+    const list = [
+      { agent: "writer", text: "A **draft**." },
+      { agent: "critic", text: "Too long." },
+    ];
+    const contributions = { list, earlier: 3, speaker: "writer" };
+    const shown = (fields: Partial<ReplyView>) => rendered({ contributions, ...fields }, fields.state === "running");
+    const { parts } = shown({ state: "running", answer: "Short" });
+    expect(Object.keys(parts)).toEqual(["said_1", "said_2", "speaker"]);
+    expect(parts["said_1"]).toMatchObject({
+      element_id: "said_1",
+      expanded: false,
+      header: { title: { content: "✅ writer · 3 before" } },
+      elements: [{ content: "A **draft**." }],
+    });
+    expect(parts["said_2"]).toMatchObject({ header: { title: { content: "✅ critic" } } });
+    expect(parts["speaker"]).toMatchObject({ text: { content: "⏳ writer · speaking" } });
+    const body = shown({ state: "running", answer: "Short" }).card["body"] as { elements: { element_id: string }[] };
+    expect(body.elements.map(({ element_id: id }) => id)).toEqual(["said_1", "said_2", "speaker", "answer"]);
+    expect(shown({ state: "answered", answer: "x" }).parts["speaker"]).toMatchObject({
+      text: { content: "✅ writer" },
+    });
+    expect(shown({ state: "stopped", answer: "x" }).parts["speaker"]).toMatchObject({ text: { content: "⏹️ writer" } });
+    const choosing = { list: [], earlier: 0 };
+    const inChinese = rendered({ state: "running", language: "zh", contributions: choosing }, true);
+    expect(inChinese.parts).toMatchObject({ speaker: { text: { content: "⏳ 正在选择下一位发言者" } } });
+  });
+
   it("leaves unknown facts out of the footer", () => {
     expect(rendered({ state: "answered", footer: { model: "m-1" } }).parts["footer"]).toMatchObject({
       header: { title: { content: "<font color='grey'>Details</font>" } },
@@ -295,6 +323,11 @@ describe("the card of a reply", () => {
         list: Array.from({ length: 5 }, () => ({ id: "0", about: "me" as const, text: "模".repeat(1_000) })),
       },
       todos: Array.from({ length: 20 }, () => ({ text: "模".repeat(200), state: "done" as const })),
+      contributions: {
+        list: Array.from({ length: 12 }, () => ({ agent: "名".repeat(500), text: '"| a |\n|---|\n```模'.repeat(60) })),
+        earlier: 99,
+        speaker: "名".repeat(500),
+      },
       footer: { ...footer, model: "模".repeat(5_000), traceId: "t".repeat(5_000) },
       stop: { session: "s".repeat(240), turnId: "t".repeat(250) },
     };

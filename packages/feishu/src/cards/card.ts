@@ -86,6 +86,11 @@ const streamingConfig = {
 const widePanels = { upToAnswerBytes: 11_000, thinking: 5_000, tools: 6_500, todos: 3_500 };
 const narrowPanels = { thinking: 1_000, tools: 1_900, todos: 1_000 };
 
+/** A team takes half of that room for what its members have said before the answer. */
+const teamShare = 0.5;
+
+const belowAnswer: ReadonlySet<string> = new Set(["rest", "memories", "stop", "again", "footer"]);
+
 /** The card of one page of the reply. */
 export function renderCard(view: ReplyView, page: CardPage, options: RenderOptions): RenderedCard {
   const { style = "formatted", images, streaming } = options;
@@ -99,8 +104,9 @@ function formattedCard(view: ReplyView, page: CardPage, options: AnswerForm): Re
   const shown = shownAnswer(view, page, options);
   const answer = shown.text === "" ? whenEmpty(view, options) : shown.text;
   const parts = partsOf(view, page, jsonBytes(answer));
-  const { thinking, tools, todos, ...below } = parts;
-  const above = [thinking, tools, todos].filter((part) => part !== undefined);
+  const all = Object.entries(parts);
+  const above = all.flatMap(([id, part]) => (belowAnswer.has(id) ? [] : [part]));
+  const below = all.flatMap(([id, part]) => (belowAnswer.has(id) ? [part] : []));
   const card = {
     schema: "2.0",
     config: {
@@ -113,7 +119,7 @@ function formattedCard(view: ReplyView, page: CardPage, options: AnswerForm): Re
     },
     body: {
       direction: "vertical",
-      elements: [...above, markdown(answer, { element_id: "answer" }), ...Object.values(below)],
+      elements: [...above, markdown(answer, { element_id: "answer" }), ...below],
     },
   };
   const bytes = jsonBytes(card);
@@ -154,12 +160,16 @@ function shownAnswer(view: ReplyView, { cuts, number }: CardPage, { streaming, i
 }
 
 function partsOf(view: ReplyView, page: CardPage, answerBytes: number): Record<string, CardElement> {
-  const room = answerBytes <= widePanels.upToAnswerBytes ? widePanels : narrowPanels;
+  const whole = answerBytes <= widePanels.upToAnswerBytes ? widePanels : narrowPanels;
+  const teamBytes = view.contributions === undefined ? 0 : (whole.thinking + whole.tools) * teamShare;
+  const share = teamBytes === 0 ? 1 : teamShare;
+  const room = { thinking: whole.thinking * share, tools: whole.tools * share, todos: whole.todos * share };
   const isLast = page.number >= page.cuts.length || page.restInFile === true;
   const parts = {
     thinking: page.number === 0 ? thinkingPanel(view, room.thinking) : undefined,
     tools: page.number === 0 ? toolsPanel(view, room.tools - (view.todos === undefined ? 0 : room.todos)) : undefined,
     todos: page.number === 0 ? todosPanel(view, room.todos) : undefined,
+    ...(page.number === 0 ? contributionParts(view, teamBytes) : {}),
     rest: page.restInFile === true ? inLanguages(view, (language) => restLine({ ...view, language })) : undefined,
     memories: isLast ? inLanguages(view, (language) => memoriesPanel({ ...view, language })) : undefined,
     stop: isLast ? inLanguages(view, (language) => stopButton({ ...view, language })) : undefined,
@@ -371,6 +381,63 @@ function todosPanel(view: ReplyView, bytes: number): CardElement | undefined {
     if (jsonBytes(panel) <= bytes) return panel;
   }
   return panelOf(4);
+}
+
+/** Bytes that a section of a team takes besides its text. */
+const sectionBytes = 400;
+
+/** A folded section for each contribution of a team but the one that is the answer, and a line that names whose that is. */
+function contributionParts(view: ReplyView, bytes: number): Record<string, CardElement> {
+  const { contributions } = view;
+  if (contributions === undefined) return {};
+  const { list, earlier } = contributions;
+  const more = (language: ReplyLanguage): string =>
+    earlier === 0 ? "" : ` · ${cardTexts[language].earlierSaid(earlier)}`;
+  const textBytes = Math.floor(bytes / Math.max(1, list.length)) - sectionBytes;
+  const line = { ...smallText(""), element_id: "said_1" };
+  const named = list.map(({ agent }) => `${stateIcons.done} ${shownName(agent)}`).join(" · ");
+  const briefly = inLanguages(view, (language) => ({ ...line, ...smallText(`${named}${more(language)}`) }));
+  const sections =
+    textBytes < 60 && list.length > 0
+      ? [["said_1", briefly] as const]
+      : list.map(({ agent, text }, at) => {
+          const shown = [markdown(sectionText(text, textBytes), { text_size: "notation" })];
+          const titleIn = (language: ReplyLanguage): string =>
+            `${stateIcons.done} ${shownName(agent)}${at === 0 ? more(language) : ""}`;
+          return [
+            `said_${at + 1}`,
+            inLanguages(view, (language) => foldedPanel(titleIn(language), shown, `said_${at + 1}`)),
+          ] as const;
+        });
+  const speaker = inLanguages(view, (language) => ({
+    ...smallText(speakerLine(view, language)),
+    element_id: "speaker",
+  }));
+  return { ...Object.fromEntries(sections), speaker };
+}
+
+function shownName(agent: string): string {
+  return headWithin(printable(agent), { characters: 40, bytes: 100 });
+}
+
+function sectionText(text: string, bytes: number): string {
+  const said = printable(text).trim();
+  const head = headWithin(said, { characters: said.length, bytes: bytes * 0.75 });
+  const whole = `${head}${head.length < said.length ? "…" : ""}`;
+  const options = { end: "line", streaming: false, images: undefined, tablesPerCard: 0 } as const;
+  const { text: shown } = showAnswer(whole, startOfAnswer, options);
+  if (shown.trim() === "") return "…";
+  return jsonBytes(shown) <= bytes ? shown : fenced(headWithin(said, { characters: said.length, bytes: bytes / 2 }));
+}
+
+/** Who says what the answer has, and in which state that is. */
+function speakerLine({ contributions, state }: ReplyView, language: ReplyLanguage): string {
+  const { speaker } = contributions ?? {};
+  const { speaking, choosingSpeaker } = cardTexts[language];
+  const isRunning = state === "running";
+  if (speaker === undefined) return isRunning ? `${stateIcons.running} ${choosingSpeaker}` : stateIcons.stopped;
+  if (isRunning) return `${stateIcons.running} ${shownName(speaker)} · ${speaking}`;
+  return `${state === "answered" ? stateIcons.done : stateIcons.stopped} ${shownName(speaker)}`;
 }
 
 /** Says where the rest of a very long answer is. */

@@ -37,6 +37,10 @@ export interface CardTexts {
   stop: string;
   /** Above a to-do list: how much of it is done. */
   todos(done: number, all: number): string;
+  /** Of a team: who speaks, that the next speaker is chosen, and contributions that are left out. */
+  speaking: string;
+  choosingSpeaker: string;
+  earlierSaid(count: number): string;
   /** Above the memories that were written, and on the button that takes one back. */
   remembered(count: number): string;
   takeBack: string;

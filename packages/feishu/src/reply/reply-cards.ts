@@ -498,7 +498,22 @@ export function shownOf(rendered: RenderedCard): ShownCard {
   return { answer: rendered.answer, parts: hashesOf(rendered.parts) };
 }
 
-const order = ["thinking", "tools", "todos", "answer", "rest", "memories", "stop", "again", "footer"];
+/** Sections of a team: as many as a checkpoint keeps. */
+const sections = Array.from({ length: 12 }, (_, at) => `said_${at + 1}`);
+
+const order = [
+  "thinking",
+  "tools",
+  "todos",
+  ...sections,
+  "speaker",
+  "answer",
+  "rest",
+  "memories",
+  "stop",
+  "again",
+  "footer",
+];
 
 /** A short hash of a value, to tell whether it changed. */
 function hashOf(value: unknown): string {
