@@ -84,7 +84,7 @@ export const expectations: Readonly<Record<string, Expectation>> = {
   "AT-13": { partly: "an approval, in one process; a question of a helper is not tried" },
   "AT-14": { partly: "the budget of a person is not tried with helpers" },
   "AT-15": "covered",
-  "AT-16": { partly: "memories and questions leave nothing behind; sessions of helpers are not tested" },
+  "AT-16": "covered",
   "AT-17": "covered",
   "AT-18": "covered",
   "AT-19": "covered",

@@ -1,5 +1,6 @@
 import { messageStop, toolCallDelta, type LlmBackend, type ModelRequest } from "@larkline/model";
 import { childSessionOf, textOf, turnIdOf, type Approval, type EngineEvent, type ModelChunk } from "@larkline/protocol";
+import { SessionRetention } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { checkEnds, repliedTo, survives } from "./crash.fixture.ts";
 import {
@@ -177,6 +178,20 @@ describe("a helper", () => {
       },
     ]);
     await checkChildren(world, 1);
+  });
+
+  it("AT-16: leaves nothing behind when its root is removed", async () => {
+    const world = newWorld();
+    const { redis, namespace } = world;
+    const keysOfChildren = async (): Promise<string[]> => await redis.keys(`{${namespace}:*}:*${session}~*`);
+    await answerTo(world, "dig(echo(a)); dig(dig(b))", house());
+    expect(await keysOfChildren()).not.toEqual([]);
+    const retention = new SessionRetention({ redis, namespace });
+    const { messages } = await world.store.summary(session);
+    expect(await retention.erase(session, messages)).toBe("removed");
+    expect(await keysOfChildren()).toEqual([]);
+    expect(await redis.keys(`{${namespace}:*}:children:*`)).toEqual([]);
+    expect(await retention.sessionsOf("cli_app", "ou_1")).toEqual([]);
   });
 
   it("AT-9: for other people is not offered, and refused when it is called", async () => {
