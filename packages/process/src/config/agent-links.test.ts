@@ -62,6 +62,20 @@ describe("hand-overs in the configuration", () => {
   });
 });
 
+describe("helpers in the configuration", () => {
+  const problemsOfNamed = (as: string, more: object = {}): string =>
+    problemsOf({ agents: { default: { helpers: [{ agent: "reader", as }], ...more }, reader: {} } });
+
+  it("are refused with the name of a built-in tool, of a hand-over or of another tool", () => {
+    for (const as of ["ask_person", "todo_write", "read_file", "write_file", "remember", "forget", "read_result"]) {
+      expect(problemsOfNamed(as)).toContain(`agents.default.helpers: '${as}' is the name of a built-in tool`);
+    }
+    expect(problemsOfNamed("transfer_to_reader")).toContain("begins like the name of a hand-over");
+    expect(problemsOfNamed("look", { tools: ["look"] })).toContain("'look' is also the name of one of its tools");
+    expect(problemsOfNamed("research")).toBe("");
+  });
+});
+
 describe("teams in the configuration", () => {
   const agents = { default: { busy: "steer" as const, reply: "text" as const }, writer: {}, critic: {} };
 

@@ -1,10 +1,13 @@
 import type { Handoff, HelperLink, TeamSettings } from "@larkline/agent";
 import type { Access } from "@larkline/agent/permissions";
 import {
+  askPersonName,
   compileJsonSchema,
+  fileToolNames,
   memoryToolNames,
   outputFormProblem,
   readResultName,
+  todoToolName,
   transferName,
   transferPrefix,
 } from "@larkline/protocol";
@@ -88,7 +91,13 @@ export function agentLinkProblems(input: ConfigInput, known: readonly string[]):
 }
 
 /** Names that every agent may have tools of. */
-const takenNames: readonly string[] = [readResultName, ...memoryToolNames];
+const takenNames: readonly string[] = [
+  readResultName,
+  todoToolName,
+  askPersonName,
+  ...memoryToolNames,
+  ...fileToolNames,
+];
 
 function helperProblems({
   name,
