@@ -416,6 +416,12 @@ describe("the card of a question", () => {
       { value: { larkline: "answer", approval: id } },
     ]);
     expect(elementsOf(card).find(({ tag }) => tag === "input")).toMatchObject({ name: "answer", max_length: 1_000 });
+    expect(textsOf(card).join("\n")).not.toContain("Asked by");
+  });
+
+  it("names the agents for which a helper asks", () => {
+    const path = "front-desk > researcher";
+    expect(textsOf(approvalCard(pending(asked(["Blue"], { reason: path }))))).toContain(`Asked by: ${path}`);
   });
 
   it("has no buttons once it is settled, says how, and shows the answer unless it is refused", () => {

@@ -496,9 +496,11 @@ function questionCard({ approval, decisions }: ShownApproval, { state, language,
   const { question: texts, ...common } = cardTexts[language].approval;
   const { text = "", choices = [] } = approval.question ?? {};
   const asked = line(shownWords(text, questionRoom));
+  const path = shownWords(approval.reason, reasonRoom);
   if (state === "pending") {
     return titled(texts.title, "blue", [
       asked,
+      ...(path === "" ? [] : [line(`${texts.asker}${common.colon}${path}`)]),
       ...people(common.requester, [approval.requester], language),
       ...deciders(approval, language),
       moment(common.expires, approval.expiresAtMs, common.colon),

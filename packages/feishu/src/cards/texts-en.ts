@@ -123,6 +123,7 @@ export const en: CardTexts = {
         cancelled: "No answer is needed any more",
         undeliverable: "Nobody could be asked",
       },
+      asker: "Asked by",
       deciders: "May answer",
       hint: "Your answer",
       otherHint: "Or something else",

@@ -112,6 +112,7 @@ export const zh: CardTexts = {
         cancelled: "不再需要回答",
         undeliverable: "无法向任何人提问",
       },
+      asker: "提问的智能体",
       deciders: "可以回答",
       hint: "你的回答",
       otherHint: "或者写下其他回答",

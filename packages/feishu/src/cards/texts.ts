@@ -80,6 +80,8 @@ interface KindTexts {
 interface QuestionTexts {
   title: string;
   endings: { cancelled: string } & Partial<Record<SettledState, string>>;
+  /** Followed by the agents for which a helper asks. */
+  asker: string;
   /** Followed by who may answer. */
   deciders: string;
   hint: string;
