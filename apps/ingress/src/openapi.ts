@@ -96,8 +96,8 @@ export const operations: Readonly<Record<string, Operation>> = {
       },
       after,
       nested: {
-        en: "`1` adds the events of runs that work for this one.",
-        zh: "`1` 同时返回子运行的事件。",
+        en: "`1` adds nothing yet: runs that work for this one are followed by ids of their own, the `children` of its report.",
+        zh: "`1` 目前不增加内容：子运行用各自的 id 跟随，见运行报告中的 `children`。",
         schema: { ...text, enum: ["0", "1"] },
       },
     },

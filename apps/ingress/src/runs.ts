@@ -47,12 +47,14 @@ import { readCommand } from "./commands.ts";
 import type { Services } from "./services.ts";
 import { cancelTurn } from "./sessions.ts";
 import {
-  childrenOf,
   followRun,
   hasEventsOfRun,
+  helpersBelow,
   keptEvents,
+  keptRecords,
   recordsOfRun,
   takePlace,
+  usedWith,
   withTotals,
   type RunView,
 } from "./stream.ts";
@@ -381,7 +383,9 @@ async function reportOn(services: Services, session: SessionKey, runId: string):
   // A message that has joined another run has the result of that one.
   const view = new ItemView(factsOf({ session, runId: records.at(-1)?.runId ?? runId }, agent ?? undefined));
   for (const record of records) view.push(record);
-  const { state, finalOutput, lastAgent, usage, costUsd, responseIds, reason, error, endedAtMs } = view.result();
+  const { state, finalOutput, lastAgent, responseIds, reason, error, endedAtMs, ...own } = view.result();
+  const helpers = await helpersBelow(services, session, records);
+  const { usage, costUsd } = await usedWith(services, own, [...helpers.own, ...helpers.further]);
   return {
     run_id: runId,
     session_id: sessionIdOf(session),
@@ -395,19 +399,11 @@ async function reportOn(services: Services, session: SessionKey, runId: string):
     reason: error === null ? reason : "",
     error,
     interruptions: end === undefined ? await interruptionsOf(services, session, runId) : [],
-    children: await childrenOf(services, session, records),
+    children: helpers.own.map((helper) => helper.runId),
     metadata: { ...metadata },
     created_at: records[0]?.atMs ?? null,
     ended_at: endedAtMs,
   };
-}
-
-async function keptRecords(services: Services, session: SessionKey, runId: string): Promise<EventRecord[]> {
-  const records: EventRecord[] = [];
-  for await (const record of recordsOfRun(keptEvents(services, session, 0), runId)) {
-    if (record !== "lost") records.push(record);
-  }
-  return records;
 }
 
 function answerOf(end: EventRecord | undefined, value: unknown): Pick<RunReport, "final_output" | "output"> {
@@ -452,7 +448,7 @@ async function getEvents(services: Services, request: FastifyRequest<RunRoute>, 
   const { id: runId } = request.params;
   const { after, nested = "0", view = "engine" } = request.query;
   if (!isViewName(view)) return await refuse(reply, `view: must be one of ${runViews.join(", ")}`);
-  // Runs have no children yet, so that their events are all there is.
+  // Runs of helpers are followed by ids of their own, which the report of a run names: `1` adds nothing yet.
   if (nested !== "0" && nested !== "1") return await refuse(reply, "nested: must be 0 or 1");
   const session = runPattern.exec(runId)?.[1];
   if (session === undefined) return await noSuchRun(reply);

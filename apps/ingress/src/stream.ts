@@ -11,6 +11,8 @@ import {
   type SessionKey,
   type StreamFrame,
 } from "@larkline/protocol";
+import { addItemUsage } from "@larkline/protocol/views/item-helpers";
+import { ItemView, type RunResult } from "@larkline/protocol/views/item-view";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import type { Services } from "./services.ts";
 import { cancelTurn } from "./sessions.ts";
@@ -390,14 +392,58 @@ export function openSse(
   };
 }
 
-/** The runs of helpers that a run has called. */
-export async function childrenOf(
+/** The run of a helper, in its session. */
+interface HelperRun {
+  session: SessionKey;
+  runId: string;
+}
+
+/** The runs of helpers below a run: those that it has called itself, oldest first, and those that they have called. */
+export async function helpersBelow(
   { store }: Services,
   session: SessionKey,
   records: readonly EventRecord[],
-): Promise<string[]> {
-  if (!records.some(({ event }) => event.type === "tool_use" && event.helper !== undefined)) return [];
-  const runs = new Set(records.map(({ runId }) => runId));
-  const children = (await store.children(session)).filter(({ parentRunId }) => runs.has(parentRunId));
-  return children.sort((one, other) => one.beganAtMs - other.beganAtMs).map((child) => turnIdOf(child.session, 1));
+): Promise<{ own: HelperRun[]; further: HelperRun[] }> {
+  if (!records.some(({ event }) => event.type === "tool_use" && event.helper !== undefined)) {
+    return { own: [], further: [] };
+  }
+  const all = (await store.children(session)).sort((one, other) => one.beganAtMs - other.beganAtMs);
+  const calledBy = (runs: Iterable<string>): HelperRun[] => {
+    const askers = new Set(runs);
+    const called = all.filter(({ parentRunId }) => askers.has(parentRunId));
+    return called.map((child) => ({ session: child.session, runId: turnIdOf(child.session, 1) }));
+  };
+  const own = calledBy(records.map(({ runId }) => runId));
+  const further: HelperRun[] = [];
+  for (let level = own; level.length > 0;) {
+    level = calledBy(level.map(({ runId }) => runId));
+    further.push(...level);
+  }
+  return { own, further };
+}
+
+/** What a run and its helpers have used. */
+export async function usedWith(
+  services: Services,
+  own: Pick<RunResult, "usage" | "costUsd">,
+  helpers: readonly HelperRun[],
+): Promise<Pick<RunResult, "usage" | "costUsd">> {
+  let { usage, costUsd } = own;
+  for (const { session, runId } of helpers) {
+    const view = new ItemView({ runId, sessionId: session, agent: "", startedAtMs: 0 });
+    for (const record of await keptRecords(services, session, runId)) view.push(record);
+    const used = view.result();
+    usage = addItemUsage(usage, used.usage);
+    costUsd += used.costUsd;
+  }
+  return { usage, costUsd };
+}
+
+/** The records of a run, as far as they are kept. */
+export async function keptRecords(services: Services, session: SessionKey, runId: string): Promise<EventRecord[]> {
+  const records: EventRecord[] = [];
+  for await (const record of recordsOfRun(keptEvents(services, session, 0), runId)) {
+    if (record !== "lost") records.push(record);
+  }
+  return records;
 }

@@ -57,6 +57,7 @@ export const RunReport = Type.Object({
   final_output: Type.Union([Type.String(), Type.Null()]),
   /** The answer as a JSON value, where the agent answers in a form of its own. */
   output: Type.Optional(Type.Unknown()),
+  /** With what its helpers have used, as the costs are. */
   usage: ItemUsage,
   cost_usd: Type.Number(),
   /** One for each model step: the vendor's id of its answer, or null. */
