@@ -81,7 +81,7 @@ export const expectations: Readonly<Record<string, Expectation>> = {
   "AT-10": "covered",
   "AT-11": { partly: "crash points and a short form with real processes; not 200 kills" },
   "AT-12": "covered",
-  "AT-13": { partly: "an approval, in one process; a question of a helper is not tried" },
+  "AT-13": { partly: "an approval of a helper is tried in one process only" },
   "AT-14": { partly: "the budget of a person is not tried with helpers" },
   "AT-15": "covered",
   "AT-16": "covered",

@@ -6,6 +6,8 @@ import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest
 import { fileURLToPath } from "node:url";
 import { waitForAnswer } from "../system/answer.ts";
 import { answersTo, write } from "../system/answers.ts";
+import { decide, untilRetired } from "../system/approvals.ts";
+import { theQuestion } from "../system/asking.ts";
 import { obedientModel } from "../system/model-script.ts";
 import { observer, writeRedisUsers, type RedisUsers } from "../system/redis-users.ts";
 import { startSystem, type System } from "../system/system.ts";
@@ -37,7 +39,7 @@ const config = {
       ],
     },
     researcher: { instructions: "researcher", helpers: [{ agent: "reader", as: "read" }] },
-    reader: { instructions: "reader" },
+    reader: { instructions: "reader", questions: true },
     vault: { instructions: "vault", people: ["ou_boss"] },
   },
 };
@@ -110,7 +112,33 @@ describe("helpers", () => {
     expect(children).toHaveLength(1);
     const child = await report(children[0] ?? "");
     expect(child).toMatchObject({ agent: "researcher", state: "done", final_output: "[alone]" });
-    expect(usage).toBeDefined();
+    expect(child.usage).toMatchObject({ requests: 1 });
+    expect(usage).toMatchObject({ requests: 3 });
+    const run = client.run(`go\n${task("research", task("read", "deep"))}`, { session: "deep" });
+    const deep = await report((await run.result()).runId);
+    const ends = [];
+    for await (const event of run.stream()) if (event.type === "done") ends.push(event);
+    const { input_tokens: totalInputTokens, output_tokens: totalOutputTokens, requests } = deep.usage;
+    expect(requests).toBe(5);
+    expect(ends).toMatchObject([{ totalInputTokens, totalOutputTokens }]);
+    expect(deep.cost_usd).toBeCloseTo(ends[0]?.totalCostUsd ?? -1, 9);
+    expect(deep.children).toHaveLength(1);
+  });
+
+  it("AT-13: have their questions asked in the chat of their root, with their path, and answered there by a button", async () => {
+    const person = system.person("Gil");
+    const question = `call ask_person {"question":"Which colour?","choices":["Blue","Green"]}`;
+    const written = await write(system, person, `colours\n${task("research", task("read", question))}`);
+    const card = await theQuestion(system, person.chatId);
+    const shown = JSON.stringify(card.message.card?.json);
+    expect(shown).toContain("Which colour?");
+    expect(shown).toContain("default > researcher > reader");
+    const pressed = await decide(system, card, { openId: person.openId, wanted: { choice: "Green" } });
+    expect(pressed).toMatchObject({ toast: { type: "success" }, cardChanged: true });
+    const { text } = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
+    expect(text).toContain('{"answer":"Green","by":"Gil"}');
+    expect((await untilRetired(system, person.chatId)).map(({ title }) => title)).toEqual(["Answered"]);
+    expect(answersTo(system, written)).toHaveLength(1);
   });
 
   it("AT-12: are stopped with all below them and their running tools, and the reply says so", async () => {
