@@ -13,8 +13,10 @@ export default {
         { agent: "expert", when: "the person asks for the expert" },
         { agent: "panel", when: "the person asks for the team" },
       ],
+      helpers: [{ agent: "helper", as: "send_helper" }],
     },
     expert: { memory, questions: true, description: "Knows everything about Larkline.", handoffs: ["default"] },
+    helper: { instructions: "You are a helper.", description: "Looks at one thing.", tools: ["wait"] },
     writer: { instructions: "You write.", description: "Writes texts.", tools: [] },
     critic: {
       instructions: "You criticise. Say APPROVED when a text is good.",

@@ -104,6 +104,31 @@ function handOverFor(text: string, tools: readonly Tool[]): ScriptedCall | undef
   return wanted === undefined ? undefined : { name: wanted.tool, arguments: { reason: text.slice(0, 200) } };
 }
 
+/** "send two helpers: tea and coffee" or "派两个助手：绿茶和红茶", where there are some: a task for each topic. */
+function tasksFor(text: string, tools: readonly Tool[], zh: boolean): ScriptedCall[] {
+  const asked = /(?:\bsend two helpers\b|派(?:出)?(?:两|二|2)\s*个助手)(?:[：:，,\s]+([^\n]{1,200}))?/i.exec(text);
+  if (asked === null || !tools.some(({ name }) => name === "send_helper")) return [];
+  const topics = (asked[1] ?? "").split(/\s*(?:\band\b|[和与、,，])\s*/).filter((topic) => topic !== "");
+  const [first, second] = topics.length < 2 ? (zh ? ["绿茶", "红茶"] : ["tea", "coffee"]) : topics;
+  return [first, second].map((topic) => ({
+    name: "send_helper",
+    arguments: { task: zh ? `看看${topic}` : `Look at ${topic}` },
+  }));
+}
+
+/** What a helper does: it takes some seconds, which depend on its task, so that people see several of them at work. */
+function helperReply({ system, messages, tools }: NormalisedRequest): ScriptedReply | undefined {
+  if (!/^You are a helper\b/m.test(system)) return undefined;
+  const task = messages.find(({ role, text }) => role === "user" && text !== "")?.text ?? "";
+  const zh = /[\u4e00-\u9fff]/.test(task);
+  const topic = task.replace(/^(?:Look at |看看)/, "").slice(0, 60);
+  if (messages.some(({ results }) => results.length > 0) || !tools.some(({ name }) => name === "wait")) {
+    return { text: zh ? `我看过${topic}了：很不错。` : `I have looked at ${topic}: there is much to say for it.` };
+  }
+  const seconds = 3 + ([...task].reduce((sum, each) => sum + (each.codePointAt(0) ?? 0), 0) % 4);
+  return { calls: [{ name: "wait", arguments: { seconds } }] };
+}
+
 /** "ask me: which tea today?" or "问我：今天喝哪种茶？", where people may be asked. */
 function questionFor(text: string, tools: readonly Tool[], zh: boolean): ScriptedCall | undefined {
   const [, words = ""] = /(?:\bask me\b|问我)[：:，,\s]*([^\n]{2,500})/i.exec(text) ?? [];
@@ -220,8 +245,8 @@ function resultLines(round: readonly NormalisedMessage[], zh: boolean): string[]
 
 function echo(text: string, zh: boolean): string {
   return zh
-    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，“记一下：给花浇水”（会先征求同意），“记住我喜欢喝茶”，“请专家”，“请团队写一句话”，“做个计划”，“等 8 秒”，发一个网址让我读，或者说“展示”看看卡片能显示什么。`
-    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", say "note: water the plants" (you will be asked first) or "remember that I like tea", "ask the expert", "ask the team for a line", "make a plan", "wait 8 seconds", send a URL for me to read, or say "show" to see what a card can hold.`;
+    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，“记一下：给花浇水”（会先征求同意），“记住我喜欢喝茶”，“请专家”，“请团队写一句话”，“派两个助手：绿茶和红茶”，“做个计划”，“等 8 秒”，发一个网址让我读，或者说“展示”看看卡片能显示什么。`
+    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", say "note: water the plants" (you will be asked first) or "remember that I like tea", "ask the expert", "ask the team for a line", "send two helpers: tea and coffee", "make a plan", "wait 8 seconds", send a URL for me to read, or say "show" to see what a card can hold.`;
 }
 
 function tale(zh: boolean): string {
@@ -291,13 +316,13 @@ function received(request: NormalisedRequest, text: string, zh: boolean): string
 /**
  * The scripted model of demos: answers in the language of the user (Chinese or English), calls
  * `current_time`, `calculator`, `fetch_page`, `bar_chart`, `add_note`, `read_notes`, `wait`, `roll_dice`, `remember` and `recall` when they are offered and asked for, several at
- * once, and then reports their results. "ask the expert" or "请专家" makes it hand over, where it can, and "ask me: ..." or "问我：..." ask; "ask the team" or "请团队" is for a writer and a critic. "make a plan" or "做个计划" shows a
+ * once, and then reports their results. "ask the expert" or "请专家" makes it hand over, where it can, and "ask me: ..." or "问我：..." ask; "ask the team" or "请团队" is for a writer and a critic; "send two helpers: ..." or "派两个助手：..." gives two tasks away. "make a plan" or "做个计划" shows a
  * to-do list and a file. "slow" or "慢" makes it stream slowly, "show" or "展示" shows
  * what a card can hold.
  */
 export function demoScript(request: NormalisedRequest): ScriptedReply {
-  const inTeam = teamReply(request);
-  if (inTeam !== undefined) return inTeam;
+  const inRole = teamReply(request) ?? helperReply(request);
+  if (inRole !== undefined) return inRole;
   const at = lastUserAt(request.messages);
   const text = request.messages[at]?.text ?? "";
   const zh = /[\u4e00-\u9fff]/.test(text);
@@ -315,7 +340,7 @@ export function demoScript(request: NormalisedRequest): ScriptedReply {
   if (handOver !== undefined) return { text: zh ? "我请同事来。" : "I get a colleague.", calls: [handOver], ...pace };
   const question = questionFor(text, request.tools, zh);
   if (question !== undefined) return { text: zh ? "我先问一下。" : "Let me ask first.", calls: [question], ...pace };
-  const calls = callsFor(text, request.tools);
+  const calls = [...tasksFor(text, request.tools, zh), ...callsFor(text, request.tools)];
   if (calls.length > 0) return { text: zh ? "我来查一下。" : "Let me look that up.", calls, ...pace };
   if (/\bshow\b|展示/i.test(text)) return showcaseReply(zh);
   return "delayMs" in pace ? { text: tale(zh), ...pace } : { text: echo(text, zh) };

@@ -222,6 +222,26 @@ describe("demoScript", () => {
     expect(as("critic", draft, said("assistant", "No."), said("user", "writer:\n> Short."))).toMatch(/^APPROVED/);
   });
 
+  it("gives two tasks away where it has helpers, and works on one as a helper", () => {
+    const offering = (text: string): NormalisedRequest => ({
+      ...asked(text),
+      tools: [{ name: "send_helper", description: "", inputSchema: {} }],
+    });
+    const tasksOf = (text: string) =>
+      demoScript(offering(text)).calls?.map(({ name, arguments: given }) => [name, given]);
+    const given = (...tasks: string[]) => tasks.map((task) => ["send_helper", { task }]);
+    expect(tasksOf("send two helpers: apples and pears")).toEqual(given("Look at apples", "Look at pears"));
+    expect(tasksOf("派两个助手：绿茶和红茶")).toEqual(given("看看绿茶", "看看红茶"));
+    expect(tasksOf("Please send two helpers")).toEqual(given("Look at tea", "Look at coffee"));
+    expect(demoScript(asked("send two helpers: apples and pears")).calls).toBeUndefined();
+    const waits = [{ name: "wait", description: "", inputSchema: { required: ["seconds"] } }];
+    const helper = (...rest: NormalisedMessage[]) =>
+      demoScript({ ...asked("Look at pears", ...rest), system: "You are a helper.", tools: waits });
+    expect(helper().calls).toMatchObject([{ name: "wait", arguments: { seconds: expect.any(Number) } }]);
+    const results = [{ id: "a", content: "3 seconds are over", isError: false }];
+    expect(helper({ role: "tool", text: "", calls: [], results }).text).toContain("looked at pears");
+  });
+
   it("works a plan off step by step where it may keep a list", () => {
     const offered = (text: string, ...rest: NormalisedMessage[]): NormalisedRequest => ({
       ...asked(text, ...rest),
