@@ -5,7 +5,7 @@ import { approvalWorld, dayMs, elementsOf, hasButtons, hourMs, minuteMs, titleOf
 const imMessages = /^\/open-apis\/im\/v1\/messages$/;
 
 describe("the cards of an approval", () => {
-  it("AL-28, AL-29: come after it is stored, in the chat and to everybody who is named, with both buttons", async () => {
+  it("AL-28, AL-29: come after it is stored, in the chat and to everybody who is named, with buttons to approve, to reject and to say why", async () => {
     const world = await approvalWorld({ deciders: 2 });
     const question = await world.ask();
     expect(world.allSent()).toEqual([]);
@@ -22,7 +22,7 @@ describe("the cards of an approval", () => {
         [
           [{ type: "callback", value: { __approval__: question.id, decision: "approve" } }],
           [{ type: "callback", value: { __approval__: question.id, decision: "reject" } }],
-          [{ type: "callback", value: { __approval__: question.id, decision: "reject" } }],
+          [{ type: "callback", value: { __approval__: question.id, ask: "reason" } }],
         ].flat(),
       );
     }
