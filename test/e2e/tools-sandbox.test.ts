@@ -60,12 +60,19 @@ async function untilOffered(...tools: string[]): Promise<void> {
   );
 }
 
+/** What people are asked about, by the titles of the tools. */
+const titles: Record<string, string> = {
+  run_shell: "Run a command",
+  run_javascript: "Run JavaScript",
+  "all_get-sum": "Get Sum Tool",
+};
+
 /** Has a tool called, approves the call, and gives the answer. */
 async function approved(tool: string, given: object): Promise<string> {
   const person = system.person("Ann");
   const written = await write(system, person, `do\ncall ${tool} ${JSON.stringify(given)}`);
   const card = await theQuestion(system, person.chatId);
-  expect(card.title).toBe(`Approve ${tool}?`);
+  expect(card.title).toBe(`Approve “${titles[tool]}”?`);
   const { toast } = await decide(system, card, { openId: person.openId, wanted: { decision: "approve" } });
   expect(toast?.content).toBe("Approved");
   return await answerTo(system, written);
