@@ -31,7 +31,8 @@ interface Scenario {
   check(world: World): Promise<void>;
 }
 
-async function runUntilCrash(world: World, differences: Differences, parts: Parts): Promise<boolean> {
+/** Runs the wake-ups that there are; whether the process has died of it. */
+export async function runUntilCrash(world: World, differences: Differences, parts: Parts): Promise<boolean> {
   const doomed = runnerOf(world, differences, parts);
   for (let wake = nextWake(world); wake !== undefined; wake = nextWake(world)) {
     try {

@@ -2,10 +2,11 @@ import { messageStop, toolCallDelta, type LlmBackend, type ModelRequest } from "
 import { childSessionOf, textOf, turnIdOf, type Approval, type EngineEvent, type ModelChunk } from "@larkline/protocol";
 import { SessionRetention } from "@larkline/store";
 import { describe, expect, it } from "vitest";
-import { checkEnds, repliedTo, survives } from "./crash.fixture.ts";
+import { checkEnds, repliedTo, runUntilCrash, survives } from "./crash.fixture.ts";
 import {
   append,
   checkPairs,
+  crashing,
   inbound,
   newWorld,
   outboxOf,
@@ -245,6 +246,23 @@ describe("a helper", () => {
     expect(world.stopped).toHaveLength(1);
     const children = await world.store.children(session);
     expect(children.map(({ isOk }) => isOk)).toEqual([false, false]);
+  });
+
+  it.each(["before", "after"] as const)("AT-12: is stopped by a worker that dies %s any write of it", async (when) => {
+    for (let at = 1, died = true; died; at += 1) {
+      const world = newWorld();
+      world.queues = { dispatch: async () => {} }; // the tool is never answered
+      await append(world, inbound("om_1", "dig(dig(echo(a)))"));
+      await runWakes(world, house());
+      await runChildren(world, house());
+      const { wakeGen } = await world.store.cancel(session, { turnId: turnIdOf(session, 1), reason: "stopped" });
+      if (wakeGen !== undefined) world.wakes.push(wakeGen);
+      died = await runUntilCrash(world, house(), crashing(world, at, when));
+      await settle(world, house());
+      await checkEnds(world, [1]);
+      const children = await world.store.children(session);
+      expect(children.map(({ isOk }) => isOk)).toEqual([false, false]);
+    }
   });
 
   it("is stopped when its asker is given up or reset", async () => {

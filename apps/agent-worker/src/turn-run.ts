@@ -288,7 +288,10 @@ export class TurnRun {
         return await this.#handOut(next.calls);
       case "stop":
         this.#hold?.end("dropped");
-        return await this.#suspend(async () => await stopCallsOf(this.#services, this.#stored.turn));
+        await this.#handing;
+        // Before the save that takes the cancel as read: after a crash in between they are told again.
+        await stopCallsOf(this.#services, this.#stored.turn);
+        return await this.#suspend();
       case "wait":
         return (await this.#applyHeldEntries()) ?? (await this.#suspend());
       case "compact":
@@ -479,13 +482,12 @@ export class TurnRun {
     return decided;
   }
 
-  /** Frees the slot, unless something has come that this turn has not read. `act`: what comes after that is stored. */
-  async #suspend(act?: () => Promise<void>): Promise<Transition | TurnEnd> {
+  /** Frees the slot, unless something has come that this turn has not read. */
+  async #suspend(): Promise<Transition | TurnEnd> {
     const saved = await this.#stored.save("suspend");
     if (saved.state === "fenced") return { end: "fenced" };
     if (saved.state === "running") return await this.#applyControlEntries(saved.control);
     await this.#handing;
-    await act?.();
     return suspendedBy(saved);
   }
 

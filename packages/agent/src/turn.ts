@@ -58,6 +58,7 @@ import { contributionEnds, wordGoesOn, type TeamFacts } from "./team.ts";
 import { slashCommandIn, userMessageOf, languageOfMessage, joinedTexts, personMessageOf } from "./messages.ts";
 import { shownText } from "./structured-answer.ts";
 import { runningHelpers, taskEvents } from "./helper.ts";
+import { attemptOf } from "./tool-call.ts";
 import { addUse, noUse, requestTokens } from "./compaction.ts";
 import { exhaustedText, noticeText, inlineCode, textsOf } from "./texts/index.ts";
 
@@ -249,7 +250,8 @@ function putOffStep(
 export function afterControl(turn: TurnState, entries: readonly ControlEntry[], env: TurnEnvironment): Transition {
   const cancelAt = entries.findIndex((entry) => cancels(entry, turn));
   const cancel = entries[cancelAt];
-  const before = cancel === undefined ? entries : entries.slice(0, cancelAt);
+  // Ends of helpers are awaited after a cancel, too: one that stands behind it comes only once.
+  const before = entries.filter((entry, at) => cancel === undefined || at < cancelAt || endsHelper(entry, turn));
   const isEnding = cancel !== undefined || turn.stopping !== undefined;
   const applied = applyControlEntries(turn, before, { env, ending: isEnding });
   const records = { history: [], events: applied.events };
@@ -263,6 +265,10 @@ function stopTurn(turn: TurnState, reason: string, env: TurnEnvironment): Transi
   const calls = runningHelpers(turn);
   if (calls.length === 0) return cancelTurn(turn, reason, env);
   return { turn: { ...turn, stopping: reason }, history: [], events: [], next: { do: "stop", calls } };
+}
+
+function endsHelper(entry: ControlEntry, turn: TurnState): boolean {
+  return entry.type === "outcome" && runningHelpers(turn).some((call) => attemptOf(call) === entry.callId);
 }
 
 /** A cancel of a message that has joined the turn ends the turn: the joined text cannot be removed from it. */
