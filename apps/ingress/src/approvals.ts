@@ -114,14 +114,15 @@ export async function answerByMessage(
   { message, text, repliesTo, quotes }: WrittenAnswer,
 ): Promise<"answer" | "not_asked" | "duplicate" | "too_long" | undefined> {
   const { approvals, clock } = services;
-  const { session, sender, app, id: messageId } = message;
+  const { sender, app, id: messageId } = message;
   const within = async <T>(work: Promise<T>): Promise<T> => await withDeadline(clock, work, bot.storeDeadlineMs);
-  const open = await within(approvals.openQuestions(session));
+  const open = await within(approvals.openQuestions(message.session));
   const replied = open.find(({ cards }) => repliesTo !== undefined && cards.includes(repliesTo));
   const own = open.filter(({ approval }) => approval.deciders.requester && approval.requester.id === sender.id);
   const found = replied ?? (quotes || own.length > 1 ? undefined : own[0]);
   if (found === undefined) return undefined;
   const { approval } = found;
+  const { session } = approval; // of a helper its own
   const limit = new SharedDeadline(clock, decisionDeadlineMs);
   const say: Say = { approvalId: approval.id, decision: { decision: "answer", by: sender } };
   if (!(await mayDecide(services, bot, { approval, say, limit }))) return "not_asked";

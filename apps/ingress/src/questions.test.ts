@@ -1,7 +1,7 @@
 import type { ConfigInput } from "@larkline/process/config";
-import { askPersonName, type Approval } from "@larkline/protocol";
+import { askPersonName, childSessionOf, type Approval, type InboundMessage } from "@larkline/protocol";
 import { afterEach, describe, expect, it } from "vitest";
-import { ask, shownCard, type Question } from "./approval.fixture.ts";
+import { approvalFor, ask, shownCard, suspendOn, type Question } from "./approval.fixture.ts";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
 import { connectSharedRedis } from "./redis.fixture.ts";
 
@@ -27,6 +27,33 @@ async function asked(fields: Partial<Approval> = {}, settings: ConfigInput = {})
   const click = async (openId: string, more: object) =>
     await here.platform.click({ messageId: open.messageId, openId, ...more });
   return { here, open, click };
+}
+
+/** A helper of the turn that waits for `open` asks Ann, in its own session; `messageId` is the card of what it asks. */
+async function askedByHelper(here: FeishuWorld, open: Question, messageId: string): Promise<Question> {
+  const { store, approvals } = here.ingress;
+  const { turnId } = open.approval;
+  const { approval } = open;
+  await approvals.decide(open.session, approval.id, { decision: "approve", by: { id: here.ann } });
+  const claim = await here.begin(open.session);
+  if (claim.turn === undefined || claim.head === undefined) throw new Error("the turn of the root is not there");
+  const session = childSessionOf(open.session, turnId, "h1");
+  const { message } = claim.head;
+  const task: InboundMessage = { ...message, needs: ["helpers"], session, id: session, reply: { channel: "none" } };
+  const facts = { parentRunId: turnId, callId: "h1", as: "plan", agent: "planner", beganAtMs: Date.now() };
+  const call = { callId: "h1", deadlineMs: Date.now() + 600_000, facts: { turnId, child: session } };
+  const { epoch, turn } = claim;
+  const write = { session: open.session, epoch, history: [], events: [], consumed: claim.control.length, turn };
+  const opened = { ...write, open: [{ ...call, child: { message: task, facts } }], approvals: [] };
+  expect(await store.save({ ...opened, mode: "suspend" })).toMatchObject({ state: "suspended" });
+  const own = await here.begin(session);
+  const fields = { kind: "question", tool: askPersonName, risk: "low", question, target: approval.target } as const;
+  const asks = approvalFor(own, here.group, fields);
+  await suspendOn(here.ingress, own, [asks]);
+  const lease = await approvals.leaseCards(session, asks.id);
+  if (lease === undefined) throw new Error("the cards of the question belong to another process");
+  await approvals.saveCards({ ...lease, cards: [{ to: "", messageId, shows: "pending" }] });
+  return { session, approval: asks, messageId };
 }
 
 async function heard(here: FeishuWorld, { session }: Question) {
@@ -165,5 +192,23 @@ describe("a message while a question is open", () => {
     await here.say("x".repeat(4_001), { chatId: here.group, mention: true });
     expect((await here.untilSaid(here.group, said + 1)).text).toContain("too long");
     expect(await heard(here, open)).toEqual([]);
+  });
+
+  it.each(["", "replies"])("AT-13: is the answer to what a helper asks its writer (%s)", async (how) => {
+    const { memory, close } = connectSharedRedis();
+    closing.push(close);
+    const here = await startWorld({ shared: memory });
+    closing.push(here.close);
+    const root = await ask(here);
+    const open = await askedByHelper(here, root, root.messageId);
+    here.ingress.wakes.length = 0;
+    const written = { chatId: here.group, mention: true, ...(how === "" ? {} : { parentId: open.messageId }) };
+    const messageId = await here.say("the green one", written);
+    expect(here.ingress.wakes).toMatchObject([{ session: open.session }]);
+    expect(await heard(here, open)).toMatchObject(answered("the green one", here.ann));
+    expect(await later(here, root)).toBe(0);
+    expect(await here.ingress.store.seen(root.session, testApp.appId, messageId)).toBe(true);
+    await here.say("and something else", { chatId: here.group, mention: true });
+    expect(await later(here, root)).toBe(1);
   });
 });

@@ -1,6 +1,7 @@
 import type { Script } from "@larkline/protocol/lua";
 import {
   isChildSession,
+  rootSessionOf,
   type Approval,
   type ApprovalDecision,
   type ApprovalState,
@@ -178,7 +179,7 @@ export class ApprovalStore {
     approvalId: string,
     { app, messageId, by, text }: { app: string; messageId: string; by: Sender; text: string },
   ): Promise<DecideResult> {
-    const keys = this.#keys.session(session);
+    const keys = this.#keys.session(rootSessionOf(session)); // people write there
     const marks = { seen: keys.seenOf(app, messageId), recalled: keys.recalledOf(app, messageId) };
     const decision = JSON.stringify({ decision: "answer", by, note: text });
     const values = { id: approvalId, decision, person: by.id, seenTtlMs: defaultDedupTtlMs };
@@ -225,10 +226,10 @@ export class ApprovalStore {
   /** Open questions of `ask_person` of a session, oldest first, with the messages that are their cards. */
   async openQuestions(session: SessionKey): Promise<{ approval: Approval; cards: string[] }[]> {
     const open = (await this.pending(session)).filter(({ approval }) => approval.kind === "question");
-    const keys = this.#keys.session(session);
     return await Promise.all(
       open.map(async ({ approval }) => {
-        const cards = approvalCardsFrom((await this.#redis.hget(keys.saidOf(approval.id), "cards")) ?? "");
+        const said = this.#keys.session(approval.session).saidOf(approval.id);
+        const cards = approvalCardsFrom((await this.#redis.hget(said, "cards")) ?? "");
         return { approval, cards: cards.flatMap(({ messageId }) => messageId ?? []) };
       }),
     );

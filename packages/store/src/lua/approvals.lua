@@ -5,7 +5,8 @@
 -- count:<word> counts and by:<word>:<person> tells them), and the cards: `cards`, how often what they are to show has
 -- changed (changes) and what of that the holder of their lease has seen (seenChanges), leaseToken, leaseUntil, tries.
 --
--- Beside them the session counts its open questions (asks): a message of a person who was asked may be the answer.
+-- Beside them the session counts its open questions (asks): a message of a person who was asked may be the answer. People
+-- write to the root, so it counts those of its helpers, too.
 --
 -- KEYS session approvals pending kept expiries approvalCards said
 -- ARGV sid
@@ -14,6 +15,7 @@
 -- include audit
 
 local weekMs = 604800000
+local rootSession = string.gsub(session, '~%x+$', '')
 local function approvalOf(id) return approvals .. ':' .. id, said .. ':' .. id, sid .. '|' .. id end
 
 -- Who holds the cards learns of a change when they write; otherwise they are due at once.
@@ -34,7 +36,9 @@ local function become(id, result)
   end
   redis.call('ZREM', pending, id)
   redis.call('ZREM', expiries, member)
-  if v[4] == 'question' and redis.call('HINCRBY', session, 'asks', -1) <= 0 then redis.call('HDEL', session, 'asks') end
+  if v[4] == 'question' and redis.call('HINCRBY', rootSession, 'asks', -1) <= 0 then
+    redis.call('HDEL', rootSession, 'asks')
+  end
   changeCards(id)
   record('approval_settled', sid, v[2], v[3], {result = result})
 end

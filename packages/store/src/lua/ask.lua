@@ -33,7 +33,7 @@ local function ask(new)
   local place = math.min(redis.call('ZCARD', pending), 999) / 1000
   redis.call('ZADD', pending, tonumber(new.createdAtMs) + place, new.id)
   redis.call('ZADD', expiries, new.expiresAtMs, member)
-  if new.kind == 'question' then redis.call('HINCRBY', session, 'asks', 1) end
+  if new.kind == 'question' then redis.call('HINCRBY', rootSession, 'asks', 1) end
   redis.call('ZADD', kept, tonumber(new.expiresAtMs) + weekMs, new.id)
   redis.call('PEXPIREAT', kept, redis.call('ZREVRANGE', kept, 0, 0, 'WITHSCORES')[2])
   if new.hasCards == '1' then redis.call('ZADD', approvalCards, now(), member) end
