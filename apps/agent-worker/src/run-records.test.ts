@@ -66,6 +66,40 @@ describe("names and counts", () => {
     await second.close();
     expect(asked).toHaveLength(2);
   });
+
+  it("have what a helper has used once, with the run of the person's message", async () => {
+    const world = newWorld();
+    const records = new RunRecords({
+      ...servicesOf(world),
+      apis: new Map(),
+      timeZone: "UTC",
+      logger: silentLogger,
+      countMs: 1,
+    });
+    const ended = (message: InboundMessage, inputTokens: number): void => {
+      const turn = newTurn({ seq: 1, message }, 1);
+      const totals = { ...turn.totals, inputTokens, costUsd: inputTokens / 1_000 };
+      records.ended({ turn: { ...turn, totals }, model: "m", firstTextMs: undefined }, "answered");
+    };
+    const message = inbound("om_1", "hi");
+    const of = { session, turnId: `${session}-1`, callId: "c1", as: "dig", path: ["default"], rootSteps: 1 };
+    const child = `${session}~${"0".repeat(20)}`;
+    ended(
+      {
+        ...message,
+        session: child,
+        reply: { channel: "none" },
+        task: { ...of, rootTurnId: of.turnId, reply: message.reply },
+      },
+      10,
+    );
+    ended(message, 30);
+    await records.close();
+    const buckets = await world.usage.newest("hour", 2);
+    expect(countIn(buckets, "answered")).toBe(2);
+    expect(countIn(buckets, "tokens")).toBe(30);
+    expect(countIn(buckets, "nano")).toBe(30_000_000);
+  });
 });
 
 describe("records of runs", () => {
