@@ -93,6 +93,18 @@ describe("the working folder in a turn", () => {
   });
 });
 
+it("an edit that would make a file of gigabytes is refused before it is made", async () => {
+  const world = newWorld();
+  const content = "x".repeat(50_000);
+  const { results } = await turn(
+    world,
+    [write({ path: "a", content })],
+    [edit({ path: "a", old_text: "x", new_text: "y".repeat(50_000), all: true })],
+  );
+  expect(results[1]).toEqual([expect.stringContaining("A file has at most 200000 bytes"), true]);
+  expect(await filesOf(world)).toEqual([["a", content]]);
+});
+
 describe("a to-do list", () => {
   const todos = (...states: string[]): Wanted => ({
     name: "todo_write",

@@ -293,6 +293,9 @@ function edited(
   if (parts.length > 2 && all !== true) {
     throw new Refusal(`old_text is in the file ${parts.length - 1} times. Give more of what is around it, or set all.`);
   }
+  // Looked at before: a short text in many places may become gigabytes. Characters are never more than bytes.
+  const characters = before.length + (parts.length - 1) * (new_text.length - old_text.length);
+  if (characters > folderLimits.fileBytes) throw new Refusal(notWritten.length);
   return parts.join(new_text);
 }
 
