@@ -3,6 +3,7 @@ import { PassThrough } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import {
+  childSessionOf,
   toolJobId,
   turnIdOf,
   type InboundMessage,
@@ -451,6 +452,35 @@ describe("the data of one person", () => {
     }
     await Promise.all([turns.close(), tools.close(), catalog.close()]);
     await closeRedis(connection);
+  });
+
+  it.each([
+    ["", ann, direct],
+    [" of a session that was named", { app: "api", id: "api", chats: ["one"] }, "api.one"],
+  ])("AT-16: is gone with what conversations of helpers refer to%s", async (_which, person, session) => {
+    const { store, blobs } = stores;
+    const message = { ...messageFrom(session, person.id), app: person.app };
+    const { wakeGen = 0 } = await store.append(message);
+    const { epoch = "", head } = (await store.claim(session, wakeGen, "worker")) ?? {};
+    const turnId = turnIdOf(session, head?.seq ?? 0);
+    const child = childSessionOf(session, turnId, "c1");
+    const facts = { parentRunId: turnId, callId: "c1", as: "dig", agent: "digger", beganAtMs: Date.now() };
+    const task = { ...message, session: child, id: child };
+    const call = { callId: "c1", deadlineMs: Date.now() + 60_000, facts: { turnId, child } };
+    const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 };
+    const turn = { v: 1 as const, turnId, message, steps: 1, calls: [], totals, startedAtMs: Date.now() };
+    const write = { events: [], consumed: 0 };
+    const opened = [{ ...call, child: { message: task, facts } }];
+    await store.save({ ...write, session, epoch, history: [], turn, open: opened, mode: "continue" });
+    const blobId = await blobs.put(new TextEncoder().encode(namespace), { mediaType: "text/plain" });
+    const file = { type: "file", name: "x", mediaType: "text/plain", bytes: 1, state: "ready", blobId } as const;
+    const own = await store.claim(child, 1, "worker");
+    const ending = { ...write, history: [{ role: "user" as const, content: [file] }], seq: 1, more: false };
+    await store.commit({ ...ending, session: child, epoch: own?.epoch ?? "" });
+    await store.commit({ ...ending, session, epoch, history: [] });
+    expect(await deletePerson(stores, person, { act: true, ...quick })).toMatchObject({ sessions: 2, files: 1 });
+    expect(await blobs.get(blobId)).toBeUndefined();
+    expect(await store.children(session)).toEqual([]);
   });
 
   it("is in sessions of the HTTP API only if they are named: all of them have the same writer", async () => {

@@ -1,6 +1,14 @@
 import { once } from "node:events";
 import type { Writable } from "node:stream";
-import { type Message, type QueuedMessage, type SessionKey, turnIdOf, pause, type Clock } from "@larkline/protocol";
+import {
+  isChildSession,
+  type Message,
+  type QueuedMessage,
+  type SessionKey,
+  turnIdOf,
+  pause,
+  type Clock,
+} from "@larkline/protocol";
 import type { DeadLetter, SessionFile } from "@larkline/store";
 import { removeResult } from "@larkline/store/runners";
 import type { Bilingual, Language } from "./config.ts";
@@ -254,7 +262,10 @@ export async function deletePerson(
     await deleteMemories(deletion, owner);
   }
   const whole: SessionKey[] = [];
-  for (const session of sessions) {
+  // Helpers before their roots, which take them away: what they refer to is kept elsewhere.
+  for (const session of sessions.toSorted(
+    (one, other) => Number(isChildSession(other)) - Number(isChildSession(one)),
+  )) {
     if (await isWholly(stores, session, person)) {
       await eraseSession(deletion, session);
       whole.push(session);

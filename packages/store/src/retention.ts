@@ -1,4 +1,4 @@
-import { isChildSession, type Message, type SessionKey, type InboundMessage } from "@larkline/protocol";
+import { isChildSession, rootSessionOf, type Message, type SessionKey, type InboundMessage } from "@larkline/protocol";
 import { mastersOf, type RedisConnection, oldestMembers, runScript, script } from "./connection.ts";
 import { createKeyspace, defaultNamespace, type Keyspace, type StoreOptions } from "./keys.ts";
 import { approvalRequester, inboundFrom, messageFrom } from "./stored.ts";
@@ -170,7 +170,8 @@ export class SessionRetention {
     const chat = `${app}.${chatId}`;
     const found = new Set<SessionKey>();
     for await (const session of storedSessions(this.#redis, this.#namespace)) {
-      if (session === chat || session.startsWith(`${chat}.`)) found.add(session);
+      const root = rootSessionOf(session);
+      if (root === chat || root.startsWith(`${chat}.`)) found.add(session);
     }
     return [...found];
   }
