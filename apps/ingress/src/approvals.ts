@@ -119,7 +119,9 @@ export async function answerByMessage(
   const open = await within(approvals.openQuestions(message.session));
   const replied = open.find(({ cards }) => repliesTo !== undefined && cards.includes(repliesTo));
   const own = open.filter(({ approval }) => approval.deciders.requester && approval.requester.id === sender.id);
-  const found = replied ?? (quotes || own.length > 1 ? undefined : own[0]);
+  const only = own.length === 1 ? own[0] : undefined;
+  // A quoted message may be the card of the question: it is in the chat before its id is stored.
+  const found = replied ?? (quotes && only?.cards.length !== 0 ? undefined : only);
   if (found === undefined) return undefined;
   const { approval } = found;
   const { session } = approval; // of a helper its own

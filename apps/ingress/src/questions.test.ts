@@ -13,8 +13,8 @@ afterEach(async () => {
 
 const question = { text: "Which room?", choices: ["Blue", "Green"] };
 
-/** Ann's turn in the group has asked her, or whom `fields` name, and its card is known as the one of the question. */
-async function asked(fields: Partial<Approval> = {}, settings: ConfigInput = {}) {
+/** Ann's turn in the group has asked her, or whom `fields` name; its card is in the chat, and its id is stored yet or not. */
+async function asked(fields: Partial<Approval> = {}, settings: ConfigInput = {}, isStored = true) {
   const { memory, close } = connectSharedRedis();
   closing.push(close);
   const here = await startWorld({ shared: memory, settings });
@@ -23,7 +23,8 @@ async function asked(fields: Partial<Approval> = {}, settings: ConfigInput = {})
   const { approvals } = here.ingress;
   const lease = await approvals.leaseCards(open.session, open.approval.id);
   if (lease === undefined) throw new Error("the cards of the question belong to another process");
-  await approvals.saveCards({ ...lease, cards: [{ to: "", messageId: open.messageId, shows: "pending" }] });
+  const cards = [{ to: "", messageId: open.messageId, shows: "pending" as const }];
+  if (isStored) await approvals.saveCards({ ...lease, cards });
   const click = async (openId: string, more: object) =>
     await here.platform.click({ messageId: open.messageId, openId, ...more });
   return { here, open, click };
@@ -175,6 +176,20 @@ describe("a message while a question is open", () => {
     expect(await later(here, open)).toBe(0);
     await here.say("blue", reply);
     expect(await heard(here, open)).toMatchObject(answered("blue", here.ann));
+  });
+
+  it("is the answer, too, when it replies to a card whose id is not stored yet", async () => {
+    const { here, open } = await asked({}, {}, false);
+    await here.say("blue", { chatId: here.group, mention: true, parentId: open.messageId });
+    expect(await heard(here, open)).toMatchObject(answered("blue", here.ann));
+  });
+
+  it("that replies to another message is none", async () => {
+    const { here, open } = await asked();
+    const other = await here.say("my favourite is green", { chatId: here.group, from: here.bob, mention: true });
+    await here.say("mine is blue", { chatId: here.group, mention: true, parentId: other });
+    expect(await heard(here, open)).toEqual([]);
+    expect(await later(here, open)).toBe(2);
   });
 
   it("answers nothing where two questions to its writer are open", async () => {
