@@ -22,10 +22,6 @@ async function mutter({ openId, chatId }: Writer, writing: Writing): Promise<str
   return (await send(system, { openId, chatId }, writing)).messageId;
 }
 
-function calls(path: string): number {
-  return system.feishu.apiCalls.filter((call) => call.path.includes(path)).length;
-}
-
 describe("a quoted message", () => {
   it("that the bot never saw comes along, with its picture", async () => {
     const { people } = groupOf(system, ["Ann", "Bob"]);
@@ -89,9 +85,8 @@ describe("forwarded messages", () => {
 });
 
 describe("a group", () => {
-  it("is told apart by names, each asked for once", async () => {
+  it("is told apart by names", async () => {
     const { people } = groupOf(system, ["Ann Lee", "Bob"]);
-    const before = calls("/contact/");
     for (const person of [...people, ...people]) await given(person, { text: "hello", mention: true });
     const { messages } = lastRequest(system);
     expect(messages.filter(({ role }) => role === "user").map(({ text }) => text)).toEqual([
@@ -100,7 +95,6 @@ describe("a group", () => {
       "Ann Lee: hello",
       "Bob: hello",
     ]);
-    expect(calls("/contact/") - before).toBe(2);
   });
 
   it("is answered also where names may not be seen", async () => {
@@ -109,9 +103,6 @@ describe("a group", () => {
     const [dan] = people;
     if (dan === undefined) throw new Error("nobody");
     expect((await given(dan, { text: "hello", mention: true })).asked).toBe(`${dan.openId}: hello`);
-    const before = calls("/contact/");
-    await given(dan, { text: "again", mention: true });
-    expect(calls("/contact/")).toBe(before);
   });
 
   it("mentions become names, the first one not inside the tenth", async () => {
