@@ -47,6 +47,7 @@ export function describeRunLog(name: string, makeHarness: (ttlMs: number) => Pro
       expect(await numbersOf()).toEqual([3, 2, 1]);
       expect((await log.page({ limit: 3 })).runs.at(-1)).toEqual(full);
       expect([sessionOfRun(full), placeOfRun(full)]).toEqual(["cli_1.oc_1", { app: "cli_1", chat: "oc_1" }]);
+      expect(placeOfRun({ turn: `cli_1.oc_1~${"a".repeat(20)}-1` })).toEqual({ app: "cli_1", chat: "oc_1" });
     });
 
     it("continues where a page has ended, whatever is written meanwhile, until nothing is left", async () => {

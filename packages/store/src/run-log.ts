@@ -1,4 +1,4 @@
-import { jsonParserOf, sharedNow, type SessionKey } from "@larkline/protocol";
+import { jsonParserOf, rootSessionOf, sharedNow, type SessionKey } from "@larkline/protocol";
 import { Type, type Static } from "typebox";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
@@ -111,9 +111,9 @@ export function sessionOfRun({ turn }: Pick<RunRecord, "turn">): SessionKey {
   return turn.slice(0, turn.lastIndexOf("-"));
 }
 
-/** The app and the chat of a run; of the HTTP API the app is `api`, and the chat is the id of the session. */
+/** The app and the chat of a run, or of the one it helps; of the HTTP API the app is `api`, the chat the session's id. */
 export function placeOfRun(run: Pick<RunRecord, "turn">): { app: string; chat: string } {
-  const [app = "", chat = ""] = sessionOfRun(run).split(".");
+  const [app = "", chat = ""] = rootSessionOf(sessionOfRun(run)).split(".");
   return { app, chat };
 }
 
