@@ -5,11 +5,12 @@ import { runChaos } from "./chaos.ts";
 import { disasterNames, type DisasterName } from "./disasters.ts";
 import { printFailovers } from "./failover-table.ts";
 import { recoveryTable } from "./recovery.ts";
+import { runTogetherChaos, togetherTable } from "./together.ts";
 
 const { values } = parseArgs({
   options: {
     seed: { type: "string", default: String(Date.now() % 100_000) },
-    /** `everything`, `calls`, `approvals` or `failover`. */
+    /** `everything`, `together`, `calls`, `approvals` or `failover`. */
     part: { type: "string", default: "everything" },
     chats: { type: "string", default: "30" },
     /** Groups in which others write while one person's call waits for a decision. */
@@ -67,8 +68,16 @@ const parts: Readonly<Record<string, () => Promise<number>>> = {
     });
     console.log(report);
     console.log(recoveryTable(report.recovery));
+    const together = await parts["together"]?.();
     const { lost, duplicated, misordered, leftOpen, onceRepeated, poison, givenUp } = report;
-    return lost + duplicated + misordered + leftOpen + onceRepeated + (poison - givenUp);
+    return lost + duplicated + misordered + leftOpen + onceRepeated + (poison - givenUp) + (together ?? 0);
+  },
+  together: async () => {
+    const durationMs = Math.min(Number(values.seconds), 60) * 1_000;
+    const report = await runTogetherChaos({ seed, durationMs, chats: 2, pauseMs: 3_000, freezeMs: 12_000, patienceMs });
+    console.log(report);
+    console.log(togetherTable(report));
+    return Object.values(report.faults).reduce((sum, count) => sum + count, 0);
   },
   calls: async () => {
     const report = await runCallChaos({
