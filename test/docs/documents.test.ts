@@ -6,7 +6,7 @@ import { isTool, runTool } from "@larkline/tool-kit";
 import { describe, expect, it } from "vitest";
 import dice from "../fixtures/dice-tool.ts";
 import { documents, quotedIn, root, rowsUnder, sourcesBelow, testsAndScripts, textOf } from "./document.ts";
-import { pageWithKeys } from "./redis-keys.ts";
+import { pageWithTables, tables } from "./tables.ts";
 import { imports, stopsOf } from "./walk.ts";
 
 function anchorOf(heading: string): string {
@@ -58,6 +58,10 @@ function proseOf(path: string): string {
 }
 
 describe("the pages of docs", () => {
+  it.each(Object.keys(tables))("show the tables that the code has: %s (npm run doc-tables)", (page) => {
+    expect(textOf(page)).toBe(pageWithTables(page));
+  });
+
   it("have less than 30,000 words together, without generated tables and the bars of tables", () => {
     const words = pages.flatMap((path) => proseOf(path).match(/\S*[\p{L}\p{N}]\S*/gu) ?? []);
     expect(words.length).toBeGreaterThan(10_000);
@@ -203,10 +207,6 @@ describe("docs/architecture.md", () => {
         suggestion,
       ]),
     );
-  });
-
-  it("shows the table of keys that the code has (npm run redis-keys)", () => {
-    expect(text).toBe(pageWithKeys());
   });
 
   it("names every key and channel of the stores", () => {

@@ -6,7 +6,7 @@ interface DescribedKey {
 }
 
 /**
- * Everything that is in Redis, for people. `npm run redis-keys` writes it into docs/architecture.md, and a test holds it
+ * Everything that is in Redis, for people. `npm run doc-tables` writes it into docs/architecture.md, and a test holds it
  * to the keys that the stores use.
  */
 export const describedKeys: readonly DescribedKey[] = [

@@ -22,6 +22,7 @@ export {
   prometheusName,
   spanCatalogue,
   type EventName,
+  type InstrumentFacts,
   type MetricFacts,
   type MetricName,
   type ObservationFacts,

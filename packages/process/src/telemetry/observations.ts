@@ -340,7 +340,7 @@ export const instrumentCatalogue: Readonly<Record<string, InstrumentFacts>> = {
     by: console,
     kind: "gauge",
     labels: ["queue", "state"],
-    help: "Jobs of a queue (turns, tools-<runner>) that are waiting, active, delayed or failed.",
+    help: "Jobs of a queue (`turns`, `tools-<runner>`) that are `waiting`, `active`, `delayed` or `failed`.",
   },
   larkline_queue_oldest_seconds: {
     by: console,
@@ -352,7 +352,7 @@ export const instrumentCatalogue: Readonly<Record<string, InstrumentFacts>> = {
     by: console,
     kind: "gauge",
     labels: ["state"],
-    help: "Sessions that are queued, running or suspended (waiting for tools or people).",
+    help: "Sessions that are `queued`, `running` or `suspended` (waiting for tools or people).",
   },
   larkline_message_oldest_seconds: {
     by: console,
@@ -386,7 +386,7 @@ export const instrumentCatalogue: Readonly<Record<string, InstrumentFacts>> = {
     by: console,
     kind: "gauge",
     labels: ["app"],
-    help: "Calls that an app may make in a month (feishu.monthlyCalls); absent without that setting.",
+    help: "Calls that an app may make in a month (`feishu.monthlyCalls`); absent without that setting.",
   },
   larkline_dead_letters: {
     by: console,

@@ -1,0 +1,83 @@
+import { writeFileSync } from "node:fs";
+import {
+  eventCatalogue,
+  instrumentCatalogue,
+  metricCatalogue,
+  prometheusName,
+  spanCatalogue,
+  type InstrumentFacts,
+  type MetricFacts,
+  type ObservationFacts,
+} from "@larkline/process/telemetry";
+import { describedKeys } from "@larkline/store/keys";
+import { root, textOf } from "./document.ts";
+
+/** Rows of a table, its headings first. */
+type Rows = readonly (readonly string[])[];
+
+/** Every page with its tables, each between `<!-- <name>:begin -->` and `<!-- <name>:end -->`. */
+export const tables: Readonly<Record<string, Readonly<Record<string, Rows>>>> = {
+  "docs/architecture.md": {
+    "redis-keys": [["key", "type", "content"], ...describedKeys.map(({ key, type, content }) => [key, type, content])],
+  },
+  "docs/observability.md": {
+    events: observations("event", eventCatalogue),
+    spans: observations("span", spanCatalogue),
+    metrics: [
+      ["metric", "from", "kind", "labels", "meaning"],
+      ...Object.entries<MetricFacts>(metricCatalogue).map(([name, facts]) =>
+        metricRow(prometheusName(name, facts), facts, [facts.by.join(", ")]),
+      ),
+      ...instruments("processes").map(([name, facts]) => metricRow(name, facts, [facts.by.join(", ")])),
+    ],
+    states: [
+      ["metric", "kind", "labels", "meaning"],
+      ...instruments("states").map(([name, facts]) => metricRow(name, facts)),
+    ],
+    canary: [
+      ["metric", "kind", "labels", "meaning"],
+      ...instruments("canary").map(([name, facts]) => metricRow(name, facts)),
+    ],
+  },
+};
+
+/** The page with its tables as the code has them. */
+export function pageWithTables(page: string): string {
+  return Object.entries(tables[page] ?? {}).reduce((text, [name, rows]) => {
+    const [begin, end] = [`<!-- ${name}:begin -->`, `<!-- ${name}:end -->`];
+    const [before, rest = ""] = text.split(begin);
+    const [, after] = rest.split(end);
+    if (before === undefined || after === undefined) throw new Error(`${page} has no place for the table ${name}`);
+    return `${before}${begin}\n\n${tableOf(rows)}\n\n${end}${after}`;
+  }, textOf(page));
+}
+
+function observations(heading: string, catalogue: Readonly<Record<string, ObservationFacts>>): Rows {
+  const rows = Object.entries(catalogue).map(([name, { by, help }]) => [`\`${name}\``, by.join(", "), help]);
+  return [[heading, "from", "meaning"], ...rows];
+}
+
+/** Instruments of one table: what the console reads from Redis, its canary's, or all others. */
+function instruments(table: "states" | "canary" | "processes"): [string, InstrumentFacts][] {
+  const tableFor = (name: string, { by }: InstrumentFacts): typeof table => {
+    if (name.startsWith("larkline_canary_")) return "canary";
+    return by.includes("console") && !name.startsWith("larkline_console_") ? "states" : "processes";
+  };
+  return Object.entries(instrumentCatalogue).filter(([name, facts]) => tableFor(name, facts) === table);
+}
+
+function metricRow(name: string, { kind, labels, help }: InstrumentFacts | MetricFacts, from: string[] = []): string[] {
+  return [`\`${name}\``, ...from, kind, labels.map((label) => `\`${label}\``).join(", "), help];
+}
+
+/** With cells as wide as their column, as the formatter has them. */
+function tableOf(rows: Rows): string {
+  const escaped = rows.map((row) => row.map((cell) => cell.replaceAll("|", String.raw`\|`)));
+  const [head = [], ...others] = escaped;
+  const widths = head.map((_, at) => Math.max(3, ...escaped.map((row) => row[at]?.length ?? 0)));
+  const line = (row: readonly string[]): string =>
+    `| ${row.map((cell, at) => cell.padEnd(widths[at] ?? 0)).join(" | ")} |`;
+  return [line(head), line(widths.map((width) => "-".repeat(width))), ...others.map(line)].join("\n");
+}
+
+if (import.meta.main) for (const page of Object.keys(tables)) writeFileSync(`${root}/${page}`, pageWithTables(page));
