@@ -46,11 +46,16 @@ async function answersPing(port: number, user: string | undefined): Promise<bool
   });
 }
 
-/** Waits until a server answers on this port of loopback; `user` needs no password. */
-export async function untilRedisAnswers(port: number, exited: () => boolean, user?: string): Promise<void> {
+/** Waits until a server answers on this port of loopback; `user` needs no password. `log`: what the server has said. */
+export async function untilRedisAnswers(
+  port: number,
+  exited: () => boolean,
+  user?: string,
+  log: () => string = () => "is the port taken?",
+): Promise<void> {
   const deadlineMs = Date.now() + 10_000;
   while (!(await answersPing(port, user))) {
-    if (exited()) throw new Error("redis-server exited at start; is the port taken?");
+    if (exited()) throw new Error(`redis-server exited at start: ${log()}`);
     if (Date.now() > deadlineMs) throw new Error("redis-server does not answer within 10 s");
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
@@ -68,10 +73,21 @@ export async function startRedis(options: TestRedisOptions = {}): Promise<TestRe
   const directory = options.directory ?? (await mkdtemp(join(tmpdir(), "larkline-redis-")));
   const place = ["--port", String(port), "--bind", "127.0.0.1", "--dir", directory];
   const acl = users === undefined ? [] : ["--aclfile", users.aclFile];
-  const server = spawn("redis-server", [...place, ...durable, ...acl, ...settings], { stdio: "ignore" });
+  const command = [...place, ...durable, ...acl, ...settings];
+  const server = spawn("redis-server", command, { stdio: ["ignore", "pipe", "ignore"] });
+  let log = "";
+  server.stdout.setEncoding("utf8").on("data", (text: string) => (log = (log + text).slice(-2_000)));
   const exit = new Promise<void>((resolve) => server.once("exit", () => resolve()));
   const failure = new Promise<never>((_, reject) => server.once("error", reject));
-  await Promise.race([untilRedisAnswers(port, () => server.exitCode !== null, users?.pingAs), failure]);
+  await Promise.race([
+    untilRedisAnswers(
+      port,
+      () => server.exitCode !== null,
+      users?.pingAs,
+      () => log,
+    ),
+    failure,
+  ]);
   return {
     url: `redis://127.0.0.1:${port}`,
     port,
