@@ -1,6 +1,7 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { gunzipSync } from "node:zlib";
 import { type Clock, systemRandom } from "@larkline/protocol";
+import { panelScopes } from "./command-panel.ts";
 import {
   type ApiCallContext,
   type ApiRoute,
@@ -98,6 +99,8 @@ interface ConsoleEntry {
 const catalogue: ConsoleEntry = {
   scopes: new Set([
     "admin:app.info:readonly",
+    "application:app_slash_command:read",
+    "application:app_slash_command:write",
     "application:application:self_manage",
     "cardkit:card:write",
     "contact:group:readonly",
@@ -510,6 +513,7 @@ const scopes: ReadonlyMap<string, readonly string[]> = new Map([
   [`GET ${im}/chats/:chat_id`, chat],
   [`GET ${im}/chats/:chat_id/members`, chat],
   [`GET ${im}/chats/:chat_id/members/is_in_chat`, chat],
+  ...panelScopes,
   ["GET /open-apis/contact/v3/group/member_belong", ["contact:group:readonly"]],
   ["GET /open-apis/contact/v3/users/:user_id", ["contact:user.base:readonly"]],
   ["POST /open-apis/contact/v3/users/basic_batch", ["contact:user.basic_profile:readonly"]],

@@ -16,6 +16,7 @@ import { cardUpdateRoutes, createCardControls, createCardTokens } from "./card-c
 import { type CardRules, createCardStore } from "./card-store.ts";
 import { cardKitRoutes } from "./cardkit-api.ts";
 import { createChatControls } from "./chats.ts";
+import { commandPanelRoutes } from "./command-panel.ts";
 import {
   createDeliveryService,
   createWebhookSender,
@@ -234,6 +235,7 @@ function apiRoutes(platform: Platform): ApiRoute[] {
   return [
     ...botRoutes(),
     ...applicationRoutes(platform),
+    ...commandPanelRoutes(),
     ...sendRoutes(platform),
     ...messageRoutes(platform),
     ...reactionRoutes(platform),

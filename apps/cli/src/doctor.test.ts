@@ -6,8 +6,9 @@ import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
 import { join } from "node:path";
+import { panelCommands } from "@larkline/agent";
 import { systemClock } from "@larkline/protocol";
-import { WebhookVerifier } from "@larkline/feishu";
+import { AppInspector, WebhookVerifier } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import { Presence } from "@larkline/store/operations";
@@ -70,6 +71,9 @@ function healthy(): Record<string, string> {
 }
 
 async function announceEverything(): Promise<void> {
+  const inspector = new AppInspector({ ...app, domain: platform.url });
+  await inspector.setPanel(panelCommands());
+  inspector.close();
   await new Presence({ redis, namespace }).beat("worker-1", 60_000);
   const spec = { name: "roll_dice", description: "", inputSchema: { type: "object" } };
   const tool = { spec, effect: "pure", requiresApproval: false, timeoutMs: 1_000 } as const;
@@ -312,6 +316,33 @@ describe("npm run doctor", () => {
     ]);
   });
 
+  it("finds a command panel that is not what the bot has, or may not be read", async () => {
+    const inspector = new AppInspector({ ...app, domain: platform.url });
+    const [help, ...others] = panelCommands();
+    const old = { zh: "旧", en: "old" };
+    await inspector.setPanel([
+      { name: help?.name ?? "", description: old },
+      { name: "retired", description: old },
+      ...others.filter(({ name }) => name !== "usage"),
+    ]);
+    inspector.close();
+    expect((await examined(healthy())).of("feishu.commands")).toMatchObject([
+      {
+        status: "warning",
+        text: "The command panel differs from the bot's commands: missing: /usage; other description: /help; not a command of the bot: /retired",
+        advice: expect.stringContaining("npm run setup -- --manual --yes"),
+      },
+    ]);
+    platform.setConsole(app.appId, { scopes: allScopesBut("application:app_slash_command:read") });
+    const { of } = await examined(healthy());
+    expect(of("feishu.commands")).toMatchObject([
+      { status: "warning", advice: expect.stringContaining("application:app_slash_command:read") },
+    ]);
+    expect(of("feishu.scopes")).toMatchObject([
+      { status: "warning", text: "Recommended scopes are missing: application:app_slash_command:read" },
+    ]);
+  });
+
   it("names events and callbacks that are not subscribed", async () => {
     platform.setConsole(app.appId, { events: ["im.message.recalled_v1"], callbacks: [] });
     const { of } = await examined(healthy());
@@ -471,6 +502,7 @@ function allScopesBut(name: string): string[] {
     "im:message.p2p_msg:readonly im:message.group_at_msg:readonly im:message:send_as_bot im:message:readonly",
     "cardkit:card:write im:resource im:chat:readonly im:message.reactions:write_only",
     "contact:user.basic_profile:readonly application:application:self_manage im:message.group_msg",
+    "application:app_slash_command:read application:app_slash_command:write",
   ];
   return all.flatMap((list) => list.split(" ")).filter((one) => one !== name);
 }

@@ -7,6 +7,7 @@ import { RunnerDirectory } from "@larkline/store/runners";
 import {
   checkConfigFile,
   type CheckedBot,
+  panelOf,
   checkEnvironment,
   checkModelChoice,
   checkNode,
@@ -29,6 +30,7 @@ import {
 import type { Deployment, EnvFile } from "./config.ts";
 import {
   botFinding,
+  checkCommandPanel,
   checkLongConnection,
   checkSubscriptions,
   checkWebhook,
@@ -161,6 +163,7 @@ async function inspectFeishu(
   }
   const rest = await Promise.all([
     scopes(inspector, checked, config),
+    ...(config === undefined ? [] : [checkCommandPanel(inspector, feishu, panelOf(checked.name, config))]),
     checkSubscriptions(inspector, feishu),
     feishu.transport === "webhook" ? [] : checkLongConnection(inspector).then((finding) => [finding]),
   ]);

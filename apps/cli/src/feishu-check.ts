@@ -8,6 +8,7 @@ import {
   type InspectedBot,
   type ManifestText,
   missingScopes,
+  type PanelEntry,
   type ScopeLevel,
 } from "@larkline/feishu";
 import type { Bilingual, FeishuAccess, Language } from "./config.ts";
@@ -175,6 +176,64 @@ export async function checkSubscriptions(inspector: AppInspector, access: Access
   }
 }
 
+function slashed(names: readonly string[]): string {
+  return names.map((name) => `/${name}`).join(", ");
+}
+
+/** Whether clients show the bot's commands after a slash. */
+export async function checkCommandPanel(
+  inspector: AppInspector,
+  access: Access,
+  wanted: readonly PanelEntry[],
+): Promise<Finding> {
+  const check = "feishu.commands";
+  try {
+    const { missing, changed, unknown } = await inspector.panelDrift(wanted);
+    if (missing.length + changed.length + unknown.length === 0) {
+      const count = wanted.length;
+      return ok(check, { zh: `命令面板有全部 ${count} 个命令`, en: `The command panel shows all ${count} commands` });
+    }
+    const parts = (label: Record<"missing" | "changed" | "unknown", string>): string =>
+      Object.entries({ [label.missing]: missing, [label.changed]: changed, [label.unknown]: unknown })
+        .filter(([, names]) => names.length > 0)
+        .map(([words, names]) => `${words} ${slashed(names)}`)
+        .join("; ");
+    const en = parts({ missing: "missing:", changed: "other description:", unknown: "not a command of the bot:" });
+    const zh = parts({ missing: "缺少", changed: "说明不同", unknown: "机器人没有的命令" });
+    return warning(
+      check,
+      { zh: `命令面板与机器人的命令不同：${zh}`, en: `The command panel differs from the bot's commands: ${en}` },
+      {
+        zh: "运行 npm run setup -- --manual --yes 重新登记；客户端约 5 分钟后显示。",
+        en: "Run npm run setup -- --manual --yes to register them; clients show them after about five minutes.",
+      },
+    );
+  } catch (error) {
+    return panelFailure(error, access);
+  }
+}
+
+const panelScopes = ["application:app_slash_command:read", "application:app_slash_command:write"];
+
+/** The panel cannot be read or written; the bot works without it. */
+export function panelFailure(error: unknown, access: Access): Finding {
+  const check = "feishu.commands";
+  if (error instanceof FeishuError && error.kind === "app_setup") {
+    const link = permissionLink(access, panelScopes);
+    return warning(
+      check,
+      { zh: "无权读写命令面板", en: "The command panel may not be read and written" },
+      { zh: `开通 ${panelScopes.join("、")}：${link}`, en: `Grant ${panelScopes.join(" and ")}: ${link}` },
+    );
+  }
+  const reason = reasonOf(error);
+  return warning(
+    check,
+    { zh: `无法读写命令面板：${reason}`, en: `The command panel cannot be read or written: ${reason}` },
+    { zh: "命令仍可直接输入；稍后再试。", en: "People can type the commands all the same; try again later." },
+  );
+}
+
 function unpublished(access: Access): Finding {
   return problem(
     "feishu.published",
@@ -335,6 +394,7 @@ export function permissionList(language: Language): string {
         `  将事件发送至 https://<你的域名>${eventPath}，回调发送至 https://<你的域名>${cardPath}（webhook）`,
         "",
         "然后在“版本管理与发布”中创建并发布版本；权限在发布后生效。",
+        "命令面板（输入 / 时显示的命令）由本命令登记；权限是之后才开通的，就再运行一次。",
       ]
     : [
         "Subscription mode (the same for events and callbacks)",
@@ -342,6 +402,7 @@ export function permissionList(language: Language): string {
         `  events to https://<your name>${eventPath} and callbacks to https://<your name>${cardPath} (webhook)`,
         "",
         'Then create and publish a version under "Version Management & Release": nothing works before that.',
+        "This command registers the command panel (what clients show after a slash): run it again where scopes came later.",
       ];
   const wanted = scopes.filter(({ level }) => level !== "optional").map(({ name }) => name);
   const batch = JSON.stringify({ scopes: { tenant: wanted, user: [] } });

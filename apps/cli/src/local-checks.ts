@@ -1,6 +1,8 @@
 import { existsSync } from "node:fs";
 import { readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
+import { panelCommands } from "@larkline/agent";
+import type { PanelEntry } from "@larkline/feishu";
 import {
   botVariable,
   type Env,
@@ -157,6 +159,12 @@ export interface CheckedBot {
   /** `default` is the bot of `FEISHU_APP_ID`. */
   name: string;
   access: FeishuAccess;
+}
+
+/** The commands of a bot's panel: the built-in ones, and those of its own agent. */
+export function panelOf(name: string, config: LarklineConfig): PanelEntry[] {
+  const agent = config.agents[config.bots[name]?.agent ?? "default"];
+  return panelCommands(agent?.commands);
 }
 
 /** The bots that have a name in the configuration; without their secrets there are none to look at. */

@@ -1,7 +1,7 @@
 import { mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { PassThrough } from "node:stream";
-import { appManifest } from "@larkline/feishu";
+import { AppInspector, appManifest } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "@larkline/simulator";
 import { startModelServer, type ModelServer } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
@@ -110,6 +110,8 @@ describe("npm run setup", () => {
     const doctor = workplace.run(["doctor"], { ANTHROPIC_BASE_URL: model.url });
     expect(await doctor.exitCode()).toBe(0);
     expect(doctor.output()).toContain("[ok] All scopes are granted");
+    expect(run.output()).toContain("[ok] The command panel has 11 commands");
+    expect(doctor.output()).toContain("[ok] The command panel shows all 11 commands");
   });
 
   it("says that the person refused, or that the link expired, and writes nothing", async () => {
@@ -230,6 +232,44 @@ describe("npm run setup", () => {
     const run = setUpHere(["--manual", "--yes"], env);
     expect(await run.exitCode()).toBe(0);
     expect(run.output()).toMatch(/Grant them: \S+\/auth\?q=im:message\.p2p_msg:readonly,\S*cardkit:card:write/);
+  });
+
+  it("registers commands in the panel: own ones too, changed ones anew, unknown ones no more", async () => {
+    await startPlatform();
+    const config = join(workplace.folder, "larkline.config.ts");
+    const daily = { description: "每日简报 Daily brief", prompt: "Brief me." };
+    await writeFile(config, `export default ${JSON.stringify({ agents: { default: { commands: { daily } } } })};`);
+    const inspector = new AppInspector({ ...app, domain: platform.url });
+    const old = { zh: "旧", en: "old" };
+    await inspector.setPanel([
+      { name: "help", description: old },
+      { name: "retired", description: old },
+    ]);
+    const env = { FEISHU_APP_ID: app.appId, FEISHU_APP_SECRET: app.appSecret, FEISHU_DOMAIN: platform.url };
+    const run = setUpHere(["--manual", "--yes"], { ...env, LARKLINE_CONFIG: config });
+    expect(await run.exitCode()).toBe(0);
+    expect(run.output()).toContain("The command panel has 12 commands");
+    expect(run.output()).toContain("removed, not commands of the bot: /retired");
+    const help = { name: "help", description: { zh: "显示可用的命令", en: "show what you can type" } };
+    const after = await inspector.panelDrift([help, { name: "daily", description: { zh: old.zh, en: old.en } }]);
+    expect(after).toMatchObject({ missing: [], changed: ["daily"] });
+    expect(after.unknown).toHaveLength(10);
+    const calls = platform.apiCalls.length;
+    expect(await setUpHere(["--manual", "--yes"], { ...env, LARKLINE_CONFIG: config }).exitCode()).toBe(0);
+    const writes = platform.apiCalls.slice(calls).filter(({ path, method }) => /slash/.test(path) && method !== "GET");
+    expect(writes).toEqual([]);
+    inspector.close();
+  });
+
+  it("sets up a bot without the scopes of the panel, and says which ones those are", async () => {
+    await startPlatform();
+    platform.setConsole(app.appId, { scopes: ["im:message"] });
+    const env = { FEISHU_APP_ID: app.appId, FEISHU_APP_SECRET: app.appSecret, FEISHU_DOMAIN: platform.url };
+    const run = setUpHere(["--manual", "--yes"], env);
+    expect(await run.exitCode()).toBe(0);
+    expect(run.output()).toContain("[warning] The command panel may not be read and written");
+    expect(run.output()).toContain("/auth?q=application:app_slash_command:read,application:app_slash_command:write&");
+    expect(await readFile(file, "utf8")).toContain(app.appId);
   });
 
   it("leaves .env as it is when it is interrupted while it waits or verifies", async () => {

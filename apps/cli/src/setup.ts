@@ -1,14 +1,22 @@
 import { constants } from "node:fs";
 import { access } from "node:fs/promises";
 import { dirname } from "node:path";
-import { AppInspector, missingScopes, registerApp } from "@larkline/feishu";
+import { AppInspector, missingScopes, type PanelEntry, registerApp } from "@larkline/feishu";
 import type { Env } from "@larkline/process/config";
+import { systemClock } from "@larkline/protocol";
 import { encode, renderUnicodeCompact } from "uqr";
 import type { SetupOptions } from "./command-line.ts";
-import { type Bilingual, domainProblem, readEnvFile, writeEnvFile } from "./config.ts";
-import { botFinding, consoleLink, credentialFinding, permissionLink, permissionList } from "./feishu-check.ts";
-import { type Finding, linesOf, printable } from "./finding.ts";
-import type { Vendor } from "./local-checks.ts";
+import { type Bilingual, domainProblem, readDeployment, readEnvFile, writeEnvFile } from "./config.ts";
+import {
+  botFinding,
+  consoleLink,
+  credentialFinding,
+  panelFailure,
+  permissionLink,
+  permissionList,
+} from "./feishu-check.ts";
+import { type Finding, linesOf, ok, printable } from "./finding.ts";
+import { checkConfigFile, namedBots, ofBot, panelOf, type CheckedBot, type Vendor } from "./local-checks.ts";
 import {
   type Answers,
   askAll,
@@ -113,6 +121,42 @@ async function write(setup: Setup, answers: Answers): Promise<void> {
   setup.say({ zh: `已写入 ${path}：${names}`, en: `Written to ${path}: ${names}` });
 }
 
+/**
+ * Registers the commands of every bot whose app is known, so that clients show them after a slash. A bot works
+ * without: what fails is said, and no reason to stop.
+ */
+async function registerPanels(setup: Setup): Promise<void> {
+  // What was written just now counts, also where the shell still names another app.
+  const env = { ...setup.env, ...(await readEnvFile(setup.interview.file.path)).values };
+  const { configFile, feishu } = readDeployment(env);
+  const { config, findings } = await checkConfigFile(systemClock, configFile);
+  if (config === undefined) {
+    for (const finding of findings) setup.report(finding);
+    return;
+  }
+  const first = feishu === undefined ? [] : [{ name: "default", access: feishu }];
+  for (const bot of [...first, ...namedBots(env, config, feishu).bots]) {
+    const found = await registerPanel(setup, bot, panelOf(bot.name, config));
+    for (const finding of ofBot(bot.name, [found])) setup.report(finding);
+  }
+}
+
+async function registerPanel(setup: Setup, { access: app }: CheckedBot, wanted: readonly PanelEntry[]) {
+  const inspector = new AppInspector({ ...app, timeoutMs: checkMs - 1_000 });
+  try {
+    const { unknown } = await inspector.setPanel(wanted, setup.signal);
+    const gone = unknown.map((name) => `/${name}`).join(", ");
+    return ok("feishu.commands", {
+      zh: `命令面板已登记 ${wanted.length} 个命令，客户端约 5 分钟后显示${gone === "" ? "" : `；已移除机器人没有的 ${gone}`}`,
+      en: `The command panel has ${wanted.length} commands; clients show them after about five minutes${gone === "" ? "" : `; removed, not commands of the bot: ${gone}`}`,
+    });
+  } catch (error) {
+    return panelFailure(error, app);
+  } finally {
+    inspector.close();
+  }
+}
+
 function finish({ say }: Setup): number {
   say({
     zh: "接下来：npm run doctor 检查全部设置，npm start 启动。",
@@ -136,6 +180,7 @@ async function setUpManually(setup: Setup): Promise<number> {
   if (signal.aborted) return leave(setup);
   if (!accepted || !modelsAccepted) return refuse(setup, { zh: "", en: "" });
   await write(setup, answers);
+  await registerPanels(setup);
   return finish(setup);
 }
 
@@ -227,6 +272,7 @@ async function setUpByLink(setup: Setup): Promise<number> {
     return notWritten(setup, { error, link: `${consoleLink(created)}/baseinfo` });
   }
   await verifyApp(setup, created);
+  await registerPanels(setup);
   return finish(setup);
 }
 

@@ -91,6 +91,25 @@ export function describedCommands(language: ReplyLanguage, custom: CustomCommand
   return [...builtin, ...ownCommands(custom)];
 }
 
+/** A command of a bot's panel: the name that can be typed in every language, without the slash. */
+export interface PanelCommand {
+  name: string;
+  description: Readonly<Record<ReplyLanguage, string>>;
+}
+
+/** All commands that a client may offer while a person types, in the order of `/help`. */
+export function panelCommands(custom: CustomCommands = {}): PanelCommand[] {
+  const builtin = commandNames.map((name) => ({
+    name,
+    description: { zh: zh.commands[name].description, en: en.commands[name].description },
+  }));
+  const own = ownCommands(custom).map(({ name, description }) => ({
+    name: name.slice(1),
+    description: { zh: description, en: description },
+  }));
+  return [...builtin, ...own];
+}
+
 /** What `/help` answers. */
 export function helpText(language: ReplyLanguage, custom: CustomCommands = {}): string {
   const { commands, colon, helpTitle, helpLine } = textsOf(language);

@@ -60,6 +60,7 @@ export {
   commandNames,
   describedCommands,
   helpText,
+  panelCommands,
   parseCommand,
   type CommandName,
   type CustomCommands,

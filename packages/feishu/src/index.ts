@@ -45,6 +45,6 @@ export {
   type ScopeLevel,
 } from "./setup/app-manifest.ts";
 /** Looks at an app from outside. */
-export { AppInspector, type InspectedBot } from "./setup/app-inspector.ts";
+export { AppInspector, type InspectedBot, type PanelDrift, type PanelEntry } from "./setup/app-inspector.ts";
 /** Creates an app by a link that a person confirms. */
 export { registerApp } from "./setup/app-registration.ts";

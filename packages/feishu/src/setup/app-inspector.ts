@@ -6,6 +6,7 @@ import { ApiCaller, withCallContext } from "../transport/api-call.ts";
 import { FeishuError, feishuErrorOf } from "../transport/error.ts";
 import { baseUrlOf, type FeishuDomain } from "../transport/rate-limiter.ts";
 import { noLogger } from "../transport/sdk.ts";
+import type { ManifestText } from "./app-manifest.ts";
 
 export interface AppInspectorOptions {
   appId: string;
@@ -32,8 +33,24 @@ export interface InspectedSubscriptions {
   callbacks: readonly string[] | undefined;
 }
 
+/** A command of the panel that clients show after a slash. */
+export interface PanelEntry {
+  /** Without the slash. */
+  name: string;
+  description: ManifestText;
+}
+
+/** How the panel differs from the commands that a bot has: names of commands. */
+export interface PanelDrift {
+  missing: readonly string[];
+  /** Their descriptions are others. */
+  changed: readonly string[];
+  /** The bot does not know them. */
+  unknown: readonly string[];
+}
+
 /**
- * Looks at an app from outside, for setup and diagnosis. Every method rejects with a FeishuError only. The
+ * Looks at an app from outside, for setup and diagnosis, and registers its commands. Every method rejects with a FeishuError only. The
  * constructor throws on a malformed domain.
  */
 export class AppInspector {
@@ -81,6 +98,34 @@ export class AppInspector {
     return { published: true, events, callbacks };
   }
 
+  /** Needs `application:app_slash_command:read`; otherwise rejects with kind `app_setup`. */
+  async panelDrift(wanted: readonly PanelEntry[], signal?: AbortSignal): Promise<PanelDrift> {
+    return driftOf(wanted, await this.#panel(signal));
+  }
+
+  /**
+   * Makes the panel show exactly these commands, and returns what was different. Clients show it after about five
+   * minutes. Needs both scopes of `application:app_slash_command`. Stops at the first refusal; the next call does
+   * the rest.
+   */
+  async setPanel(wanted: readonly PanelEntry[], signal?: AbortSignal): Promise<PanelDrift> {
+    const found = await this.#panel(signal);
+    const drift = driftOf(wanted, found);
+    const byName = new Map(found.map(({ command, command_id: id }) => [command, id]));
+    const idUrl = (name: string): string => `${panelUrl}/${encodeURIComponent(byName.get(name) ?? "")}`;
+    // First those that go: the platform takes 100 commands at most.
+    for (const name of drift.unknown) await this.#write({ method: "DELETE", url: idUrl(name) }, signal);
+    for (const entry of wanted) {
+      const { name } = entry;
+      if (drift.missing.includes(name)) {
+        await this.#write({ method: "POST", url: panelUrl, data: { command: name, ...describedOf(entry) } }, signal);
+      } else if (drift.changed.includes(name)) {
+        await this.#write({ method: "PATCH", url: idUrl(name), data: describedOf(entry) }, signal);
+      }
+    }
+    return drift;
+  }
+
   /**
    * Asks for a long connection and checks that its server can be reached, but opens none: the platform
    * would send it some of the events that are meant for ingress.
@@ -124,6 +169,24 @@ export class AppInspector {
 
   close(): void {
     this.#caller.close();
+  }
+
+  async #panel(signal?: AbortSignal): Promise<Static<typeof Panel>["data"]["items"]> {
+    const { data } = await this.#read({ api: "application.slash_command.list", url: panelUrl, schema: Panel }, signal);
+    return data.items;
+  }
+
+  /** The list tells what became of a write whose answer was lost, so that it is not repeated here. */
+  async #write(
+    request: { method: "POST" | "PATCH" | "DELETE"; url: string; data?: object },
+    signal?: AbortSignal,
+  ): Promise<void> {
+    const api = "application.slash_command.write";
+    const parse = parserOf(Written);
+    await this.#caller.call(
+      { api, once: true, run: (client, options) => client.request(request, options), parse },
+      { signal },
+    );
   }
 
   async #read<Schema extends TSchema>(
@@ -173,6 +236,43 @@ const Version = Type.Object({
   }),
 });
 const Endpoint = Type.Object({ data: Type.Object({ URL: Type.String({ minLength: 1 }) }) });
+
+const panelUrl = "/open-apis/application/v7/app_slash_commands";
+const Panel = Type.Object({
+  data: Type.Object({
+    items: Type.Array(
+      Type.Object({
+        command_id: Type.String({ minLength: 1 }),
+        command: Type.String(),
+        description: Type.Optional(
+          Type.Object({
+            default_value: Type.Optional(Type.String()),
+            i18n: Type.Optional(Type.Record(Type.String(), Type.String())),
+          }),
+        ),
+      }),
+    ),
+  }),
+});
+const Written = Type.Object({ code: Type.Optional(Type.Integer()) });
+
+function describedOf({ description: { zh, en } }: PanelEntry) {
+  return { description: { default_value: en, i18n: { zh_cn: zh, en_us: en } } };
+}
+
+function driftOf(wanted: readonly PanelEntry[], found: Static<typeof Panel>["data"]["items"]): PanelDrift {
+  const byName = new Map(found.map((entry) => [entry.command, entry.description]));
+  const names = new Set(wanted.map(({ name }) => name));
+  const isChanged = ({ name, description: { zh, en } }: PanelEntry): boolean => {
+    const { default_value: value, i18n = {} } = byName.get(name) ?? {};
+    return byName.has(name) && (value !== en || i18n["zh_cn"] !== zh || i18n["en_us"] !== en);
+  };
+  return {
+    missing: wanted.filter(({ name }) => !byName.has(name)).map(({ name }) => name),
+    changed: wanted.filter(isChanged).map(({ name }) => name),
+    unknown: [...byName.keys()].filter((name) => !names.has(name)),
+  };
+}
 
 /** `activate_status` of "Obtain bot information". */
 const botStatuses: Partial<Record<number, InspectedBot["status"]>> = {

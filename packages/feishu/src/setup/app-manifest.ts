@@ -109,6 +109,21 @@ export const appManifest: AppManifest = {
       },
     },
     {
+      name: "application:app_slash_command:read",
+      level: "recommended",
+      coveredBy: [],
+      purpose: { zh: "让 npm run doctor 检查命令面板", en: "Let npm run doctor check the command panel" },
+    },
+    {
+      name: "application:app_slash_command:write",
+      level: "recommended",
+      coveredBy: [],
+      purpose: {
+        zh: "让 npm run setup 把命令登记到命令面板（输入 / 时显示）",
+        en: "Let npm run setup register the commands that clients show after a slash",
+      },
+    },
+    {
       name: "im:message.group_msg",
       level: "optional",
       coveredBy: [],
