@@ -4,6 +4,7 @@ import type { System } from "../system/system.ts";
 import type { createRandom } from "./random.ts";
 
 export type Kind = "ingress" | "agent-worker" | "tool-runner";
+type Victim = Kind | "redis";
 
 /** The system's own list of the processes of one kind. */
 export function groupOf(system: System, kind: Kind): AppProcess[] {
@@ -20,6 +21,12 @@ async function killOne(system: System, kind: Kind, index: number): Promise<void>
   group[index] = await system.start(kind);
 }
 
+/** Redis is killed with SIGKILL and comes back with what its append-only file holds. */
+export async function restartRedis(system: System, random: ReturnType<typeof createRandom>): Promise<void> {
+  system.redis.process.kill("SIGKILL");
+  await system.withoutRedis(async () => await delay(random.below(1_500)));
+}
+
 /** Kills so far, by kind. */
 export type Kills = Record<string, number>;
 
@@ -34,7 +41,7 @@ export function killUntil(...[system, plan, over]: Parameters<typeof killAndCoun
 }
 
 interface KillPlan {
-  kinds: readonly Kind[];
+  kinds: readonly Victim[];
   /** Pause between two kills: half of it to one and a half times. */
   pauseMs: number;
   random: ReturnType<typeof createRandom>;
@@ -50,7 +57,8 @@ async function killAndCount(
     await delay(pauseMs / 2 + random.below(pauseMs), undefined, { signal: over }).catch(() => undefined); // it is over
     if (over.aborted) break;
     const kind = random.pick(kinds);
-    await killOne(system, kind, random.below(groupOf(system, kind).length));
+    if (kind === "redis") await restartRedis(system, random);
+    else await killOne(system, kind, random.below(groupOf(system, kind).length));
     kills[kind] = (kills[kind] ?? 0) + 1;
   }
   return kills;

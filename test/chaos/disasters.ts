@@ -6,7 +6,7 @@ import { metricOf } from "../system/answers.ts";
 import type { AppProcess } from "../system/app-process.ts";
 import type { System } from "../system/system.ts";
 import type { AnswerWatch } from "./answer-watch.ts";
-import { groupOf, type Kind } from "./attacks.ts";
+import { groupOf, restartRedis, type Kind } from "./attacks.ts";
 import type { ModelWeather } from "./model-weather.ts";
 import type { createRandom } from "./random.ts";
 
@@ -113,13 +113,6 @@ async function dropConnections({ system, random }: DisasterScene): Promise<Damag
   return {};
 }
 
-/** Redis is killed with SIGKILL and comes back with what its append-only file holds. */
-async function restartRedis({ system, random }: DisasterScene): Promise<Damage> {
-  system.redis.process.kill("SIGKILL");
-  await system.withoutRedis(async () => await delay(random.below(1_500)));
-  return {};
-}
-
 /** Everything of Feishu's API is away, for seconds. */
 async function feishuOutage({ system, random }: DisasterScene): Promise<Damage> {
   const action: FaultAction = random.pick([
@@ -216,7 +209,10 @@ export const disasters: Readonly<Record<DisasterName, (scene: DisasterScene) => 
   kill_ingress: async (scene) => await kill(scene, "ingress"),
   freeze,
   dropped_connections: dropConnections,
-  redis_restart: restartRedis,
+  redis_restart: async ({ system, random }) => {
+    await restartRedis(system, random);
+    return {};
+  },
   feishu_outage: feishuOutage,
   feishu_faults: feishuFaults,
   model_errors: async ({ weather }) => {

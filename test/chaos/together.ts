@@ -3,11 +3,13 @@ import { SessionStore } from "@larkline/store";
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import { answersTo, repeats, tally, untilAnswered, write, type Written } from "../system/answers.ts";
 import { decide, openQuestions, type AskedCard } from "../system/approvals.ts";
+import { takeBack } from "../system/sending.ts";
 import { startSystem, type System } from "../system/system.ts";
 import { groupOf, killUntil, type Kills, type Kind } from "./attacks.ts";
 import { createRandom } from "./random.ts";
 
-// Agents that work together while processes die and sleep: helpers three deep, hand-overs, teams, questions, memories.
+// Agents that work together while processes and Redis die and sleep: helpers three deep, some stopped and some with their
+// message taken back, hand-overs, teams, questions, memories.
 
 export interface TogetherOptions {
   seed: number;
@@ -38,7 +40,10 @@ export interface TogetherFaults {
 export interface TogetherReport {
   faults: TogetherFaults;
   /** What has happened: without it the faults say nothing. */
-  counts: Record<"messages" | "children" | "transfers" | "questions" | "memories" | "once", number>;
+  counts: Record<
+    "messages" | "stops" | "recalls" | "children" | "transfers" | "questions" | "memories" | "once",
+    number
+  >;
   kills: Kills;
   freezes: number;
   /** What is known of messages without an answer and of children that still work. */
@@ -71,14 +76,19 @@ function call(tool: string, given: object): string {
   return `call ${tool} ${JSON.stringify(given)}`;
 }
 
+/** Two helpers, of which one has a helper that has a helper; that one's tool takes `ms`. */
+function deepWork(key: string, ms: number): string {
+  const note = call("note_once", { key, ms });
+  const deep = call("read", { task: `${key} read\n${call("check", { task: `${key} check\n${note}` })}` });
+  const tasks = [`${key} deep\n${deep}`, `${key} other\n${call("note_once", { key: `${key}o` })}`];
+  return [`m${key}`, ...tasks.map((task) => call("research", { task }))].join("\n");
+}
+
 /** What a person of each kind writes; `key` names the message. */
 const texts = {
-  helpers: (key: string) => {
-    const note = call("note_once", { key, ms: 50 });
-    const deep = call("read", { task: `${key} read\n${call("check", { task: `${key} check\n${note}` })}` });
-    const tasks = [`${key} deep\n${deep}`, `${key} other\n${call("note_once", { key: `${key}o` })}`];
-    return [`m${key}`, ...tasks.map((task) => call("research", { task }))].join("\n");
-  },
+  helpers: (key: string) => deepWork(key, 50),
+  stops: (key: string) => deepWork(key, 1_000),
+  recalls: (key: string) => deepWork(key, 1_000),
   transfers: (key: string, position: number) =>
     `m${key}\n${call(`transfer_to_${position % 2 === 0 ? "expert" : "default"}`, { reason: "asked for" })}`,
   questions: (key: string) => `m${key}\n${call("ask_person", { question: `${key}?`, choices: ["Blue", "Green"] })}`,
@@ -95,15 +105,30 @@ interface Chat {
   kind: Conversation;
   person: { openId: string; chatId: string };
   written: Written[];
+  /** Messages that were taken back: no answer is due. */
+  recalled: Written[];
 }
 
 /** One message after the other until it is over. */
-async function writeChat({ bot, kind, person, written }: Chat, name: string, options: TogetherOptions): Promise<void> {
-  const untilMs = performance.now() + options.durationMs;
+async function writeChat(
+  { bot, kind, person, written, recalled }: Chat,
+  { name, seed }: { name: string; seed: number },
+  { durationMs, patienceMs }: TogetherOptions,
+): Promise<void> {
+  const random = createRandom(seed);
+  const untilMs = performance.now() + durationMs;
   for (let position = 0; performance.now() < untilMs; position += 1) {
-    const message = await write(bot, person, texts[kind](`${name}-${position}`, position));
+    const key = `${name}-${position}`;
+    let message = await write(bot, person, texts[kind](key, position));
+    if (kind === "stops" || kind === "recalls") await delay(random.below(1_200));
+    if (kind === "stops") await write(bot, person, "/stop");
+    if (kind === "recalls") {
+      await takeBack(bot, message);
+      recalled.push(message);
+      message = await write(bot, person, `m${key} after it`);
+    }
     written.push(message);
-    await untilAnswered(bot, [message], options.patienceMs);
+    await untilAnswered(bot, [message], patienceMs);
   }
 }
 
@@ -127,6 +152,7 @@ async function answerQuestions(chats: readonly Chat[], over: AbortSignal): Promi
 }
 
 const kinds: readonly Kind[] = ["agent-worker", "tool-runner", "ingress"];
+const killed = [...kinds, "redis"] as const;
 
 /** Processes stop where they are, and continue later; returns how many. */
 async function freezeUntil(system: System, options: TogetherOptions, over: AbortSignal): Promise<number> {
@@ -165,8 +191,11 @@ async function lookBelow(redis: RedisConnection, chats: readonly Chat[], patienc
     left = await working();
   }
   const strays = (await redis.keys("*:s:*~*")).filter((key) => !known.has(key.slice(key.indexOf(":s:") + 3)));
-  // Tasks are all different: two children with the same one are one that was created twice.
-  const tasks = children.map(async ({ session }) => JSON.stringify((await store.history(session))[0]?.content));
+  // Tasks are all different: two children with the same one are one that was created twice. One that was stopped before
+  // its first step has no history.
+  const tasks = children.map(async ({ session }) =>
+    (await store.history(session)).slice(0, 1).map(({ content }) => JSON.stringify(content)),
+  );
   const transfers = roots.filter(({ kind }) => kind === "transfers");
   const made = transfers.map(async ({ session }) => {
     const history = await store.history(session);
@@ -178,7 +207,7 @@ async function lookBelow(redis: RedisConnection, chats: readonly Chat[], patienc
   });
   return {
     children: children.length,
-    tasks: await Promise.all(tasks),
+    tasks: (await Promise.all(tasks)).flat(),
     orphans: [...left, ...strays],
     transfers: (await Promise.all(made)).flat(),
   };
@@ -198,29 +227,32 @@ export async function runTogetherChaos(options: TogetherOptions): Promise<Togeth
     ingresses: 2,
     config,
     bots: { team: { agent: "round" }, remembering: { agent: "remembering" } },
+    // Delivered again for as long as anything here can last.
+    simulator: { retryDelaysMs: [300, 600, 1_000, 2_000, 4_000, 8_000, 8_000, 8_000] },
   });
   try {
     const chats = Object.keys(texts).flatMap((name) =>
       Array.from({ length: options.chats }, (_, at): Chat => {
         const kind = name as Conversation; // a key of texts
         const bot = botOf[kind] === undefined ? system : system.botNamed(botOf[kind]);
-        return { bot, kind, person: bot.person(`${name} ${at}`), written: [] };
+        return { bot, kind, person: bot.person(`${name} ${at}`), written: [], recalled: [] };
       }),
     );
     const over = new AbortController();
     const counted = new AbortController();
-    const plan = { kinds, pauseMs: options.pauseMs, random: createRandom(options.seed) };
+    const plan = { kinds: killed, pauseMs: options.pauseMs, random: createRandom(options.seed) };
     const havoc = [killUntil(system, plan, over.signal), freezeUntil(system, options, over.signal)] as const;
     const asked = chats.filter(({ kind }) => kind === "questions");
     const answering = answerQuestions(asked, counted.signal);
     const ending = setTimeout(() => over.abort(), options.durationMs);
-    await Promise.all(chats.map(async (chat, at) => await writeChat(chat, `${chat.kind}${at}`, options))).finally(
-      () => {
-        clearTimeout(ending);
-        over.abort();
-        counted.abort();
-      },
-    );
+    const writing = chats.map(async (chat, at) => {
+      await writeChat(chat, { name: `${chat.kind}${at}`, seed: options.seed + at }, options);
+    });
+    await Promise.all(writing).finally(() => {
+      clearTimeout(ending);
+      over.abort();
+      counted.abort();
+    });
     const [kills, freezes] = await Promise.all(havoc);
     const clicks = await answering;
     const redis = connectRedis(system.redis.url);
@@ -229,6 +261,7 @@ export async function runTogetherChaos(options: TogetherOptions): Promise<Togeth
       const memories = await storedMemories(redis);
       const once = repeats(await system.recorded(), "once");
       const tallies = chats.map(({ bot, written }) => tally(bot, [written]));
+      const takenBack = chats.map(({ bot, recalled }) => tally(bot, [recalled]));
       const sum = (values: readonly number[]): number => values.reduce((all, value) => all + value, 0);
       const silent = chats.flatMap(({ bot, kind, written }) =>
         written.filter((one) => answersTo(bot, one).length === 0).map((one) => JSON.stringify({ kind, ...one })),
@@ -237,7 +270,8 @@ export async function runTogetherChaos(options: TogetherOptions): Promise<Togeth
         faults: {
           lost: sum(tallies.map(({ lost }) => lost)),
           answeredTwice:
-            sum(tallies.map(({ duplicated }) => duplicated)) + sum([...clicks.values()].map((count) => count - 1)),
+            sum([...tallies, ...takenBack].map(({ duplicated }) => duplicated)) +
+            sum([...clicks.values()].map((count) => count - 1)),
           childrenTwice: surplus(below.tasks),
           orphans: below.orphans.length,
           transfersRepeated: surplus(below.transfers),
@@ -246,6 +280,8 @@ export async function runTogetherChaos(options: TogetherOptions): Promise<Togeth
         },
         counts: {
           messages: sum(chats.map(({ written }) => written.length)),
+          stops: sum(chats.map(({ kind, written }) => (kind === "stops" ? written.length : 0))),
+          recalls: sum(chats.map(({ recalled }) => recalled.length)),
           children: below.children,
           transfers: below.transfers.length,
           questions: clicks.size,
