@@ -27,7 +27,7 @@ const { values } = parseArgs({
     rounds: { type: "string", default: "1" },
     /** Keeps every core busy meanwhile: what holds by being quick does not hold then. */
     busy: { type: "boolean", default: false },
-    /** Attacks on the privacy of people in groups, ways of each kind; 0 for none. With 10 there are 300. */
+    /** Attacks on the privacy of people in groups, ways of each kind; 0 for none. With 10 there are 560. */
     privacy: { type: "string", default: "10" },
     /** Runs in a row that must leave nothing behind; 0 for none. */
     soak: { type: "string", default: "3000" },
