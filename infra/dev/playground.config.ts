@@ -24,6 +24,7 @@ export default {
       tools: [],
     },
   },
+  feishu: { feedback: true },
   teams: {
     panel: {
       members: ["writer", "critic"],

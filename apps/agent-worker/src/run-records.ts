@@ -2,6 +2,7 @@ import type { FeishuApi } from "@larkline/feishu";
 import type { Logger } from "@larkline/process/telemetry";
 import {
   agentOfTurn,
+  type RatedRun,
   traceIdOf,
   traceparentOfMessage,
   type Clock,
@@ -11,6 +12,8 @@ import {
 } from "@larkline/protocol";
 import {
   type NameBook,
+  type RatedReply,
+  type RatingStore,
   type RunLog,
   type RunRecord,
   type SentReply,
@@ -34,6 +37,7 @@ export interface EndedRun {
 
 interface RunRecordsOptions {
   runLog: Pick<RunLog, "append">;
+  ratings: Pick<RatingStore, "keepReplies">;
   usage: Pick<UsageStore, "add">;
   names: Pick<NameBook, "keep" | "of" | "unknown">;
   /** By app id: those that can say what people and chats are called. */
@@ -68,6 +72,8 @@ export class RunRecords {
   #waiting: RunRecord[] = [];
   /** Messages that show answers. */
   #sent: SentReply[] = [];
+  /** Those of them that people may rate. */
+  #rated: RatedReply[] = [];
   #writing: Promise<void> | undefined;
   #cancelFlush: (() => void) | undefined;
   /** A batch of counts whose write may have failed: it is tried again under its own name. */
@@ -95,10 +101,12 @@ export class RunRecords {
     this.#countIn(this.#options.countMs ?? defaultCountMs);
   }
 
-  /** The answer of a turn is with the platform, as these messages. */
-  sent(turnId: string, messageIds: readonly string[]): void {
+  /** The answer of a turn is with the platform, as these messages; `rated` where people may rate it. */
+  sent(turnId: string, messageIds: readonly string[], rated?: RatedRun): void {
     if (messageIds.length === 0 || this.#sent.length >= maxKept) return;
-    this.#sent.push({ sent: messageIds.slice(0, maxMessages), of: turnId });
+    const shown = messageIds.slice(0, maxMessages);
+    this.#sent.push({ sent: shown, of: turnId });
+    if (rated !== undefined && this.#rated.length < maxKept) this.#rated.push({ sent: shown, of: rated });
     this.#flushIn(this.#options.flushMs ?? defaultFlushMs);
   }
 
@@ -126,23 +134,31 @@ export class RunRecords {
   #flush(): void {
     this.#cancelFlush?.();
     this.#cancelFlush = undefined;
-    const isEmpty = this.#waiting.length === 0 && this.#sent.length === 0;
-    if (this.#writing !== undefined || isEmpty) return;
-    const writing = this.#write(this.#waiting.splice(0, maxAtOnce), this.#sent.splice(0, maxAtOnce));
+    if (this.#writing !== undefined || !this.#hasNews()) return;
+    const rated = this.#rated.splice(0, maxAtOnce);
+    const writing = this.#write(this.#waiting.splice(0, maxAtOnce), this.#sent.splice(0, maxAtOnce), rated);
     this.#writing = writing.finally(() => {
       this.#writing = undefined;
-      if (this.#waiting.length > 0 || this.#sent.length > 0) this.#flushIn(this.#isFailing ? retryMs : 0);
+      if (this.#hasNews()) this.#flushIn(this.#isFailing ? retryMs : 0);
     });
   }
 
-  async #write(records: RunRecord[], sent: SentReply[]): Promise<void> {
+  #hasNews(): boolean {
+    return this.#waiting.length > 0 || this.#sent.length > 0 || this.#rated.length > 0;
+  }
+
+  async #write(records: RunRecord[], sent: SentReply[], rated: RatedReply[]): Promise<void> {
+    const { runLog, ratings } = this.#options;
     try {
-      await this.#options.runLog.append(records, sent);
+      // First: a person may rate an answer at once.
+      if (rated.length > 0) await ratings.keepReplies(rated);
+      await runLog.append(records, sent);
       this.#isFailing = false;
     } catch (error) {
       // They may be there: readers show a run once.
       this.#waiting = [...records, ...this.#waiting].slice(-maxKept);
       this.#sent = [...sent, ...this.#sent].slice(-maxKept);
+      this.#rated = [...rated, ...this.#rated].slice(-maxKept);
       this.#failed(error);
     }
   }

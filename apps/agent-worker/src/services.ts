@@ -51,6 +51,7 @@ import {
 import {
   InstanceDirectory,
   NameBook,
+  RatingStore,
   OperatorOrders,
   Presence,
   RunLog,
@@ -145,6 +146,7 @@ export interface Stores {
   usage: UsageStore;
   /** What people and chats are called. */
   names: NameBook;
+  ratings: RatingStore;
 }
 
 /** The queues, and what processes tell each other without storing it. */
@@ -306,6 +308,7 @@ export function openStores(config: WorkerConfig, settings: LarklineConfig, redis
     runLog: new RunLog({ ...on, ttlMs: settings.retention.traceDays * 86_400_000 }),
     usage: new UsageStore({ ...on, timeZone: settings.budgets.timeZone }),
     names: new NameBook(on),
+    ratings: new RatingStore(on),
   };
 }
 
@@ -343,7 +346,7 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
     const ended = deliveries(record);
     return (result) => {
       ended(result);
-      if (result.state === "sent") services.runs.sent(record.id, result.messageIds);
+      if (result.state === "sent") services.runs.sent(record.id, result.messageIds, record.view?.rated);
     };
   };
   const runnerKeys = new RunnerKeys(config.callSigningKey);

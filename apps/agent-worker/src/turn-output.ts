@@ -442,11 +442,17 @@ export class TurnReply {
     };
   }
 
+  #asksForRating(): boolean {
+    const { bots, settings } = this.#services;
+    return (bots.get(this.#run.stored.turn.message.app)?.settings ?? settings.bots.default).feishu.feedback;
+  }
+
   #finalView(reply: string, reason: string, answeredBy: string | undefined): ReplyView | undefined {
     const options = this.#viewOptions();
     if (options === undefined) return undefined;
     const answered = this.#run.model.chain.models.find(({ id }) => id === answeredBy);
     const model = answered?.displayName ?? options.model;
-    return finalView(this.#run.stored.turn, { reply, reason }, { ...options, model });
+    const ratedModel = this.#asksForRating() ? (answeredBy ?? "") : undefined;
+    return finalView(this.#run.stored.turn, { reply, reason }, { ...options, model, ratedModel });
   }
 }

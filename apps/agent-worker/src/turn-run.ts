@@ -186,7 +186,8 @@ export class TurnRun {
     if (message.command !== undefined) return; // no model sees it
     const wanted = this.#start.history.length === 0 ? message : withoutThreadRoot(message);
     const prepared = await this.#services.preparer.prepare(wanted, this.#run.controller.signal);
-    this.#head = { ...this.#head, message: prepared };
+    const isRated = this.#services.bots.get(message.app)?.settings.feishu.feedback === true;
+    this.#head = { ...this.#head, message: isRated ? { ...prepared, seq: this.#head.seq } : prepared };
   }
 
   #firstTransition(agent: Agent, { name, model }: ChosenModel): Transition {

@@ -27,8 +27,8 @@ export interface RunnerOptions extends CommonOptions {
   name: string;
 }
 
-export interface AuditOptions extends CommonOptions {
-  command: "audit";
+export interface RecordsOptions extends CommonOptions {
+  command: "audit" | "ratings";
   /** Epoch ms: records from the first to before the second. */
   fromMs: number;
   toMs: number;
@@ -47,7 +47,7 @@ export interface PeopleOptions extends CommonOptions {
   yes: boolean;
 }
 
-export type Command = DoctorOptions | SetupOptions | RunnerKeyOptions | RunnerOptions | AuditOptions | PeopleOptions;
+export type Command = DoctorOptions | SetupOptions | RunnerKeyOptions | RunnerOptions | RecordsOptions | PeopleOptions;
 
 export interface SetupOptions extends CommonOptions {
   command: "setup";
@@ -142,14 +142,18 @@ function timeOf(text: string): number | undefined {
   return Number.isNaN(atMs) ? undefined : atMs;
 }
 
-function readAudit({ from, to }: Values, common: CommonOptions): ParseResult<AuditOptions> {
+function readRecords(
+  command: RecordsOptions["command"],
+  { from, to }: Values,
+  common: CommonOptions,
+): ParseResult<RecordsOptions> {
   const fromMs = from === undefined ? 0 : timeOf(from);
   const toMs = to === undefined ? Number.POSITIVE_INFINITY : timeOf(to);
   if (fromMs === undefined || toMs === undefined) {
     return { ok: false, error: "--from and --to must be times such as 2026-03-01 or 2026-03-01T08:00:00+08:00." };
   }
   if (fromMs >= toMs) return { ok: false, error: "--from must be before --to." };
-  return { ok: true, value: { command: "audit", ...common, fromMs, toMs } };
+  return { ok: true, value: { command, ...common, fromMs, toMs } };
 }
 
 function readPeople(values: Values, common: CommonOptions, words: readonly string[]): ParseResult<PeopleOptions> {
@@ -171,7 +175,8 @@ const commands: Readonly<Record<string, { words: number; read: Reader }>> = {
   doctor: { words: 0, read: readDoctor },
   "runner-key": { words: 1, read: readRunnerKey },
   runner: { words: 2, read: readRunner },
-  audit: { words: 0, read: readAudit },
+  audit: { words: 0, read: (values, common) => readRecords("audit", values, common) },
+  ratings: { words: 0, read: (values, common) => readRecords("ratings", values, common) },
   people: { words: 2, read: readPeople },
 };
 
@@ -219,6 +224,9 @@ npm run runner -- remove <name>
 npm run -s audit -- [--from <time>] [--to <time>]
   Prints what was done for whom, one JSON object a line; times as in 2026-03-01T08:00:00Z.
 
+npm run -s ratings -- [--from <time>] [--to <time>] > cases.jsonl
+  Prints how people rated answers, each with the question and the answer as far as they are kept: cases to evaluate.
+
 npm run -s people -- export <id> [--app <app id>] [--chat <chat id>] > file.ndjson
   Prints what is stored of a person, one JSON object a line. --app: default FEISHU_APP_ID.
 npm run people -- delete <id> [--app <app id>] [--chat <chat id>] [--yes]
@@ -248,6 +256,9 @@ npm run runner -- remove <名称>
 
 npm run -s audit -- [--from <时间>] [--to <时间>]
   输出审计记录，每行一个 JSON 对象；时间写作 2026-03-01T08:00:00Z。
+
+npm run -s ratings -- [--from <时间>] [--to <时间>] > cases.jsonl
+  输出用户对回答的评价，每行附上仍保留的问题和回答，可用作评测用例。
 
 npm run -s people -- export <id> [--app <应用 ID>] [--chat <会话 ID>] > file.ndjson
   输出所存储的某人的数据，每行一个 JSON 对象。--app：默认 FEISHU_APP_ID。

@@ -5,11 +5,11 @@ import type { Writable } from "node:stream";
 import { runnerKeyOf, systemClock, withDeadline } from "@larkline/protocol";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import {
-  type AuditOptions,
   type Command,
   type DoctorOptions,
   type PeopleOptions,
   readCommand,
+  type RecordsOptions,
   type RunnerKeyOptions,
   type RunnerOptions,
   type SetupOptions,
@@ -89,11 +89,25 @@ async function runRunner({ envFile, language, name }: RunnerOptions): Promise<nu
   return done ? 0 : 1;
 }
 
-async function runAudit({ envFile, language, fromMs, toMs }: AuditOptions): Promise<number> {
+async function runAudit({ envFile, language, fromMs, toMs }: RecordsOptions): Promise<number> {
   const { redisUrl, namespace } = await deploymentOf(envFile);
   const url = redisUrl ?? (await readPrivateRedis(readDataDirectory(process.env)));
   if (url === undefined) throw new Error(noRedis[language]);
   await exportAudit({ redisUrl: url, namespace, fromMs, toMs, output: process.stdout });
+  return 0;
+}
+
+async function runRatings({ envFile, language, fromMs, toMs }: RecordsOptions): Promise<number> {
+  const { exportRatings } = await import("./ratings.ts");
+  const { namespace, archiveUrl, blobDirectory, ...deployment } = await deploymentOf(envFile);
+  const redisUrl = deployment.redisUrl ?? (await readPrivateRedis(readDataDirectory(process.env)));
+  if (redisUrl === undefined) throw new Error(noRedis[language]);
+  await exportRatings({
+    places: { redisUrl, namespace, archiveUrl, blobDirectory },
+    fromMs,
+    toMs,
+    output: process.stdout,
+  });
   return 0;
 }
 
@@ -123,6 +137,8 @@ async function obey(command: Command): Promise<number> {
       return await runRunner(command);
     case "audit":
       return await runAudit(command);
+    case "ratings":
+      return await runRatings(command);
     case "people":
       return await runPeople(command);
   }

@@ -129,7 +129,7 @@ function subscriptionFindings({ check, wanted, found, noun }: SubscriptionCheck,
       skipped(check, { zh: `飞书没有告知订阅的${noun.zh}`, en: `Feishu does not tell the subscribed ${noun.en}` }),
     ];
   }
-  const missing = wanted.filter(({ name }) => !found.includes(name));
+  const missing = wanted.filter(({ name, level }) => level !== "optional" && !found.includes(name));
   if (missing.length === 0) {
     return [ok(check, { zh: `${noun.zh}订阅齐全`, en: `All ${noun.en} are subscribed` })];
   }
@@ -162,7 +162,9 @@ export async function checkSubscriptions(inspector: AppInspector, access: Access
   } catch (error) {
     if (!(error instanceof FeishuError) || error.kind !== "app_setup") return [credentialFinding(error, access)];
     const link = permissionLink(access, ["application:application:self_manage"]);
-    const wanted = namesOf([...appManifest.events, ...appManifest.callbacks]);
+    const wanted = namesOf(
+      [...appManifest.events, ...appManifest.callbacks].filter(({ level }) => level !== "optional"),
+    );
     return [
       warning(
         "feishu.events",

@@ -112,6 +112,7 @@ export async function* exportPerson(stores: PersonStores, person: Person): Async
   for (const session of await sessionsOfPerson(stores, person)) yield* exportSession(stores, session, person);
   for (const rule of await stores.rules.ofPerson(app, id)) yield { type: "rule", ...rule };
   yield* exportMemories(stores, { kind: "person", app, id });
+  for (const rating of await stores.ratings.ofPerson(app, id)) yield { type: "rating", ...rating };
   yield* exportAudit(stores, person);
   await stores.audit.append({ kind: "person_exported", app, userId: id });
 }
@@ -281,6 +282,7 @@ export async function deletePerson(
   // Workers write down what they have seen a moment later.
   await pause(options.clock, options.settleMs);
   await stores.runs.erase(app, id, whole);
+  await stores.ratings.erase(app, id, whole);
   await stores.usage.erase(id);
   await stores.names.erase([id, ...whole.map((session) => session.split(".")[1] ?? "")]);
   await stores.audit.append({ kind: "person_deleted", app, userId: id });

@@ -16,7 +16,7 @@ import {
 } from "@larkline/store";
 import { closeRedis, connectRedis, mastersOf } from "@larkline/store/redis";
 import { resultHandlesIn } from "@larkline/store/runners";
-import { NameBook, RunLog, UsageStore } from "@larkline/store/operations";
+import { NameBook, RatingStore, RunLog, UsageStore } from "@larkline/store/operations";
 import { LookupCache } from "@larkline/store/platform";
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import { createFileBlobStore } from "@larkline/store/blob-files";
@@ -173,6 +173,8 @@ export interface PersonStores {
   usage: UsageStore;
   /** What people and chats are called. */
   names: NameBook;
+  /** What people have said of answers. */
+  ratings: RatingStore;
   /** What queues keep of finished jobs. */
   jobs: Pick<QueueCatalog, "erase">;
   /** Removes messages that wait behind a question, of all sessions; returns how many. */
@@ -214,6 +216,7 @@ export function openPersonStores(options: PersonStoresOptions): PersonStores {
     // Days of other time zones have the same numbers, or begin a day apart: all that are kept are looked at.
     usage: new UsageStore({ ...on, timeZone: "UTC" }),
     names: new NameBook(on),
+    ratings: new RatingStore(on),
     jobs,
     removeParked: async (isMeant) => await removeParkedMessages(on, isMeant),
     archive,

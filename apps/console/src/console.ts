@@ -7,6 +7,7 @@ import { registerApprovals } from "./approvals.ts";
 import { registerBudgets } from "./budgets.ts";
 import { startCanary } from "./canary.ts";
 import { registerDeadLetters } from "./dead-letters.ts";
+import { registerFeedback } from "./feedback.ts";
 import { registerFeishu } from "./feishu.ts";
 import { registerInstances, registerRunners } from "./instances.ts";
 import { registerJob } from "./job.ts";
@@ -99,6 +100,7 @@ async function createServer(services: Services, ready: ReadyChecks): Promise<Fas
   registerOverview(server, services);
   registerRuns(server, services);
   registerTrends(server, services);
+  registerFeedback(server, services);
   registerWhy(server, services);
   registerSessions(server, services);
   registerSession(server, services);

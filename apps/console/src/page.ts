@@ -105,6 +105,7 @@ const sections = [
   ["/", "overview"],
   ["/runs", "runs"],
   ["/trends", "trends"],
+  ["/feedback", "feedback"],
   ["/why", "why"],
   ["/sessions", "sessions"],
   ["/queues", "queues"],

@@ -150,9 +150,11 @@ function filterForm(view: View, { filters, agents }: ShownRuns): Html {
   </form>`;
 }
 
-type Choice = readonly [value: string, text: string];
+/** One of a field of choices. */
+export type Choice = readonly [value: string, text: string];
 
-function select(name: string, label: string, chosen: string | undefined, choices: readonly Choice[]): Html {
+/** A field of choices in a form of filters. */
+export function select(name: string, label: string, chosen: string | undefined, choices: readonly Choice[]): Html {
   // An outcome that the form does not offer, from a link.
   const known = chosen === undefined || choices.some(([value]) => value === chosen);
   const all = known ? choices : [...choices, [chosen, chosen] as const];
@@ -167,7 +169,8 @@ function select(name: string, label: string, chosen: string | undefined, choices
   </div>`;
 }
 
-function field(name: string, label: string, value = ""): Html {
+/** A field of text in a form of filters. */
+export function field(name: string, label: string, value = ""): Html {
   return html`<div class="field">
     <label for="${name}">${label}</label>
     <input id="${name}" name="${name}" value="${value}" maxlength="${longestFilter}" />

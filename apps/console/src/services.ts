@@ -20,6 +20,7 @@ import {
   Presence,
   readServerStates,
   NameBook,
+  RatingStore,
   RunLog,
   type ServerState,
   SessionIndex,
@@ -63,6 +64,7 @@ export interface Stores {
   usage: UsageStore;
   /** What people and chats are called. */
   names: NameBook;
+  ratings: RatingStore;
   eventLog: EventLog;
   store: SessionStore;
   /** The way to have something done: workers look at orders, do them and keep a record. */
@@ -140,6 +142,7 @@ function openStores({ redisUrl, namespace }: ConsoleConfig, settings: LarklineCo
     traces: new TraceLog({ redis, namespace, ttlMs: settings.retention.traceDays * dayMs }),
     usage: new UsageStore({ redis, namespace, timeZone: settings.budgets.timeZone }),
     names: new NameBook({ redis, namespace }),
+    ratings: new RatingStore({ redis, namespace }),
     runs: new RunLog({ redis, namespace, ttlMs: settings.retention.traceDays * dayMs }),
     eventLog,
     store: new SessionStore({ redis, namespace }),

@@ -86,7 +86,6 @@ const words = {
   },
   // Trends
   trends: { zh: "趋势", en: "Trends" },
-  lastMonth: { zh: "最近 30 天", en: "Last 30 days" },
   refreshes: { zh: "每 30 秒自动刷新。", en: "Refreshes every 30 seconds." },
   stopRefreshing: { zh: "停止", en: "Stop" },
   startRefreshing: { zh: "自动刷新", en: "Refresh by itself" },
@@ -431,6 +430,25 @@ const words = {
     en: "Look for a test environment or an old deployment with the same app id and secret; stop it, or reset the app secret on the platform.",
   },
   missedMessages: { zh: "未到达的消息", en: "Messages that never came" },
+  // Feedback
+  feedback: { zh: "反馈", en: "Feedback" },
+  rated: { zh: "时间", en: "Rated" },
+  rating: { zh: "评价", en: "Rating" },
+  anyRating: { zh: "全部", en: "Any" },
+  ratedUp: { zh: "👍 好", en: "👍 Good" },
+  ratedDown: { zh: "👎 不好", en: "👎 Bad" },
+  ratedNone: { zh: "仅说明", en: "Reason only" },
+  goodShare: { zh: "好评率", en: "Share of good" },
+  reason: { zh: "原因", en: "Reason" },
+  reasonHidden: { zh: "有（未显示）", en: "given, not shown" },
+  showReasons: { zh: "显示原因（会记入审计）", en: "Show reasons (this is recorded)" },
+  lastWeek: { zh: "最近 7 天", en: "Last 7 days" },
+  lastMonth: { zh: "最近 30 天", en: "Last 30 days" },
+  noFeedback: {
+    zh: "还没有人评价回答。用 feishu.feedback 请用户评价。",
+    en: "Nobody has rated an answer yet. feishu.feedback asks people to.",
+  },
+  noFeedbackFits: { zh: "没有符合条件的评价。", en: "No rating fits." },
   // Problems
   notFound: { zh: "没有这个页面、会话或任务。", en: "There is no such page, session or job." },
   notLocal: {

@@ -10,7 +10,7 @@ import type {
   SessionRetention,
   SessionStore,
 } from "@larkline/store";
-import type { EventWatchReports, InstanceDirectory } from "@larkline/store/operations";
+import type { EventWatchReports, InstanceDirectory, RatingStore } from "@larkline/store/operations";
 import type { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import type { Stores } from "./services.ts";
 
@@ -26,6 +26,7 @@ export interface TestMemory {
   approvals: ApprovalStore;
   rules: PermissionRules;
   memories: MemoryStore;
+  ratings: RatingStore;
   budgets: BudgetStore;
   letters: DeadLetters;
   instances: InstanceDirectory;

@@ -5,6 +5,7 @@ import { approvalCard, lateDecidedCard } from "@larkline/feishu/cards";
 import { agentOfMessage } from "@larkline/process/config";
 import {
   parserOf,
+  type RatedRun,
   ReplyAgain,
   replyLanguages,
   SessionKey,
@@ -14,6 +15,7 @@ import {
   type ReplyLanguage,
 } from "@larkline/protocol";
 import type { ApprovalStatus } from "@larkline/store";
+import { maxReasonChars, type Said } from "@larkline/store/operations";
 import { Type, type Static } from "typebox";
 import { decideApproval, maySay, type Say, type SayResult } from "./approvals.ts";
 import type { Bot } from "./bot.ts";
@@ -46,7 +48,7 @@ async function answerOwnClick(
   bot: Bot,
   { event, eventId }: Envelope,
 ): Promise<EventAnswer | undefined> {
-  const { by, ...rest } = clickOf(event);
+  const { by, ...rest } = clickOf(event, eventId);
   if (!servesTenant(bot.settings.tenants, rest.tenant)) return foreignPerson();
   if (Object.hasOwn(rest.value, approvalKey)) return await approvalClicked(services, bot, { by, ...rest });
   const handler = handlers.get(rest.value["larkline"]);
@@ -63,6 +65,11 @@ interface Click {
   value: Readonly<Record<string, unknown>>;
   /** The values of the form that it submits. */
   form: Readonly<Record<string, unknown>>;
+  /** What was written into a field outside of a form. */
+  input: unknown;
+  /** The message of the card; empty when the platform does not say it. */
+  messageId: string;
+  eventId: string;
   /** open_id of the person; undefined when the platform does not say it. */
   by: string | undefined;
   /** Tenant of that person; undefined when the platform does not say it. */
@@ -83,6 +90,7 @@ const handlers: ReadonlyMap<unknown, ClickHandler> = new Map([
   ["memory", memoryClicked],
   ["again", againClicked],
   ["answer", answerClicked],
+  ["rate", rateClicked],
 ]);
 
 const Fields = Type.Record(Type.String(), Type.Unknown());
@@ -96,15 +104,20 @@ const parseOperator = parserOf(
   }),
 );
 const parseAction = parserOf(Type.Object({ action: Fields }));
+const parseContext = parserOf(
+  Type.Object({ context: Type.Object({ open_message_id: Type.String({ maxLength: 128 }) }) }),
+);
 
 /** Reads the event of a callback; what is missing or broken counts as absent. */
-function clickOf(event: Readonly<Record<string, unknown>>): Click {
+function clickOf(event: Readonly<Record<string, unknown>>, eventId: string): Click {
   const parsed = parseAction(event);
   const action = parsed.ok ? parsed.value.action : {};
   const operator = parseOperator(event);
   const { open_id: by, tenant_key: tenant } = operator.ok ? operator.value.operator : {};
   const [value, form] = [fieldsOf(action["value"]), fieldsOf(action["form_value"])];
-  return { value, form, by, tenant: tenant || undefined };
+  const context = parseContext(event);
+  const messageId = context.ok ? context.value.context.open_message_id : "";
+  return { value, form, input: action["input_value"], messageId, eventId, by, tenant: tenant || undefined };
 }
 
 function fieldsOf(value: unknown): Readonly<Record<string, unknown>> {
@@ -218,6 +231,55 @@ async function againClicked(
   const outcome = await watched(services, arriving, async () => await takeMessage(services, bot, arrival, accepted));
   if (outcome === "duplicate") return toast("info", againTexts.before);
   return outcome === "accepted" ? toast("success", againTexts.taken) : toast("warning", againTexts.notTaken);
+}
+
+const RateValue = Type.Object({
+  turn: Type.String({ minLength: 1, maxLength: 300 }),
+  /** Absent: the field for a reason. */
+  rating: Type.Optional(Type.Enum(["up", "down"])),
+});
+const parseRate = parserOf(RateValue);
+
+const rateTexts = {
+  up: { zh: "谢谢你的反馈。", en: "Thank you." },
+  down: { zh: "谢谢你的反馈，可以在下方说说原因。", en: "Thank you. You can say why below." },
+  reason: { zh: "已记下，谢谢。", en: "Noted, thank you." },
+  failed: { zh: "没有记下，请稍后再试。", en: "Not noted, please try later." },
+} as const satisfies Record<string, Bilingual>;
+
+/** A thumb below an answer, or the field for the reason: the last word of each person counts. */
+async function rateClicked(services: Services, bot: Bot, click: PersonClick): Promise<EventAnswer | undefined> {
+  const parsed = parseRate(click.value);
+  if (!parsed.ok || !isOfBot(bot, parsed.value.turn)) return undefined;
+  const { turn, rating } = parsed.value;
+  const reason = textGiven(click.input, maxReasonChars);
+  if (rating === undefined && reason === undefined) return toast("info", questionTexts.empty);
+  const said = { ...(rating === undefined ? {} : { rating }), ...(reason === undefined ? {} : { reason }) };
+  try {
+    const known = await services.ratings.runOf(click.messageId);
+    // A card that was passed on is another message, and one that came a moment ago may not be known yet.
+    const run = known?.turn === turn ? known : { turn, agent: "", model: "", tools: [] };
+    await keepRating(services, bot, { run, said, person: click.by, eventId: click.eventId });
+  } catch (error) {
+    bot.log.warn({ error, turnId: turn }, "a rating was not kept");
+    return toast("error", rateTexts.failed);
+  }
+  return toast("success", rateTexts[rating ?? "reason"]);
+}
+
+/** Keeps what a person says of an answer, and tells the consumers of events. Rejects when it may not be kept. */
+export async function keepRating(
+  { ratings, settings, otherEvents, clock }: Services,
+  bot: Bot,
+  { run, said, person, eventId }: { run: RatedRun; said: Said; person: string; eventId: string },
+): Promise<void> {
+  const { app, name } = bot;
+  const isKept = await ratings.rate({ ...run, app, person }, said, settings.retention.ratingDays * 86_400_000);
+  if (!isKept) return;
+  const { rating, reason } = said;
+  const event = { ...run, person, ...(rating === undefined ? {} : { rating }), ...(reason && { reason }) };
+  const type = "reply.rated";
+  otherEvents.pass({ bot: name, app, type, eventId, tenantKey: "", createdAtMs: clock.now(), event });
 }
 
 const LateValue = Type.Object({
@@ -365,9 +427,12 @@ const maxWordsLength = 1_000;
 
 /** What a person wrote into a field of the form; undefined when that is nothing. */
 function wordsIn(form: Click["form"], field: string): string | undefined {
-  const written = form[field];
+  return textGiven(form[field], maxWordsLength);
+}
+
+function textGiven(written: unknown, characters: number): string | undefined {
   if (typeof written !== "string") return undefined;
-  const words = [...written.slice(0, 4 * maxWordsLength).trim()].slice(0, maxWordsLength).join("");
+  const words = [...written.slice(0, 4 * characters).trim()].slice(0, characters).join("");
   return words === "" ? undefined : words;
 }
 

@@ -4,7 +4,7 @@ import { welcomeCard } from "@larkline/feishu/cards";
 import { parserOf, turnIdOf, withDeadline } from "@larkline/protocol";
 import { Type } from "typebox";
 import { sendNotice, type Bot, type Transport } from "./bot.ts";
-import { handleClick } from "./clicks.ts";
+import { handleClick, keepRating } from "./clicks.ts";
 import {
   handleMessage,
   languageOfPerson,
@@ -36,8 +36,8 @@ const handlers: ReadonlyMap<string, EventHandler> = new Map(
     "im.chat.member.bot.deleted_v1": ignore,
     "im.chat.disbanded_v1": ignore,
     "im.message.message_read_v1": ignore,
-    "im.message.reaction.created_v1": ignore,
-    "im.message.reaction.deleted_v1": ignore,
+    "im.message.reaction.created_v1": reacted,
+    "im.message.reaction.deleted_v1": reacted,
   }),
 );
 
@@ -175,6 +175,39 @@ async function messageRecalled(services: Services, bot: Bot, { event }: Envelope
   if (seq === undefined || seq === 0) return;
   await cancelTurn(services, bot, { session, turnId: turnIdOf(session, seq), reason: "recalled" });
   bot.log.info({ session, messageId }, "message recalled");
+}
+
+const parseReaction = parserOf(
+  Type.Object({
+    message_id: Id,
+    reaction_type: Type.Object({ emoji_type: Type.String({ maxLength: 64 }) }),
+    user_id: Person,
+    action_time: Type.Optional(Type.String({ pattern: "^\\d{1,16}$" })),
+  }),
+);
+
+const reactionRatings: ReadonlyMap<string, "up" | "down"> = new Map([
+  ["THUMBSUP", "up"],
+  ["ThumbsDown", "down"],
+]);
+
+/** A thumb of a person on an answer rates it, and one that is taken away takes the rating back. */
+async function reacted(services: Services, bot: Bot, envelope: Envelope): Promise<undefined> {
+  await ignore(services, bot, envelope);
+  const { feishu, tenants } = bot.settings;
+  const parsed = parseReaction(envelope.event);
+  if (!feishu.feedback || !parsed.ok || !servesTenant(tenants, envelope.tenantKey)) return;
+  const { message_id: messageId, reaction_type: reaction, user_id: user, action_time: atMs } = parsed.value;
+  const word = reactionRatings.get(reaction.emoji_type);
+  if (word === undefined || user?.open_id === undefined) return;
+  const run = await services.ratings.runOf(messageId);
+  if (run === undefined || !run.turn.startsWith(`${bot.app}.`)) return;
+  const isGiven = envelope.type === "im.message.reaction.created_v1";
+  const said = {
+    ...(isGiven ? { rating: word } : ({ rating: "none", instead: word } as const)),
+    saidMs: Number(atMs ?? 0),
+  };
+  await keepRating(services, bot, { run, said, person: user.open_id, eventId: envelope.eventId });
 }
 
 const parseMenu = parserOf(

@@ -12,7 +12,7 @@ import {
   SessionStore,
 } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
-import { EventWatchReports, InstanceDirectory } from "@larkline/store/operations";
+import { EventWatchReports, InstanceDirectory, RatingStore } from "@larkline/store/operations";
 import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import type { TestMemory } from "./backend.fixture.ts";
 
@@ -44,6 +44,7 @@ export function connectSharedRedis(limits: { maxWaiting?: number } = {}): Shared
       approvals: new ApprovalStore(options),
       rules: new PermissionRules(options),
       memories: new MemoryStore(options),
+      ratings: new RatingStore(options),
       budgets: new BudgetStore(options),
       lookups: new LookupCache({ ...options, owner: "ingress" }),
       letters: new DeadLetters(options),

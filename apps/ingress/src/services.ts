@@ -24,7 +24,7 @@ import {
   WarmUpStore,
 } from "@larkline/store";
 import { closeRedis, connectRedis, ServerClock, takesWrites } from "@larkline/store/redis";
-import { EventWatchReports, InstanceDirectory, Presence } from "@larkline/store/operations";
+import { EventWatchReports, InstanceDirectory, Presence, RatingStore } from "@larkline/store/operations";
 import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import { apiApp, RequestLimits } from "./callers.ts";
 import type { IngressConfig } from "./config.ts";
@@ -59,6 +59,8 @@ export interface Stores {
   rules: PermissionRules;
   /** What people and chats want remembered. */
   memories: MemoryStore;
+  /** What people say of answers. */
+  ratings: RatingStore;
   budgets: BudgetStore;
   lookups: LookupCache;
   eventLog: EventLog;
@@ -258,6 +260,7 @@ export function connectStores(
     approvals: new ApprovalStore({ redis, namespace }),
     rules: new PermissionRules({ redis, namespace }),
     memories: new MemoryStore({ redis, namespace }),
+    ratings: new RatingStore({ redis, namespace }),
     budgets: new BudgetStore({ redis, namespace }),
     lookups: new LookupCache({ redis, namespace, owner: "ingress" }),
     warmUp: {

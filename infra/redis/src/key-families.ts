@@ -121,6 +121,9 @@ export const keyFamilies = {
   traceNames: ({ namespace }: Place): string[] => [`{${namespace}:trace:*}:names`],
   runLists: ({ namespace }: Place): string[] => [`{${namespace}:runs:*}:list`],
   usage: ({ namespace }: Place): string[] => [`{${namespace}:usage}:*`],
+  ratings: ({ namespace }: Place): string[] => [`{${namespace}:ratings}:of:*`],
+  ratingsByTime: ({ namespace }: Place): string[] => [`{${namespace}:ratings}:by-time`],
+  ratedReplies: ({ namespace }: Place): string[] => [`{${namespace}:rated:*}:replies`],
   names: whole("names"),
   namesByTime: whole("names-by-time"),
   /** Traces of the version before. */

@@ -161,6 +161,7 @@ export function userMessageOf(message: InboundMessage): UserMessage {
   const facts = {
     ...(named.length === 0 ? {} : { addresses: [...named] }),
     ...(message.foreign === true ? { foreign: true } : {}),
+    ...(message.seq === undefined ? {} : { seq: message.seq }),
   };
   if (message.chatType !== "group" || message.task !== undefined) return { role: "user", content: parts, ...facts };
   return { role: "user", content: attributed(parts, speakerOf(message)), sender: message.sender.id, ...facts };

@@ -1,5 +1,6 @@
 import { languageOfMessage, joinedTexts } from "./messages.ts";
 import {
+  agentOfTurn,
   type Approval,
   type CallState,
   type EngineEvent,
@@ -408,6 +409,8 @@ export interface ViewOptions {
   stoppable: boolean;
   /** Cards that a reply may take; absent: as many as it needs. */
   maxCards?: number;
+  /** Id of the model that answered, where people may rate the answer. */
+  ratedModel?: string | undefined;
 }
 
 /**
@@ -447,7 +450,18 @@ export function finalView(turn: TurnState, end: { reply: string; reason: string 
     answer: joinedTexts(text, inLanguage(end.reply, options.language)),
     footer: finalFooter(turn, options),
     ...againOf(turn, end.reason),
+    ...ratedOf(turn, end.reason, options),
   };
+}
+
+const maxRatedTools = 8;
+
+/** What people rate: an answer, not a notice of how a turn has ended. */
+function ratedOf(turn: TurnState, reason: string, { ratedModel }: ViewOptions): Pick<ReplyView, "rated"> {
+  if (ratedModel === undefined || turn.steps === 0 || turn.message.command !== undefined) return {};
+  if (stateOf(reason) !== "answered" || reason === "budget_exceeded") return {};
+  const tools = [...new Set(shownOf(turn).tools.map(({ name }) => name))].slice(0, maxRatedTools);
+  return { rated: { turn: turn.turnId, agent: agentOfTurn(turn), model: ratedModel, tools } };
 }
 
 /** Reasons of endings after which the person may ask for more. */

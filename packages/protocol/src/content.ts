@@ -108,6 +108,8 @@ export const Message = Type.Union([
     addresses: Type.Optional(Type.Array(Type.String())),
     /** It holds what others wrote: quotes, forwarded messages, files. */
     foreign: Type.Optional(Type.Boolean()),
+    /** Number of the message, where people may rate the answer: so a rated answer is found. No model sees it. */
+    seq: Type.Optional(Type.Integer()),
   }),
   Type.Object({ role: Type.Literal("assistant"), content: Type.Array(AssistantPart), ...writtenBy }),
   Type.Object({

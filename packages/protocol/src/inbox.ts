@@ -114,6 +114,8 @@ export const InboundMessage = Type.Object({
   addresses: Type.Optional(Type.Array(Type.String())),
   /** The parts hold what others wrote: quotes, forwarded messages, files. */
   foreign: Type.Optional(Type.Boolean()),
+  /** Its number in the session, where it goes into the history with it. */
+  seq: Type.Optional(Type.Integer()),
   /** No client waits for the answer: tool calls of other turns come first. */
   background: Type.Optional(Type.Boolean()),
   /** Which agent answers; absent means the default agent. */

@@ -174,6 +174,7 @@ export {
 export {
   CallWords,
   LocalText,
+  RatedRun,
   ReplyAgain,
   ReplyFooter,
   replyLanguages,

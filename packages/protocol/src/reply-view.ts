@@ -112,6 +112,17 @@ export const ReplyAgain = Type.Object({
 });
 export type ReplyAgain = Static<typeof ReplyAgain>;
 
+/** A run whose answer people may rate, as a rating names it: ids and names, never content. */
+export const RatedRun = Type.Object({
+  turn: Type.String({ minLength: 1, maxLength: 300 }),
+  agent: Type.String({ maxLength: 100 }),
+  /** Id of the model that answered. */
+  model: Type.String({ maxLength: 200 }),
+  /** Tools that it has called, as far as its card can show them. */
+  tools: Type.Array(Type.String({ maxLength: 128 }), { maxItems: 8 }),
+});
+export type RatedRun = Static<typeof RatedRun>;
+
 /**
  * Everything a person sees of a reply, at one moment. Cards are pure functions of it; the answer's
  * text only ever grows while `state` is `running`.
@@ -149,6 +160,8 @@ export const ReplyView = Type.Object({
   maxCards: Type.Optional(Type.Integer({ minimum: 1 })),
   /** Absent: no button. */
   again: Type.Optional(ReplyAgain),
+  /** What people rate; absent: they are not asked. */
+  rated: Type.Optional(RatedRun),
   /** Which turn the stop button stops; absent: no button. */
   stop: Type.Optional(Type.Object({ session: SessionKey, turnId: Type.String() })),
 });

@@ -11,6 +11,7 @@ import {
   makeSessionFiles,
   makeNameBook,
   makeRateGovernor,
+  makeRatingStore,
   makeRunLog,
   makeStore,
   makeTokenCache,
@@ -22,6 +23,7 @@ import { describeMemoryStore } from "./memory-store.suite.ts";
 import { describeSessionFiles } from "./session-files.suite.ts";
 import { describeNameBook } from "./name-book.suite.ts";
 import { describeRateGovernor } from "./rate-governor.suite.ts";
+import { describeRatingStore } from "./ratings.suite.ts";
 import { describeRunLog } from "./run-log.suite.ts";
 import { describeRunnerDirectory } from "./runner-directory.suite.ts";
 import { describeSessionStore } from "./session-store.suite.ts";
@@ -52,6 +54,7 @@ describeBlobStore("Cluster", async (demands) => await makeBlobStore(url(), deman
 describeTraceLog("Cluster", async (ttlMs) => await makeTraceLog(url(), ttlMs));
 describeUsageStore("Cluster", async () => await makeUsageStore(url()));
 describeNameBook("Cluster", async () => await makeNameBook(url()));
+describeRatingStore("Cluster", async () => await makeRatingStore(url()));
 describeRunLog("Cluster", async (ttlMs) => await makeRunLog(url(), ttlMs));
 
 it("Cluster: a command whose connection breaks before the answer fails, and is not sent again", async () => {

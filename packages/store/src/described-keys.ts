@@ -276,6 +276,17 @@ export const describedKeys: readonly DescribedKey[] = [
       "the people who have used most in it, by `runs`, `tokens` or `nano` (billionths of a dollar); the same time",
   },
   { key: "`{<ns>:usage}:batch:<id>`", type: "string", content: "what a process has handed in is counted; 10 minutes" },
+  {
+    key: "`{<ns>:ratings}:of:<run> <person>`",
+    type: "hash",
+    content: "what a person says of an answer: `rating`, `reason`, times, `facts` of the run; `retention.ratingDays`",
+  },
+  { key: "`{<ns>:ratings}:by-time`", type: "sorted set", content: "the same by the time of the last word" },
+  {
+    key: "`{<ns>:rated:<day>}:replies`",
+    type: "hash",
+    content: "with `feishu.feedback`: messages sent on a day to the run whose answer they show; 14 days",
+  },
   { key: "`{<ns>}:names`", type: "hash", content: "names of people and chats by id, at most 50,000" },
   { key: "`{<ns>}:names-by-time`", type: "sorted set", content: "the same ids by the time when they were written" },
   {

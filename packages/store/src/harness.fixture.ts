@@ -5,6 +5,7 @@ import type { RateGovernorHarness } from "./rate-governor.suite.ts";
 import { RedisBlobStore } from "./blob-store.ts";
 import type { SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
 import { NameBook } from "./name-book.ts";
+import { RatingStore } from "./ratings.ts";
 import { RunLog } from "./run-log.ts";
 import { openElsewhere, openTestStores, type TestStoreOptions } from "./testing.ts";
 import { TraceLog } from "./trace-log.ts";
@@ -137,6 +138,20 @@ export async function makeUsageStore(url: string) {
 export async function makeNameBook(url: string) {
   const { here, there, close } = openTwice(url);
   return { book: new NameBook({ ...here, most: 5 }), elsewhere: there.names, close };
+}
+
+export async function makeRatingStore(url: string) {
+  const { here, there, close } = openTwice(url);
+  const { namespace, redis, now, advance } = here;
+  const most = 4;
+  return {
+    store: new RatingStore({ ...here, most }),
+    elsewhere: new RatingStore({ ...there, most }),
+    keys: async () => await keysOf(redis, namespace),
+    now,
+    advance,
+    close,
+  };
 }
 
 export async function makeBlobStore(url: string, demands: BlobStoreDemands): Promise<BlobStoreHarness> {

@@ -142,6 +142,13 @@ export interface MemoryKeys {
   off: string;
 }
 
+interface RatingKeys {
+  /** What the keys of ratings begin with: `<key>:<run> <person>`, a HASH. */
+  ratings: string;
+  /** ZSET `<run> <person>` -> ms of the last word. */
+  byTime: string;
+}
+
 /** Traces of messages, of ten minutes. */
 export interface TraceWindowKeys {
   /** LIST of lines of ingress: which record has entries of which traces, and what these are about. */
@@ -171,6 +178,10 @@ export interface Keyspace {
   runs(window: number): string;
   /** A key of what runs have used, all of them in one slot: a process hands in several buckets at once. */
   usage(name: string): string;
+  /** How people have rated answers, in one slot. */
+  ratings(): RatingKeys;
+  /** HASH message -> the run whose answer it shows, of those sent within a day. */
+  ratedReplies(day: number): string;
   /** LIST of the entries of one trace, as the version before has written them. */
   trace(traceId: string): string;
   /** ZSET trace id -> ms: the traces of a message, chat or person, as the version before has written them. */
@@ -284,6 +295,8 @@ export function createKeyspace(namespace: string = defaultNamespace): Keyspace {
     },
     runs: (window) => `{${namespace}:runs:${window}}:list`,
     usage: (name) => `{${namespace}:usage}:${name}`,
+    ratings: () => ({ ratings: `{${namespace}:ratings}:of`, byTime: `{${namespace}:ratings}:by-time` }),
+    ratedReplies: (day) => `{${namespace}:rated:${day}}:replies`,
     trace: (traceId) => `{${namespace}:trace:${cellOf(traceId)}}:of:${traceId}`,
     tracesOf: (kind, id) => `{${namespace}:trace:${cellOf(id)}}:by-${kind}:${id}`,
     rates: (app, name) => `{${namespace}:rate:${app}}:${name}`,

@@ -42,6 +42,15 @@ export {
   usageSizes,
   UsageStore,
 } from "./usage-store.ts";
+export {
+  maxReasonChars,
+  type RatedReply,
+  type Rating,
+  RatingStore,
+  ratingWords,
+  type RatingWord,
+  type Said,
+} from "./ratings.ts";
 export { Presence } from "./presence.ts";
 export { readServerStates, type ServerState, readServerFacts, type RedisServerFacts } from "./server-facts.ts";
 export { StateMigration } from "./state-migration.ts";

@@ -12,6 +12,7 @@ import {
   makeSessionFiles,
   makeNameBook,
   makeRateGovernor,
+  makeRatingStore,
   makeRunLog,
   makeStore,
   makeTokenCache,
@@ -24,6 +25,7 @@ import { describeMemoryStore } from "./memory-store.suite.ts";
 import { describeSessionFiles } from "./session-files.suite.ts";
 import { describeNameBook } from "./name-book.suite.ts";
 import { describeRateGovernor } from "./rate-governor.suite.ts";
+import { describeRatingStore } from "./ratings.suite.ts";
 import { describeRunLog } from "./run-log.suite.ts";
 import { describeRunnerDirectory } from "./runner-directory.suite.ts";
 import { describeSessionStore } from "./session-store.suite.ts";
@@ -46,6 +48,7 @@ describeBlobStore("Redis", async (demands) => await makeBlobStore(url(), demands
 describeTraceLog("Redis", async (ttlMs) => await makeTraceLog(url(), ttlMs));
 describeUsageStore("Redis", async () => await makeUsageStore(url()));
 describeNameBook("Redis", async () => await makeNameBook(url()));
+describeRatingStore("Redis", async () => await makeRatingStore(url()));
 describeRunLog("Redis", async (ttlMs) => await makeRunLog(url(), ttlMs));
 describeInstanceDirectory("Redis", async () => await makeInstanceDirectory(url()));
 describeEventWatchReports("Redis", async () => await makeEventWatchReports(url()));

@@ -22,6 +22,7 @@ import { LookupCache, TokenCache, RateGovernor } from "./platform.ts";
 import { MemoryStore } from "./memory-store.ts";
 import { SessionFiles } from "./session-files.ts";
 import { NameBook } from "./name-book.ts";
+import { RatingStore } from "./ratings.ts";
 import { PermissionRules } from "./permission-rules.ts";
 import { RedisBlobStore } from "./blob-store.ts";
 import { SessionRetention } from "./retention.ts";
@@ -107,6 +108,7 @@ function openStores(clock: TestClock, options: TestStoreOptions) {
     runLog: new RunLog(here),
     usage: new UsageStore({ ...here, timeZone: "Asia/Shanghai" }),
     names: new NameBook(here),
+    ratings: new RatingStore(here),
     governor: new RateGovernor(here),
     runners: new RunnerDirectory(here),
     instances: new InstanceDirectory(here),

@@ -179,6 +179,8 @@ export type ConfigInput = {
         zh: string;
         en: string;
       };
+      /** Ask people to rate answers: by thumbs on the card, or by these reactions to it. Default off. */
+      feedback?: boolean;
       /** Hold calls back before Feishu refuses them. Off only where the platform has no such limits. Default on. */
       rateLimits?: boolean;
     };
@@ -268,6 +270,8 @@ export type ConfigInput = {
       zh: string;
       en: string;
     };
+    /** Ask people to rate answers: by thumbs on the card, or by these reactions to it. Default off. */
+    feedback?: boolean;
     /** Hold calls back before Feishu refuses them. Off only where the platform has no such limits. Default on. */
     rateLimits?: boolean;
   };
@@ -389,6 +393,8 @@ export type ConfigInput = {
     memoryDays?: number;
     /** What was done for each message, for "Why no answer?", after its last step. Default 3 days. */
     traceDays?: number;
+    /** How people have rated answers. Default 90 days. */
+    ratingDays?: number;
   };
   /** What an operator accepts of the sandboxes of runners. */
   sandbox?: {

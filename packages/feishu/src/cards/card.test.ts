@@ -260,6 +260,22 @@ describe("the card of a reply", () => {
     expect(more.parts["again"]).toMatchObject({ text: { content: "继续" } });
   });
 
+  it("has two quiet thumbs below an answer that people may rate, and a field for the reason behind a fold", () => {
+    const rated = { turn: "app.chat-1", agent: "default", model: "m", tools: [] };
+    const { parts } = rendered({ state: "answered", answer: "Well.", rated, footer });
+    expect(Object.keys(parts)).toEqual(["rate", "why", "footer"]);
+    const values = [...JSON.stringify(parts).matchAll(/"value":(\{[^}]*\})/g)].map(([, value = ""]) => value);
+    expect(values.map((value) => JSON.parse(value) as unknown)).toEqual([
+      { larkline: "rate", turn: "app.chat-1", rating: "up" },
+      { larkline: "rate", turn: "app.chat-1", rating: "down" },
+      { larkline: "rate", turn: "app.chat-1" },
+    ]);
+    expect(parts["why"]).toMatchObject({ expanded: false, elements: [{ tag: "input", max_length: 500 }] });
+    const both = rendered({ state: "answered", answer: "好", rated, bilingual: true });
+    expect(JSON.stringify(both.parts["why"])).toContain('"en_us":"<font color=\'grey\'>Say why</font>"');
+    expectWithinLimits("x".repeat(60_000), { state: "answered", rated, footer });
+  });
+
   it("AT-18: shows each contribution of a team folded with its name, and names the one that the answer is", () => {
     const list = [
       { agent: "writer", text: "A **draft**." },

@@ -89,7 +89,7 @@ const narrowPanels = { thinking: 1_000, tools: 1_900, todos: 1_000 };
 /** A team takes half of that room for what its members have said before the answer. */
 const teamShare = 0.5;
 
-const belowAnswer: ReadonlySet<string> = new Set(["rest", "memories", "stop", "again", "footer"]);
+const belowAnswer: ReadonlySet<string> = new Set(["rest", "memories", "stop", "again", "rate", "why", "footer"]);
 
 /** The card of one page of the reply. */
 export function renderCard(view: ReplyView, page: CardPage, options: RenderOptions): RenderedCard {
@@ -174,6 +174,8 @@ function partsOf(view: ReplyView, page: CardPage, answerBytes: number): Record<s
     memories: isLast ? inLanguages(view, (language) => memoriesPanel({ ...view, language })) : undefined,
     stop: isLast ? inLanguages(view, (language) => stopButton({ ...view, language })) : undefined,
     again: isLast ? inLanguages(view, (language) => againButton({ ...view, language })) : undefined,
+    rate: isLast ? rateButtons(view) : undefined,
+    why: isLast ? inLanguages(view, (language) => ratingReason({ ...view, language })) : undefined,
     footer: isLast ? inLanguages(view, (language) => footerPart({ ...view, language })) : undefined,
   };
   const present: Record<string, CardElement> = {};
@@ -461,6 +463,39 @@ function stopButton(view: ReplyView): CardElement | undefined {
 function againButton({ again, language }: ReplyView): CardElement | undefined {
   if (again === undefined) return undefined;
   return button(cardTexts[language].again[again.wish], { value: { larkline: "again", ...again }, elementId: "again" });
+}
+
+const thumbs = { up: "👍", down: "👎" } as const;
+
+/** A thumb up and one down, as quiet as buttons can be. */
+function rateButtons({ rated }: ReplyView): CardElement | undefined {
+  if (rated === undefined) return undefined;
+  const buttons = (["up", "down"] as const).map((rating) => {
+    const value = { larkline: "rate", turn: rated.turn, rating };
+    return { ...button(thumbs[rating], { value, type: "text", elementId: `rate_${rating}` }), size: "tiny" };
+  });
+  return { ...buttonRow(buttons), element_id: "rate" };
+}
+
+/** Most characters of a reason. */
+const maxReasonCharacters = 500;
+
+/** The field for a reason, behind a fold. It needs no form, which panels must not hold ("Collapsible panel"). */
+function ratingReason({ rated, language }: ReplyView): CardElement | undefined {
+  if (rated === undefined) return undefined;
+  const { why, whyHint } = cardTexts[language];
+  const field = {
+    tag: "input",
+    element_id: "rate_reason",
+    name: "rate_reason",
+    placeholder: plainText(whyHint),
+    max_length: maxReasonCharacters,
+    width: "fill",
+    behaviors: [{ type: "callback", value: { larkline: "rate", turn: rated.turn } }],
+  };
+  const { border: _border, header, ...panel } = foldedPanel("", [field], "why");
+  // A header is an object, as `foldedPanel` makes it.
+  return { ...panel, header: { ...(header as object), title: markdown(`<font color='grey'>${why}</font>`) } };
 }
 
 const maxMemoryCharacters = 120;

@@ -22,7 +22,7 @@ export interface AppScope {
 /** An event or callback that the app subscribes to. */
 export interface AppSubscription {
   name: string;
-  level: "required" | "recommended";
+  level: ScopeLevel;
   purpose: ManifestText;
 }
 
@@ -172,6 +172,19 @@ export const appManifest: AppManifest = {
       name: "im.chat.updated_v1",
       level: "recommended",
       purpose: { zh: "群信息变更：重新读取群信息", en: "A group changed: what is known of it is read again" },
+    },
+    {
+      name: "im.message.reaction.created_v1",
+      level: "optional",
+      purpose: {
+        zh: "用表情给回答打分（feishu.feedback）",
+        en: "Somebody rated an answer by a reaction (feishu.feedback)",
+      },
+    },
+    {
+      name: "im.message.reaction.deleted_v1",
+      level: "optional",
+      purpose: { zh: "收回这样的打分（feishu.feedback）", en: "Somebody took such a rating back (feishu.feedback)" },
     },
   ],
   callbacks: [

@@ -46,7 +46,9 @@ describe("registerApp", () => {
     const optional = appManifest.scopes.filter(({ level }) => level === "optional");
     expect(missingScopes(granted, ["optional"])).toEqual(optional);
     const { events, callbacks } = await inspector.subscriptions();
-    expect([...(events ?? [])].sort()).toEqual(appManifest.events.map(({ name }) => name).sort());
+    expect([...(events ?? [])].sort()).toEqual(
+      appManifest.events.flatMap(({ name, level }) => (level === "optional" ? [] : [name])).sort(),
+    );
     expect(callbacks).toEqual(appManifest.callbacks.map(({ name }) => name));
     expect(await inspector.bot()).toMatchObject({ name: "Larkline", status: "enabled" });
     inspector.close();

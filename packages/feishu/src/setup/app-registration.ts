@@ -112,7 +112,9 @@ function encodedAddons(): string {
   const wanted = appManifest.scopes.filter(({ level }) => level !== "optional");
   const addons = {
     scopes: { tenant: wanted.map(({ name }) => name) },
-    events: { items: { tenant: appManifest.events.map(({ name }) => name) } },
+    events: {
+      items: { tenant: appManifest.events.filter(({ level }) => level !== "optional").map(({ name }) => name) },
+    },
     callbacks: { items: appManifest.callbacks.map(({ name }) => name) },
   };
   return gzipSync(JSON.stringify(addons)).toString("base64url");

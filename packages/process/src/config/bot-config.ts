@@ -40,6 +40,7 @@ const defaultFeishu: FeishuSettings = {
   menu: {},
   monthlyCalls: null,
   maxCards: 5,
+  feedback: false,
   rateLimits: true,
 };
 

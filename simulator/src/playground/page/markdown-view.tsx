@@ -187,8 +187,8 @@ const reactionIcons: Readonly<Record<string, string>> = {
   THUMBSUP: "thumb",
 };
 
-/** The reaction that people can give here. */
-export const offeredReaction = "THUMBSUP";
+/** The reactions that people can give here. */
+export const offeredReactions = ["THUMBSUP", "ThumbsDown"] as const;
 
 /** A reaction as its icon, where there is one, and its name. */
 export function reactionView(emojiType: string): ComponentChildren[] {

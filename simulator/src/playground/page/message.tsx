@@ -2,7 +2,7 @@ import { Component, createRef, type ComponentChildren, type VNode } from "preact
 import type { SimCardView, SimMessage } from "../routes.ts";
 import { type CardContext, type CardUse, cardView } from "./card.tsx";
 import { type CardPart, eachTagged, inLocale, partOf, textOf } from "./card-part.ts";
-import { imageView, linkedText, markdownView, offeredReaction, reactionView, withSigns } from "./markdown-view.tsx";
+import { imageView, linkedText, markdownView, offeredReactions, reactionView, withSigns } from "./markdown-view.tsx";
 import type { Store } from "./store.ts";
 import type { Words } from "./words.ts";
 
@@ -176,7 +176,9 @@ function actionsView(
   const mine = !store.isBot(message.senderId);
   return (
     <div class="actions">
-      {action(words.react, () => actions.react(message, offeredReaction), `${words.react} ${offeredReaction}`)}
+      {offeredReactions.map((emojiType, at) =>
+        action(at === 0 ? words.react : "👎", () => actions.react(message, emojiType), `${words.react} ${emojiType}`),
+      )}
       {action(words.replyTo, () => actions.reply(message, false))}
       {action(words.replyInThread, () => actions.reply(message, true))}
       {mine && action(words.redeliver, () => actions.redeliver(message))}

@@ -1,0 +1,99 @@
+import { freePort } from "@larkline/testkit";
+import { Redis } from "ioredis";
+import { afterAll, beforeAll, expect, it, vi } from "vitest";
+import { waitForAnswer, elementOf } from "../system/answer.ts";
+import { type AppProcess, runApp, startApp } from "../system/app-process.ts";
+import { observer, writeRedisUsers, type RedisUsers } from "../system/redis-users.ts";
+import { send, type Writer } from "../system/sending.ts";
+import { startSystem, type System } from "../system/system.ts";
+
+let users: RedisUsers;
+let system: System;
+let operators: AppProcess;
+beforeAll(async () => {
+  users = await writeRedisUsers(["recording"]);
+  system = await startSystem({ ingresses: 2, workers: 2, redisUsers: users, config: { feishu: { feedback: true } } });
+  operators = await startApp({
+    program: { file: "apps/console/src/main.ts" },
+    port: await freePort(),
+    env: { REDIS_URL: users.urlAs(system.redis.port, "console"), FEISHU_APP_ID: system.appId },
+  });
+});
+afterAll(async () => {
+  await operators?.kill();
+  await system?.close();
+  await users?.remove();
+});
+
+const patience = { timeout: 60_000, interval: 50 };
+
+async function cardFor(writer: Writer, text: string) {
+  const { messageId } = await send(system, writer, { text });
+  const { messages } = await waitForAnswer(system.feishu, messageId, { timeoutMs: 60_000 });
+  return messages.at(-1) ?? expect.fail("there is no answer");
+}
+
+async function pageOf(path: string): Promise<string> {
+  return await (await fetch(`${operators.url}${path}`)).text();
+}
+
+async function admin(...args: string[]): Promise<string> {
+  const env = {
+    REDIS_URL: users.urlAs(system.redis.port, "admin"),
+    FEISHU_APP_ID: system.appId,
+    FEISHU_APP_SECRET: "unused",
+  };
+  const { code, output } = await runApp({ file: "apps/cli/src/main.ts", args: [...args, "--file", "/dev/null"] }, env);
+  expect(code, output).toBe(0);
+  return output;
+}
+
+it("people rate answers by thumbs and reactions; operators count them, and take them away as cases", async () => {
+  const ann = system.person("Ann");
+  const first = await cardFor(ann, 'pure\ncall note_pure {"key":"one"}');
+  expect(elementOf(first, "rate")).toBeDefined();
+  const click = async (elementId: string, more: object = {}) =>
+    await system.feishu.click({ messageId: first.messageId, openId: ann.openId, elementId, ...more });
+  // Which run the message shows is written a moment after it was sent.
+  await vi.waitFor(async () => {
+    expect(await click("rate_up")).toMatchObject({ code: 0, toast: { type: "success" }, cardChanged: false });
+    expect(await pageOf("/feedback?tool=note_pure")).toContain("👍 Good</span>");
+  }, patience);
+  await click("rate_down");
+  await click("rate_reason", { inputValue: "I wanted two notes" });
+  const second = await cardFor(ann, "hello");
+  await vi.waitFor(async () => {
+    system.feishu.react({ messageId: second.messageId, from: ann.openId, emojiType: "THUMBSUP" });
+    await vi.waitFor(async () => expect(await pageOf("/feedback?rating=up")).toContain(ann.openId), { timeout: 2_000 });
+  }, patience);
+  const page = await pageOf(`/feedback?person=${ann.openId}`);
+  expect(page).toContain("👎 Bad</span>");
+  expect(page).not.toContain("two notes");
+
+  const lines = (await admin("ratings")).trim().split("\n");
+  expect(lines.map((line) => JSON.parse(line) as unknown)).toMatchObject([
+    { rating: "up", agent: "default", input: "hello", calls: [], output: "[hello]" },
+    {
+      rating: "down",
+      reason: "I wanted two notes",
+      tools: ["note_pure"],
+      input: expect.stringContaining("call note_pure"),
+      calls: [{ tool: "note_pure", arguments: { key: "one" } }],
+      output: expect.stringMatching(/^\[pure\] ok:/),
+    },
+  ]);
+  expect(lines.join("\n")).not.toContain(ann.openId);
+
+  const exported = await admin("people", "export", ann.openId);
+  expect(exported.split("\n").filter((line) => line.startsWith('{"type":"rating"'))).toHaveLength(2);
+  await admin("people", "delete", ann.openId, "--yes");
+  expect(await admin("ratings")).toBe("");
+  const client = new Redis(users.urlAs(system.redis.port, observer));
+  expect(await client.call("ACL", "LOG", "100")).toEqual([]);
+  client.disconnect();
+});
+
+it("a notice is not rated, and nothing is asked of a turn that was stopped", async () => {
+  const bob = system.person("Bob");
+  expect(elementOf(await cardFor(bob, "/status"), "rate")).toBeUndefined();
+});
