@@ -14,11 +14,11 @@ writeFileSync(
    registerHooks({ load(url, context, next) { appendFileSync(process.env.LOADED_FILE, url + "\\n"); return next(url, context); } });`,
 );
 
-/** What an app loads before it knows its configuration, which is refused here: packages by name. */
-async function packagesOf(app: string): Promise<Set<string>> {
-  const file = join(folder, app);
+/** What a program loads before it knows its configuration, which is refused here: packages by name. */
+async function packagesOf(program: string): Promise<Set<string>> {
+  const file = join(folder, program.replaceAll("/", "-"));
   const env = { REDIS_URL: "none", NODE_OPTIONS: `--import ${pathToFileURL(hook).href}`, LOADED_FILE: file };
-  const { code, output } = await runApp({ file: `apps/${app}/src/main.ts` }, env);
+  const { code, output } = await runApp({ file: program }, env);
   expect(code, output).toBe(1);
   const urls = readFileSync(file, "utf8").split("\n");
   return new Set(urls.flatMap((url) => /.*\/node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(url)?.[1] ?? []));
@@ -29,8 +29,14 @@ const sometimes = ["@anthropic-ai/sdk", "openai", "@modelcontextprotocol/client"
 
 describe("what only some deployments use", () => {
   it.each(["ingress", "agent-worker", "tool-runner", "console"])("is not loaded by every %s", async (app) => {
-    const loaded = await packagesOf(app);
+    const loaded = await packagesOf(`apps/${app}/src/main.ts`);
     expect(loaded).toContain("ioredis");
     expect(sometimes.filter((name) => loaded.has(name))).toEqual([]);
   });
+});
+
+it("the thread that renews locks loads neither schemas nor the packages of its process", async () => {
+  const loaded = await packagesOf("packages/store/src/renewal-thread.ts");
+  expect(loaded).toContain("ioredis");
+  expect(["typebox", "ajv", "lru-cache", "bullmq"].filter((name) => loaded.has(name))).toEqual([]);
 });

@@ -1,6 +1,5 @@
 import { parentPort, workerData } from "node:worker_threads";
 import { closeRedis, connectRedis, runScript, script } from "./connection.ts";
-import { createKeyspace } from "./keys.ts";
 import {
   LockTable,
   type HeldLock,
@@ -10,7 +9,7 @@ import {
   sharedTimes,
   type FromThread,
   type RenewalOrders,
-} from "./renewals.ts";
+} from "./renewal-memory.ts";
 
 /** Locks are renewed every other time. */
 const renewEveryMs = 150;
@@ -45,13 +44,12 @@ class RenewalLoop {
   #isFailing = false;
   #rounds = 0;
 
-  constructor({ redisUrl, namespace, owner = "", times, locks }: RenewalOrders, tell: (message: FromThread) => void) {
-    const { global } = createKeyspace(namespace);
+  constructor({ redisUrl, owner = "", keys, times, locks }: RenewalOrders, tell: (message: FromThread) => void) {
     this.#owner = owner;
     this.#times = new BigInt64Array(times);
     this.#locks = new LockTable(locks);
     this.#redis = connectRedis(redisUrl, { silenceMs });
-    this.#keys = { heartbeat: global(`alive:${owner}`), workers: global("workers") };
+    this.#keys = keys;
     this.#tell = tell;
     this.#timer = setInterval(() => this.#start(), renewEveryMs);
     this.#start();
