@@ -27,11 +27,14 @@ async function packagesOf(program: string): Promise<Set<string>> {
 /** Each is needed by some deployments, and costs the start of a process up to a tenth of a second and 30 MB. */
 const sometimes = ["@anthropic-ai/sdk", "openai", "@modelcontextprotocol/client", "pg", "jose"];
 
+const hasPages = ["ingress", "console"];
+
 describe("what only some deployments use", () => {
   it.each(["ingress", "agent-worker", "tool-runner", "console"])("is not loaded by every %s", async (app) => {
     const loaded = await packagesOf(`apps/${app}/src/main.ts`);
     expect(loaded).toContain("ioredis");
     expect(sometimes.filter((name) => loaded.has(name))).toEqual([]);
+    expect(loaded.has("fastify"), "more than three fixed paths").toBe(hasPages.includes(app));
   });
 });
 

@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, it } from "vitest";
+import { afterEach, describe, expect, it, vi } from "vitest";
 import { silentLogger } from "./logger.ts";
 import { Metrics } from "./metrics.ts";
 import { startOpsServer, type OpsServer, type ReadyCheck } from "./ops-server.ts";
@@ -10,7 +10,8 @@ async function start(ready: ReadyCheck, readyDeadlineMs = 2_000) {
   const common = { host: "127.0.0.1", port: 0, metrics, logger: silentLogger };
   server = await startOpsServer({ ...common, ready, readyDeadlineMs });
   const { port } = server;
-  return { metrics, get: (path: string) => fetch(`http://127.0.0.1:${port}${path}`) };
+  const get = (path: string, method = "GET") => fetch(`http://127.0.0.1:${port}${path}`, { method });
+  return { metrics, port, get };
 }
 
 afterEach(async () => {
@@ -55,6 +56,27 @@ describe("startOpsServer", () => {
   it("answers /ready with 503 when the check never ends", async () => {
     const { get } = await start(() => new Promise(() => {}), 20);
     expect((await get("/ready")).status).toBe(503);
+  });
+
+  it("answers 500 when metrics cannot be read, and continues to answer", async () => {
+    const { get, metrics } = await start(async () => ({}));
+    vi.spyOn(metrics, "text").mockRejectedValueOnce(new Error("no metrics"));
+    expect((await get("/metrics")).status).toBe(500);
+    expect((await get("/metrics?name=any")).status).toBe(200);
+  });
+
+  it("answers HEAD without a body, and 404 to every other path and method", async () => {
+    const { get } = await start(async () => ({}));
+    const head = await get("/health", "HEAD");
+    expect([head.status, await head.text()]).toEqual([200, ""]);
+    expect((await get("/")).status).toBe(404);
+    expect((await get("/ready", "POST")).status).toBe(404);
+  });
+
+  it("rejects when the port is taken", async () => {
+    const { metrics, port } = await start(async () => ({}));
+    const second = startOpsServer({ host: "127.0.0.1", port, metrics, logger: silentLogger, ready: async () => ({}) });
+    await expect(second).rejects.toMatchObject({ code: "EADDRINUSE" });
   });
 
   it("serves the metrics of the process", async () => {

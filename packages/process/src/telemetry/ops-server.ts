@@ -1,5 +1,7 @@
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { systemClock, withDeadline } from "@larkline/protocol";
-import { fastify, type FastifyInstance } from "fastify";
+import type { FastifyInstance } from "fastify";
 import type { Logger } from "./logger.ts";
 import type { Metrics } from "./metrics.ts";
 
@@ -17,20 +19,36 @@ export interface OpsServerOptions extends OpsRoutes {
 }
 
 /**
- * Serves health, readiness and metrics for a process that has no HTTP server of its own.
+ * Serves health, readiness and metrics for a process that has no HTTP server of its own. Three fixed paths need no
+ * framework, which takes a tenth of the CPU that such a process takes to start.
  * Rejects when the port is taken (`EADDRINUSE`).
  */
-export async function startOpsServer(options: OpsServerOptions): Promise<OpsServer> {
-  const server = fastify({ logger: false, forceCloseConnections: true });
-  registerOpsRoutes(server, options);
-  await server.listen({ host: options.host, port: options.port });
-  const address = server.server.address();
+export async function startOpsServer({ host, port, ...routes }: OpsServerOptions): Promise<OpsServer> {
+  const server = createServer((request, response) => void respond(request, response, routes));
+  server.listen({ host, port });
+  await once(server, "listening");
+  const address = server.address();
   return {
-    port: typeof address === "object" && address !== null ? address.port : options.port,
+    port: typeof address === "object" && address !== null ? address.port : port,
     close: async () => {
-      await server.close();
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      server.closeAllConnections();
+      await closed;
     },
   };
+}
+
+async function respond(request: IncomingMessage, response: ServerResponse, routes: OpsRoutes): Promise<void> {
+  const { method = "", url = "" } = request;
+  const [path = ""] = url.split("?");
+  const answer = method === "GET" || method === "HEAD" ? opsAnswers.get(path) : undefined;
+  try {
+    const { code, type, text } = (await answer?.(routes)) ?? jsonOf(404, { error: "not found" });
+    response.writeHead(code, { "content-type": type }).end(text);
+  } catch (error) {
+    routes.logger.error({ error, path }, "a request failed");
+    response.writeHead(500).end();
+  }
 }
 
 /**
@@ -53,15 +71,35 @@ export interface OpsRoutes {
  * the deadline, else 503, naming each) and `GET /metrics` to a server that an app already has.
  */
 export function registerOpsRoutes(server: FastifyInstance, routes: OpsRoutes): void {
-  server.get("/health", () => ({ status: "ok" }));
-  server.get("/ready", async (_request, reply) => {
-    const readiness = await readinessOf(routes);
-    return reply.code(readiness.status === "ready" ? 200 : 503).send(readiness);
-  });
-  server.get("/metrics", async (_request, reply) =>
-    reply.type(routes.metrics.contentType).send(await routes.metrics.text()),
-  );
+  for (const [path, answer] of opsAnswers) {
+    server.get(path, async (_request, reply) => {
+      const { code, type, text } = await answer(routes);
+      return reply.code(code).type(type).send(text);
+    });
+  }
 }
+
+interface OpsAnswer {
+  code: number;
+  type: string;
+  text: string;
+}
+
+function jsonOf(code: number, body: object): OpsAnswer {
+  return { code, type: "application/json; charset=utf-8", text: JSON.stringify(body) };
+}
+
+const opsAnswers = new Map<string, (routes: OpsRoutes) => Promise<OpsAnswer>>([
+  ["/health", async () => jsonOf(200, { status: "ok" })],
+  [
+    "/ready",
+    async (routes) => {
+      const readiness = await readinessOf(routes);
+      return jsonOf(readiness.status === "ready" ? 200 : 503, readiness);
+    },
+  ],
+  ["/metrics", async ({ metrics }) => ({ code: 200, type: metrics.contentType, text: await metrics.text() })],
+]);
 
 interface Readiness {
   status: "ready" | "not ready";
