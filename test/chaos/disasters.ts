@@ -193,13 +193,37 @@ async function fillRedis({ system, random }: DisasterScene): Promise<Damage> {
   return {};
 }
 
-/** The disk under Redis is full, so that it refuses to write, for seconds. */
-async function fillDisk({ disk, random }: DisasterScene): Promise<Damage> {
+/** The disk under Redis is full, so that it refuses to write, for seconds. Then its file is written anew. */
+async function fillDisk({ system, disk, random }: DisasterScene): Promise<Damage> {
   if (disk === undefined) return { what: "left out" };
   await disk.fill();
   await delay(2_000 + random.below(3_000));
   await disk.clear();
-  return {};
+  const overMs = performance.now();
+  await rewriteAppendOnlyFile(system.redis.url);
+  return { overMs };
+}
+
+/**
+ * What docs/operations.md asks of operators after a full disk: a rewrite that began meanwhile may have left a file that
+ * Redis cannot load (github.com/redis/redis/pull/14372), until the next one replaces it.
+ */
+async function rewriteAppendOnlyFile(url: string): Promise<void> {
+  const redis = connectRedis(url);
+  const untilInfo = async (...lines: readonly string[]): Promise<void> => {
+    for (;;) {
+      const info = String(await redis.call("INFO", "persistence"));
+      if (lines.every((line) => info.includes(line))) return;
+      await delay(50);
+    }
+  };
+  try {
+    await untilInfo("aof_last_write_status:ok", "aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0");
+    await redis.call("BGREWRITEAOF").catch(() => undefined); // Redis has just begun one by itself
+    await untilInfo("aof_last_bgrewrite_status:ok", "aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0");
+  } finally {
+    await closeRedis(redis);
+  }
 }
 
 /** Resolves once the harm is over: what is slow from then on is recovery. */
