@@ -1,5 +1,6 @@
 import { useDeployment } from "./console-deployment.ts";
 import "./console-pages.suite.ts";
+import "./console-pauses.suite.ts";
 // Kills the worker that the suite before counts.
 import "./console-why-no-answer.suite.ts";
 

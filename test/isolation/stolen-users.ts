@@ -91,14 +91,22 @@ const signIn: Forgery = {
   what: "sign-in",
   commands: ["SET larkline:look:console:console-sign-in:x {}", "GET larkline:look:console:console-sign-in:x"],
 };
+const pause: Forgery = {
+  what: "authority",
+  commands: [
+    'HSET {larkline}:pauses tool:deploy {"by":"x","sinceMs":1}',
+    "HDEL {larkline}:pauses tool:deploy",
+    "PUBLISH {larkline}:pauses-changed x",
+  ],
+};
 /** What has been done stays written down as it was. */
 const audit: Forgery = { what: "authority", commands: [`XADD ${cell}:audit * k x`, `DEL ${cell}:audit`] };
 
 /** Of ingress messages and clicks are conceded: it holds the platform's key. */
 export const forgeriesOf: Readonly<Record<string, readonly Forgery[]>> = {
-  "runner-recording": [checkpoint, call, job, outcome, approval, rule, answer, identity, audit],
-  console: [checkpoint, call, outcome, approval, rule, answer, identity, audit],
-  ingress: [checkpoint, call, job, outcome, authority, rule, signIn],
+  "runner-recording": [checkpoint, call, job, outcome, approval, rule, answer, identity, audit, pause],
+  console: [checkpoint, call, outcome, approval, rule, answer, identity, audit, pause],
+  ingress: [checkpoint, call, job, outcome, authority, rule, signIn, pause],
 };
 
 export interface StolenUser {

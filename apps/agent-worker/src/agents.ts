@@ -1,5 +1,6 @@
 import {
   answerForm,
+  endPaused,
   helperTool,
   transferTool,
   turnLimits,
@@ -57,6 +58,7 @@ import { memberIn, teamFactsOf } from "./teams.ts";
 import type { TurnStart } from "./turn-output.ts";
 import type { WorkerConfig } from "./config.ts";
 import type { Services } from "./services.ts";
+import type { RunningTurn } from "./turn-run.ts";
 
 /** An agent of the deployment: what of it is the same for all its turns. */
 export class Agent {
@@ -411,6 +413,22 @@ function agentOfSession({ agent }: SessionChoices, message: InboundMessage): str
 export function agentsIn({ agents }: Services, agent: Agent): Agent[] {
   const { team } = agent.config;
   return team === null ? [agent] : team.members.flatMap((name) => agents.get(name) ?? []);
+}
+
+/** Whether an operator has paused it. */
+export function isPaused({ pauses }: Services, agent: string): boolean {
+  return pauses.of("agent", agent) !== undefined;
+}
+
+/** The end of the turn where a model would be asked, and the agent that has the word, or its team, is paused. */
+export function pausedEnd(
+  services: Services,
+  { agent, stored: { turn } }: Pick<RunningTurn, "agent" | "stored">,
+  next: Transition["next"],
+): Transition | undefined {
+  if (next.do !== "model" && next.do !== "compact" && next.do !== "choose") return undefined;
+  const name = [turn.team?.name ?? agent.name, agent.name].find((one) => isPaused(services, one));
+  return name === undefined ? undefined : endPaused(turn, name, agent.speech.texts);
 }
 
 /** Whether the person may use an agent here. */

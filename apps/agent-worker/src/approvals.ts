@@ -89,6 +89,7 @@ export class TurnJudge implements CallJudge {
     const { config } = agent;
     const tool = toolsOfTurn(this.#services, this.#run).get(call.name);
     if (tool === undefined) return refused("its tool is not offered any more");
+    if (isToolPaused(this.#services, call.name)) return refused(pausedText(call.name));
     if (tool.runner === builtInRunner) {
       return memories?.verdict(call) ?? { do: "run", authority: { by: "policy" }, findings: [] };
     }
@@ -409,6 +410,7 @@ function tagsOf({ session, turnId, callId, id, kind, tool, traceparent }: Approv
 /** Why a call may not be signed although its checkpoint says so; undefined where it may. */
 export async function objectionTo(services: Services, turn: TurnState, call: CallState): Promise<string | undefined> {
   const { authority = { by: "policy" } } = call;
+  if (isToolPaused(services, call.name)) return `permission_denied: ${pausedText(call.name)}. It was not run.`;
   if (authority.by === "approval") {
     const holds = await isApproved(services, turn, call, authority.id);
     return holds ? undefined : "permission_denied: the approval of this call was not found again. It was not run.";
@@ -420,6 +422,14 @@ export async function objectionTo(services: Services, turn: TurnState, call: Cal
       : "permission_denied: the rule that allowed this call does not hold any more. It was not run.";
   }
   return undefined;
+}
+
+function isToolPaused({ pauses }: Services, tool: string): boolean {
+  return pauses.of("tool", tool) !== undefined;
+}
+
+function pausedText(tool: string): string {
+  return `an operator has paused the tool '${tool}'`;
 }
 
 async function isApproved(

@@ -323,6 +323,18 @@ async function eachOf<T>(items: readonly T[], work: (item: T) => Promise<void>):
 /** Pause between looks for orders. */
 const lookMs = 100;
 
+/** How long a pause may stay unknown to a worker that has not heard of it, ms. */
+const pausesRefreshMs = 2_000;
+
+/** Knows what is paused from now on. While Redis is away, what was read last stays. */
+export async function followPauses({ pauses, clock, log }: Services, signal: AbortSignal): Promise<void> {
+  const refresh = (): void =>
+    void pauses.refresh().catch((error: unknown) => log.warn({ error }, "what is paused was not read"));
+  await pauses.watch(refresh, signal);
+  await pauses.refresh();
+  signal.addEventListener("abort", clock.every(pausesRefreshMs, refresh), { once: true });
+}
+
 /** Carries out what operators order at the console. Every worker looks; each order is taken by one, once. */
 export function startOrders(services: Services): { close(): Promise<void> } {
   const { orders, clock, log } = services;
@@ -353,7 +365,7 @@ export function startOrders(services: Services): { close(): Promise<void> } {
 }
 
 async function carryOut(services: Services, order: OperatorOrder): ReturnType<typeof applyOrder> {
-  const { store, deadLetters: letters, rules, auditLog: audit, turns, cancels, clock, log } = services;
+  const { store, deadLetters: letters, rules, pauses, auditLog: audit, turns, cancels, clock, log } = services;
   const { by, act } = order;
   log.info({ by, order: act.do, ...("session" in act ? { session: act.session } : {}) }, "operator order");
   return await applyOrder(
@@ -361,6 +373,9 @@ async function carryOut(services: Services, order: OperatorOrder): ReturnType<ty
       store,
       letters,
       rules,
+      pauses,
+      exists: ({ what, name }) =>
+        what === "agent" ? services.agents.has(name) : services.toolCatalog.names().includes(name),
       audit,
       wake: async (session, gen) => await turns.wake(session, gen),
       stop: async (cancel) => await cancels.publish(cancel),

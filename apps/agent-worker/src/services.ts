@@ -53,6 +53,7 @@ import {
   NameBook,
   RatingStore,
   OperatorOrders,
+  Pauses,
   Presence,
   RunLog,
   StateMigration,
@@ -130,6 +131,8 @@ export interface Stores {
   archive: Archive | undefined;
   /** What operators want done. */
   orders: OperatorOrders;
+  /** Agents and tools that operators have paused. */
+  pauses: Pauses;
   /** The runners that live, and their tools. */
   runners: RunnerDirectory;
   /** Heartbeats of the workers, and who has which duty. */
@@ -299,6 +302,7 @@ export function openStores(config: WorkerConfig, settings: LarklineConfig, redis
     retention: new SessionRetention(on),
     archive: url === undefined ? undefined : createPostgresArchive({ url, schema: namespace }),
     orders: new OperatorOrders(on),
+    pauses: new Pauses(on),
     runners: new RunnerDirectory({ ...on, keyOf: (runner) => runnerKeyOf(config.callSigningKey, runner) }),
     presence: new Presence(on),
     instances: new InstanceDirectory(on),

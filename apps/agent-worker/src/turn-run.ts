@@ -32,7 +32,7 @@ import {
 } from "@larkline/protocol";
 import type { SaveResult } from "@larkline/store";
 import type { Agent, ChosenModel, Speaker, TurnOptions } from "./agents.ts";
-import { agentOtherThan, agentsIn, commandFactsOf, refusalOf, transfersOf } from "./agents.ts";
+import { agentOtherThan, agentsIn, commandFactsOf, isPaused, pausedEnd, refusalOf, transfersOf } from "./agents.ts";
 import { checkEntries, dropApprovals, TurnJudge, waitsForPeople } from "./approvals.ts";
 import { toolsOfTurn } from "./files.ts";
 import { helpersOf, limitsFor, withoutSteps } from "./helpers.ts";
@@ -280,6 +280,8 @@ export class TurnRun {
 
   /** Does what a decision asks for, and comes back with the next one. */
   async #act(next: Exclude<Transition["next"], { do: "finish" }>): Promise<Transition | TurnEnd> {
+    const paused = pausedEnd(this.#services, this.#run, next);
+    if (paused !== undefined) return paused;
     switch (next.do) {
       case "model":
         this.#handing = undefined; // every call has its outcome
@@ -507,9 +509,11 @@ export class TurnRun {
     return (this.#judge ??= new TurnJudge(this.#services, this.#run, this.#start.head.message));
   }
 
-  /** Whether the person may use an agent here. */
+  /** Whether the person may use an agent here, and it is not paused. */
   #mayUse(agent: Agent): boolean {
-    return agentsIn(this.#services, agent).some((one) => one.config.access === null || this.#judgeNow().mayUse(one));
+    const mayUse = (one: Agent): boolean => one.config.access === null || this.#judgeNow().mayUse(one);
+    const isAtWork = ({ name }: Agent): boolean => !isPaused(this.#services, name);
+    return isAtWork(agent) && agentsIn(this.#services, agent).some((one) => isAtWork(one) && mayUse(one));
   }
 
   /** Decides once all facts are there that the decision asks for: most need none that has to be fetched. */

@@ -4,7 +4,7 @@ import { createTurnWorker, type JobWorker } from "@larkline/queue";
 import { Announcer, refuseOlderInstances } from "@larkline/store/operations";
 import manifest from "../package.json" with { type: "json" };
 import { warnOfMissingPrices } from "./agents.ts";
-import { startOrders, startSweeper } from "./background-jobs.ts";
+import { followPauses, startOrders, startSweeper } from "./background-jobs.ts";
 import { startDataKeeper } from "./data-keeping.ts";
 import type { Connections, Services } from "./services.ts";
 import { SessionRunner } from "./session-runner.ts";
@@ -30,6 +30,7 @@ export async function startWorker(connections: Connections): Promise<AgentWorker
     onWait: (processes) => log.warn({ processes }, "processes of the version before still run: waiting for their end"),
   });
   await toolCatalog.start(stopping.signal);
+  await followPauses(services, stopping.signal);
   await cancels.subscribe(({ session, turnId }) => runningTurns.cancel(session, turnId), stopping.signal);
   // For people who look: who this is. Whether it lives is decided by its heartbeat.
   const announcer = new Announcer({

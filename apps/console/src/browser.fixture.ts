@@ -32,7 +32,8 @@ export async function openPage(browser: Browser, url: string, locale = "en-US"):
   return { page, problems, close: async () => await context.close() };
 }
 
-export async function signInAs(page: Page, password: string): Promise<void> {
+export async function signInAs(page: Page, password: string, name = "Ann"): Promise<void> {
+  await page.locator("#name").fill(name);
   await page.locator("input[type=password]").fill(password);
   await page.locator("main button").click();
   await page.locator("nav").waitFor();

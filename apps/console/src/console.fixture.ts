@@ -19,6 +19,7 @@ import {
   type OrderDeps,
   NameBook,
   RatingStore,
+  Pauses,
   Presence,
   RunLog,
   UsageStore,
@@ -52,10 +53,12 @@ export function openWorld() {
     letters: new DeadLetters(options),
     rules: new PermissionRules(options),
     memories: new MemoryStore(options),
+    pauses: new Pauses(options),
     audit: new AuditLog(options),
   };
   const desk = serveOrders(new OperatorOrders(options), {
     ...stores,
+    exists: ({ name }) => name !== "gone",
     wake: async (key, gen) => await turns.wake(key, gen),
     stop: async () => {},
     stopCalls: async () => {},
@@ -163,8 +166,8 @@ export interface Client {
   readonly csrf: string;
 }
 
-export async function signIn({ url }: Pick<TestConsole, "url">, password: string): Promise<Client> {
-  const body = new URLSearchParams({ password });
+export async function signIn({ url }: Pick<TestConsole, "url">, password: string, name = ""): Promise<Client> {
+  const body = new URLSearchParams({ name, password });
   const signedIn = await fetch(`${url}/sign-in`, { method: "POST", body, redirect: "manual" });
   const [cookie = ""] = (signedIn.headers.get("set-cookie") ?? "").split(";");
   const headers = { cookie };

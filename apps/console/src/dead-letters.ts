@@ -52,18 +52,22 @@ export function registerDeadLetters(server: FastifyInstance, services: Services)
       const letter = await letterOf(request);
       if (letter === undefined) return undefined;
       // Noted before it is seen: whatever fails now, each look has a record.
-      const problem = await noted(services, { kind: "content_shown", ...aboutOf(letter) });
+      const problem = await noted(services, view, { kind: "content_shown", ...aboutOf(letter) });
       if (problem !== undefined) return problemPage(view, problem);
       countAction(services, "content_shown", request.url);
       return deadLetterPage({ ...view, url: letterPath(letter.session, letter.id) }, letter, true);
     }),
   );
-  const act = async ({ session, id: letterId, kind }: DeadLetter, name: "retry" | "discard"): Promise<Word> => {
+  const act = async (
+    view: View,
+    { session, id: letterId, kind }: DeadLetter,
+    name: "retry" | "discard",
+  ): Promise<Word> => {
     const again = kind === "message" ? "runsAgain" : "isSentAgain";
     const { word, result } =
       name === "retry"
-        ? await order(services, { do: "retry_letter", session, letterId }, { ...retryWords, done: again })
-        : await order(services, { do: "discard_letter", session, letterId }, discardWords);
+        ? await order(services, view, { do: "retry_letter", session, letterId }, { ...retryWords, done: again })
+        : await order(services, view, { do: "discard_letter", session, letterId }, discardWords);
     const action = name === "retry" ? "letter_retried" : "letter_discarded";
     if (result !== undefined) countAction(services, action, "/dead-letters");
     return word;
@@ -72,7 +76,7 @@ export function registerDeadLetters(server: FastifyInstance, services: Services)
     server.post<OfLetter>(`/dead-letters/:session/:id/${name}`, async (request, reply) =>
       answerPage(services, request, reply, async (view) => {
         const letter = await letterOf(request);
-        const word = letter === undefined ? "letterGone" : await act(letter, name);
+        const word = letter === undefined ? "letterGone" : await act(view, letter, name);
         return deadLettersPage({ ...view, url: "/dead-letters" }, await givenUp(services), word);
       }),
     );
@@ -92,7 +96,7 @@ function registerJobActs(server: FastifyInstance, services: Services): void {
         const [queue, job] = [fieldOf(request, "queue"), fieldOf(request, "job")];
         if (queue === undefined || job === undefined || !(await queues.names()).includes(queue)) return undefined;
         // The audit log has a deed before it is done: whatever fails in the middle, it has a record.
-        const problem = await noted(services, { kind, letterId: `${queue}/${job}` });
+        const problem = await noted(services, view, { kind, letterId: `${queue}/${job}` });
         if (problem !== undefined) {
           return deadLettersPage({ ...view, url: "/dead-letters" }, await givenUp(services), problem);
         }

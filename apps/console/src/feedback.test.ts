@@ -65,7 +65,7 @@ it("shows operators the reasons, with a record of that in the audit log first", 
   const page = await visit("/feedback?rating=down", { role: "operator" });
   await page.getByRole("button", { name: "Show reasons" }).click();
   expect(await rowsOf(page, "Feedback")).toEqual([expect.stringContaining("it <b>forgot</b> me")]);
-  expect(await auditOf(world, "content_shown")).toMatchObject([{ userId: "console" }]);
+  expect(await auditOf(world, "content_shown")).toMatchObject([{ userId: "console:Ann" }]);
 });
 
 it.each([

@@ -14,7 +14,7 @@ export function registerFeedback(server: FastifyInstance, services: Services): v
   );
   server.post<Query>("/feedback/reasons", async (request, reply) =>
     answerPage(services, request, reply, async (view) => {
-      const problem = await noted(services, { kind: "content_shown" });
+      const problem = await noted(services, view, { kind: "content_shown" });
       if (problem !== undefined) return problemPage(view, problem);
       countAction(services, "content_shown", "/feedback/reasons");
       const shown = await shownOf(services, request.query);

@@ -38,7 +38,7 @@ export function registerJob(server: FastifyInstance, services: Services): void {
       const { session, turnId, callId, name: tool, actor } = found.call;
       // Noted before it is seen: whatever fails now, each look has a record.
       const record = { session, turnId, callId, tool, app: actor.app, chatId: actor.chatId };
-      const problem = await noted(services, { kind: "content_shown", ...record });
+      const problem = await noted(services, view, { kind: "content_shown", ...record });
       if (problem !== undefined) return problemPage(view, problem);
       countAction(services, "content_shown", request.url);
       return jobPage({ ...view, url: jobPath(queue, job.id) }, { queue, job, isContentShown: true });

@@ -297,3 +297,25 @@ it("speaks Chinese on all of these pages", async () => {
     expect(await response.text()).toMatch(/<html lang="zh-CN">/);
   }
 });
+
+it("pauses and resumes agents and tools, with the name that the operator claims; viewers see it", async () => {
+  const ann = await signIn(running, passwords.operator, "  Ann\n<b>Lee</b> ");
+  const agent = { what: "agent", name: "default" };
+  expect(await textOf(ann.get("/"))).toContain("Ann &lt;b&gt;Lee&lt;/b&gt;, Operator");
+  expect(await textOf(ann.get("/agents"))).toMatch(/default – Works/);
+  expect(await textOf(ann.post("/agents/pause", agent))).toMatch(/It is paused\. .* default – paused , Ann &lt;b&gt;/);
+  expect(await textOf(operator.post("/agents/pause", agent))).toContain("It was paused already.");
+  const seen = await textOf(viewer.get("/agents"));
+  expect(seen).toMatch(/default – paused , Ann/);
+  expect(seen).not.toContain("Resume");
+  expect(await textOf(viewer.get("/"))).toMatch(/Agent default paused \(Ann/);
+  expect((await viewer.post("/agents/resume", agent)).status).toBe(403);
+  expect(await textOf(operator.post("/agents/resume", agent))).toContain("It works again.");
+  expect(await textOf(operator.post("/agents/resume", agent))).toContain("It is not paused.");
+  expect(await textOf(operator.post("/agents/pause", { what: "tool", name: "gone" }))).toContain(
+    "no such agent or tool",
+  );
+  expect((await operator.post("/agents/pause", { what: "person", name: "Bo" })).status).toBe(404);
+  expect(await auditOf(world, "agent_paused")).toMatchObject([{ agent: "default", userId: "console:Ann <b>Lee</b>" }]);
+  expect(await auditOf(world, "agent_resumed")).toMatchObject([{ agent: "default", userId: "console" }]);
+});

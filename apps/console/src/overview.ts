@@ -1,9 +1,10 @@
 import type { FastifyInstance } from "fastify";
 import type { QueueDepth } from "@larkline/queue";
-import { countIn, outcomeKinds, type RunRecord, type UsageBucket } from "@larkline/store/operations";
+import { countIn, outcomeKinds, type Pause, type RunRecord, type UsageBucket } from "@larkline/store/operations";
 import type { AwayRunner, LivingRunner } from "@larkline/store/runners";
 import { sharedNow } from "@larkline/protocol";
 import { answerPage, type Page, type View } from "./page.ts";
+import { agentsPath, operatorIn } from "./agents.ts";
 import { openApprovals, type OpenApprovals } from "./approvals.ts";
 import { html, type Html, facts, moment, table } from "./html.ts";
 import { runsPath, runTable } from "./runs.ts";
@@ -29,6 +30,8 @@ interface Overview {
   runners: readonly LivingRunner[];
   away: readonly AwayRunner[];
   open: OpenApprovals;
+  /** What operators have paused. */
+  pauses: readonly Pause[];
   /** What was given up. */
   letters: number;
   clockProblem: string | undefined;
@@ -42,12 +45,12 @@ interface Overview {
 const shownRuns = 8;
 
 async function overviewOf(services: Services): Promise<Overview> {
-  const { queues, catalog, presence, directory, approvals, letters, usage, runs } = services;
+  const { queues, catalog, presence, directory, approvals, letters, usage, runs, pauses } = services;
   const named = async () => {
     const names = await queues.names();
     return await Promise.all(names.map(async (name) => ({ name, depth: await catalog.depth(name) })));
   };
-  const [depths, workers, runners, away, open, given, hour, day, newest, takesWrites] = await Promise.all([
+  const [depths, workers, runners, away, open, given, hour, day, newest, takesWrites, stopped] = await Promise.all([
     named(),
     presence.members(),
     directory.runners(),
@@ -58,10 +61,11 @@ async function overviewOf(services: Services): Promise<Overview> {
     usage.newest(daySpan.size, daySpan.count),
     runs.page({ limit: shownRuns }),
     services.takesWrites(),
+    pauses.list(),
   ]);
   const clockProblem = services.clockProblem();
   const seen = { queues: depths, workers, runners, away, open, letters: given, clockProblem, takesWrites };
-  return { ...seen, hour, day, newest: newest.runs };
+  return { ...seen, pauses: stopped, hour, day, newest: newest.runs };
 }
 
 function overviewPage(view: View, seen: Overview, timeZone: string): Page {
@@ -118,6 +122,10 @@ function troublesOf(view: View, seen: Overview): Html {
     ...away.map(({ runner }) => html`<a href="/runners">${runner}</a> ${say("runnerAway")}`),
   ];
   const waits = [
+    ...seen.pauses.map(
+      ({ what, name, by }) =>
+        html`${say(what)} <a href="${agentsPath}">${name}</a> ${say("paused")} (${operatorIn(by)})`,
+    ),
     ...paused.map((name) => html`<a href="/queues/queue/${encodeURIComponent(name)}">${name}</a> ${say("paused")}`),
     ...late.map(
       ({ name, depth }) =>

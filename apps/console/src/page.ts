@@ -95,7 +95,11 @@ function banner(view: View): Html {
     <p class="name">${say("title")}</p>
     ${visitor !== undefined && navigation(view)}
     <div class="person">
-      ${visitor !== undefined && html`<span>${say(visitor.role)}</span>`} ${switchOf(view)}
+      ${
+        visitor !== undefined &&
+        html`<span>${visitor.name !== undefined && `${visitor.name}, `}${say(visitor.role)}</span>`
+      }
+      ${switchOf(view)}
       ${visitor !== undefined && hasSignIn && actionForm(view, { path: "/sign-out", label: "signOut" })}
     </div>
   </header>`;
@@ -110,6 +114,7 @@ const sections = [
   ["/sessions", "sessions"],
   ["/queues", "queues"],
   ["/runners", "runners"],
+  ["/agents", "agentsAndTools"],
   ["/approvals", "approvals"],
   ["/rules", "rules"],
   ["/dead-letters", "deadLetters"],
@@ -221,8 +226,10 @@ export function confirmPage(view: View, { title, texts, path, label, back }: Que
   return { title, body };
 }
 
-/** Who gave an order, where a person's name would be: the console knows roles only. */
-const consoleId = "console";
+/** Who gives an order: the console knows roles, and the name that was claimed at sign-in. */
+function operatorOf({ visitor }: View): string {
+  return visitor?.name === undefined ? "console" : `console:${visitor.name}`;
+}
 
 /** Shorter than a page may take. */
 const patienceMs = 5_000;
@@ -233,10 +240,11 @@ type OrderWords = Readonly<Record<"done" | "nothing", Word>> & Partial<Record<Or
 /** Has a worker do what the operator wants, and keep a record of it. */
 export async function order(
   { orders }: Services,
+  view: View,
   act: OperatorOrder["act"],
   words: OrderWords,
 ): Promise<{ word: Word; isDone: boolean; result?: OrderResult }> {
-  const handed = await orders.handIn({ v: 1, by: consoleId, act }, patienceMs);
+  const handed = await orders.handIn({ v: 1, by: operatorOf(view), act }, patienceMs);
   if (handed.state === "uncertain") return { word: "orderUncertain", isDone: false };
   if (handed.state === "not_taken" || handed.result.result === "late") return { word: "orderNotTaken", isDone: false };
   const { result } = handed;
@@ -247,10 +255,12 @@ export async function order(
 /** Has a record made of what the operator is about to be shown or to do; the word that says why not, if there is none. */
 export async function noted(
   services: Services,
+  view: View,
   record: Omit<Extract<OperatorOrder["act"], { do: "note" }>, "do">,
 ): Promise<Word | undefined> {
   const { word, isDone } = await order(
     services,
+    view,
     { do: "note", ...record },
     { done: "shown", nothing: "orderUncertain" },
   );

@@ -100,6 +100,7 @@ it("an operator signs in and sees at a glance what waits and who is there", asyn
 it("a wrong password is said so, where a screen reader hears it", async () => {
   const { page, close } = await openPage(browser, running.url);
   closing.push(close);
+  await page.getByLabel("Your name").fill("Ann");
   await page.getByLabel("Password").fill("no");
   await page.getByRole("button", { name: "Sign in" }).click();
   await page.getByRole("alert").getByText("That is not the password.").waitFor();
@@ -139,7 +140,7 @@ it("an operator takes a rule back, which the audit log knows", async () => {
   await page.getByRole("status").getByText("The rule is revoked.").waitFor();
   expect(await page.getByRole("row", { name: /^deploy/ }).count()).toBe(0);
   expect(await world.rules.list(appId)).toEqual([]);
-  expect(await auditOf(world, "rule_revoked")).toMatchObject([{ ruleId, userId: "console" }]);
+  expect(await auditOf(world, "rule_revoked")).toMatchObject([{ ruleId, userId: "console:Ann" }]);
 });
 
 it("a viewer is offered nothing that changes something", async () => {
@@ -169,7 +170,7 @@ it("the history of a session is shown to an operator who asks for it, after that
   await page.getByRole("button", { name: "Show content" }).click();
   await page.getByRole("status").getByText("Content is shown").waitFor();
   expect(await page.locator("pre").allInnerTexts()).toEqual([secretText, "<b>Noted</b>"]);
-  expect(await auditOf(world, "content_shown")).toMatchObject([{ session, userId: "console" }]);
+  expect(await auditOf(world, "content_shown")).toMatchObject([{ session, userId: "console:Ann" }]);
   await page.goto(`${running.url}/sessions/${session}`);
   expect(await page.content()).not.toContain(secretText);
 });
@@ -185,7 +186,7 @@ it("what a call was given is shown to an operator who asks for it, after that is
   expect(JSON.parse(await page.locator("pre").innerText())).toEqual({ note: secretText });
   expect(await page.content()).not.toContain("signed");
   expect(await auditOf(world, "content_shown")).toMatchObject([
-    { session, turnId: `${session}-1`, callId: "c1", tool: "deploy", app: appId, userId: "console" },
+    { session, turnId: `${session}-1`, callId: "c1", tool: "deploy", app: appId, userId: "console:Ann" },
   ]);
   await page.getByRole("link", { name: session, exact: true }).click();
   await page.getByRole("heading", { name: `Session ${session}` }).waitFor();

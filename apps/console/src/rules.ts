@@ -19,7 +19,7 @@ export function registerRules(server: FastifyInstance, services: Services): void
       const [app, rule] = [fieldOf(request, "app"), fieldOf(request, "rule")];
       if (app === undefined || rule === undefined || !apps.includes(app)) return undefined;
       const words = { done: "revoked", nothing: "ruleGone" } as const;
-      const { word, isDone } = await order(services, { do: "revoke_rule", app, ruleId: rule }, words);
+      const { word, isDone } = await order(services, view, { do: "revoke_rule", app, ruleId: rule }, words);
       if (isDone) countAction(services, "rule_revoked", request.url);
       return rulesPage({ ...view, url: "/rules" }, await allRules(), word);
     }),

@@ -21,6 +21,7 @@ import {
   readServerStates,
   NameBook,
   RatingStore,
+  Pauses,
   RunLog,
   type ServerState,
   SessionIndex,
@@ -69,6 +70,8 @@ export interface Stores {
   store: SessionStore;
   /** The way to have something done: workers look at orders, do them and keep a record. */
   orders: OperatorOrders;
+  /** Agents and tools that operators have paused; only workers write it. */
+  pauses: Pick<Pauses, "list">;
   index: SessionIndex;
   /** What was given up. */
   letters: DeadLetters;
@@ -147,6 +150,7 @@ function openStores({ redisUrl, namespace }: ConsoleConfig, settings: LarklineCo
     eventLog,
     store: new SessionStore({ redis, namespace }),
     orders: new OperatorOrders({ redis, namespace }),
+    pauses: new Pauses({ redis, namespace }),
     index: new SessionIndex({ redis, namespace }),
     letters: new DeadLetters({ redis, namespace }),
     instances: new InstanceDirectory({ redis, namespace }),

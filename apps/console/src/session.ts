@@ -61,7 +61,7 @@ export function registerSession(server: FastifyInstance, services: Services): vo
       const found = await sessionOf(services, request.params.key);
       if (found === undefined) return undefined;
       // Noted before it is seen: whatever fails now, each look has a record.
-      const problem = await noted(services, { kind: "content_shown", session: found.key });
+      const problem = await noted(services, view, { kind: "content_shown", session: found.key });
       if (problem !== undefined) return problemPage(view, problem);
       countAction(services, "content_shown", request.url);
       return sessionPage(viewOf(view, found.key), { ...found, isContentShown: true }, "shown");
@@ -72,7 +72,7 @@ export function registerSession(server: FastifyInstance, services: Services): vo
       answerPage(services, request, reply, async (view) => {
         const found = await sessionOf(services, request.params.key);
         if (found === undefined) return undefined;
-        const note = await act(found);
+        const note = await act(found, view);
         const now = (await sessionOf(services, found.key)) ?? found;
         return sessionPage(viewOf(view, found.key), { ...now, isContentShown: false }, note);
       }),
@@ -95,26 +95,26 @@ function viewOf(view: View, key: string): View {
   return { ...view, url: sessionPath(key) };
 }
 
-type Act = (found: ReadSession) => Promise<Word>;
+type Act = (found: ReadSession, view: View) => Promise<Word>;
 
 function ordersOf(services: Services): Readonly<Record<"cancel" | "reset" | "drop", Act>> {
   return {
-    async cancel({ key: session, summary }) {
+    async cancel({ key: session, summary }, view) {
       if (summary?.head === undefined || summary.state === "idle") return "nothingRuns";
       const words = { done: "cancelled", nothing: "nothingRuns" } as const;
-      const { word, isDone } = await order(services, { do: "cancel", session, seq: summary.head.seq }, words);
+      const { word, isDone } = await order(services, view, { do: "cancel", session, seq: summary.head.seq }, words);
       if (isDone) countAction(services, "turn_cancelled", sessionPath(session));
       return word;
     },
-    async reset({ key: session }) {
+    async reset({ key: session }, view) {
       const words = { done: "wasReset", nothing: "resetIdle" } as const;
-      const { word, result } = await order(services, { do: "reset", session }, words);
+      const { word, result } = await order(services, view, { do: "reset", session }, words);
       if (result !== undefined) countAction(services, "session_reset", sessionPath(session));
       return word;
     },
-    async drop({ key: session }) {
+    async drop({ key: session }, view) {
       const words = { done: "dropped", nothing: "nothingWaits" } as const;
-      const { word, result } = await order(services, { do: "drop", session }, words);
+      const { word, result } = await order(services, view, { do: "drop", session }, words);
       if (result !== undefined) countAction(services, "inbox_dropped", sessionPath(session));
       return word;
     },

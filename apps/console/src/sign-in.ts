@@ -3,7 +3,7 @@ import { isIPv6 } from "node:net";
 import { jsonParserOf, pause, systemClock, withDeadline } from "@larkline/protocol";
 import type { RateBucket, RateGrant } from "@larkline/store/platform";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
-import { Type } from "typebox";
+import { Type, type Static } from "typebox";
 import type { Passwords } from "./config.ts";
 import { html } from "./html.ts";
 import { fieldOf, isOwnPath, isSecure, sendPage, strangersView, type Page, type View } from "./page.ts";
@@ -17,6 +17,8 @@ export type Role = (typeof roles)[number];
 /** Who makes a request. */
 export interface Visitor {
   role: Role;
+  /** What they call themselves: a claim, because passwords belong to roles. Absent: they gave none. */
+  name?: string;
   /** What tokens of pages are made from: no other site's page can know it. */
   _csrf: string;
 }
@@ -46,12 +48,13 @@ export function registerSignIn(server: FastifyInstance, services: Services, sign
   server.post("/sign-in", async (request, reply) => {
     const next = nextOf(fieldOf(request, "next", 2_000));
     const password = fieldOf(request, "password", maxPassword) ?? "";
+    const name = claimedName(fieldOf(request, "name", longestName) ?? "");
     const origin = {
       // Without a named proxy in front, addresses are not known to be those of clients.
       address: config.proxies.length > 0 ? request.ip : undefined,
       browser: request.cookies[browserCookie],
     };
-    const tried = await withDeadline(clock, signIns.try(password, origin), longestQueueMs + redisDeadlineMs);
+    const tried = await withDeadline(clock, signIns.try({ password, name }, origin), longestQueueMs + redisDeadlineMs);
     counters.signIns.add(1, { outcome: tried.result });
     if (tried.result === "signed_in") {
       const secure = isSecure(request);
@@ -72,6 +75,16 @@ export function registerSignIn(server: FastifyInstance, services: Services, sign
 }
 
 const maxPassword = 1_000;
+const longestName = 60;
+
+/** In one line, and undefined when it is empty. */
+function claimedName(text: string): string | undefined {
+  const name = text
+    .toWellFormed()
+    .replaceAll(/[\s\p{Cc}\p{Cf}]+/gu, " ")
+    .trim();
+  return name === "" ? undefined : name;
+}
 
 function nextOf(path: string | undefined): string {
   return path !== undefined && isOwnPath(path) ? path : "/";
@@ -91,13 +104,23 @@ interface SignInForm {
 function signInPage({ say }: View, { next, problem }: SignInForm): Page {
   const body = html`<form method="post" action="/sign-in" class="sign-in">
     <input type="hidden" name="next" value="${next}" />
+    <label for="name">${say("operatorName")}</label>
+    <input
+      id="name"
+      name="name"
+      required
+      autofocus
+      autocomplete="name"
+      maxlength="${longestName}"
+      aria-describedby="name-hint"
+    />
+    <p id="name-hint" class="quiet">${say("operatorNameIs")}</p>
     <label for="password">${say("password")}</label>
     <input
       id="password"
       name="password"
       type="password"
       required
-      autofocus
       autocomplete="current-password"
       maxlength="1000"
       ${problem !== undefined && html`aria-invalid="true" aria-describedby="problem"`}
@@ -166,14 +189,18 @@ export class SignIns {
    * Takes up to {@link longestQueueMs} longer than Redis does when others try as well; a browser that has signed
    * in before does not wait for them.
    */
-  async try(password: string, origin: TryOrigin): Promise<SignInResult> {
+  async try(
+    { password, name }: { password: string; name?: string | undefined },
+    origin: TryOrigin,
+  ): Promise<SignInResult> {
     const known = await this.#knownBrowser(origin.browser);
     const grant = await this.#turnOf(known, origin.address);
     if (!grant.granted) return { result: "too_many", waitMs: grant.waitMs };
     const role = roleOf(password, this.#passwords);
     if (role === undefined) return { result: "wrong" };
     const token = randomBytes(32).toString("hex");
-    await this.#keep(keyOf(token), { role, proof: proofOf(token, password) }, signedInMs);
+    const claimed = name === undefined ? {} : { name };
+    await this.#keep(keyOf(token), { role, proof: proofOf(token, password), ...claimed }, signedInMs);
     // An operator who looks as a viewer for once stays known as one who may act.
     const isSameBrowser = known !== undefined && (known.role === role || known.role === "operator");
     const browser = isSameBrowser ? known.browser : randomBytes(32).toString("hex");
@@ -185,30 +212,32 @@ export class SignIns {
 
   /** The visitor with this token; undefined when it is over, or its password has changed since. */
   async find(token: string): Promise<Visitor | undefined> {
-    const role = await this.#roleOf(keyOf(token), token);
-    return role === undefined ? undefined : { role, _csrf: csrfOf(token) };
+    const found = await this.#find(keyOf(token), token);
+    if (found === undefined) return undefined;
+    const { role, name } = found;
+    return { role, _csrf: csrfOf(token), ...(name === undefined ? {} : { name }) };
   }
 
   async end(token: string): Promise<void> {
     await this.#lookups.delete(keyOf(token));
   }
 
-  async #keep(key: string, value: { role: Role; proof: string }, ttlMs: number): Promise<void> {
+  async #keep(key: string, value: StoredSignIn, ttlMs: number): Promise<void> {
     await this.#lookups.set(key, JSON.stringify(value), ttlMs);
   }
 
-  /** The role that a secret text stands for; undefined when it is over or the role's password has changed. */
-  async #roleOf(key: string, secret: string): Promise<Role | undefined> {
+  /** What a secret text stands for; undefined when it is over or the role's password has changed. */
+  async #find(key: string, secret: string): Promise<StoredSignIn | undefined> {
     const stored = parseSignIn((await this.#lookups.get(key)) ?? "");
     if (!stored.ok) return undefined;
     const { role, proof } = stored.value;
     const password = this.#passwords[role];
-    return password !== undefined && isSame(proof, proofOf(secret, password)) ? role : undefined;
+    return password !== undefined && isSame(proof, proofOf(secret, password)) ? stored.value : undefined;
   }
 
   async #knownBrowser(browser: string | undefined): Promise<{ browser: string; role: Role } | undefined> {
-    const role = browser === undefined ? undefined : await this.#roleOf(browserKeyOf(browser), browser);
-    return browser === undefined || role === undefined ? undefined : { browser, role };
+    const found = browser === undefined ? undefined : await this.#find(browserKeyOf(browser), browser);
+    return browser === undefined || found === undefined ? undefined : { browser, role: found.role };
   }
 
   /** A place for one try. What others try takes none from a known browser of an operator. */
@@ -238,7 +267,12 @@ export class SignIns {
 }
 
 /** What is kept of a sign-in, under the hash of its token. */
-const StoredSignIn = Type.Object({ role: Type.Enum([...roles]), proof: Type.String() });
+const StoredSignIn = Type.Object({
+  role: Type.Enum([...roles]),
+  proof: Type.String(),
+  name: Type.Optional(Type.String()),
+});
+type StoredSignIn = Static<typeof StoredSignIn>;
 const parseSignIn = jsonParserOf(StoredSignIn);
 
 function roleOf(given: string, { operator, viewer }: Passwords): Role | undefined {

@@ -89,6 +89,8 @@ export const keyFamilies = {
   reactionLookups: untagged("look:reaction:*"),
   orders: whole("orders"),
   orderResults: whole("order-result:*"),
+  /** Agents and tools that operators have paused. */
+  pauses: whole("pauses"),
   blobs: ({ namespace }: Place): string[] => [`{${namespace}:blob:*}`],
   rules: whole("rules:*"),
   rulesRevoked: whole("rules-revoked:*"),
@@ -144,6 +146,7 @@ export const channelFamilies = {
   handoffRings: ({ namespace }: Place): string[] => [`{${namespace}}:handoff`, `{${namespace}}:handoff:*`],
   handoffAnswers: ({ namespace, runner }: Place): string[] => [`{${namespace}}:begun:${runner ?? "*"}`],
   runnersChanged: whole("runners-changed"),
+  pausesChanged: whole("pauses-changed"),
 } as const satisfies Record<string, (place: Place) => string[]>;
 
 export type ChannelFamily = keyof typeof channelFamilies;

@@ -9,6 +9,7 @@ export {
   startTurn,
   newTurn,
   refuseTurn,
+  endPaused,
   withNotes,
   type LostState,
 } from "./turn.ts";

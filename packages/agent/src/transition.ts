@@ -57,6 +57,7 @@ import { noticeText, type NoticeName, exhaustedText, textHead, textTail } from "
  *   cancel            live text and notice   notice                 done, cancelled
  *   model failure     notice                 notice                 error, the failure's code
  *   budget spent      notice                 notice                 error, budget_exceeded
+ *   agent paused      notice                 notice                 error, permission_denied
  *   given up          notice                 notice                 error, internal_error
  *
  * `shown.text` of the turn that ended is what a person saw before the reply: the last step's text

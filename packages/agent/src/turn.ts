@@ -146,6 +146,18 @@ export function refuseTurn(head: QueuedMessage, nowMs: number, notice: string): 
   return endError(newTurn(head, nowMs), { history: [], events: [], reply: notice, error });
 }
 
+/**
+ * An operator has paused the agent that has the word: no model is asked, before the first step or between two. All calls
+ * have been answered before. Effects and text of the turn stay.
+ */
+export function endPaused(turn: TurnState, agent: string, texts?: ReplyLanguage): Transition {
+  const reply = noticeText("agentPaused", languageOfMessage(turn.message, texts), { agent });
+  const suggestion = "Try again when an operator has let the agent work again.";
+  const error = { ...errorOf("permission_denied", `An operator has paused the agent ${agent}.`), retryable: true };
+  const history = answering(turn, [assistantText(reply)]);
+  return endError(turn, { history, events: [], reply, error: { ...error, suggestion } });
+}
+
 /** Stored state that a conversation can lose and still continue: its settings, and the summary of compacted messages. */
 export type LostState = "settings" | "summary";
 

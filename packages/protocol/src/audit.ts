@@ -6,8 +6,8 @@ import { Type, type Static } from "typebox";
  * settled. Rules: added, revoked. `content_shown`: an operator opened content that is hidden by default.
  * `turn_cancelled`: an operator stopped it. `session_reset`: a person or an operator ended its turn and began a new conversation; `inbox_dropped`: its waiting messages
  * were taken out. `letter_retried`, `letter_discarded`: of something that was given up. `person_exported`,
- * `person_deleted`: what is stored of a person was handed out or taken away. Never holds arguments,
- * results or secrets.
+ * `person_deleted`: what is stored of a person was handed out or taken away. `agent_paused`, `agent_resumed`,
+ * `tool_paused`, `tool_resumed`: an operator wanted it so. Never holds arguments, results or secrets.
  */
 export const auditKinds = [
   "call_opened",
@@ -26,6 +26,10 @@ export const auditKinds = [
   "letter_discarded",
   "person_exported",
   "person_deleted",
+  "agent_paused",
+  "agent_resumed",
+  "tool_paused",
+  "tool_resumed",
 ] as const;
 export type AuditKind = (typeof auditKinds)[number];
 
@@ -39,6 +43,7 @@ export const AuditRecord = Type.Object({
   turnId: Type.Optional(Type.String()),
   callId: Type.Optional(Type.String()),
   tool: Type.Optional(Type.String()),
+  agent: Type.Optional(Type.String()),
   /** Whom it is done for, or who decided. */
   userId: Type.Optional(Type.String()),
   chatId: Type.Optional(Type.String()),

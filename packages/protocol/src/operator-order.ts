@@ -15,7 +15,7 @@ const about = {
 /** What an operator wants done. The console asks for it, a worker does it and keeps a record of who asked. */
 export const OperatorOrder = Type.Object({
   v: Type.Literal(1),
-  /** The operator, for the audit log. */
+  /** The operator, for the audit log: `console`, and behind a colon the name that they gave when they signed in. */
   by: Type.String({ minLength: 1, maxLength: 128 }),
   act: Type.Union([
     /** Stops the turn of the message with this number; one that waits is dropped. */
@@ -24,6 +24,7 @@ export const OperatorOrder = Type.Object({
     Type.Object({ do: Type.Literal("drop"), session: SessionKey }),
     Type.Object({ do: Type.Enum(["retry_letter", "discard_letter"]), session: SessionKey, letterId: id }),
     Type.Object({ do: Type.Literal("revoke_rule"), app: id, ruleId: id }),
+    Type.Object({ do: Type.Enum(["pause", "resume"]), what: Type.Enum(["agent", "tool"]), name: id }),
     /** Of what the console does itself: a record in the audit log, before it does it. */
     Type.Object({
       do: Type.Literal("note"),

@@ -10,6 +10,7 @@ import {
   makeMemoryStore,
   makeSessionFiles,
   makeNameBook,
+  makePauses,
   makeRateGovernor,
   makeRatingStore,
   makeRunLog,
@@ -22,6 +23,7 @@ import { describeLookupCache } from "./lookup-cache.suite.ts";
 import { describeMemoryStore } from "./memory-store.suite.ts";
 import { describeSessionFiles } from "./session-files.suite.ts";
 import { describeNameBook } from "./name-book.suite.ts";
+import { describePauses } from "./pauses.suite.ts";
 import { describeRateGovernor } from "./rate-governor.suite.ts";
 import { describeRatingStore } from "./ratings.suite.ts";
 import { describeRunLog } from "./run-log.suite.ts";
@@ -55,6 +57,7 @@ describeTraceLog("Cluster", async (ttlMs) => await makeTraceLog(url(), ttlMs));
 describeUsageStore("Cluster", async () => await makeUsageStore(url()));
 describeNameBook("Cluster", async () => await makeNameBook(url()));
 describeRatingStore("Cluster", async () => await makeRatingStore(url()));
+describePauses("Cluster", async () => await makePauses(url()));
 describeRunLog("Cluster", async (ttlMs) => await makeRunLog(url(), ttlMs));
 
 it("Cluster: a command whose connection breaks before the answer fails, and is not sent again", async () => {

@@ -237,6 +237,12 @@ export const describedKeys: readonly DescribedKey[] = [
   },
   { key: "`{<ns>}:order-result:<id>`", type: "string", content: "the result of an order; 1 hour" },
   {
+    key: "`{<ns>}:pauses`",
+    type: "hash",
+    content: "`agent:<name>` or `tool:<name>` to who has paused it and when, until it works again",
+  },
+  { key: "`{<ns>}:pauses-changed`", type: "channel", content: "something was paused or works again, for workers" },
+  {
     key: "`{<ns>:blob:<id>}`",
     type: "hash",
     content: "a file or image: `facts` and `bytes`; `retention.blobDays` after it was last stored",

@@ -4,6 +4,7 @@ import type { MemoryStoreHarness } from "./memory-store.suite.ts";
 import type { RateGovernorHarness } from "./rate-governor.suite.ts";
 import { RedisBlobStore } from "./blob-store.ts";
 import type { SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
+import { Pauses } from "./pauses.ts";
 import { NameBook } from "./name-book.ts";
 import { RatingStore } from "./ratings.ts";
 import { RunLog } from "./run-log.ts";
@@ -152,6 +153,11 @@ export async function makeRatingStore(url: string) {
     advance,
     close,
   };
+}
+
+export async function makePauses(url: string) {
+  const { here, there, close } = openTwice(url);
+  return { pauses: new Pauses({ ...here, most: 2 }), elsewhere: new Pauses(there), audit: there.audit, close };
 }
 
 export async function makeBlobStore(url: string, demands: BlobStoreDemands): Promise<BlobStoreHarness> {

@@ -51,6 +51,7 @@ export {
   type RatingWord,
   type Said,
 } from "./ratings.ts";
+export { type Pause, Pauses } from "./pauses.ts";
 export { Presence } from "./presence.ts";
 export { readServerStates, type ServerState, readServerFacts, type RedisServerFacts } from "./server-facts.ts";
 export { StateMigration } from "./state-migration.ts";

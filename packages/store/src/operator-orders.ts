@@ -13,6 +13,7 @@ import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 import type { AuditLog } from "./audit-log.ts";
 import type { DeadLetter, DeadLetters } from "./dead-letters.ts";
+import type { Paused, Pauses } from "./pauses.ts";
 import type { PermissionRules } from "./permission-rules.ts";
 import type { SessionStore } from "./session-store.ts";
 import type { ResetOptions } from "./session-types.ts";
@@ -94,6 +95,9 @@ export interface OrderDeps {
   store: Pick<SessionStore, "append" | "cancel" | "reset" | "waiting">;
   letters: Pick<DeadLetters, "find" | "resend" | "discard">;
   rules: Pick<PermissionRules, "revoke">;
+  pauses: Pick<Pauses, "set">;
+  /** Whether there is such an agent or tool: nothing else can be paused. */
+  exists: (paused: Paused) => boolean;
   audit: Pick<AuditLog, "append">;
   /** Adds the wake-up of a session. */
   wake: (session: SessionKey, gen: number) => Promise<void>;
@@ -128,6 +132,9 @@ export async function applyOrder(deps: OrderDeps, { by, act }: OperatorOrder): P
       const revoked = await deps.rules.revoke(act.app, act.ruleId, { id: by });
       return revoked === undefined ? nothing : done;
     }
+    case "pause":
+    case "resume":
+      return await pauseOrResume(deps, by, act);
     case "note": {
       const { do: _do, ...record } = act;
       await deps.audit.append({ ...record, userId: by });
@@ -175,6 +182,16 @@ async function drop(deps: OrderDeps, by: string, session: SessionKey): Promise<O
     waiting.map(async ({ seq }) => await cancelTurn(deps, session, turnIdOf(session, seq))),
   );
   return dropped.includes(true) ? done : nothing;
+}
+
+/** What is paused can work again whether or not it still exists. The store keeps the record of it. */
+async function pauseOrResume(
+  { pauses, exists }: OrderDeps,
+  by: string,
+  { do: deed, what, name }: Act<"pause" | "resume">,
+): Promise<OrderResult> {
+  if (deed === "pause" && !exists({ what, name })) return { result: "not_possible" };
+  return { result: await pauses.set({ what, name }, deed === "pause", by) };
 }
 
 async function settleLetter(

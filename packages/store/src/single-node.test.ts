@@ -11,6 +11,7 @@ import {
   makeMemoryStore,
   makeSessionFiles,
   makeNameBook,
+  makePauses,
   makeRateGovernor,
   makeRatingStore,
   makeRunLog,
@@ -24,6 +25,7 @@ import { describeLookupCache } from "./lookup-cache.suite.ts";
 import { describeMemoryStore } from "./memory-store.suite.ts";
 import { describeSessionFiles } from "./session-files.suite.ts";
 import { describeNameBook } from "./name-book.suite.ts";
+import { describePauses } from "./pauses.suite.ts";
 import { describeRateGovernor } from "./rate-governor.suite.ts";
 import { describeRatingStore } from "./ratings.suite.ts";
 import { describeRunLog } from "./run-log.suite.ts";
@@ -49,6 +51,7 @@ describeTraceLog("Redis", async (ttlMs) => await makeTraceLog(url(), ttlMs));
 describeUsageStore("Redis", async () => await makeUsageStore(url()));
 describeNameBook("Redis", async () => await makeNameBook(url()));
 describeRatingStore("Redis", async () => await makeRatingStore(url()));
+describePauses("Redis", async () => await makePauses(url()));
 describeRunLog("Redis", async (ttlMs) => await makeRunLog(url(), ttlMs));
 describeInstanceDirectory("Redis", async () => await makeInstanceDirectory(url()));
 describeEventWatchReports("Redis", async () => await makeEventWatchReports(url()));

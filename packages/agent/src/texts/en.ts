@@ -58,6 +58,7 @@ export const en = {
     agentGone: "The agent {agent} is not configured any more, so {now} answers.",
     agentElsewhere: "The agent {agent} does not answer you here, so {now} does.",
     agentRefused: "Sorry, the agent {agent} does not answer you here.",
+    agentPaused: "An operator has paused the agent {agent}. Please try again later.",
     teamLimit: "The team has reached its limit, so the discussion ends here.",
     compacted:
       "The conversation was compacted from about {before} to about {after} tokens. What came before is kept as a summary.",

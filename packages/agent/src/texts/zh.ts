@@ -50,6 +50,7 @@ export const zh: Texts = {
     agentGone: "智能体 {agent} 已不在配置中，改由 {now} 回答。",
     agentElsewhere: "智能体 {agent} 不在这里回答你，改由 {now} 回答。",
     agentRefused: "抱歉，智能体 {agent} 不在这里为你服务。",
+    agentPaused: "管理员已暂停智能体 {agent}，请稍后再试。",
     teamLimit: "团队已达到上限，讨论到此结束。",
     compacted: "已压缩对话：约 {before} 个 token 减到约 {after} 个。之前的内容保留为摘要。",
     shortened: "无法生成摘要，因此直接移除了较早的内容：约 {before} 个 token 减到约 {after} 个。",
