@@ -33,6 +33,55 @@ describe("an answer on a card", () => {
     expect(shown("see\n  ```ts\n  let a;\n\n    b();\n  ```\nend")).toBe("see\n\n```ts\nlet a;\n\n  b();\n```\nend");
   });
 
+  it("shows formulas by the characters that they stand for, in a line and in lines of their own", () => {
+    expect(shown("Einstein: $E = mc^2$, \\(\\alpha \\leq \\beta_1\\).")).toBe("Einstein: E = mc², α ≤ β₁.");
+    expect(shown("so\n$$\nx = \\frac{-b \\pm \\sqrt{b^2 - 4ac}}{2a}\n$$\nand on")).toBe(
+      "so\n\nx = (-b ± √(b² - 4ac))/(2a)\n\nand on",
+    );
+    expect(
+      shown("\\[\n\\begin{aligned}\na &= b \\\\\n\\int_0^1 x\\,dx &= \\frac{1}{2}\n\\end{aligned}\n\\]\nend"),
+    ).toBe("a = b\n\n∫₀¹ x dx = 1/2\n\nend");
+    expect(shown("$$\\sum_{i=1}^{n} i$$")).toBe("∑ᵢ₌₁ⁿ i");
+    expect(shown("| $x^2$ | b |\n|---|---|\n| $\\vec{v}$ | $\\mathbb{R}$ |")).toBe(
+      "| x² | b |\n|---|---|\n| v\u20D7 | ℝ |",
+    );
+  });
+
+  it("leaves prices, variables, code and what is no formula as they were written", () => {
+    for (const text of [
+      "It costs $5 and $10.",
+      "US$5 or HK$40",
+      "$HOME and $PATH",
+      "`$x^2$` is TeX",
+      "\\$5_000\\$",
+      "a $ b",
+      "between $5-$6 a day",
+    ]) {
+      expect(shown(text)).toBe(text);
+    }
+    expect(shown("```\n$x^2$\n```")).toBe("```\n$x^2$\n```");
+    expect(shown("$\\unknown{x} + 1$ and")).toBe(`\\${z}unknownx + 1 and`);
+    expect(shown("$\\constructor{x} + 1$")).toBe(`\\${z}constructorx + 1`);
+    expect(shown("$$\nx^2\n\nnot a formula_any_more")).toBe("x²\n\nnot a formula_any_more");
+  });
+
+  it("waits for the end of a formula, and not for long", () => {
+    expect(streamed("so $x^")).toBe("so ");
+    expect(streamed("so $x^2$")).toBe("so ");
+    expect(streamed("so $x^2$,")).toBe("so x²,");
+    expect(streamed(`so $x ${"y".repeat(300)}`)).toBe(`so $x ${"y".repeat(300)}`);
+    expect(streamed("$$\nx^2")).toBe("…");
+    expect(streamed("$$\nx^2\n")).toBe("x²");
+  });
+
+  it("shows which tasks are done", () => {
+    expect(shown("- [ ] milk\n- [x] bread\n  1. [X] rye\n- [x](https://x.example)")).toBe(
+      "- ☐ milk\n- ☑ bread\n  1. ☑ rye\n- [x](https://x.example)",
+    );
+    expect(streamed("- [x")).toBe("…");
+    expect(streamed("- [x] br")).toBe("- ☑ br");
+  });
+
   it("closes code that was left open once the card is finished", () => {
     expect(streamed("```js\nlet a;\n")).toBe("```js\nlet a;");
     expect(shown("```js\nlet a;\n")).toBe("```js\nlet a;\n```");

@@ -1,4 +1,5 @@
 import { imageNameOf } from "@larkline/protocol";
+import { formulaText, isFormula } from "./formula.ts";
 
 /** Image key by what the answer calls the image; null: there is none. Without a map there are no images. */
 export type ImageKeys = ReadonlyMap<string, string | null>;
@@ -121,6 +122,8 @@ class AnswerWriter {
       case "table-delimiter":
       case "table-row":
         return this.#writeRow(line);
+      case "formula":
+        return this.#writeFormula(line, goesOn);
       default:
         return this.#writeText(line, goesOn);
     }
@@ -170,6 +173,19 @@ class AnswerWriter {
     return !held;
   }
 
+  /** A line of a formula, without the signs that it begins or ends with. */
+  #writeFormula({ text, complete, formulaEnd = "$$" }: Line, goesOn: boolean): boolean {
+    if (this.#options.streaming && !complete) return false;
+    const opening = formulaEnd === "$$" ? "$$" : "\\[";
+    let tex = printable(text).trim();
+    if (!goesOn && tex.startsWith(opening)) tex = tex.slice(opening.length);
+    if (tex.endsWith(formulaEnd)) tex = tex.slice(0, -formulaEnd.length);
+    if (tex.trim() === "") return true;
+    const shown = shownFormula(tex) ?? this.#inline(tex, true).text;
+    if (shown !== "") this.#put("formula", `${goesOn ? invisible : ""}${shown}`);
+    return true;
+  }
+
   #indentOf(kind: LineKind, spaces: string): string {
     const width = Math.min(maxIndent, spaces.replaceAll("\t", "    ").length);
     if (this.#previous === undefined || kind === "heading" || kind === "quote") return "";
@@ -185,7 +201,9 @@ class AnswerWriter {
     if (kind === "item") this.#inList = true;
     else if (spaces === "" || kind === "heading" || kind === "rule") this.#inList = false;
     const indent = this.#indentOf(kind, spaces);
-    const { text: shown, held } = this.#inline(kind === "rule" ? "---" : withoutFence(bare), complete);
+    if (kind === "item" && this.#options.streaming && !complete && openTask.test(bare)) return false;
+    const line = kind === "item" ? bare.replace(taskItem, taskShown) : bare;
+    const { text: shown, held } = this.#inline(kind === "rule" ? "---" : withoutFence(line), complete);
     if (shown !== "") this.#put(kind, `${goesOn ? invisible : indent}${shown}`);
     return !held && complete;
   }
@@ -198,7 +216,16 @@ class AnswerWriter {
   }
 }
 
-// Within a line: code spans, images, links, entities.
+/** An item of a list of tasks, which the platform does not know. */
+const taskItem = /^((?:[-*+]|\d{1,9}[.)])\s+)\[([ xX])\](?=\s)/;
+/** What may still become one. */
+const openTask = /^(?:[-*+]|\d{1,9}[.)])\s+\[(?:[ xX]\]?)?$/;
+
+function taskShown(_whole: string, lead: string, mark: string): string {
+  return `${lead}${mark === " " ? "☐" : "☑"}`;
+}
+
+// Within a line: code spans, images, links, entities, formulas.
 
 interface InlineOptions {
   /** Nothing follows: everything has to be shown. */
@@ -230,7 +257,7 @@ const maxImageLength = 3_010;
 const maxEntityLength = 40;
 const foreignLink = /\]\((?!https?:\/\/|mailto:)/gi;
 const allowedLinks = ["http://", "https://", "mailto:"];
-const special = /[<&`\]!\\]/g;
+const special = /[<&`\]!\\$]/g;
 
 /** The address of an image as the answer gives it, without title and angle brackets. */
 function imageRef(destination: string): string {
@@ -298,11 +325,68 @@ function codeSpan(line: string, at: number, { lineComplete }: InlineOptions): Fo
   return { length: text.length, text: neutralText(broken) };
 }
 
-function backslash(line: string, at: number, { lineComplete }: InlineOptions): Found {
+function backslash(line: string, at: number, options: InlineOptions): Found {
   const next = line[at + 1];
-  if (next === undefined && !lineComplete) return "wait";
-  if (next !== undefined && "`\\".includes(next)) return { length: 2, text: `\\${next}` };
-  return { length: 1, text: "\\" };
+  if (next === undefined && !options.lineComplete) return "wait";
+  if (next !== undefined && "`\\$".includes(next)) return { length: 2, text: `\\${next}` };
+  const formula =
+    next === "(" || next === "["
+      ? formulaAt(line, at, [`\\${next}`, next === "(" ? "\\)" : "\\]"], options)
+      : undefined;
+  return formula ?? { length: 1, text: "\\" };
+}
+
+/** Longer ones stay as they were written, so that no text waits for more than this. */
+const maxFormulaLength = 300;
+/** Where it may as well be a price. */
+const maxDigitsLength = 40;
+
+/** A formula between two signs; undefined: there is none. */
+function formulaAt(
+  line: string,
+  at: number,
+  [open, close]: readonly [string, string],
+  { lineComplete }: InlineOptions,
+): Found | undefined {
+  const start = at + open.length;
+  if (start === line.length) return lineComplete ? undefined : "wait";
+  const most = mostFor(open, { before: line[at - 1] ?? "", first: line[start] ?? "" });
+  const end = line.indexOf(close, start);
+  if (end === -1 || end - start > most) return lineComplete || line.length - start > most ? undefined : "wait";
+  const tex = line.slice(start, end);
+  const stop = end + close.length;
+  if (open === "$") {
+    if (stop === line.length && !lineComplete) return "wait";
+    if (/[\d$]/.test(line[stop] ?? "") || !isFormula(tex)) return undefined;
+  }
+  if (/[`|]/.test(tex)) return undefined;
+  const text = shownFormula(tex, line.slice(at, stop)) ?? "";
+  return text === "" ? undefined : { length: stop - at, text };
+}
+
+/** How long a formula may be that begins so; 0: none begins here. */
+function mostFor(open: string, { before, first }: { before: string; first: string }): number {
+  if (open !== "$") return maxFormulaLength;
+  if (/\s/.test(first) || /[\p{L}\p{N}]/u.test(before)) return 0;
+  return /\d/.test(first) ? maxDigitsLength : maxFormulaLength;
+}
+
+function dollar(line: string, at: number, options: InlineOptions): Found {
+  const next = line[at + 1];
+  if (next === undefined && !options.lineComplete) return "wait";
+  const sign = next === "$" ? "$$" : "$";
+  return formulaAt(line, at, [sign, sign], options) ?? { length: sign.length, text: sign };
+}
+
+/** What a script may take beyond the signs that it is written with; the limits of cards count with that. */
+export const scriptBytes = 2;
+
+/** A formula that people can read; undefined where it would take more room than `source`, as cuts count it. */
+function shownFormula(tex: string, source = tex): string | undefined {
+  const text = inlineText(formulaText(tex));
+  const scripts = source.match(/[\^_]/g)?.length ?? 0;
+  const room = Buffer.byteLength(JSON.stringify(source)) + scripts * scriptBytes;
+  return Buffer.byteLength(JSON.stringify(text)) <= room ? text : undefined;
 }
 
 function openerAt(line: string, at: number, { lineComplete }: InlineOptions): Found {
@@ -323,6 +407,8 @@ function foundAt(line: string, at: number, options: InlineOptions): Found {
       return bracket(line, at, options);
     case "\\":
       return backslash(line, at, options);
+    case "$":
+      return dollar(line, at, options);
     default:
       return openerAt(line, at, options);
   }
@@ -364,9 +450,13 @@ interface OpenTable {
   asCode: boolean;
 }
 
+/** How a formula of several lines ends. */
+type FormulaEnd = "$$" | "\\]";
+
 /** What is open at a place of the answer. The text after it can be read with this alone. */
 export interface Context {
   fence?: Fence;
+  formula?: FormulaEnd;
   table?: OpenTable;
   /** The place is within a line. */
   withinLine: boolean;
@@ -402,6 +492,7 @@ type LineKind =
   | "rule"
   | "item"
   | "quote"
+  | "formula"
   | "text";
 
 export interface Line {
@@ -416,6 +507,7 @@ export interface Line {
   /** The fence that it opens, belongs to or closes. */
   fence?: Fence;
   table?: OpenTable;
+  formulaEnd?: FormulaEnd;
 }
 
 /** How a slice of the answer ends. */
@@ -435,7 +527,11 @@ const heading = /^\s{0,3}#{1,6}\s+\S/;
 const quote = /^\s{0,3}>/;
 const emptyQuote = /^\s{0,3}(?:>\s*)+$/;
 /** A line that can only be text, judged by its first character, as most lines. */
-const ordinary = /^ {0,40}[^\s#\-*+_>|`~\d]/;
+const ordinary = /^ {0,40}[^\s#\-*+_>|`~\d$\\]/;
+/** The first line of a formula of several lines. */
+const formulaOpen = /^\s*(\$\$|\\\[)/;
+/** What may become one. */
+const openFormula = /^\s*(?:\$|\\|(?:\$\$|\\\[).*)$/;
 /** Beginnings of lines that may become any of the above. */
 const undecided =
   /^\s*(?:#{0,6}\s*|(?:[-*+]|\d{1,9}[.)])?\s*(?:`{1,2}|~{1,2}|[`~]{3}[^\n]*)?|\d{1,9}|(?:>\s*)+|([-*_])(?:\s*\1)*\s*)$/;
@@ -501,6 +597,7 @@ export class LineReader {
   #position = 0;
   #withinLine: boolean;
   #fence: Fence | undefined;
+  #formula: FormulaEnd | undefined;
   #table: OpenTable | undefined;
   #delimiterNext = false;
   #tables: number;
@@ -514,6 +611,7 @@ export class LineReader {
     this.#end = end;
     this.#withinLine = context.withinLine;
     this.#fence = context.fence;
+    this.#formula = context.formula;
     this.#table = context.withinLine ? undefined : context.table;
     this.#carried = this.#table !== undefined;
     this.#tables = context.tables;
@@ -529,6 +627,7 @@ export class LineReader {
   context(withinLine = false): Context {
     return {
       ...(this.#fence === undefined ? {} : { fence: this.#fence }),
+      ...(this.#formula === undefined ? {} : { formula: this.#formula }),
       ...(this.#table === undefined || withinLine ? {} : { table: this.#table }),
       withinLine,
       tables: this.#tables,
@@ -557,6 +656,10 @@ export class LineReader {
 
   #judge(raw: RawLine, goesOn: boolean): Judgement {
     if (this.#fence !== undefined) return this.#judgeCode(raw, this.#fence, goesOn);
+    if (this.#formula !== undefined) {
+      const within = this.#judgeFormula(raw, this.#formula);
+      if (within !== undefined) return within;
+    }
     if (goesOn) return { kind: "text" };
     if (this.#table !== undefined) {
       const within = this.#judgeRow(raw, this.#table);
@@ -575,6 +678,28 @@ export class LineReader {
     }
     const open = !raw.complete && this.#end === "growing" && mayClose(raw.text, fence);
     return { kind: open ? "pending" : "code", fence };
+  }
+
+  #judgeFormulaStart({ text, complete }: RawLine): Judgement | undefined {
+    if (!complete) return this.#end === "growing" && openFormula.test(text) ? { kind: "pending" } : undefined;
+    const [, sign] = formulaOpen.exec(text) ?? [];
+    if (sign === undefined) return undefined;
+    const formulaEnd = sign === "$$" ? "$$" : "\\]";
+    const rest = text.trim().slice(sign.length);
+    if (rest.includes(formulaEnd)) return rest.endsWith(formulaEnd) ? { kind: "formula", formulaEnd } : undefined;
+    this.#formula = formulaEnd;
+    return { kind: "formula", formulaEnd };
+  }
+
+  /** An empty line ends a formula that nothing else has ended, and a line that is too long does not. */
+  #judgeFormula({ text, complete }: RawLine, formulaEnd: FormulaEnd): Judgement | undefined {
+    // A longer line is not waited for.
+    const isDecided = text.length > maxFormulaLength || (!complete && this.#end !== "growing");
+    if (isDecided) return { kind: "formula", formulaEnd };
+    if (!complete) return { kind: "pending" };
+    const isEmpty = text.trim() === "";
+    if (isEmpty || text.trimEnd().endsWith(formulaEnd)) this.#formula = undefined;
+    return isEmpty ? undefined : { kind: "formula", formulaEnd };
   }
 
   #judgeRow(raw: RawLine, table: OpenTable): Judgement | undefined {
@@ -596,6 +721,8 @@ export class LineReader {
     if (!complete && this.#end === "growing" && text.length <= maxFenceLineLength && undecided.test(text)) {
       return { kind: "pending" };
     }
+    const formula = text.length <= maxFenceLineLength ? this.#judgeFormulaStart(raw) : undefined;
+    if (formula !== undefined) return formula;
     const fence = complete ? openedFence(text) : undefined;
     if (fence !== undefined) {
       this.#fence = fence;
@@ -630,7 +757,7 @@ interface RawLine {
   complete: boolean;
 }
 
-type Judgement = Pick<Line, "kind" | "fence" | "table">;
+type Judgement = Pick<Line, "kind" | "fence" | "table" | "formulaEnd">;
 
 interface ReaderOptions {
   end: SliceEnd;

@@ -20,6 +20,7 @@ import {
   type Context,
   type Line,
   fenced,
+  scriptBytes,
   inlineText,
   printable,
 } from "./answer.ts";
@@ -680,7 +681,19 @@ const reopenBytes = 160;
 /** Image keys are longer than most names of images. */
 const imageKeyBytes = 140;
 
-const extraBytes: Record<string, number> = { '"': 1, "\\": 1, "<": 3, ";": 3, "&": 3, "]": 3, "\t": 1, "[": 0, "!": 3 };
+const extraBytes: Record<string, number> = {
+  '"': 1,
+  "\\": 1,
+  "<": 3,
+  ";": 3,
+  "&": 3,
+  "]": 3,
+  "\t": 1,
+  "[": 0,
+  "!": 3,
+  "^": scriptBytes,
+  _: scriptBytes,
+};
 
 /** The most bytes that one UTF-16 unit takes in the JSON of the card, with everything that may be inserted after it. */
 function unitCost(text: string, at: number): number {

@@ -121,7 +121,13 @@ describe("a growing answer", () => {
   });
 
   it("loses nothing that can be read, and gets nothing but what blocks need that go on from card to card", () => {
-    const readable = answers.map((text) => text.replaceAll("![", "! [").replaceAll(/(`{3,}|~{3,})[^\n]*/g, "$1"));
+    // Formulas and boxes of tasks are shown as other characters.
+    const readable = answers.map((text) =>
+      text
+        .replaceAll("![", "! [")
+        .replaceAll(/(`{3,}|~{3,})[^\n]*/g, "$1")
+        .replaceAll(/[$\\]|\[[xX]\]/g, ""),
+    );
     fc.assert(
       fc.property(readable, (answer) => {
         const cuts = extendCuts(answer, []);

@@ -50,6 +50,12 @@ const word = fc.constantFrom(
   "**bold**",
   "|",
   ":OK:",
+  "$x_{12}^2$",
+  "$$\\frac{a}{b}$$",
+  "\\(\\alpha\\leq1\\)",
+  "\\[",
+  "$5",
+  "$",
   "\\",
   "\\<at>",
   "\u0000",
@@ -107,6 +113,19 @@ const block = fc.oneof(
   },
   { weight: 1, arbitrary: line.map((text) => `## ${text}`) },
   { weight: 1, arbitrary: fc.constantFrom("---", "***", "- - -", "#", "-", "|", "| a |", "===", "    ", "\t") },
+  {
+    weight: 1,
+    arbitrary: fc
+      .tuple(fc.constantFrom("$$", "\\["), lines(line, 5), fc.constantFrom("\n$$", "\n\\]", "$$", ""))
+      .map((parts) => parts.join("\n")),
+  },
+  {
+    weight: 1,
+    arbitrary: lines(
+      fc.tuple(fc.constantFrom("- [ ] ", "1. [x] ", "* [X]", "- ["), line).map((parts) => parts.join("")),
+      4,
+    ),
+  },
   { weight: 2, arbitrary: table },
   { weight: 2, arbitrary: code },
   { weight: 1, arbitrary: fc.string({ unit: "binary", maxLength: 200 }) },

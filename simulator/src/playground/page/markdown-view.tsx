@@ -1,5 +1,5 @@
 import type { ComponentChildren, VNode } from "preact";
-import { type Block, type Inline, type ListItem, parseMarkdown } from "./markdown.ts";
+import { type Align, type Block, type Inline, type ListItem, parseMarkdown } from "./markdown.ts";
 
 /** What Markdown refers to. */
 export interface MarkdownContext {
@@ -39,6 +39,7 @@ function blockView(block: Block, context: MarkdownContext): VNode {
       return tableView(
         block.header.map((cell) => inlineViews(cell, context)),
         block.rows.map((row) => row.map((cell) => inlineViews(cell, context))),
+        block.aligns,
       );
     default:
       return <hr />;
@@ -69,22 +70,29 @@ function listView(items: readonly ListItem[], start: number, context: MarkdownCo
 }
 
 /** A table that scrolls by itself when it is too wide. */
-export function tableView(header: readonly ComponentChildren[], rows: readonly ComponentChildren[][]): VNode {
+export function tableView(
+  header: readonly ComponentChildren[],
+  rows: readonly ComponentChildren[][],
+  aligns: readonly Align[] = [],
+): VNode {
+  const classOf = (column: number): string | undefined => aligns[column] && `align-${aligns[column]}`;
   return (
     <div class="table" tabIndex={0}>
       <table>
         <thead>
           <tr>
-            {header.map((cell) => (
-              <th scope="col">{cell}</th>
+            {header.map((cell, column) => (
+              <th scope="col" class={classOf(column)}>
+                {cell}
+              </th>
             ))}
           </tr>
         </thead>
         <tbody>
           {rows.map((row) => (
             <tr>
-              {row.map((cell) => (
-                <td>{cell}</td>
+              {row.map((cell, column) => (
+                <td class={classOf(column)}>{cell}</td>
               ))}
             </tr>
           ))}

@@ -17,10 +17,16 @@ test("headings, paragraphs, lists, code and rules become blocks", () => {
   ]);
 });
 
-test("a table has a header and rows", () => {
+test("a table has a header, rows, and columns that stand where they should", () => {
   expect(parseMarkdown("| a | b |\n|---|:-:|\n| 1 | 2 |")).toEqual([
-    { kind: "table", header: [[text("a")], [text("b")]], rows: [[[text("1")], [text("2")]]] },
+    {
+      kind: "table",
+      header: [[text("a")], [text("b")]],
+      rows: [[[text("1")], [text("2")]]],
+      aligns: [undefined, "center"],
+    },
   ]);
+  expect(parseMarkdown("a | b\n:-- | --:\n1 | 2")).toMatchObject([{ kind: "table", aligns: ["left", "right"] }]);
 });
 
 test("an unclosed fence runs to the end", () => {

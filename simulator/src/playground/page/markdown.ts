@@ -19,13 +19,16 @@ export interface ListItem {
   inlines: Inline[];
 }
 
+/** How a column stands; absent: as the language is written. */
+export type Align = "left" | "center" | "right" | undefined;
+
 export type Block =
   | { kind: "heading"; level: number; inlines: Inline[] }
   | { kind: "paragraph"; inlines: Inline[] }
   | { kind: "code"; language: string; text: string }
   | { kind: "list"; start: number; items: ListItem[] }
   | { kind: "quote"; blocks: Block[] }
-  | { kind: "table"; header: Inline[][]; rows: Inline[][][] }
+  | { kind: "table"; header: Inline[][]; rows: Inline[][][]; aligns: Align[] }
   | { kind: "rule" };
 
 const maximumDepth = 6;
@@ -109,7 +112,17 @@ function readTable(lines: readonly string[], at: number): ReadBlock {
   let end = at + 2;
   while (end < lines.length && (lines[end] ?? "").includes("|")) end += 1;
   const rows = lines.slice(at + 2, end).map(cells);
-  return { block: { kind: "table", header: cells(lines[at] ?? ""), rows }, next: end };
+  const header = cells(lines[at] ?? "");
+  return { block: { kind: "table", header, rows, aligns: alignsOf(lines[at + 1] ?? "") }, next: end };
+}
+
+function alignsOf(delimiter: string): Align[] {
+  const marks = delimiter.trim().replace(/^\|/, "").replace(/\|$/, "").split("|");
+  return marks.map((mark) => {
+    const [begins, ends] = [mark.trim().startsWith(":"), mark.trim().endsWith(":")];
+    if (ends) return begins ? "center" : "right";
+    return begins ? "left" : undefined;
+  });
 }
 
 function cells(line: string): Inline[][] {
