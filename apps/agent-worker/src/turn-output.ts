@@ -4,6 +4,7 @@ import {
   attemptOf,
   finalView,
   helperEnd,
+  inLanguage,
   joinedEvent,
   languageOfMessage,
   notesOf,
@@ -424,8 +425,9 @@ export class TurnReply {
     const { reply, session, id } = turn.message;
     if (reply.channel === "none" || text === undefined || text.trim() === "") return undefined;
     const view = this.#finalView(text, reason, answeredBy);
+    const said = inLanguage(text, languageOfMessage(turn.message, this.#run.agent.speech.texts));
     // Where there is no card, what stands below its answer comes after the text.
-    const whole = view === undefined ? [text, ...notesOf(turn)].join("\n\n") : text;
+    const whole = view === undefined ? [said, ...notesOf(turn)].join("\n\n") : said;
     return {
       v: 1,
       id: turn.turnId,

@@ -1,4 +1,4 @@
-import { turnLimits } from "@larkline/agent";
+import { exhaustedText, turnLimits } from "@larkline/agent";
 import { textOf, turnIdOf, type InboundMessage } from "@larkline/protocol";
 import { describe, expect, it, vi } from "vitest";
 import { sweepExpiries } from "./background-jobs.ts";
@@ -221,6 +221,19 @@ describe("waiting for people", () => {
     await settle(world, { backend });
     expect(requests).toHaveLength(maxIterations);
     expect((await eventsOf(world)).at(-2)).toMatchObject({ type: "done", reason: "max_turns_reached" });
+  });
+
+  it.each([
+    ["please", "Reached the maximum number of steps without completing the request."],
+    ["请付款", "已达到最大步数，请求没有完成。"],
+  ])("a limit is said in the language of the person, without a card, too: %s", async (words, said) => {
+    const world = newWorld();
+    const { backend } = calling(...Array.from({ length: turnLimits().maxIterations }, () => ["pay"]));
+    await ask(world, { backend }, inbound("om_1", words));
+    await settle(world, { backend });
+    expect(world.sent.map(({ text }) => text)).toEqual([said]);
+    // The conversation and the HTTP API have it in one form.
+    expect(await lastText(world)).toBe(exhaustedText);
   });
 
   it("EE-37: `checkpoint` holds the call up until a person has decided", async () => {

@@ -105,6 +105,7 @@ export { answerForm, type AnswerForm } from "./structured-answer.ts";
 export { withAskPerson, type QuestionSettings } from "./question.ts";
 export {
   finalView,
+  inLanguage,
   notesOf,
   runningView,
   type ViewOptions,

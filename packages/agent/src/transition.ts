@@ -494,8 +494,8 @@ function stateOf(reason: string): ReplyView["state"] {
   return answeredReasons.has(reason) ? "answered" : "failed";
 }
 
-/** The loop's own words, which are fixed elsewhere, in the language of the card. */
-function inLanguage(reply: string, language: ReplyLanguage): string {
+/** The loop's own words, which are fixed elsewhere, in the language of the person. */
+export function inLanguage(reply: string, language: ReplyLanguage): string {
   if (!reply.endsWith(exhaustedText)) return reply;
   return `${reply.slice(0, -exhaustedText.length)}${noticeText("exhausted", language)}`;
 }
