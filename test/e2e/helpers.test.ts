@@ -1,4 +1,4 @@
-import { createClient } from "@larkline/sdk";
+import { createClient, type RunEvent } from "@larkline/sdk";
 import type { RunReport } from "@larkline/protocol/views/run-api";
 import type { NormalisedRequest } from "@larkline/testkit";
 import { Redis } from "ioredis";
@@ -84,6 +84,12 @@ function task(tool: string, text: string): string {
   return `call ${tool} ${JSON.stringify({ task: text })}`;
 }
 
+async function all<T>(source: AsyncIterable<T>): Promise<T[]> {
+  const list: T[] = [];
+  for await (const one of source) list.push(one);
+  return list;
+}
+
 async function untilRecorded(line: string): Promise<void> {
   await vi.waitFor(async () => expect(await system.recorded()).toContain(line), patience);
 }
@@ -123,6 +129,70 @@ describe("helpers", () => {
     expect(ends).toMatchObject([{ totalInputTokens, totalOutputTokens }]);
     expect(deep.cost_usd).toBeCloseTo(ends[0]?.totalCostUsd ?? -1, 9);
     expect(deep.children).toHaveLength(1);
+  });
+
+  it("AT-3: are seen with their asker exactly once, by readers who are cut every 200 ms, over a kill -9 of their ingress", async () => {
+    const victim = await system.start("ingress");
+    const url = system.ingresses[0]?.url ?? "";
+    let isDead = false;
+    let cuts = 0;
+    const cutFetch: typeof fetch = async (input, init = {}) => {
+      const target = isDead ? String(input).replace(victim.url, url) : String(input);
+      if (!target.includes("/events")) return await fetch(target, init);
+      cuts += 1;
+      const signal = AbortSignal.any([AbortSignal.timeout(200), ...(init.signal ? [init.signal] : [])]);
+      return await fetch(target, { ...init, signal });
+    };
+    const deep = task("research", `outer type 20\n${task("read", "inner type 60")}`);
+    const run = createClient({ url: victim.url, fetch: cutFetch }).run(
+      `tell\n${task("research", "first type 60")}\n${deep}\n${task("open_vault", "refused")}`,
+      { session: "nested", detach: true },
+    );
+    const events: RunEvent[] = [];
+    const reading = Promise.all([all(run.items({ nested: true })), all(run.messages({ nested: true }))]);
+    for await (const event of run.stream({ nested: true })) {
+      events.push(event);
+      if (event.type !== "text_delta" || isDead) continue;
+      isDead = true;
+      await victim.kill();
+    }
+    const [items, messages] = await reading;
+    expect(cuts).toBeGreaterThan(10);
+    const client = createClient({ url });
+    const runs = Map.groupBy(events, ({ runId }) => runId);
+    expect([...runs.values()].map(([first]) => first?.agent).toSorted()).toEqual([
+      "default",
+      "reader",
+      "researcher",
+      "researcher",
+    ]);
+    for (const [runId, own] of runs) {
+      const alone = client.attach(runId);
+      expect(own).toEqual(await all(alone.stream()));
+      const itemsOfRun = items.filter((item) => item.runId === runId);
+      expect(itemsOfRun.map(({ runId: _runId, parentRunId: _parentRunId, ...item }) => item)).toEqual(
+        await all(alone.items()),
+      );
+      expect(messages.filter(({ metadata }) => metadata["run_id"] === runId)).toEqual(await all(alone.messages()));
+    }
+    // The tree, and each run before the result of its call.
+    const ends = events.filter(({ type }) => type === "done");
+    expect(ends.map(({ agent }) => agent).at(-1)).toBe("default");
+    const rootId = await run.id();
+    for (const [runId, own] of runs) {
+      const parents = new Set(own.map(({ parentRunId }) => parentRunId));
+      expect(parents.size).toBe(1);
+      const [parent] = parents;
+      expect(parent === undefined).toBe(runId === rootId);
+      if (parent === undefined) continue;
+      const last = events.findLastIndex((event) => event.runId === runId);
+      const heard = events.findIndex(
+        (event) => event.runId === parent && event.type === "teammate_message_received" && event.messageId === runId,
+      );
+      expect(heard).toBeGreaterThan(last);
+    }
+    const after = await all(client.attach(rootId).stream({ nested: true }));
+    expect(Map.groupBy(after, ({ runId }) => runId)).toEqual(runs);
   });
 
   it("AT-13: have their questions asked in the chat of their root, with their path, and answered there by a button", async () => {

@@ -96,8 +96,8 @@ export const operations: Readonly<Record<string, Operation>> = {
       },
       after,
       nested: {
-        en: "`1` adds nothing yet: runs that work for this one are followed by ids of their own, the `children` of its report.",
-        zh: "`1` 目前不增加内容：子运行用各自的 id 跟随，见运行报告中的 `children`。",
+        en: "`1` adds the events of runs that work for this one, each with its `runId` and `parentRunId`: all of a helper's before the result of its call. The `id` lines are opaque positions in all of them.",
+        zh: "`1` 加入子运行的事件，各带自己的 `runId` 和 `parentRunId`：子运行的全部事件都在其调用结果之前。`id` 行是所有运行的总位置，请原样使用。",
         schema: { ...text, enum: ["0", "1"] },
       },
     },

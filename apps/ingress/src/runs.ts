@@ -4,7 +4,6 @@ import {
   isTerminal,
   jsonParserOf,
   outputFormProblem,
-  sseEvent,
   textOf,
   traceIdOf,
   traceparentOfMessage,
@@ -17,13 +16,7 @@ import {
 import type { RunFacts } from "@larkline/protocol/views/engine-view";
 import { parseInput } from "@larkline/protocol/views/item-input";
 import { ItemView, type RunState } from "@larkline/protocol/views/item-view";
-import {
-  parsePosition,
-  runViews,
-  RunStream,
-  type Position,
-  type RunViewName,
-} from "@larkline/protocol/views/run-stream";
+import { runViews, type Position, type RunViewName } from "@larkline/protocol/views/run-stream";
 import { CommandRequest, RunRequest, type RunReport } from "@larkline/protocol/views/run-api";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { bodyText, isSessionId, isTheirs } from "./api-access.ts";
@@ -44,6 +37,7 @@ import {
 import { interruptionsOf } from "./approvals.ts";
 import { apiApp } from "./callers.ts";
 import { readCommand } from "./commands.ts";
+import { parseNested, runView, tellNested, type NestedPosition } from "./nested.ts";
 import type { Services } from "./services.ts";
 import { cancelTurn } from "./sessions.ts";
 import {
@@ -56,7 +50,7 @@ import {
   takePlace,
   usedWith,
   withTotals,
-  type RunView,
+  type SseStream,
 } from "./stream.ts";
 
 // Runs over HTTP, for programs: each is started, followed in a view, asked for and cancelled by its id.
@@ -74,7 +68,7 @@ interface RunRoute {
  *   follow at once, with `Prefer: wait=<1-300>` the report of the run, if it has ended by then.
  * - `GET /v1/runs/:id` reports on a run as long as its events are kept.
  * - `GET /v1/runs/:id/events` streams it: `view` is `engine`, `items` or `messages`; `Last-Event-ID` or `after` say what the client
- *   has seen.
+ *   has seen; `nested=1` adds what the helpers of the run tell.
  * - `POST /v1/runs/:id/cancel` stops a run, waiting or under way: 202, or 409 when it has ended.
  * - `POST /v1/sessions/:id/commands` takes an order such as `/new`: 200 with its answer, or 202 with the ids of the run
  *   that answers it. The input of a run is never taken for an order.
@@ -446,16 +440,15 @@ function agentOf({ agent = "default" }: InboundMessage): string {
 
 async function getEvents(services: Services, request: FastifyRequest<RunRoute>, reply: FastifyReply) {
   const { id: runId } = request.params;
-  const { after, nested = "0", view = "engine" } = request.query;
+  const { nested = "0", view = "engine" } = request.query;
   if (!isViewName(view)) return await refuse(reply, `view: must be one of ${runViews.join(", ")}`);
-  // Runs of helpers are followed by ids of their own, which the report of a run names: `1` adds nothing yet.
   if (nested !== "0" && nested !== "1") return await refuse(reply, "nested: must be 0 or 1");
   const session = runPattern.exec(runId)?.[1];
   if (session === undefined) return await noSuchRun(reply);
   if (!(await takePlace(services, request, reply))) return reply;
   if (!services.redis.isReady()) return await unavailable(reply, "not known at the moment, please try again");
-  const seen = headerOf(request.headers, "last-event-id") ?? (typeof after === "string" ? after : undefined);
-  const position = seen === undefined ? undefined : parsePosition(seen);
+  const after = seenBy(request);
+  const position = after?.root;
   let open: Awaited<ReturnType<typeof openRun>>;
   try {
     if (!(await isTheirs(services, session, request.caller))) return await noSuchRun(reply);
@@ -473,43 +466,22 @@ async function getEvents(services: Services, request: FastifyRequest<RunRoute>, 
   // From the first event on, since a view is made from all of them.
   const run = { session, runId, afterSeq: 0 };
   const shown = runView(view, factsOf(run, open === undefined ? undefined : agentOf(open.message)), position);
-  await followRun(services, reply, { run, view: shown, first: undefined, cancelWhenGone: false });
+  const alone = { run, view: shown, first: undefined, cancelWhenGone: false };
+  if (nested === "0") return await followRun(services, reply, alone);
+  const tree = { run, name: view, view: shown, sessionIdOf, after };
+  const tell = async (stream: SseStream, stop: AbortSignal) => await tellNested(services, stream, tree, stop);
+  await followRun(services, reply, { ...alone, tell });
+}
+
+/** How far a client that comes back has read. */
+function seenBy({ headers, query }: FastifyRequest<RunRoute>): NestedPosition | undefined {
+  const { after } = query;
+  const seen = headerOf(headers, "last-event-id") ?? (typeof after === "string" ? after : undefined);
+  return seen === undefined ? undefined : parseNested(seen);
 }
 
 function isViewName(name: unknown): name is RunViewName {
   return runViews.some((known) => known === name);
-}
-
-const alsoIn = { engine: "totals", items: undefined, messages: "joined" } as const satisfies Record<
-  RunViewName,
-  RunView["also"]
->;
-
-/**
- * A view of a run for one client, who has seen everything up to `after`. It is given all records of the run, since a
- * view is made from what came before, too. The event `end` says that there is no more.
- */
-function runView(name: RunViewName, run: RunFacts, after?: Position): RunView {
-  const streamOf = (runId: string) => new RunStream(name, { ...run, runId }, after);
-  let { runId } = run;
-  let stream = streamOf(runId);
-  return {
-    also: alsoIn[name],
-    show: (record) => {
-      const next = record.event.type === "done" ? (record.event.takenBy ?? record.runId) : record.runId;
-      // The message has joined another run: that one's events follow.
-      if (next !== runId) {
-        runId = next;
-        stream = streamOf(runId);
-      }
-      return stream
-        .push(record)
-        .map((emission) => sseEvent(emission))
-        .join("");
-    },
-    end: ({ seq }) => sseEvent({ id: `${seq}`, event: "end", data: { run_id: runId } }),
-    lost: sseEvent({ event: "end", data: { run_id: run.runId, lost: true } }),
-  };
 }
 
 /** Whether a run that is over has events that a client has not seen. */

@@ -155,6 +155,8 @@ export interface RunStream {
   first: string | undefined;
   /** Whether the run ends when the client leaves before it does. */
   cancelWhenGone: boolean;
+  /** Writes more than the records of the run, up to its end; false: it was stopped before. */
+  tell?: ((stream: SseStream, stop: AbortSignal) => Promise<boolean>) | undefined;
 }
 
 /** Answers with the frames of a run; resolves when the stream is closed. */
@@ -182,17 +184,18 @@ async function serveRun(services: Services, reply: FastifyReply, request: RunStr
 /** A stream is closed after this time, for its client to resume. */
 const maxStreamMs = 3_600_000;
 
-async function deliver(services: Services, stream: SseStream, { run, view, first }: RunStream): Promise<Ending> {
-  const { clock, eventLog, log, streams } = services;
+async function deliver(services: Services, stream: SseStream, { run, view, first, tell }: RunStream): Promise<Ending> {
+  const { clock, log, streams } = services;
   const expired = new AbortController();
   const cancelExpiry = clock.after(maxStreamMs, () => expired.abort());
   const stop = AbortSignal.any([stream.gone, streams.closing, expired.signal]);
   try {
     if (first !== undefined) await stream.write(first);
-    const stored = eventLog.follow(run.session, run.afterSeq, stop);
-    const records = recordsOfRun(stored, run.runId, view.also === "joined");
-    const whole = view.also === "totals" ? withTotals(services, run.session, records) : records;
-    if (await pump(stream, whole, view)) return "finished";
+    const isTold =
+      tell === undefined
+        ? await pump(stream, recordsFor(services, run, view.also, stop), view)
+        : await tell(stream, stop);
+    if (isTold) return "finished";
   } catch (error) {
     if (!stop.aborted) log.warn({ error, session: run.session, turnId: run.runId }, "event stream failed");
   } finally {
@@ -201,6 +204,17 @@ async function deliver(services: Services, stream: SseStream, { run, view, first
   if (stream.gone.aborted) return "gone";
   if (streams.closing.aborted) return "shutdown";
   return expired.signal.aborted ? "resume" : "interrupted";
+}
+
+/** The records of a run as they come, with what also belongs to it. */
+export function recordsFor(
+  services: Services,
+  { session, runId, afterSeq }: RunPosition,
+  also: RunView["also"],
+  stop: AbortSignal,
+): AsyncIterable<EventRecord | "lost"> {
+  const records = recordsOfRun(services.eventLog.follow(session, afterSeq, stop), runId, also === "joined");
+  return also === "totals" ? withTotals(services, session, records) : records;
 }
 
 /** True when everything was written up to the end of the run. */
@@ -225,7 +239,7 @@ async function pump(stream: SseStream, records: AsyncIterable<EventRecord | "los
 }
 
 /** Whether a run is over with this record; one that has joined another run is not. */
-function isEnd({ event }: EventRecord): boolean {
+export function isEnd({ event }: EventRecord): boolean {
   return event.type === "error" || (event.type === "done" && event.takenBy === undefined);
 }
 

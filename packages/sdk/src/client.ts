@@ -24,6 +24,15 @@ export type RunEvent = EngineEvent & {
   parentRunId?: string;
 };
 
+/** What a view shows. */
+export interface ViewOptions {
+  /** Also what the helpers of the run do, and theirs: each with its `runId` and `parentRunId`, before the call's result. */
+  nested?: boolean;
+}
+
+/** An item with its run. */
+export type NestedItem = RunItem & { runId: string; parentRunId?: string };
+
 /** What is said about an approval. `remember`: approve without asking from now on, where that is offered. */
 export type Decision =
   | Approval["decisions"][number]
@@ -209,22 +218,25 @@ export class Run {
    * Everything that happens, as it happens. The run ends with `done` or `error`; the totals of its session follow
    * (`session_info`). Throws where the end is no longer kept.
    */
-  stream(): AsyncIterable<RunEvent> {
-    return this.#view<RunEvent>("engine", (data) => {
-      const { event, ...about } = data as { event: EngineEvent }; // as the server sends this view
-      this.#isOver ||= event.type === "done" || event.type === "error";
+  stream(options: ViewOptions = {}): AsyncIterable<RunEvent> {
+    return this.#view<RunEvent>("engine", options, (data, runId) => {
+      const { event, ...about } = data as { event: EngineEvent; runId: string; parentRunId?: string }; // as the server sends this view
+      const isHelpers = about.parentRunId !== undefined && about.runId !== runId;
+      this.#isOver ||= !isHelpers && (event.type === "done" || event.type === "error");
       return { ...about, ...event } as RunEvent; // the same
     });
   }
 
   /** Messages, calls and their outputs, each when it is complete. */
-  items(): AsyncIterable<RunItem> {
-    return this.#view<RunItem>("items", (data) => data as RunItem); // as the server sends this view
+  items(): AsyncIterable<RunItem>;
+  items(options: ViewOptions & { nested: true }): AsyncIterable<NestedItem>;
+  items(options: ViewOptions = {}): AsyncIterable<RunItem> {
+    return this.#view<RunItem>("items", options, (data) => data as RunItem); // as the server sends this view
   }
 
   /** Messages between person and agents, and what agents tell meanwhile, in the form of AutoGen's. */
-  messages(): AsyncIterable<RunMessage> {
-    return this.#view<RunMessage>("messages", (data) => data as RunMessage); // as the server sends this view
+  messages(options: ViewOptions = {}): AsyncIterable<RunMessage> {
+    return this.#view<RunMessage>("messages", options, (data) => data as RunMessage); // as the server sends this view
   }
 
   /** Resolves when the run has ended. Rejects with a {@link RunError} when it ended with an error. */
@@ -286,7 +298,8 @@ export class Run {
     return this.#options.signal === undefined ? {} : { signal: this.#options.signal };
   }
 
-  #view<T>(view: string, read: (data: unknown) => T): AsyncIterable<T> {
+  #view<T>(name: string, { nested = false }: ViewOptions, read: (data: unknown, runId: string) => T): AsyncIterable<T> {
+    const view = nested ? `${name}&nested=1` : name;
     const known = this.#views.get(view) as Feed<T> | undefined; // each name has one type
     const feed = known ?? new Feed<T>((after, stop) => this.#follow({ view, after }, read, stop), this.#options.keep);
     this.#views.set(view, feed as Feed<unknown>);
@@ -314,7 +327,7 @@ export class Run {
 
   async *#follow<T>(
     { view, after }: { view: string; after: string },
-    read: (data: unknown) => T,
+    read: (data: unknown, runId: string) => T,
     stop: AbortSignal,
   ): AsyncGenerator<Emission<T>> {
     const runId = await this.#runId;
@@ -322,7 +335,7 @@ export class Run {
     const path = `/v1/runs/${encodeURIComponent(runId)}/events?view=${view}`;
     const ended = signal === undefined ? stop : AbortSignal.any([signal, stop]);
     for await (const { id, name, data } of this.#connection.events(path, ended, after)) {
-      if (name !== "end") yield { value: read(JSON.parse(data)), id, size: data.length };
+      if (name !== "end") yield { value: read(JSON.parse(data), runId), id, size: data.length };
       else if ((JSON.parse(data) as { lost?: true }).lost === true) throw new RequestError(404, lostEvents, lostRun); // as the server ends a view
     }
   }

@@ -6,9 +6,11 @@ export {
   type ClientOptions,
   type CommandOptions,
   type Decision,
+  type NestedItem,
   type RunEvent,
   type RunOptions,
   type RunResult,
+  type ViewOptions,
 } from "./client.ts";
 export { ConnectionError, RequestError } from "./connection.ts";
 export * from "./items.ts";

@@ -1,0 +1,356 @@
+import {
+  childSessionOf,
+  sseEvent,
+  turnIdOf,
+  type EventOf,
+  type EventRecord,
+  type SessionKey,
+} from "@larkline/protocol";
+import type { RunFacts } from "@larkline/protocol/views/engine-view";
+import {
+  parsePosition,
+  RunStream,
+  type Emission,
+  type Position,
+  type RunViewName,
+} from "@larkline/protocol/views/run-stream";
+import type { Services } from "./services.ts";
+import {
+  isEnd,
+  keptEvents,
+  recordsFor,
+  recordsOfRun,
+  withTotals,
+  type RunPosition,
+  type RunView,
+  type SseStream,
+} from "./stream.ts";
+
+/*
+ * A run and the runs of all helpers below it as one stream. Events of different runs come as they happen, with one rule:
+ * what a call of a helper has come to is told after everything that this helper has told. A client that has seen the
+ * result has therefore seen the whole helper, and its position names only those that are at work: the place in the root,
+ * then for each such helper the numbers of the calls that lead to it, and the place in its run.
+ */
+
+/** How far a client has read. */
+export interface NestedPosition {
+  root: Position;
+  /** By the numbers of the calls that lead to a helper, such as `0_2`: the third of the first one. */
+  below: ReadonlyMap<string, Position>;
+}
+
+/** Helpers that are followed at once on each level, so that a position stays short; further ones follow when these end. */
+const maxFollowed = 16;
+/** Helpers work three levels deep. */
+const maxLevels = 3;
+
+const branchText = /^(\d{1,4}(?:_\d{1,4}){0,2})-(\d{1,15}(?:\.\d{1,4})?)$/;
+
+/** Reads the id of an emission of {@link tellNested}, or of a view of the root alone. */
+export function parseNested(text: string): NestedPosition | undefined {
+  const [first = "", ...others] = text.split("~", 1 + maxLevels * maxFollowed + 1);
+  const root = parsePosition(first);
+  if (root === undefined || others.length > maxLevels * maxFollowed) return undefined;
+  const below = new Map<string, Position>();
+  for (const other of others) {
+    const [, path, place = ""] = branchText.exec(other) ?? [];
+    const position = parsePosition(place);
+    if (path === undefined || position === undefined) return undefined;
+    below.set(path, position);
+  }
+  return { root, below };
+}
+
+/** A view of one run whose emissions can be had one by one. */
+export interface RunEmissions extends RunView {
+  emissions(record: EventRecord): Emission[];
+}
+
+const alsoIn = { engine: "totals", items: undefined, messages: "joined" } as const satisfies Record<
+  RunViewName,
+  RunView["also"]
+>;
+
+/**
+ * A view of a run for one client, who has seen everything up to `after`. It is given all records of the run, since a
+ * view is made from what came before, too. The event `end` says that there is no more.
+ */
+export function runView(name: RunViewName, run: RunFacts, after?: Position): RunEmissions {
+  const streamOf = (runId: string) => new RunStream(name, { ...run, runId }, after);
+  let { runId } = run;
+  let stream = streamOf(runId);
+  const emissions = (record: EventRecord): Emission[] => {
+    const next = record.event.type === "done" ? (record.event.takenBy ?? record.runId) : record.runId;
+    // The message has joined another run: that one's events follow.
+    if (next !== runId) {
+      runId = next;
+      stream = streamOf(runId);
+    }
+    return stream.push(record);
+  };
+  return {
+    also: alsoIn[name],
+    emissions,
+    show: (record) =>
+      emissions(record)
+        .map((emission) => sseEvent(emission))
+        .join(""),
+    end: ({ seq }) => sseEvent({ id: `${seq}`, event: "end", data: { run_id: runId } }),
+    lost: sseEvent({ event: "end", data: { run_id: run.runId, lost: true } }),
+  };
+}
+
+export interface NestedRun {
+  run: RunPosition;
+  name: RunViewName;
+  /** Of the root alone: its emissions, and how its stream ends. */
+  view: RunEmissions;
+  sessionIdOf(session: SessionKey): string;
+  after: NestedPosition | undefined;
+}
+
+/** Writes everything up to the end of the root; false: the stream was stopped before. */
+export async function tellNested(
+  services: Services,
+  stream: SseStream,
+  nested: NestedRun,
+  stop: AbortSignal,
+): Promise<boolean> {
+  return await new RunTree(services, stream, nested, stop).tell();
+}
+
+/** One run of the tree. */
+interface Branch {
+  session: SessionKey;
+  /** Empty of the root. */
+  path: string;
+  /** Everything up to here was told to the client, on this connection or before. */
+  position: Position;
+  /** Where the client has begun to read it on this connection. */
+  readonly began: Position;
+  emissions(record: EventRecord): Emission[];
+  /** Calls of helpers so far: each has a number. */
+  readonly calls: Set<string>;
+  /** Helpers at work, by the id of their call. */
+  readonly open: Map<string, Helper>;
+}
+
+interface Helper extends Branch {
+  runId: string;
+  /** Aborts when the result of its call is in the log of its asker. From then on its own log is complete. */
+  readonly heard: AbortController;
+  /** It was at work when the client left. */
+  wasFollowed: boolean;
+  done: Promise<void> | undefined;
+}
+
+class RunTree {
+  readonly #services: Services;
+  readonly #stream: SseStream;
+  readonly #nested: NestedRun;
+  /** A helper could not be read: the stream breaks, and its client comes again. */
+  #failure: { error: unknown } | undefined;
+  readonly #over = new AbortController();
+  readonly #stop: AbortSignal;
+  readonly #root: Branch;
+  /** Where the client was in helpers that its own asker has not led to yet. */
+  readonly #below: Map<string, Position>;
+  readonly #places: readonly Places[];
+
+  constructor(services: Services, stream: SseStream, nested: NestedRun, stop: AbortSignal) {
+    const { root: position, below } = nested.after ?? { root: { seq: 0 }, below: new Map<string, Position>() };
+    this.#services = services;
+    this.#stream = stream;
+    this.#nested = nested;
+    this.#stop = AbortSignal.any([stop, this.#over.signal]);
+    this.#below = new Map(below);
+    this.#places = Array.from({ length: maxLevels }, (_, level) => {
+      return new Places([...below.keys()].filter((path) => levelOf(path) === level).length);
+    });
+    const { session } = nested.run;
+    const emissions = (record: EventRecord) => nested.view.emissions(record);
+    this.#root = { session, path: "", position, began: position, emissions, calls: new Set(), open: new Map() };
+  }
+
+  async tell(): Promise<boolean> {
+    try {
+      const isTold = await this.#tellRoot();
+      if (this.#failure !== undefined) throw this.#failure.error;
+      return isTold;
+    } finally {
+      this.#over.abort();
+    }
+  }
+
+  async #tellRoot(): Promise<boolean> {
+    const { run, view } = this.#nested;
+    let last: EventRecord | undefined;
+    for await (const record of recordsFor(this.#services, run, view.also, this.#stop)) {
+      if (record === "lost") {
+        await this.#stream.write(view.lost);
+        return !this.#stream.gone.aborted;
+      }
+      if (!(await this.#tellRecord(this.#root, record))) return false;
+      last = record;
+    }
+    if (this.#stop.aborted || last === undefined) return false;
+    await this.#stream.write(view.end(last));
+    return true;
+  }
+
+  /** Tells a record, after what the helpers whose end it tells have told. False: the stream was stopped. */
+  async #tellRecord(branch: Branch, record: EventRecord): Promise<boolean> {
+    for (const callId of endedBy(branch, record)) {
+      const helper = branch.open.get(callId);
+      if (record.seq > branch.began.seq && helper !== undefined) {
+        this.#start(helper);
+        helper.heard.abort();
+        await helper.done;
+        if (this.#stop.aborted) return false;
+      }
+      branch.open.delete(callId);
+      this.#forgetBelow(helper);
+    }
+    const text = this.#show(branch, record);
+    if (text !== "") await this.#stream.write(text);
+    if (this.#stop.aborted) return false;
+    if (record.event.type === "tool_use") this.#called(branch, record, record.event);
+    if (record.seq >= branch.began.seq) for (const helper of branch.open.values()) this.#start(helper);
+    return true;
+  }
+
+  /** The emissions of a record, each with the position of the whole tree after it. */
+  #show(branch: Branch, record: EventRecord): string {
+    const emissions = branch.emissions(record);
+    if (record.seq < branch.position.seq) return "";
+    const texts = emissions.map(({ id, data }) => {
+      branch.position = parsePosition(id) ?? branch.position;
+      const { runId, parentRunId } = record;
+      const place = { runId, ...(parentRunId === undefined ? {} : { parentRunId }) };
+      return sseEvent({ id: this.#place(), data: this.#nested.name === "items" ? { ...data, ...place } : data });
+    });
+    branch.position = { seq: record.seq };
+    return texts.join("");
+  }
+
+  #place(): string {
+    const places = [textOf(this.#root.position)];
+    const add = ({ open }: Branch): void => {
+      for (const helper of open.values()) {
+        if (helper.position.seq > 0) places.push(`${helper.path}-${textOf(helper.position)}`);
+        add(helper);
+      }
+    };
+    add(this.#root);
+    for (const [path, position] of this.#below) places.push(`${path}-${textOf(position)}`);
+    return places.join("~");
+  }
+
+  #called(branch: Branch, { runId: parentRunId }: EventRecord, { id, helper: agent }: EventOf<"tool_use">): void {
+    if (agent === undefined || branch.calls.has(id)) return;
+    const path = [branch.path, branch.calls.size].filter((part) => part !== "").join("_");
+    branch.calls.add(id);
+    const session = childSessionOf(branch.session, parentRunId, id);
+    const runId = turnIdOf(session, 1);
+    const position = this.#below.get(path);
+    this.#below.delete(path);
+    const facts = { runId, sessionId: this.#nested.sessionIdOf(session), agent, startedAtMs: 0, parentRunId };
+    const stream = new RunStream(this.#nested.name, facts, position);
+    branch.open.set(id, {
+      session,
+      runId,
+      path,
+      position: position ?? { seq: 0 },
+      began: position ?? { seq: 0 },
+      emissions: (record) => stream.push(record),
+      calls: new Set(),
+      open: new Map(),
+      heard: new AbortController(),
+      wasFollowed: position !== undefined,
+      done: undefined,
+    });
+  }
+
+  #start(helper: Helper): void {
+    helper.done ??= this.#tellHelper(helper).catch((error: unknown) => {
+      this.#failure ??= { error };
+      this.#over.abort();
+    });
+  }
+
+  async #tellHelper(helper: Helper): Promise<void> {
+    const places = this.#places[levelOf(helper.path)];
+    if (!helper.wasFollowed) await places?.take(this.#stop);
+    const own = recordsOfRun(this.#recordsOf(helper), helper.runId);
+    const records = this.#nested.view.also === "totals" ? withTotals(this.#services, helper.session, own) : own;
+    for await (const record of records) {
+      if (record === "lost" || !(await this.#tellRecord(helper, record))) break;
+    }
+    places?.free();
+  }
+
+  /** The records of a helper's session: as they come, and when its asker knows of its end what there is of them. */
+  async *#recordsOf({ session, heard }: Helper): AsyncGenerator<EventRecord> {
+    const { eventLog } = this.#services;
+    let last = 0;
+    for await (const record of eventLog.follow(session, 0, AbortSignal.any([this.#stop, heard.signal]))) {
+      if (record === undefined) continue;
+      last = record.seq;
+      yield record;
+    }
+    if (!this.#stop.aborted) yield* keptEvents(this.#services, session, last);
+  }
+
+  /** Forgets where the client was below a helper that has ended. */
+  #forgetBelow(helper: Helper | undefined): void {
+    if (helper === undefined) return;
+    for (const path of this.#below.keys()) if (path.startsWith(`${helper.path}_`)) this.#below.delete(path);
+  }
+}
+
+/** The calls whose helpers have ended when a run has a record: with word of an answer, a result, or the end of the run. */
+function endedBy({ open }: Branch, record: EventRecord): string[] {
+  const { event } = record;
+  if (event.type === "tool_result") return [event.id];
+  if (event.type === "teammate_message_received") {
+    return [...open].flatMap(([callId, { runId }]) => (runId === event.messageId ? [callId] : []));
+  }
+  return isEnd(record) ? [...open.keys()] : [];
+}
+
+function levelOf(path: string): number {
+  return path.split("_").length - 1;
+}
+
+function textOf({ seq, part }: Position): string {
+  return part === undefined ? `${seq}` : `${seq}.${part}`;
+}
+
+/** Helpers of one level that are followed at once. */
+class Places {
+  #taken: number;
+  readonly #waiting: (() => void)[] = [];
+
+  constructor(taken: number) {
+    this.#taken = taken;
+  }
+
+  /** Also resolves when `stop` aborts. */
+  async take(stop: AbortSignal): Promise<void> {
+    if (this.#taken < maxFollowed) {
+      this.#taken += 1;
+      return;
+    }
+    await new Promise<void>((resolve) => {
+      this.#waiting.push(resolve);
+      stop.addEventListener("abort", () => resolve(), { once: true });
+    });
+  }
+
+  free(): void {
+    const next = this.#waiting.shift();
+    if (next === undefined) this.#taken -= 1;
+    else next();
+  }
+}
