@@ -159,6 +159,53 @@ describe("a helper", () => {
     });
   });
 
+  describe("that is a team", () => {
+    const members = ["writer", "critic"];
+    const teamWorld = (end: object): Differences => {
+      const teams = { panel: { members, select: "round_robin", end } };
+      const helpers = [link("panel", "dig")];
+      return {
+        backend: obeying(),
+        configured: { agents: { ...agents, writer: { tools: [] }, critic: { tools: [] } }, teams },
+        agent: { instructions: "default", helpers },
+      };
+    };
+
+    it("has its members speak in the helper's session, and its last contribution is the answer", async () => {
+      const world = newWorld();
+      const answer = await answerTo(world, "dig(a)", teamWorld({ mention: "did", from: ["critic"] }));
+      expect(answer).toContain("critic");
+      await checkChildren(world, 1);
+      const [child] = await world.store.children(session);
+      expect(child).toMatchObject({ as: "dig", agent: "panel" });
+      const events = await eventsOf(world, child?.session);
+      const speakers = events.flatMap((event) => (event.type === "agent_changed" ? [event.to] : []));
+      expect(speakers.at(-1)).toBe("critic");
+      expect(events.findLast(({ type }) => type === "done")).toMatchObject({ reason: "" });
+      expect(events).toContainEqual(expect.objectContaining({ type: "teammate_message_received", from: "default" }));
+      const asked = await eventsOf(world);
+      expect(asked.find(({ type }) => type === "tool_use")).toMatchObject({ helper: "panel" });
+    });
+
+    it("answers with what it has when it reaches its limit, and says so", async () => {
+      const answer = await answerTo(newWorld(), "dig(a)", teamWorld({ messages: 2 }));
+      expect(answer).toContain("The team has reached its limit");
+      expect(answer).not.toContain("cancelled");
+    });
+
+    it("survives a crash at every write", async () => {
+      await survives({
+        differences: () => teamWorld({ mention: "did", from: ["critic"] }),
+        messages: [inbound("om_1", "dig(a)")],
+        check: async (world) => {
+          await checkChildren(world, 1);
+          await checkEnds(world, [1]);
+          expect(await repliedTo(world)).toEqual(["om_1"]);
+        },
+      });
+    });
+  });
+
   it("AT-13: has people asked in the chat of its root, with the agents that it works for", async () => {
     const world = newWorld();
     const asked: Approval[] = [];

@@ -77,7 +77,8 @@ export function childOf(
 ): OpenCall["child"] {
   const link = agents.get(agentOfTurn(turn))?.helpers.get(call.name)?.link;
   if (link === undefined) return undefined;
-  const message = taskMessage(call, turn, link, { nowMs: clock.now(), history });
+  const isTeam = (agents.get(link.agent)?.config.team ?? null) !== null;
+  const message = taskMessage(call, turn, link, { nowMs: clock.now(), history, isTeam });
   return { message, facts: childFactsOf(message) };
 }
 

@@ -29,6 +29,7 @@ import type { Transition, TurnEnvironment, TurnLimits } from "./transition.ts";
 
 /** How one agent may call another one, as the configuration has it. */
 export interface HelperLink {
+  /** Or a team. */
   readonly agent: string;
   /** The name of the tool that it is offered as. */
   readonly as: string;
@@ -171,12 +172,12 @@ export function runningHelpers({ calls }: TurnState): CallState[] {
 
 const maxAddresses = 100;
 
-/** The message that begins the work of a helper. `history`: the conversation of its asker. */
+/** The message that begins the work of a helper. `history`: the conversation of its asker; `isTeam`: a team is to work. */
 export function taskMessage(
   call: CallState,
   turn: TurnState,
   link: Pick<HelperLink, "agent" | "input" | "output" | "maxSteps">,
-  { nowMs, history }: { nowMs: number; history: readonly Message[] },
+  { nowMs, history, isTeam = false }: { nowMs: number; history: readonly Message[]; isTeam?: boolean },
 ): InboundMessage {
   const { message, turnId, steps } = turn;
   const { app, tenant, sender, chatType, language, background, traceparent, task: above } = message;
@@ -184,7 +185,7 @@ export function taskMessage(
   const { task } = call.arguments;
   const text = link.input === undefined && typeof task === "string" ? task : JSON.stringify(call.arguments, null, 2);
   return {
-    needs: ["helpers", ...(link.output === undefined ? [] : ["run-options"])],
+    needs: needsOfTask(link, isTeam),
     v: 1,
     session,
     id: session,
@@ -214,6 +215,11 @@ export function taskMessage(
       ...(link.maxSteps === undefined ? {} : { maxSteps: link.maxSteps }),
     },
   };
+}
+
+/** What a worker has to know to work on a task. */
+function needsOfTask({ output }: Pick<HelperLink, "output">, isTeam: boolean): string[] {
+  return ["helpers", ...(isTeam ? ["team"] : []), ...(output === undefined ? [] : ["run-options"])];
 }
 
 /** What the run of a helper begins with: word of its task. */
@@ -284,6 +290,8 @@ function outcomeOf(end: Extract<EngineEvent, { type: "done" | "error" }>): ToolO
       return said === "" ? failed("The helper ended without an answer.") : { ok: true, result: final };
     case "max_tokens":
       return { ok: true, result: `${final}\n[The helper's answer was cut off at its longest length.]` };
+    case "team_limit":
+      return { ok: true, result: `${final}\n[The team has reached its limit without its closing words.]` };
     case "max_turns_reached":
       return failed(`The helper had no model step left before it had an answer.${said}`);
     case "output_invalid":

@@ -85,9 +85,11 @@ export type ConfigInput = {
       /** What else it is told: a JSON Schema of type object, whose properties come beside `reason`. */
       input?: Record<string, unknown>;
     })[];
-    /** The agents that it may give tasks to, and wait for. */
+    /** The agents and teams that it may give tasks to, and wait for. */
     helpers?: ({
-      agent: string;
+      /** Who works on the task: an agent, or in its place a team. */
+      agent?: string;
+      team?: string;
       /** The name of the tool. */
       as: string;
       /** What it is for, for the model; if absent the agent's own description. */

@@ -76,6 +76,47 @@ describe("helpers in the configuration", () => {
   });
 });
 
+describe("teams as helpers in the configuration", () => {
+  const teams = { panel: { members: ["writer", "critic"], select: "round_robin" as const } };
+  const problemsOfHelper = (helper: object, agents: object = {}): string =>
+    problemsOf({
+      agents: { default: { helpers: [{ as: "discuss", ...helper }] }, writer: {}, critic: {}, ...agents },
+      teams,
+    });
+
+  it("are given by team, or by agent as everywhere", () => {
+    for (const helper of [{ team: "panel" }, { agent: "panel" }]) {
+      expect(problemsOfHelper(helper)).toBe("");
+      const resolved = resolveConfig({
+        agents: { default: { helpers: [{ as: "discuss", ...helper }] }, writer: {}, critic: {} },
+        teams,
+      });
+      const { agents } = resolved.ok ? resolved.value : expect.fail(resolved.error);
+      expect(agents["default"]?.helpers).toEqual([{ agent: "panel", as: "discuss", timeoutMs: 600_000 }]);
+    }
+  });
+
+  it("are refused when there is no such team, none, or both", () => {
+    expect(problemsOfHelper({ team: "panle" })).toBe(
+      "agents.default.helpers names the unknown team 'panle', did you mean 'panel'?",
+    );
+    expect(problemsOfHelper({ team: "writer" })).toContain("names the unknown team 'writer'");
+    const either = "agents.default.helpers: 'discuss' needs either an agent or a team";
+    expect(problemsOfHelper({})).toBe(either);
+    expect(problemsOfHelper({ agent: "writer", team: "panel" })).toBe(either);
+  });
+
+  it("are refused when a member leads back to them", () => {
+    const back = { as: "ask", team: "panel" };
+    expect(problemsOfHelper({ team: "panel" }, { critic: { helpers: [back] } })).toBe(
+      "agents: helpers call each other without end: panel > critic > panel",
+    );
+    expect(problemsOfHelper({ team: "panel" }, { writer: { helpers: [{ as: "ask", agent: "default" }] } })).toBe(
+      "agents: helpers call each other without end: default > panel > writer > default",
+    );
+  });
+});
+
 describe("teams in the configuration", () => {
   const agents = { default: { busy: "steer" as const, reply: "text" as const }, writer: {}, critic: {} };
 

@@ -69,25 +69,46 @@ export function teamProblems(teams: Readonly<Record<string, TeamInput>>, known: 
 
 const helperMs = 600_000;
 
+/** A team is an agent with members: links name both in the same way. */
 export function helpersOf({ helpers = [] }: AgentInput): HelperLink[] {
-  return helpers.map((helper) => ({ timeoutMs: helperMs, ...helper }));
+  return helpers.map(({ team = "", agent = team, ...helper }) => ({ timeoutMs: helperMs, ...helper, agent }));
 }
 
 /** Everything that is wrong with hand-overs, helpers and roles of agents. */
 export function agentLinkProblems(input: ConfigInput, known: readonly string[]): string[] {
-  const { agents = {}, roles = {} } = input;
+  const { agents = {}, roles = {}, teams = {} } = input;
   const problems = Object.entries(agents).flatMap(([name, agent]) => {
     const unknownRoles = (agent.roles ?? []).filter((role) => !Object.hasOwn(roles, role));
     return [
       ...handoffsOf(agent).flatMap((handoff) => handoffProblems({ name, agent, handoff, known })),
       ...repeated(handoffsOf(agent)).map((twice) => `agents.${name}.handoffs names '${twice}' twice`),
-      ...helpersOf(agent).flatMap((helper) => helperProblems({ name, agent, helper, known })),
+      ...(agent.helpers ?? []).flatMap((helper) => targetProblems(`agents.${name}.helpers`, helper, known, teams)),
+      ...helpersOf(agent).flatMap((helper) => helperProblems({ name, agent, helper })),
       ...unknownRoles.map(
         (role) => `agents.${name}.roles names the unknown role '${role}'${didYouMean(role, Object.keys(roles))}`,
       ),
     ];
   });
-  return [...problems, ...helperCycles(agents)];
+  return [...problems, ...helperCycles(agents, teams)];
+}
+
+type HelperInput = NonNullable<AgentInput["helpers"]>[number];
+
+/** A helper is an agent or a team. `known`: the names of both. */
+function targetProblems(
+  where: string,
+  { agent, team, as }: HelperInput,
+  known: readonly string[],
+  teams: Readonly<Record<string, TeamInput>>,
+): string[] {
+  if ((agent === undefined) === (team === undefined)) return [`${where}: '${as}' needs either an agent or a team`];
+  if (agent !== undefined) {
+    return known.includes(agent) ? [] : [`${where} names the unknown agent '${agent}'${didYouMean(agent, known)}`];
+  }
+  const names = Object.keys(teams);
+  return team === undefined || names.includes(team)
+    ? []
+    : [`${where} names the unknown team '${team}'${didYouMean(team, names)}`];
 }
 
 /** Names that every agent may have tools of. */
@@ -99,23 +120,12 @@ const takenNames: readonly string[] = [
   ...fileToolNames,
 ];
 
-function helperProblems({
-  name,
-  agent,
-  helper,
-  known,
-}: {
-  name: string;
-  agent: AgentInput;
-  helper: HelperLink;
-  known: readonly string[];
-}): string[] {
+function helperProblems({ name, agent, helper }: { name: string; agent: AgentInput; helper: HelperLink }): string[] {
   const where = `agents.${name}.helpers`;
-  const { agent: to, as, input, output } = helper;
+  const { as, input, output } = helper;
   const form = output === undefined ? undefined : outputFormProblem(output);
   const isTwice = helpersOf(agent).filter((other) => other.as === as).length > 1;
   return [
-    ...(known.includes(to) ? [] : [`${where} names the unknown agent '${to}'${didYouMean(to, known)}`]),
     ...(isTwice ? [`${where}: two helpers are called '${as}'`] : []),
     ...(agent.tools?.includes(as) === true ? [`${where}: '${as}' is also the name of one of its tools`] : []),
     ...(takenNames.includes(as) ? [`${where}: '${as}' is the name of a built-in tool`] : []),
@@ -135,17 +145,23 @@ function schemaProblem(schema: Readonly<Record<string, unknown>>, where: string)
   }
 }
 
-/** Agents that are helpers of themselves, directly or through others: they could call each other without end. */
-function helperCycles(agents: Readonly<Record<string, AgentInput>>): string[] {
+/** Agents and teams that are helpers of themselves, directly or through others: they could call each other without end. */
+function helperCycles(
+  agents: Readonly<Record<string, AgentInput>>,
+  teams: Readonly<Record<string, TeamInput>>,
+): string[] {
   const cycles: string[] = [];
   const seen = new Set<string>();
+  /** Who may work when this one does: its helpers, of a team its members. */
+  const workersOf = (name: string): readonly string[] =>
+    agents[name] === undefined ? (teams[name]?.members ?? []) : helpersOf(agents[name]).map(({ agent }) => agent);
   const walk = (path: readonly string[]): void => {
     const last = path.at(-1) ?? "";
     seen.add(last);
-    for (const { agent } of helpersOf(agents[last] ?? {})) {
-      const at = path.indexOf(agent);
-      if (at !== -1) cycles.push([...path.slice(at), agent].join(" > "));
-      else if (!seen.has(agent)) walk([...path, agent]);
+    for (const name of workersOf(last)) {
+      const at = path.indexOf(name);
+      if (at !== -1) cycles.push([...path.slice(at), name].join(" > "));
+      else if (!seen.has(name)) walk([...path, name]);
     }
   };
   for (const name of Object.keys(agents)) if (!seen.has(name)) walk([name]);

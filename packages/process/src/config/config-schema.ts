@@ -63,10 +63,12 @@ const HandoffInput = Type.Object(
   { additionalProperties: false },
 );
 
-/** How an agent may call another one as a tool. */
+/** How an agent may call another one, or a team, as a tool. */
 const HelperInput = Type.Object(
   {
-    agent: agentName,
+    /** Who works on the task: an agent, or in its place a team. */
+    agent: Type.Optional(agentName),
+    team: Type.Optional(agentName),
     /** The name of the tool. */
     as: Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" }),
     /** What it is for, for the model; if absent the agent's own description. */
@@ -151,7 +153,7 @@ export const AgentInput = Type.Object(
     description: Type.Optional(Type.String({ minLength: 1, maxLength: 1_000 })),
     /** The agents that it may hand the conversation over to. */
     handoffs: Type.Optional(Type.Array(Type.Union([agentName, HandoffInput]), { maxItems: 32 })),
-    /** The agents that it may give tasks to, and wait for. */
+    /** The agents and teams that it may give tasks to, and wait for. */
     helpers: Type.Optional(Type.Array(HelperInput, { maxItems: 32 })),
     /** Whom it answers, by open_id, over HTTP `api:<name>`; with `roles`, either is enough. Default: everybody. */
     people: Type.Optional(Type.Array(accessId, { minItems: 1, maxItems: 1_000 })),
