@@ -141,7 +141,7 @@ export const expectations: Readonly<Record<string, Expectation>> = {
   "CM-41": "covered",
   "CM-42": "covered",
   "CM-43": "covered",
-  "EE-1": { later: "teammate_message_received and input_requested come with helpers, teams and questions" },
+  "EE-1": "covered",
   "EE-2": "covered",
   "EE-3": "covered",
   "EE-4": "covered",

@@ -131,7 +131,7 @@ describe("helpers", () => {
     expect(deep.children).toHaveLength(1);
   });
 
-  it("AT-3: are seen with their asker exactly once, by readers who are cut every 200 ms, over a kill -9 of their ingress", async () => {
+  it("AT-3, EE-1: are seen with their asker exactly once, by readers who are cut every 200 ms, over a kill -9 of their ingress", async () => {
     const victim = await system.start("ingress");
     const url = system.ingresses[0]?.url ?? "";
     let isDead = false;
@@ -175,6 +175,17 @@ describe("helpers", () => {
       );
       expect(messages.filter(({ metadata }) => metadata["run_id"] === runId)).toEqual(await all(alone.messages()));
     }
+    const told = events.flatMap((event) => (event.type === "teammate_message_received" ? [event] : []));
+    expect(told.map(({ messageType, from, to }) => `${messageType} ${from} ${to}`).toSorted()).toEqual([
+      "task_assignment default researcher",
+      "task_assignment default researcher",
+      "task_assignment researcher reader",
+      "task_result reader researcher",
+      "task_result researcher default",
+      "task_result researcher default",
+    ]);
+    const summaries = messages.filter(({ type }) => type === "ToolCallSummaryMessage");
+    expect(summaries.map(({ source }) => source).toSorted()).toEqual(["reader", "researcher", "researcher"]);
     // The tree, and each run before the result of its call.
     const ends = events.filter(({ type }) => type === "done");
     expect(ends.map(({ agent }) => agent).at(-1)).toBe("default");

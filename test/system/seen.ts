@@ -45,12 +45,9 @@ const messageTypes = [
 const known = { event: engineEventTypes, item: itemTypes, message: messageTypes };
 type Kind = keyof typeof known;
 
-const together = "comes with agents that work together";
 /** Why something is in no run. */
 const absent: Readonly<Record<string, string>> = {
   "event usage": "stays with the engine (EE-10)",
-  "event teammate_message_received": together,
-  "message ToolCallSummaryMessage": together,
 };
 
 /** Notes what a test has seen of real processes. */

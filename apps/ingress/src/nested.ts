@@ -313,7 +313,7 @@ class RunTree {
 function endedBy({ open }: Branch, record: EventRecord): string[] {
   const { event } = record;
   if (event.type === "tool_result") return [event.id];
-  if (event.type === "teammate_message_received") {
+  if (event.type === "teammate_message_received" && event.messageType === "task_result") {
     return [...open].flatMap(([callId, { runId }]) => (runId === event.messageId ? [callId] : []));
   }
   return isEnd(record) ? [...open.keys()] : [];

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { engineEventTypes, isTerminal, warningCodes } from "./index.ts";
 
 describe("engine events", () => {
-  it("there are exactly the 23 types of the contract and four of ours, each once", () => {
+  it("EE-1: there are exactly the 23 types of the contract and four of ours, each once", () => {
     expect(engineEventTypes.toSorted()).toEqual([
       "agent_changed",
       "checkpoint",
