@@ -138,6 +138,23 @@ export function describeMemoryStore(name: string, makeHarness: () => Promise<Mem
       ]);
     });
 
+    it.each(["", Array.from({ length: 40 }, (_, at) => `word${at}`).join(" ")])(
+      "counts whole words, each once, in queries of any length",
+      async (more) => {
+        for (const text of ["tea_cup", "teapots, steam", "cat cat cat", "a tea for the cat"]) {
+          await write(text);
+          await harness.advance(2);
+        }
+        const found = await elsewhere.find(ann, [ann], `cat tea cup ${more}`);
+        expect(found.map(({ text }) => text)).toEqual([
+          "a tea for the cat",
+          "tea_cup",
+          "cat cat cat",
+          "teapots, steam",
+        ]);
+      },
+    );
+
     it("finds at most 8 and 2,000 characters, of a person and a chat together", async () => {
       for (let at = 0; at < 6; at += 1) {
         await write(`mine ${at}`);
