@@ -45,10 +45,11 @@ describe("the bench", () => {
     }
   });
 
-  it("AT-28: measures hand-overs, memory and followers, each beside its base in the same run", async () => {
+  it("AT-28: measures hand-overs, helpers, teams, memory and followers, each beside its base in the same run", async () => {
     const numbers = await measureTogether(vendors, { turns: 10, warm: 20, finds: 20, events: 20 });
     const { handOver, toolCall, recall, ping, recallScripts, memoryBytes, textBytes, follows } = numbers;
-    for (const { p50 } of [handOver, toolCall, recall, ping, ...follows.map(({ ms }) => ms)]) {
+    const { helperBegin, helperEnd, perSecond, sizes } = numbers;
+    for (const { p50 } of [handOver, toolCall, helperBegin, helperEnd, recall, ping, ...follows.map(({ ms }) => ms)]) {
       expect(p50).toBeGreaterThan(0);
     }
     expect({ recallScripts, textBytes, followers: follows.map(({ followers }) => followers) }).toEqual({
@@ -57,7 +58,13 @@ describe("the bench", () => {
       followers: [1, 100],
     });
     expect(memoryBytes).toBeLessThan(1_024);
-    expect(togetherTable(numbers).split("\n")).toHaveLength(7);
+    expect(Math.min(perSecond.tool, perSecond.helper)).toBeGreaterThan(0);
+    const { checkpoint, child, root } = sizes;
+    expect(Math.max(checkpoint.helpers, checkpoint.team)).toBeLessThan(64 * 1_024);
+    expect(checkpoint.helpers).toBeGreaterThan(checkpoint.tool);
+    expect(Math.min(checkpoint.tool, checkpoint.team, root.rest)).toBeGreaterThan(0);
+    expect(child.rest).toBeLessThan(6 * 1_024);
+    expect(togetherTable(numbers).split("\n")).toHaveLength(13);
   });
 
   it("tells when an answer is not the model's", async () => {

@@ -68,7 +68,10 @@ const parts = {
   tools: { tells: "levels of isolation, and approvals", measure: toolTables },
   streaming: { tells: "many chats that stream at once", measure: streamingTables },
   views: { tells: "runs over HTTP: events to their followers, and views of a long run", measure: viewTables },
-  together: { tells: "hand-overs, memory and followers, each beside its base", measure: togetherTables },
+  together: {
+    tells: "hand-overs, helpers, teams, memory and followers, each beside its base",
+    measure: togetherTables,
+  },
   bursts: { tells: "messages that come faster than they can be answered", measure: burstTables },
   workers: { tells: "turns with 1, 2 and 4 workers", measure: scaleTables },
   waiting: { tells: "sessions that wait for people", measure: waitingTables },

@@ -22,11 +22,17 @@ export interface Trip {
 const tripMark = "@trip:";
 const toolMark = ";tool";
 const handOverMark = ";hand";
+const helperMark = ";help";
 
-/** What comes before the answer: a call of a tool, a hand-over to the agent `expert`, or nothing. */
-export type Before = "tool" | "hand-over" | "nothing";
+/** What comes before the answer: a call of a tool, a hand-over to the agent `expert`, a call of a helper, or nothing. */
+export type Before = "tool" | "hand-over" | "helper" | "nothing";
 
-const marks: Readonly<Record<Before, string>> = { tool: toolMark, "hand-over": handOverMark, nothing: ";" };
+const marks: Readonly<Record<Before, string>> = {
+  tool: toolMark,
+  "hand-over": handOverMark,
+  helper: helperMark,
+  nothing: ";",
+};
 
 /**
  * What a person writes: names the trip, and wants something before the answer or nothing. It has words, as messages have:
@@ -82,6 +88,8 @@ const answerStream = frames(
 );
 
 const callIdPlace = "toolu_place";
+/** Where a task names the trip of its asker, which its helper's request belongs to as well. */
+const tripPlace = "om_place";
 
 /** The stream of a call, before and after its id, which must be new each time. */
 function callStream(name: string, argumentPieces: readonly string[]): string[] {
@@ -104,6 +112,7 @@ function callStream(name: string, argumentPieces: readonly string[]): string[] {
 const callStreams = [
   { mark: toolMark, stream: callStream("note_pure", ["", '{"key":', '"x"}']) },
   { mark: handOverMark, stream: callStream("transfer_to_expert", ["", '{"reason":', '"x"}']) },
+  { mark: helperMark, stream: callStream("ask_helper", ["", '{"task":', `"please answer ${tripMark}${tripPlace};"}`]) },
 ];
 
 const ping = frames({ type: "ping" });
@@ -118,7 +127,7 @@ const platformAnswers: readonly [path: string, answer: object][] = [
 
 /**
  * The model and the platform of the bench in one HTTP server with ready answers: it checks nothing and parses no JSON,
- * because its CPU is taken from the subject. A message with `;tool` in its text gets one call of `note_pure` before the answer, one with `;hand` a hand-over.
+ * because its CPU is taken from the subject. A message with `;tool` in its text gets one call of `note_pure` before the answer, one with `;hand` a hand-over, one with `;help` a helper.
  */
 export class BenchVendors {
   /** How long the model takes to answer. */
@@ -179,14 +188,17 @@ export class BenchVendors {
     this.modelCalls += 1;
     const markAt = body.lastIndexOf(tripMark);
     const endAt = body.indexOf(";", markAt);
-    const trip = this.#trips.get(body.toString("latin1", markAt + tripMark.length, endAt));
+    const messageId = body.toString("latin1", markAt + tripMark.length, endAt);
+    const trip = this.#trips.get(messageId);
     const step = { in: now, out: now };
     trip?.modelMs.push(step);
     if (trip !== undefined) trip.requestBytes = body.length;
     const wanted = body.toString("latin1", endAt, endAt + toolMark.length);
     const call = callStreams.find(({ mark }) => mark === wanted);
     const isOpen = call !== undefined && !body.includes('"tool_result"', endAt);
-    const stream = isOpen ? call.stream.join(`toolu_${(this.#calls += 1)}`) : answerStream;
+    const stream = isOpen
+      ? call.stream.join(`toolu_${(this.#calls += 1)}`).replace(tripPlace, messageId)
+      : answerStream;
     const send = (): void => {
       if (!response.headersSent) response.writeHead(200, streamHeaders);
       response.end(stream);
