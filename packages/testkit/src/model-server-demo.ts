@@ -228,15 +228,40 @@ function memoryLine(name: string, content: string, zh: boolean): string | undefi
   return notes.length === 0 ? (zh ? "还没有记住什么" : "nothing yet") : notes.map((note) => note.text).join("; ");
 }
 
+/** What a tool of the demo has answered, as one would say it; undefined for the others. */
+function sentenceOf(name: string, content: string, zh: boolean): string | undefined {
+  const fields = content.startsWith("{") ? (JSON.parse(content) as Record<string, unknown>) : {};
+  switch (name) {
+    case "calculator":
+      return zh ? `结果是 **${content}**。` : `That makes **${content}**.`;
+    case "current_time": {
+      const [date = "", time = ""] = String(fields["time"]).split(/[T+]/);
+      const where = String(fields["timeZone"]);
+      return zh ? `现在是 ${date} ${time}（${where}）。` : `It is ${time} on ${date} (${where}).`;
+    }
+    case "add_note":
+      return zh ? "已经记下了。" : "I have written it down.";
+    case "fetch_page": {
+      const { title, text, url } = fields;
+      const start = String(text).slice(0, 300);
+      return zh ? `“${String(title || url)}”写道：${start}` : `"${String(title || url)}" says: ${start}`;
+    }
+    default:
+      return undefined;
+  }
+}
+
 function resultLines(round: readonly NormalisedMessage[], zh: boolean): string[] {
   const names = new Map(round.flatMap((message) => message.calls.map((call) => [call.id, call.name] as const)));
   return round.flatMap((message) =>
     message.results.map((result) => {
       const name = names.get(result.id) ?? "tool";
-      const text =
+      const sentence =
         memoryLine(name, result.content, zh) ??
         answerLine(name, result.content, zh) ??
-        result.content.slice(0, 600).replace(/^tool_execution_error: /, "");
+        (result.isError ? undefined : sentenceOf(name, result.content, zh));
+      if (sentence !== undefined) return `- ${sentence}`;
+      const text = result.content.slice(0, 600).replace(/^tool_execution_error: /, "");
       if (!result.isError) return `- **${name}**: ${text}`;
       return zh ? `- **${name}** 没有成功：${text}` : `- **${name}** failed: ${text}`;
     }),

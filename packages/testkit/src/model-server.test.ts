@@ -322,7 +322,7 @@ describe("demoScript", () => {
         { role: "tool", text: "", calls: [], results: [{ id: "a", content: "84", isError: false }] },
       ),
     );
-    expect(reply.text).toContain("**calculator**: 84");
+    expect(reply.text).toContain("That makes **84**.");
     expect(reply.calls).toBeUndefined();
   });
 
