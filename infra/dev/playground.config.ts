@@ -1,7 +1,21 @@
 // What `npm start` shows with the simulated platform and the scripted model, while there is no larkline.config.ts.
+// The types of Node are not known here.
+const { env } = (globalThis as unknown as { process: { env: Record<string, string | undefined> } }).process;
+/** Alice of the playground. */
+const alice = "ou_00000000000000000000000000000002";
 const memory = { person: "direct", chat: true };
 
 export default {
+  // The trace id of a card opens "Why no answer?".
+  console: { url: env["PLAYGROUND_CONSOLE_URL"] ?? "http://127.0.0.1:8003" },
+  roles: { managers: { people: [alice] } },
+  permissions: ["announcement*", "公告*"].map((subject) => ({
+    tools: ["add_note"],
+    subject,
+    do: "ask",
+    approvers: { roles: ["managers"] },
+    reason: "Announcements are for a manager to decide: be Alice.",
+  })),
   agents: {
     default: {
       memory,

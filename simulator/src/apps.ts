@@ -35,6 +35,8 @@ export interface AppOptions {
   verificationToken?: string;
   webhookUrl?: string;
   name?: string;
+  /** Of its bot. Default: a new one. */
+  openId?: string;
   /** Default: one that all apps share. */
   tenantKey?: string;
   /** Default `auto`: a live long connection wins, else the webhook. */
@@ -80,7 +82,7 @@ export function simulatedApp(app: AppOptions, tenantKey: string): SimApp {
     encryptKey: app.encryptKey || undefined,
     verificationToken: app.verificationToken ?? "",
     name: app.name ?? "Larkline",
-    openId: newId("ou_"),
+    openId: app.openId ?? newId("ou_"),
     tenantKey: app.tenantKey ?? tenantKey,
     groupScope: app.groupScope ?? "all",
     webhookUrl: app.webhookUrl,

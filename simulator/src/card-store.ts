@@ -44,9 +44,20 @@ export interface CardEntity {
   cancelExpiry?: () => void;
 }
 
+/** What is left of the card of a message in a later process. */
+export type KeptCard = Pick<
+  CardEntity,
+  "cardId" | "appId" | "createdAt" | "named" | "json" | "version" | "sequence"
+> & {
+  messageId: string;
+  streamingSince?: number;
+};
+
 /** The cards of the tenant. Changes of a card that a message shows are announced. */
 export interface CardStore extends CardRules {
   create(card: { appId: string; json: JsonObject; named: boolean }): CardEntity;
+  /** Takes a card of an earlier process as it was; what had been done to it is forgotten. */
+  restore(card: KeptCard): CardEntity;
   get(cardId: string): CardEntity | undefined;
   ofMessage(messageId: string): CardEntity | undefined;
   /** The message shows the card from now on. */
@@ -111,11 +122,16 @@ export function createCardStore({ rules, clock, messages, announce }: CardStoreP
   const enable = (entity: CardEntity): void => {
     entity.cancelExpiry?.();
     entity.streamingSince = asksForStreaming(entity.json) ? clock.now() : undefined;
+    watchEnd(entity);
+  };
+
+  const watchEnd = (entity: CardEntity): void => {
     if (entity.streamingSince === undefined) return;
     const end = (): void => {
       if (entity.streamingSince !== undefined && !isStreaming(entity)) show(entity);
     };
-    entity.cancelExpiry = clock.after(streamingLifetimeMs, end);
+    const leftMs = entity.streamingSince + streamingLifetimeMs - clock.now();
+    entity.cancelExpiry = clock.after(Math.max(1, leftMs), end);
   };
 
   return {
@@ -124,6 +140,13 @@ export function createCardStore({ rules, clock, messages, announce }: CardStoreP
       const entity = newEntity({ appId, json, named, createdAt: clock.now() });
       enable(entity);
       byId.set(entity.cardId, entity);
+      return entity;
+    },
+    restore({ streamingSince, ...kept }) {
+      const entity: CardEntity = { ...newEntity(kept), ...kept, streamingSince };
+      byId.set(entity.cardId, entity);
+      byMessage.set(kept.messageId, entity);
+      watchEnd(entity);
       return entity;
     },
     get: (cardId) => byId.get(cardId),

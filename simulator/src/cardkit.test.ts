@@ -11,7 +11,7 @@ import {
   type CardScene,
   type Operation,
 } from "./card-scene.fixture.ts";
-import type { SimulatorOptions } from "./index.ts";
+import { parseSnapshot, startFeishuSimulator, type SimulatorOptions } from "./index.ts";
 import { connectTestClient } from "./open-api.fixture.ts";
 
 const cards = "/open-apis/cardkit/v1/cards";
@@ -578,4 +578,26 @@ test("a lost response has been applied, and its repetition is told so", async ()
   expect((await told.operate(cardId, operation)).code).toBe(0);
   expect((await told.operate(cardId, { ...operation, body: { content: "once", sequence: 1 } })).code).toBe(300317);
   expect(told.simulator.card(cardId)?.frames).toHaveLength(1);
+});
+
+test("a card that types continues in a later process, with its people, chats and ids", async () => {
+  const before = await scene();
+  const cardId = await before.create(streamingCard(markdown("md")));
+  const messageId = await before.post(reference(cardId));
+  await before.type(cardId, "md", "Hello");
+  const kept = parseSnapshot(JSON.parse(JSON.stringify(before.simulator.snapshot(10))));
+  if (!kept.ok) throw new Error(kept.error);
+  const after = await startFeishuSimulator({ apps: [cardApp], retryDelaysMs: [], restore: kept.value });
+  try {
+    expect(after.apps[0]?.openId).toBe(before.simulator.apps[0]?.openId);
+    expect(after.messages(before.group)).toEqual(before.simulator.messages(before.group));
+    const client = await connectTestClient(after.url, cardApp);
+    const typed = (sequence: number, said: string) =>
+      client.call("PUT", `${cards}/${cardId}/elements/md/content`, { sequence, content: said });
+    expect((await typed(1, "an old one")).code).not.toBe(0);
+    expect((await typed(2, "Hello, world")).code).toBe(0);
+    expect(after.messages(before.group).find((one) => one.messageId === messageId)?.text).toBe("Hello, world");
+  } finally {
+    await after.close();
+  }
 });

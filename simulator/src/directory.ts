@@ -82,6 +82,8 @@ export interface Directory {
   readonly users: ReadonlyMap<string, SimUser>;
   readonly chats: ReadonlyMap<string, SimChat>;
   readonly userGroups: ReadonlyMap<string, SimUserGroup>;
+  /** Takes people and chats of an earlier process as they were. */
+  restore(users: readonly SimUser[], chats: readonly SimChat[]): void;
   addUser(user: NewUser): SimUser;
   addChat(chat: NewChat): SimChat;
   addUserGroup(group: NewUserGroup): SimUserGroup;
@@ -103,6 +105,10 @@ export function createDirectory(appIds: readonly string[], listener: DirectoryLi
     users,
     chats,
     userGroups,
+    restore(keptUsers, keptChats) {
+      for (const user of keptUsers) users.set(user.openId, user);
+      for (const chat of keptChats) chats.set(chat.chatId, chat);
+    },
     addUser({ openId = newId("ou_"), ...user }) {
       const added = { openId, unionId: newId("on_"), userId: newId("").slice(0, 8), ...user };
       users.set(openId, added);

@@ -44,6 +44,7 @@ export type { SimFile } from "./media.ts";
 export type { SimMention, SimMessage, SimReaction } from "./message-store.ts";
 export type { PersonMessage, PersonPost, PersonPostElement } from "./person-message.ts";
 export type { LimitRefusal } from "./rate-limiter.ts";
+export { parseSnapshot, type SimulatorSnapshot } from "./snapshot.ts";
 export type { DuplicateUuid } from "./platform.ts";
 export type { WebhookVerification } from "./delivery.ts";
 export { encryptEvent, signEvent, type SignedParts } from "./delivery.ts";

@@ -85,6 +85,8 @@ export type MessageChange = Partial<
 /** Messages in memory, by id and by chat in order of arrival. */
 export interface MessageStore {
   add(message: NewMessage): SimMessage;
+  /** Takes a message of an earlier process as it was. */
+  restore(message: SimMessage): void;
   get(messageId: string): SimMessage | undefined;
   change(messageId: string, change: MessageChange): SimMessage | undefined;
   inChat(chatId: string): readonly SimMessage[];
@@ -99,7 +101,14 @@ export function createMessageStore(): MessageStore {
   const byParent = new Map<string, string[]>();
   const byUpper = new Map<string, string[]>();
   const found = (ids: readonly string[] | undefined): SimMessage[] => (ids ?? []).flatMap((id) => byId.get(id) ?? []);
+  const keep = (message: SimMessage): void => {
+    byId.set(message.messageId, message);
+    if (message.upperMessageId !== undefined) return append(byUpper, message.upperMessageId, message.messageId);
+    append(byChat, message.chatId, message.messageId);
+    if (message.parentId !== undefined) append(byParent, message.parentId, message.messageId);
+  };
   return {
+    restore: keep,
     add(message) {
       const added: SimMessage = {
         ...message,
@@ -110,13 +119,7 @@ export function createMessageStore(): MessageStore {
         recalled: false,
         reactions: [],
       };
-      byId.set(added.messageId, added);
-      if (added.upperMessageId !== undefined) {
-        append(byUpper, added.upperMessageId, added.messageId);
-        return added;
-      }
-      append(byChat, added.chatId, added.messageId);
-      if (added.parentId !== undefined) append(byParent, added.parentId, added.messageId);
+      keep(added);
       return added;
     },
     get: (messageId) => byId.get(messageId),

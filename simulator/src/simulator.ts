@@ -26,6 +26,7 @@ import type { ConnectionOptions } from "./long-connection.ts";
 import type { StoredMedia } from "./media.ts";
 import type { SimMessage } from "./message-store.ts";
 import type { LimitRefusal } from "./rate-limiter.ts";
+import type { SimulatorSnapshot } from "./snapshot.ts";
 
 export interface SimulatorOptions {
   /** Default 0: any free port. */
@@ -56,6 +57,8 @@ export interface SimulatorOptions {
   errorStatus?: 400 | 200;
   /** Entries kept of each log. Default 2,000. */
   logCapacity?: number;
+  /** What an earlier process has left: its people, chats, messages and cards are there from the start. */
+  restore?: SimulatorSnapshot;
   /** The clock of tokens, `uuid` windows and limits. Default the system's. */
   clock?: Clock;
   /** Answers requests outside the open platform's paths; without it they are 404. */
@@ -136,6 +139,8 @@ export interface FeishuSimulator extends ChatControls {
     predicate: (message: SimMessage) => boolean,
     wait: { timeoutMs: number },
   ): Promise<SimMessage>;
+  /** What a later process can be started with: everything, with the latest messages of each chat. */
+  snapshot(messagesOfChat: number): SimulatorSnapshot;
   /** A card entity with everything that was done to it. */
   card(cardId: string): SimCard | undefined;
   /** An image or file of a message or an upload. */

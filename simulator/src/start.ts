@@ -36,13 +36,16 @@ import { createMessageControls } from "./person-message.ts";
 import { type ApiRoute, createUuidTable, type OpenRoute, type Platform } from "./platform.ts";
 import { createMonthlyQuota, createRateLimiter, type LimitRefusal } from "./rate-limiter.ts";
 import { reactionRoutes } from "./reactions.ts";
+import { appsAsBefore, restore, snapshotOf } from "./snapshot.ts";
 import type { AppConnection, FeishuSimulator, SimulatorEvents, SimulatorOptions } from "./simulator.ts";
 
 const documentedRetryDelaysMs = [15_000, 300_000, 3_600_000, 21_600_000];
 
 /** Starts a simulated open platform. Rejects when the port is taken or an app is configured wrongly. */
 export async function startFeishuSimulator(options: SimulatorOptions): Promise<FeishuSimulator> {
-  const parts = assemble(options);
+  const { restore: before } = options;
+  const parts = assemble(before === undefined ? options : { ...options, apps: appsAsBefore(options.apps, before) });
+  if (before !== undefined) restore(parts.platform, before);
   const { server, platform, connections, webhook, deliveries, replies } = parts;
   await listen(server, options);
   const address = server.address() as AddressInfo; // A TCP server that listens has an address of this form.
@@ -76,6 +79,7 @@ export async function startFeishuSimulator(options: SimulatorOptions): Promise<F
     waitForReply: replies.waitForReply,
     waitForCard: replies.waitForCard,
     waitUntil: replies.waitUntil,
+    snapshot: (messagesOfChat) => snapshotOf(platform, messagesOfChat),
     card: platform.cards.describe,
     media: platform.media.get,
     on: parts.notifier.on,

@@ -24,6 +24,7 @@ export function startTestPlayground(changes: Partial<PlaygroundConfig> = {}): Pr
     verificationToken: undefined,
     webhookUrl: undefined,
     modelPort: undefined,
+    dataDirectory: undefined,
     ...changes,
   };
   return startPlayground({ config, logger: silentLogger, metrics: new Metrics({ service: "playground" }) });

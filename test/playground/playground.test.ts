@@ -1,7 +1,11 @@
+import { copyFile, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { get } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { loadConfigFile } from "@larkline/process/config";
 import { freePort } from "@larkline/testkit";
 import type { Browser, Page } from "playwright-core";
-import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, expect, test, vi } from "vitest";
 import { startBot, type TestBot } from "./bot.fixture.ts";
 import type { PlaygroundConfig } from "@larkline/simulator/playground";
 import {
@@ -40,6 +44,12 @@ async function start(changes: Partial<PlaygroundConfig> = {}): Promise<Playgroun
   return playground;
 }
 
+async function newFolder(): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), "larkline-playground-"));
+  closing.push(async () => await rm(folder, { recursive: true, force: true, maxRetries: 5 }));
+  return folder;
+}
+
 async function openPage(playground: Playground): Promise<Page> {
   const { page, errors, close } = await openTestPage(browser, playground.url);
   closing.push(close, async () => expect(errors).toEqual([]));
@@ -71,7 +81,7 @@ test("in a group the bot is mentioned and the chosen person speaks", async () =>
   const { playground, page } = await startWithBot();
   const group = panel(page, "项目组 Project");
   await openChat(page, "项目组 Project");
-  await group.getByRole("combobox").selectOption({ label: "Alice" });
+  await group.getByRole("button", { name: "Alice", pressed: false }).click();
   await say(page, "项目组 Project", "大家好");
   await group.locator(".from-bot").waitFor();
   const chat = [...playground.simulator.chats.values()].find(({ type }) => type === "group");
@@ -131,6 +141,58 @@ test("a person and a chat are added, the language and the theme are switched", a
   await page.getByText("Bot not connected").waitFor();
   await page.getByRole("button", { name: "Switch light and dark" }).click();
   expect(await page.locator("html").getAttribute("data-theme")).toBe("dark");
+});
+
+test("people, chats, messages and ids survive a restart, also of a playground that was killed", async () => {
+  const dataDirectory = await newFolder();
+  const before = await start({ dataDirectory });
+  const bot = await startBot({ ...app, domain: before.url, answer });
+  closing.push(bot.close);
+  const page = await openPage(before);
+  await say(page, "Alice", "记得我");
+  const reply = panel(page, "Alice").locator(".from-bot");
+  await reply.getByRole("heading", { name: "收到 记得我" }).waitFor();
+  const file = join(dataDirectory, "playground.json");
+  await vi.waitFor(async () => expect(await readFile(file, "utf8")).toContain("### 收到 记得我"), { timeout: 60_000 });
+  expect((await stat(file)).mode & 0o777).toBe(0o600);
+  // The first one still runs: nothing is written because it ends.
+  const killed = await newFolder();
+  await copyFile(file, join(killed, "playground.json"));
+  const after = await start({ dataDirectory: killed });
+  const idsOf = ({ simulator }: Playground) => [
+    [...simulator.users.keys()],
+    [...simulator.chats.keys()],
+    [...simulator.chats.keys()].map((id) => simulator.messages(id).map(({ messageId }) => messageId)),
+    simulator.apps.map(({ openId }) => openId),
+  ];
+  expect(idsOf(after)).toEqual(idsOf(before));
+  const later = await openPage(after);
+  await openChat(later, "Alice");
+  await panel(later, "Alice").locator(".from-bot").getByRole("heading", { name: "收到 记得我" }).waitFor();
+});
+
+test("a state that is damaged is set aside and told, and the playground begins anew", async () => {
+  const dataDirectory = await newFolder();
+  await writeFile(join(dataDirectory, "playground.json"), '{"v":1,"users":[{"openId":7}]}');
+  const page = await openPage(await start({ dataDirectory }));
+  await page.getByText("上次的会话文件已损坏").waitFor();
+  await panel(page, "张伟 Wei").waitFor();
+  const [kept = ""] = (await readdir(dataDirectory)).filter((name) => name.startsWith("playground.json.damaged-"));
+  expect(await readFile(join(dataDirectory, kept), "utf8")).toBe('{"v":1,"users":[{"openId":7}]}');
+});
+
+test("ids are shown and copied, and roles of the playground's configuration name a person who is there", async () => {
+  const playground = await start();
+  const page = await openPage(playground);
+  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+  await openChat(page, "项目组 Project");
+  await panel(page, "项目组 Project").getByText("ID", { exact: true }).click();
+  await page.getByRole("button", { name: "复制 Alice" }).click();
+  await page.getByText("已复制").waitFor();
+  const copied = await page.evaluate<string>("navigator.clipboard.readText()");
+  expect(playground.simulator.users.get(copied)?.name).toBe("Alice");
+  const config = await loadConfigFile("infra/dev/playground.config.ts");
+  expect(config.ok && config.value.permissions.roles["managers"]?.people).toEqual([copied]);
 });
 
 test("other sites, foreign host names and wrong input are refused", async () => {

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { runnerKeyOf } from "./call-keys.mjs";
-import { dataFolder, root } from "./paths.mjs";
+import { dataDirectory, dataFolder, root } from "./paths.mjs";
 
 /** See `ownOf`. */
 const callKeys = ["CALL_SIGNING_KEY", "RUNNER_KEY"];
@@ -97,15 +97,18 @@ function addressesOf({ plan, redisUrl, modelPort }) {
 }
 
 /** Shows what has to be switched on, where no configuration says what is. */
-function playgroundConfig(env, { feishu, model }) {
+function playgroundConfig(env, { feishu, model, ports }) {
+  const consoleUrl = local(ports.find(({ service }) => service === "console").port);
   const isOwn = feishu.kind === "simulator" && model.kind === "scripted";
   if (!isOwn || env.LARKLINE_CONFIG || existsSync(join(root, "larkline.config.ts"))) return {};
-  return { LARKLINE_CONFIG: join(root, "infra/dev/playground.config.ts") };
+  return { LARKLINE_CONFIG: join(root, "infra/dev/playground.config.ts"), PLAYGROUND_CONSOLE_URL: consoleUrl };
 }
 
 /** What a service gets although others do not: a runner can check the calls for it, and no others. */
 function ownOf(service, { plan, signingKey, runner }) {
-  if (service === "playground" && plan.feishu.kind === "simulator") return simulatedApp(plan);
+  if (service === "playground" && plan.feishu.kind === "simulator") {
+    return { ...simulatedApp(plan), LARKLINE_DATA_DIR: dataDirectory };
+  }
   if (service === "agent-worker") return { CALL_SIGNING_KEY: signingKey };
   return service === "tool-runner" ? { RUNNER_KEY: runnerKeyOf(signingKey, runner) } : {};
 }

@@ -8,7 +8,8 @@ import { type ParseResult, systemClock } from "@larkline/protocol";
 import { type ModelServer, startModelServer } from "@larkline/testkit";
 import { fastify, type FastifyInstance } from "fastify";
 import { build } from "rolldown";
-import { type FeishuSimulator, type SimChat, startFeishuSimulator } from "../index.ts";
+import { type FeishuSimulator, type SimChat, type SimulatorSnapshot, startFeishuSimulator } from "../index.ts";
+import { readKeptState, StateKeeper } from "./kept-state.ts";
 import {
   type ApiCall,
   type ChatView,
@@ -36,14 +37,20 @@ export interface Playground {
 export async function startPlayground({ config, logger, metrics }: PlaygroundParts): Promise<Playground> {
   const server = fastify({ bodyLimit: 256 * 1024, forceCloseConnections: true });
   let pageReady = false;
-  const simulator = await startSimulator(config, (request, response) => {
+  const kept = config.dataDirectory === undefined ? {} : await readKeptState(config.dataDirectory);
+  if (kept.setAside !== undefined) logger.warn({ file: kept.setAside }, "the state was damaged: it is set aside");
+  const simulator = await startSimulator(config, kept.snapshot, (request, response) => {
     // The simulator listens first: what the page is made of needs it.
     if (pageReady) server.routing(request, response);
     else response.writeHead(503, { "retry-after": "1" }).end();
   });
   countActivity(simulator, metrics);
-  createScene(simulator);
-  const stream = createEventStream(simulator);
+  if (simulator.users.size === 0) createScene(simulator);
+  const keeper =
+    config.dataDirectory === undefined
+      ? undefined
+      : new StateKeeper(simulator, { folder: config.dataDirectory, logger });
+  const stream = createEventStream(simulator, kept.setAside);
   guardAccess(server, config.host);
   registerOpsRoutes(server, { metrics, logger, ready: async () => ({ simulator: true }) });
   registerPlaygroundRoutes(server, { simulator, stream, appId: config.appId });
@@ -53,6 +60,7 @@ export async function startPlayground({ config, logger, metrics }: PlaygroundPar
   let model: ModelServer | undefined;
   const close = async (): Promise<void> => {
     stream.close();
+    await keeper?.close();
     await Promise.all([simulator.close(), server.close(), model?.close()]);
   };
   try {
@@ -64,7 +72,11 @@ export async function startPlayground({ config, logger, metrics }: PlaygroundPar
   return { url: simulator.url, modelUrl: model?.url, simulator, close };
 }
 
-function startSimulator(config: PlaygroundConfig, serve: RequestListener): Promise<FeishuSimulator> {
+function startSimulator(
+  config: PlaygroundConfig,
+  kept: SimulatorSnapshot | undefined,
+  serve: RequestListener,
+): Promise<FeishuSimulator> {
   const { appId, appSecret, encryptKey, verificationToken, webhookUrl } = config;
   return startFeishuSimulator({
     host: config.host,
@@ -81,6 +93,7 @@ function startSimulator(config: PlaygroundConfig, serve: RequestListener): Promi
     ],
     connection: { reconnectIntervalSeconds: 2, reconnectNonceSeconds: 1 },
     serve,
+    ...(kept === undefined ? {} : { restore: kept }),
   });
 }
 
@@ -140,10 +153,15 @@ function guardAccess(server: FastifyInstance, host: string): void {
 const shownMessages = 300;
 const shownEntries = 200;
 
+/** The same in every playground, so that roles of a configuration can name them (infra/dev/playground.config.ts). */
+const scenePeople = [
+  { name: "张伟 Wei", openId: "ou_00000000000000000000000000000001" },
+  { name: "Alice", openId: "ou_00000000000000000000000000000002" },
+];
+
 /** Two people with a chat of their own each, and a group of both with the bot. */
 function createScene(simulator: FeishuSimulator): void {
-  const names = ["张伟 Wei", "Alice"];
-  const people = names.map((name) => simulator.addUser({ name }));
+  const people = scenePeople.map((person) => simulator.addUser(person));
   for (const { openId, name } of people) simulator.addChat({ type: "p2p", name, members: [openId] });
   simulator.addChat({ type: "group", name: "项目组 Project", members: people.map((person) => person.openId) });
 }
@@ -154,7 +172,7 @@ function chatView(chat: SimChat): ChatView {
 }
 
 /** The latest of everything, bounded. */
-function stateOf(simulator: FeishuSimulator, monthCalls: number): PlaygroundState {
+function stateOf(simulator: FeishuSimulator, monthCalls: number, setAside: string | undefined): PlaygroundState {
   const chats = [...simulator.chats.values()];
   return {
     apps: simulator.apps,
@@ -166,6 +184,7 @@ function stateOf(simulator: FeishuSimulator, monthCalls: number): PlaygroundStat
     refusals: simulator.refusals.slice(-shownEntries),
     monthCalls,
     faults: simulator.faults.size,
+    ...(setAside === undefined ? {} : { setAside }),
   };
 }
 
@@ -250,7 +269,7 @@ export interface EventStream {
   close(): void;
 }
 
-function createEventStream(simulator: FeishuSimulator): EventStream {
+function createEventStream(simulator: FeishuSimulator, setAside: string | undefined): EventStream {
   const pages = new Set<ServerResponse>();
   const month = createMonthCounter();
   const send = (event: PlaygroundEvent): void => {
@@ -277,7 +296,7 @@ function createEventStream(simulator: FeishuSimulator): EventStream {
     open(response) {
       if (pages.size >= maximumPages) return false;
       response.writeHead(200, { "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-store" });
-      response.write(frame({ type: "state", state: stateOf(simulator, month.calls) }));
+      response.write(frame({ type: "state", state: stateOf(simulator, month.calls, setAside) }));
       pages.add(response);
       response.on("close", () => pages.delete(response));
       return true;
@@ -313,6 +332,8 @@ export interface PlaygroundConfig {
   webhookUrl: string | undefined;
   /** Port of the scripted model server; without it none is started. */
   modelPort: number | undefined;
+  /** Where people, chats and messages are kept for the next start; without it they are not. */
+  dataDirectory: string | undefined;
 }
 
 const defaultAppId = "cli_1a2b3c4d5e6f7081";
@@ -332,5 +353,6 @@ export function loadConfig(env: Env): ParseResult<PlaygroundConfig> {
     verificationToken: reader.secret("FEISHU_VERIFICATION_TOKEN"),
     webhookUrl: reader.url("FEISHU_WEBHOOK_URL"),
     modelPort: reader.port("MODEL_PORT"),
+    dataDirectory: reader.text("LARKLINE_DATA_DIR"),
   });
 }

@@ -354,6 +354,8 @@ export interface PlaygroundState {
   monthCalls: number;
   /** Armed faults. */
   faults: number;
+  /** Where the state of the playground before lies, which could not be read. */
+  setAside?: string;
 }
 
 /** What was done to a card, in short. */

@@ -53,7 +53,8 @@ function App(): VNode | null {
   };
   useStore((event) => {
     if (event?.type === "chat") choose(event.chat.chatId);
-    if (event?.type === "refusal") toast("warning", `${words.limitHit}: ${event.refusal.api} (${event.refusal.code})`);
+    const told = event === undefined ? undefined : warningOf(event, words);
+    if (told !== undefined) toast("warning", told);
   });
   useEffect(() => {
     document.documentElement.lang = language === "zh" ? "zh-CN" : "en";
@@ -98,6 +99,12 @@ function App(): VNode | null {
       <Toasts toasts={toasts} />
     </>
   );
+}
+
+function warningOf(event: PlaygroundEvent, words: Words): string | undefined {
+  if (event.type === "refusal") return `${words.limitHit}: ${event.refusal.api} (${event.refusal.code})`;
+  const file = event.type === "state" ? event.state.setAside : undefined;
+  return file === undefined ? undefined : words.setAside.replace("{file}", file);
 }
 
 function startLanguage(): Language {

@@ -44,7 +44,7 @@ export function Chat(props: ChatProps): VNode {
   const messages = store.state.messages.filter(({ chatId }) => chatId === chat.chatId);
   const actions = readOnly
     ? undefined
-    : actionsOf(props, (parent, inThread) => setDraft({ ...draft, parent, inThread }));
+    : actionsOf(props, person, (parent, inThread) => setDraft({ ...draft, parent, inThread }));
   useLayoutEffect(() => {
     if (list.current !== null) return followEnd(list.current);
   }, []);
@@ -111,13 +111,15 @@ function followEnd(list: HTMLElement): () => void {
   return () => grown.disconnect();
 }
 
-function headOf({ chat, store, words, onDownload }: ChatProps, titleId: string): VNode {
+function headOf(props: ChatProps, titleId: string): VNode {
+  const { chat, store, words, onDownload } = props;
   const kind = chat.type === "p2p" ? words.p2p : chat.topic ? words.topicGroup : words.group;
   return (
     <header class="chat-head">
       <h2 id={titleId}>{store.titleOf(chat)}</h2>
       <span class="tag">{chat.type === "p2p" ? kind : `${kind} · ${chat.members.length}`}</span>
       <span class="grow" />
+      {idsOf(props)}
       {onDownload !== undefined && (
         <button type="button" class="quiet" title={words.downloadHint} onClick={onDownload}>
           {words.download}
@@ -127,8 +129,41 @@ function headOf({ chat, store, words, onDownload }: ChatProps, titleId: string):
   );
 }
 
-function actionsOf({ chat, act, store, words }: ChatProps, reply: MessageActions["reply"]): MessageActions {
-  const [first = ""] = chat.members;
+/** The ids of a chat and its people, to be copied into a configuration. */
+function idsOf({ chat, store, words, toast }: ChatProps): VNode {
+  const copy = async (id: string): Promise<void> => {
+    try {
+      await navigator.clipboard.writeText(id);
+      toast("success", words.copied);
+    } catch {
+      toast("warning", words.notCopied);
+    }
+  };
+  const row = (name: string, id: string): VNode => (
+    <li key={id}>
+      <span>{name}</span>
+      <code>{id}</code>
+      <button type="button" class="quiet" aria-label={`${words.copy} ${name}`} onClick={() => void copy(id)}>
+        {words.copy}
+      </button>
+    </li>
+  );
+  return (
+    <details class="ids">
+      <summary class="quiet">{words.ids}</summary>
+      <ul>
+        {row(store.titleOf(chat), chat.chatId)}
+        {chat.members.map((openId) => row(store.nameOf(openId), openId))}
+      </ul>
+    </details>
+  );
+}
+
+function actionsOf(
+  { chat, act, store, words }: ChatProps,
+  person: string,
+  reply: MessageActions["reply"],
+): MessageActions {
   return {
     reply,
     redeliver: ({ messageId }) => void act("redeliver", { messageId }),
@@ -139,9 +174,9 @@ function actionsOf({ chat, act, store, words }: ChatProps, reply: MessageActions
     },
     react: ({ messageId, reactions }, emojiType) => {
       const given = reactions.some((one) => one.emojiType === emojiType && !store.isBot(one.operatorId));
-      if (!given) void act("react", { messageId, from: first, emojiType });
+      if (!given) void act("react", { messageId, from: person, emojiType });
     },
-    say: (text) => void act("messages", { chatId: chat.chatId, from: first, text, mention: chat.type === "group" }),
+    say: (text) => void act("messages", { chatId: chat.chatId, from: person, text, mention: chat.type === "group" }),
   };
 }
 
@@ -292,19 +327,25 @@ function Speaker({
   chat,
   store,
   words,
+  person,
   setPerson,
   mention,
 }: ComposerProps & { mention: Ref<HTMLInputElement> }): VNode {
   return (
-    <div class="row">
-      <select
-        aria-label={`${words.writeAs} · ${store.titleOf(chat)}`}
-        onChange={({ currentTarget }) => setPerson(currentTarget.value)}
-      >
+    <div class="row speaker">
+      <span role="group" class="people" aria-label={`${words.writeAs} · ${store.titleOf(chat)}`}>
         {chat.members.map((openId) => (
-          <option value={openId}>{store.nameOf(openId)}</option>
+          <button
+            type="button"
+            key={openId}
+            class="person"
+            aria-pressed={openId === person}
+            onClick={() => setPerson(openId)}
+          >
+            {store.nameOf(openId)}
+          </button>
         ))}
-      </select>
+      </span>
       <label class="check">
         <input type="checkbox" defaultChecked ref={mention} />
         {words.mention}
