@@ -17,6 +17,7 @@ import {
   argumentsHashOf,
   builtInRunner,
   chatOf,
+  operatorsDecide,
   peopleOf,
   withDeadline,
   type Actor,
@@ -312,6 +313,7 @@ async function mayDecide(
 ): Promise<boolean> {
   // Settled by the clock of Redis, so later than that it was not taken.
   if (given.atMs > approval.expiresAtMs) return false;
+  if (given.via === "console") return operatorsDecide(approval);
   const { log, settings } = services;
   const isOfPlatform = approval.target.channel !== "none";
   const groups = async (id: string): Promise<readonly string[]> =>
@@ -372,7 +374,9 @@ async function proposeRule(
 ): Promise<EventOf<"permission_learn"> | undefined> {
   const { approvals, clock, rules, settings } = services;
   const { learnAfter, expiresMs } = settings.permissions;
-  const { approval } = status;
+  const { approval, decisions } = status;
+  // What operators approve says nothing about what the people of a chat want.
+  if (decisions.some(({ via }) => via === "console")) return undefined;
   const kind = approvalKindOf(approval);
   if (kind === undefined || learnAfter === 0) return undefined;
   // Counted again after a crash it gives the same number, and the same proposal.

@@ -365,7 +365,18 @@ export function startOrders(services: Services): { close(): Promise<void> } {
 }
 
 async function carryOut(services: Services, order: OperatorOrder): ReturnType<typeof applyOrder> {
-  const { store, deadLetters: letters, rules, pauses, auditLog: audit, turns, cancels, clock, log } = services;
+  const {
+    store,
+    deadLetters: letters,
+    rules,
+    approvals,
+    pauses,
+    auditLog: audit,
+    turns,
+    cancels,
+    clock,
+    log,
+  } = services;
   const { by, act } = order;
   log.info({ by, order: act.do, ...("session" in act ? { session: act.session } : {}) }, "operator order");
   return await applyOrder(
@@ -373,6 +384,7 @@ async function carryOut(services: Services, order: OperatorOrder): ReturnType<ty
       store,
       letters,
       rules,
+      approvals,
       pauses,
       exists: ({ what, name }) =>
         what === "agent" ? services.agents.has(name) : services.toolCatalog.names().includes(name),

@@ -1,17 +1,95 @@
-import { decidersText } from "@larkline/agent/permissions";
-import { textIn, type Approval } from "@larkline/protocol";
+import { decidersText, maskedArguments } from "@larkline/agent/permissions";
+import { operatorsDecide, textIn, type Approval } from "@larkline/protocol";
 import type { ApprovalStatus, ApprovalStore } from "@larkline/store";
 import type { FastifyInstance } from "fastify";
-import { html, moment, table, who, whoIn } from "./html.ts";
-import { answerPage, sessionPath, type Page, type View } from "./page.ts";
+import { facts, html, type Html, moment, table, who, whoIn } from "./html.ts";
+import {
+  actionForm,
+  answerPage,
+  countAction,
+  fieldOf,
+  noted,
+  order,
+  problemPage,
+  sessionPath,
+  type Page,
+  type View,
+} from "./page.ts";
 import type { Word } from "./words.ts";
 import type { Services } from "./services.ts";
 
-/** Adds the page of questions that wait for people. */
+interface OfApproval {
+  Params: { session: string; id: string };
+}
+
+/** Adds the page of questions that wait for people, and deciding those that operators may decide. */
 export function registerApprovals(server: FastifyInstance, services: Services): void {
+  const openOne = async ({ session, id }: OfApproval["Params"]): Promise<ApprovalStatus | undefined> =>
+    (await openApprovals(services.approvals)).approvals.find(
+      ({ approval }) => approval.session === session && approval.id === id,
+    );
   server.get("/approvals", async (request, reply) =>
     answerPage(services, request, reply, async (view) => approvalsPage(view, await openApprovals(services.approvals))),
   );
+  server.post<OfApproval>("/approvals/:session/:id/content", async (request, reply) =>
+    answerPage(services, request, reply, async (view) => {
+      const status = await openOne(request.params);
+      if (status === undefined || !operatorsDecide(status.approval)) return undefined;
+      const { session, turnId, callId, tool, app, chatId } = status.approval;
+      // Noted before it is seen: whatever fails now, each look has a record.
+      const problem = await noted(services, view, {
+        kind: "content_shown",
+        session,
+        turnId,
+        callId,
+        tool,
+        app,
+        chatId,
+      });
+      if (problem !== undefined) return problemPage(view, problem);
+      countAction(services, "content_shown", request.url);
+      return approvalPage({ ...view, url: "/approvals" }, status);
+    }),
+  );
+  server.post<OfApproval>("/approvals/:session/:id/decide", async (request, reply) =>
+    answerPage(services, request, reply, async (view) => {
+      const [word, argumentsHash, app] = ["word", "hash", "app"].map((name) => fieldOf(request, name));
+      if (word !== "approve" && word !== "reject") return undefined;
+      if (argumentsHash === undefined || app === undefined) return undefined;
+      const act = { do: "decide", app, approvalId: request.params.id, word, argumentsHash } as const;
+      const decided = await order(services, view, act, decideWords);
+      if (decided.isDone) countAction(services, `call_${word === "approve" ? "approved" : "rejected"}`, "/approvals");
+      return approvalsPage({ ...view, url: "/approvals" }, await openApprovals(services.approvals), decided.word);
+    }),
+  );
+}
+
+const decideWords = { done: "wasDecided", nothing: "isDecidedAlready", not_possible: "notForOperators" } as const;
+
+/** One call with what it would do, and the two words that an operator may say. */
+function approvalPage(view: View, { approval }: ApprovalStatus): Page {
+  const { say, language } = view;
+  const { app, session, id, tool, words, requester, chatId, reason, risk, argumentsHash, expiresAtMs } = approval;
+  const path = `${approvalPath(approval)}/decide`;
+  const answer = (word: "approve" | "reject"): Html =>
+    actionForm(view, { path, label: word, fields: { word, hash: argumentsHash, app } });
+  const body = html`${facts([
+      [say("tool"), tool],
+      [say("description"), words?.summary === undefined ? undefined : textIn(words.summary, language)],
+      [say("requester"), requester.name ?? who(requester.id)],
+      [say("chat"), who(chatId)],
+      [say("reason"), reason === "" ? undefined : reason],
+      [say("risk"), risk],
+      [say("session"), html`<a href="${sessionPath(session)}">${session}</a>`],
+      [say("expires"), moment(language, expiresAtMs)],
+    ])}
+    <pre>${JSON.stringify(maskedArguments(approval.arguments, approval.secrets), undefined, 2)}</pre>
+    <div class="row">${answer("approve")} ${answer("reject")} <a href="/approvals">${say("back")}</a></div>`;
+  return { title: `${say("approvals")}: ${id}`, body };
+}
+
+function approvalPath({ session, id }: Approval): string {
+  return `/approvals/${encodeURIComponent(session)}/${id}`;
 }
 
 const maxListed = 200;
@@ -38,7 +116,7 @@ export async function openApprovals(store: ApprovalStore): Promise<OpenApprovals
 const endOfTime = Number.MAX_SAFE_INTEGER;
 
 /** What people are being asked; the arguments are on their cards, not here. */
-function approvalsPage(view: View, { approvals, hasMore }: OpenApprovals): Page {
+function approvalsPage(view: View, { approvals, hasMore }: OpenApprovals, note?: Word): Page {
   const { say } = view;
   const columns = ["tool", "kind", "risk", "requester", "deciders", "decided", "session", "asked", "expires"] as const;
   const body =
@@ -47,10 +125,10 @@ function approvalsPage(view: View, { approvals, hasMore }: OpenApprovals): Page 
       : html`${hasMore && html`<p class="note">${say("more")}</p>`}
         ${table({
           caption: say("openApprovals"),
-          columns: columns.map(say),
+          columns: [...columns.map(say), ""],
           rows: approvals.map((status) => row(view, status)),
         })}`;
-  return { title: say("approvals"), body };
+  return { title: say("approvals"), body, ...(note === undefined ? {} : { note }) };
 }
 
 const kinds: Readonly<Record<Approval["kind"], Word>> = {
@@ -60,7 +138,8 @@ const kinds: Readonly<Record<Approval["kind"], Word>> = {
   question: "kindQuestion",
 };
 
-function row({ say, language }: View, { approval, decisions }: ApprovalStatus) {
+function row(view: View, { approval, decisions }: ApprovalStatus) {
+  const { say, language, visitor } = view;
   const { tool, words, kind, requester, session, deciders, risk, createdAtMs, expiresAtMs } = approval;
   return [
     words?.title === undefined ? tool : `${textIn(words.title, language)} (${tool})`,
@@ -72,5 +151,8 @@ function row({ say, language }: View, { approval, decisions }: ApprovalStatus) {
     html`<a href="${sessionPath(session)}">${session}</a>`,
     moment(language, createdAtMs),
     moment(language, expiresAtMs),
+    visitor?.role === "operator" &&
+      operatorsDecide(approval) &&
+      actionForm(view, { path: `${approvalPath(approval)}/content`, label: "decideThis" }),
   ];
 }

@@ -54,6 +54,7 @@ export function openWorld() {
     rules: new PermissionRules(options),
     memories: new MemoryStore(options),
     pauses: new Pauses(options),
+    approvals: new ApprovalStore(options),
     audit: new AuditLog(options),
   };
   const desk = serveOrders(new OperatorOrders(options), {
@@ -83,7 +84,6 @@ export function openWorld() {
     ...stores,
     tools,
     turns,
-    approvals: new ApprovalStore(options),
     budgets: new BudgetStore(options),
     runs: new RunLog(options),
     names: new NameBook(options),

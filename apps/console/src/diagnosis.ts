@@ -173,7 +173,8 @@ function approvalOf({ approvals }: Standing, calls: readonly CallState[]): Asked
   const found = approvals.find(({ approval, state }) => state === "pending" && asked.has(approval.id));
   if (found === undefined) return undefined;
   const { tool, deciders, requester, createdAtMs, expiresAtMs } = found.approval;
-  const people = [...(deciders.requester ? [requester.id] : []), ...deciders.people, ...deciders.roles];
+  const operators = deciders.operators === true ? ["operators"] : [];
+  const people = [...(deciders.requester ? [requester.id] : []), ...deciders.people, ...deciders.roles, ...operators];
   return { is: "approval", tool, deciders: people, sinceMs: createdAtMs, untilMs: expiresAtMs };
 }
 

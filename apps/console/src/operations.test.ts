@@ -319,3 +319,31 @@ it("pauses and resumes agents and tools, with the name that the operator claims;
   expect(await auditOf(world, "agent_paused")).toMatchObject([{ agent: "default", userId: "console:Ann <b>Lee</b>" }]);
   expect(await auditOf(world, "agent_resumed")).toMatchObject([{ agent: "default", userId: "console" }]);
 });
+
+it("an operator looks at a call and decides it where the policy says so; others are not offered", async () => {
+  await claimOne();
+  const deciders = { requester: false, people: [], roles: [], operators: true, fourEyes: false, count: 1 };
+  const asked = questionOf("1".repeat(32), { kind: "call", secrets: ["token"], deciders });
+  const secret = { ...asked, arguments: { ...asked.arguments, token: "xoxb-1" } };
+  await world.approvals.add(secret);
+  await world.approvals.add(questionOf("2".repeat(32), { kind: "call", createdAtMs: Date.now() + 1 }));
+  const path = `/approvals/${at}/${asked.id}`;
+  const listed = await textOf(operator.get("/approvals"));
+  expect(listed).toContain("operators of the console");
+  expect(listed.match(/Look and decide/g)).toHaveLength(1);
+  expect(await textOf(viewer.get("/approvals"))).not.toContain("Look and decide");
+  const shown = await textOf(operator.post(`${path}/content`));
+  expect(shown).toContain(secretText);
+  expect(shown).not.toContain("xoxb-1");
+  expect(await auditOf(world, "content_shown")).toMatchObject([{ callId: "c1", tool: "deploy" }]);
+  expect((await operator.post(`/approvals/${at}/${"2".repeat(32)}/content`)).status).toBe(404);
+  const fields = { word: "approve", hash: asked.argumentsHash, app: appId };
+  expect((await viewer.post(`${path}/decide`, fields)).status).toBe(403);
+  expect(await textOf(operator.post(`${path}/decide`, { ...fields, hash: "x" }))).toContain("lets no operator decide");
+  expect(await textOf(operator.post(`${path}/decide`, fields))).toContain("Your decision is stored.");
+  expect(await textOf(operator.post(`${path}/decide`, fields))).toContain("It is over");
+  expect(await world.approvals.find(appId, asked.id)).toMatchObject({
+    state: "approved",
+    decisions: [{ decision: "approve", by: { id: "console" }, via: "console" }],
+  });
+});

@@ -51,6 +51,13 @@ const words = {
   openSession: { zh: "打开会话", en: "Open a session" },
   sessionKey: { zh: "会话标识", en: "Session key" },
   open: { zh: "打开", en: "Open" },
+  // Deciding
+  decideThis: { zh: "查看并决定", en: "Look and decide" },
+  approve: { zh: "批准", en: "Approve" },
+  reject: { zh: "拒绝", en: "Reject" },
+  wasDecided: { zh: "你的决定已记录。", en: "Your decision is stored." },
+  isDecidedAlready: { zh: "已经有了结果，或者管理员已经表态。", en: "It is over, or an operator has spoken already." },
+  notForOperators: { zh: "策略不允许管理员决定。", en: "The policy lets no operator decide this." },
   // Agents and tools
   agentsAndTools: { zh: "智能体与工具", en: "Agents and tools" },
   agents: { zh: "智能体", en: "Agents" },

@@ -5,7 +5,7 @@ import { CallWords, replyLanguages } from "./reply-view.ts";
 import { Sender, SessionKey, Traceparent } from "./session.ts";
 import { RiskLevel } from "./tool.ts";
 
-/** Who may decide: everyone named in one of the three fields. If all are empty, no one may. */
+/** Who may decide: everyone named in one of the first four fields. If all are empty, no one may. */
 export const Deciders = Type.Object({
   /** The person whose message led to the call. They may always reject, whatever stands here. */
   requester: Type.Boolean(),
@@ -13,6 +13,8 @@ export const Deciders = Type.Object({
   people: Type.Array(Type.String({ minLength: 1, maxLength: 128 }), { maxItems: 100 }),
   /** Names of roles of the configuration. */
   roles: Type.Array(Type.String({ minLength: 1, maxLength: 100 }), { maxItems: 20 }),
+  /** Operators of the console, who count as one person: their names are claimed. Of calls alone. Default false. */
+  operators: Type.Optional(Type.Boolean()),
   /** The requester's own approval does not count. */
   fourEyes: Type.Boolean(),
   /** How many people have to approve; one rejection is always enough. */
@@ -82,6 +84,11 @@ export const Approval = Type.Object({
   expiresAtMs: Type.Integer(),
 });
 export type Approval = Static<typeof Approval>;
+
+/** Whether operators of the console may decide it. */
+export function operatorsDecide({ kind, deciders }: Pick<Approval, "kind" | "deciders">): boolean {
+  return kind === "call" && deciders.operators === true;
+}
 
 /** A decision that holds from now on: calls of `tool` whose subject fits `pattern` need no approval in this chat. */
 export const PermissionRule = Type.Object({

@@ -22,6 +22,8 @@ export const ApprovalDecision = Type.Object({
   atMs: Type.Integer(),
   /** Why, in the person's own words; of `answer`, the answer. */
   note: Type.Optional(Type.String({ maxLength: maxAnswerLength })),
+  /** An operator has said it in the console; `by` has the name that they claim. A worker writes it. */
+  via: Type.Optional(Type.Literal("console")),
   /** Approve such calls from now on: the approval's `remember` becomes a rule. */
   remember: Type.Optional(Type.Boolean()),
 });

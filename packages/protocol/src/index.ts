@@ -150,7 +150,7 @@ export {
   ApiRule,
   ApiRules,
 } from "./api-approval.ts";
-export { Approval, AskedQuestion, Deciders, PermissionRule, RuleProposal } from "./approval.ts";
+export { Approval, AskedQuestion, Deciders, operatorsDecide, PermissionRule, RuleProposal } from "./approval.ts";
 export { auditKinds, AuditRecord, type AuditKind } from "./audit.ts";
 export { hideSecrets } from "./secret-text.ts";
 export { filledFormat, OutputForm, outputFormProblem } from "./output-form.ts";

@@ -1,4 +1,5 @@
 import { Type, type Static } from "typebox";
+import { ApprovalId } from "./decision.ts";
 import { SessionKey } from "./session.ts";
 
 const id = Type.String({ minLength: 1, maxLength: 600 });
@@ -24,6 +25,14 @@ export const OperatorOrder = Type.Object({
     Type.Object({ do: Type.Literal("drop"), session: SessionKey }),
     Type.Object({ do: Type.Enum(["retry_letter", "discard_letter"]), session: SessionKey, letterId: id }),
     Type.Object({ do: Type.Literal("revoke_rule"), app: id, ruleId: id }),
+    Type.Object({
+      do: Type.Literal("decide"),
+      app: id,
+      approvalId: ApprovalId,
+      word: Type.Enum(["approve", "reject"]),
+      /** Of the arguments that the operator was shown. */
+      argumentsHash: id,
+    }),
     Type.Object({ do: Type.Enum(["pause", "resume"]), what: Type.Enum(["agent", "tool"]), name: id }),
     /** Of what the console does itself: a record in the audit log, before it does it. */
     Type.Object({

@@ -157,13 +157,14 @@ export class ApprovalStore {
     approvalId: string,
     decision: Omit<ApprovalDecision, "atMs">,
   ): Promise<DecideResult> {
-    const { decision: word, by, note, remember } = decision;
+    const { decision: word, by, note, remember, via } = decision;
     return await this.#settling(decide, session, {
       id: approvalId,
       word,
       about: answersKind(word, "outcome") ? "outcome" : answersKind(word, "question") ? "question" : "",
       person: by.id,
-      decision: JSON.stringify({ decision: word, by, note, remember }),
+      whose: via === undefined || by.name === undefined ? by.id : `${by.id}:${by.name}`,
+      decision: JSON.stringify({ decision: word, by, note, remember, via }),
       stateAfter: stateAfter[word],
       settlesAlone: settlesAlone(word) ? 1 : 0,
     });

@@ -1,6 +1,7 @@
 import {
   jsonParserOf,
   OperatorOrder,
+  operatorsDecide,
   OrderResult,
   pause,
   systemClock,
@@ -11,6 +12,7 @@ import {
 } from "@larkline/protocol";
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
+import type { ApprovalStore } from "./approval-store.ts";
 import type { AuditLog } from "./audit-log.ts";
 import type { DeadLetter, DeadLetters } from "./dead-letters.ts";
 import type { Paused, Pauses } from "./pauses.ts";
@@ -95,6 +97,7 @@ export interface OrderDeps {
   store: Pick<SessionStore, "append" | "cancel" | "reset" | "waiting">;
   letters: Pick<DeadLetters, "find" | "resend" | "discard">;
   rules: Pick<PermissionRules, "revoke">;
+  approvals: Pick<ApprovalStore, "find" | "decide">;
   pauses: Pick<Pauses, "set">;
   /** Whether there is such an agent or tool: nothing else can be paused. */
   exists: (paused: Paused) => boolean;
@@ -132,6 +135,8 @@ export async function applyOrder(deps: OrderDeps, { by, act }: OperatorOrder): P
       const revoked = await deps.rules.revoke(act.app, act.ruleId, { id: by });
       return revoked === undefined ? nothing : done;
     }
+    case "decide":
+      return await decide(deps, by, act);
     case "pause":
     case "resume":
       return await pauseOrResume(deps, by, act);
@@ -182,6 +187,31 @@ async function drop(deps: OrderDeps, by: string, session: SessionKey): Promise<O
     waiting.map(async ({ seq }) => await cancelTurn(deps, session, turnIdOf(session, seq))),
   );
   return dropped.includes(true) ? done : nothing;
+}
+
+/**
+ * Says an operator's word about a call where its policy names operators. All of them are one person, because anyone with
+ * the password can claim any name. The store keeps the record of it.
+ */
+async function decide(
+  { approvals, wake }: OrderDeps,
+  by: string,
+  { app, approvalId, word, argumentsHash }: Act<"decide">,
+): Promise<OrderResult> {
+  const found = await approvals.find(app, approvalId);
+  if (found === undefined) return nothing;
+  const { approval } = found;
+  if (!operatorsDecide(approval) || approval.argumentsHash !== argumentsHash) return { result: "not_possible" };
+  const [id = by, ...name] = by.split(":");
+  const operator = name.length === 0 ? { id } : { id, name: name.join(":") };
+  const decided = await approvals.decide(approval.session, approvalId, {
+    decision: word,
+    by: operator,
+    via: "console",
+  });
+  if (decided.result === "unknown") return nothing;
+  if ("wakeGen" in decided && decided.wakeGen !== undefined) await wake(approval.session, decided.wakeGen);
+  return decided.result === "settled" || decided.result === "counted" ? done : nothing;
 }
 
 /** What is paused can work again whether or not it still exists. The store keeps the record of it. */

@@ -307,10 +307,12 @@ export type ConfigInput = {
     do: "allow" | "ask" | "refuse";
     /** Default: those of `approvals`. */
     approvers?: {
-      /** Default: true where neither people nor roles are named. */
+      /** Default: true where neither people nor roles nor operators are named. */
       requester?: boolean;
       people?: (string)[];
       roles?: (string)[];
+      /** Operators of the console, too; all of them count as one person. Default false. */
+      operators?: boolean;
       /** The requester's own approval does not count. Default false. */
       fourEyes?: boolean;
       /** How many people have to approve. Default 1. */
@@ -327,10 +329,12 @@ export type ConfigInput = {
   approvals?: {
     /** Who may approve: the person whose message led to the call, unless others are named. */
     approvers?: {
-      /** Default: true where neither people nor roles are named. */
+      /** Default: true where neither people nor roles nor operators are named. */
       requester?: boolean;
       people?: (string)[];
       roles?: (string)[];
+      /** Operators of the console, too; all of them count as one person. Default false. */
+      operators?: boolean;
       /** The requester's own approval does not count. Default false. */
       fourEyes?: boolean;
       /** How many people have to approve. Default 1. */

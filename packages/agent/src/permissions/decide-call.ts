@@ -177,7 +177,8 @@ export function unknownOutcomeOf(
   const entry = policy.entries.find(
     (one) => one.do === "ask" && one.subject === undefined && fits(one, judged, policy),
   );
-  const { deciders, expiresMs } = askingOf(entry, policy);
+  const { deciders: asked, expiresMs } = askingOf(entry, policy);
+  const { operators: _operators, ...deciders } = asked; // of calls alone
   // The call was allowed before, and its requester can check what it did, so the requester's decision is enough.
   return {
     deciders: { ...deciders, requester: true, fourEyes: false, count: 1 },

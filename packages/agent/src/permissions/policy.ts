@@ -220,6 +220,7 @@ export function decidersText(deciders: Deciders, { language, requester, nameOf }
     ...(requesterApproves(deciders) ? [requester ?? words.requester] : []),
     ...deciders.people.map((openId) => nameOf?.(openId) ?? openId),
     ...deciders.roles.map(words.role),
+    ...(deciders.operators === true ? [words.operators] : []),
   ];
   const shown = named.slice(0, maxNamed).join(comma);
   return named.length > maxNamed ? `${shown}…` : shown || words.nobody;

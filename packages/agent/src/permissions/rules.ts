@@ -140,7 +140,8 @@ export function ruleApprovalOf(
   if (approval.remember === undefined || approval.kind !== "call") return undefined;
   const id = approvalIdOf({ ...approval, kind: "rule", attemptId: approval.callId });
   const { reasons: _reasons, ...asked } = approval;
-  return { ...asked, id, kind: "rule", reason: "", createdAtMs: nowMs, expiresAtMs: nowMs + expiresMs };
+  const { operators: _operators, ...deciders } = approval.deciders; // of calls alone
+  return { ...asked, id, deciders, kind: "rule", reason: "", createdAtMs: nowMs, expiresAtMs: nowMs + expiresMs };
 }
 
 /** What an approval is about: its `attemptId` is that of the call, the rule's that of the call it comes from. */

@@ -167,6 +167,7 @@ export const en = {
   deciders: {
     requester: "the requester",
     role: (name: string) => `members of “${name}”`,
+    operators: "operators of the console",
     nobody: "nobody",
   },
 

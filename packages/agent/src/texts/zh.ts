@@ -136,6 +136,7 @@ export const zh: Texts = {
   deciders: {
     requester: "发起人",
     role: (name) => `角色“${name}”的成员`,
+    operators: "控制台的管理员",
     nobody: "没有人",
   },
 

@@ -314,7 +314,8 @@ function deciders({ deciders: who, requester, kind }: Approval, language: ReplyL
   const label = kind === "question" ? asked.deciders : mayDecide;
   const listed = who.people.filter(isOpenId);
   const others = { ...who, people: who.people.filter((id) => !isOpenId(id)).map(shownName) };
-  const hasOthers = (who.requester && !who.fourEyes) || others.people.length > 0 || who.roles.length > 0;
+  const isNamed = others.people.length > 0 || who.roles.length > 0 || who.operators === true;
+  const hasOthers = (who.requester && !who.fourEyes) || isNamed;
   const name = requester.name === undefined ? {} : { requester: shownName(requester.name) };
   const text = hasOthers || listed.length === 0 ? decidersText(others, { language, ...name }) : "";
   return [line(`${label}${colon}${shownWords(text, { characters: 300, bytes: 900 })}`.trim()), ...personList(listed)];
@@ -331,9 +332,9 @@ function isBetweenTwo({
   kind,
   words,
   bilingual = false,
-  deciders: { requester, people: named, roles },
+  deciders: { requester, people: named, roles, operators = false },
 }: Approval): boolean {
-  const isAlone = requester && named.length + roles.length === 0;
+  const isAlone = requester && named.length + roles.length === 0 && !operators;
   return kind === "call" && words?.summary !== undefined && isAlone && !bilingual;
 }
 

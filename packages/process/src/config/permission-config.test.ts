@@ -97,6 +97,16 @@ describe("permissions of a configuration", () => {
     ],
     ["no person by default", { approvals: { approvers: { fourEyes: true } } }, "approvals can never be approved"],
     [
+      "operators whose names are not checked",
+      { approvals: { approvers: { operators: true, people: ["ou_a"], fourEyes: true } } },
+      "approvals: 'operators' and 'fourEyes' exclude each other, because the names of operators are not checked",
+    ],
+    [
+      "operators as more than one person",
+      { approvals: { approvers: { operators: true, count: 2 } } },
+      "approvals can never be approved: 2 people have to, but only 1 may",
+    ],
+    [
       "more approvals than approvers",
       {
         roles: { ops: { people: ["ou_1", "ou_2"] } },

@@ -20,10 +20,12 @@ const nameInput = Type.String({ minLength: 1, maxLength: 100 });
 /** Who may approve: the person whose message led to the call, unless others are named. */
 const ApproversInput = Type.Object(
   {
-    /** Default: true where neither people nor roles are named. */
+    /** Default: true where neither people nor roles nor operators are named. */
     requester: Type.Optional(Type.Boolean()),
     people: Type.Optional(Type.Array(id, { maxItems: 100 })),
     roles: Type.Optional(Type.Array(nameInput, { maxItems: 20 })),
+    /** Operators of the console, too; all of them count as one person. Default false. */
+    operators: Type.Optional(Type.Boolean()),
     /** The requester's own approval does not count. Default false. */
     fourEyes: Type.Optional(Type.Boolean()),
     /** How many people have to approve. Default 1. */
@@ -120,8 +122,11 @@ function rolesOf(input: Readonly<Record<string, RoleInput>>): Roles {
   );
 }
 
-function decidersOf({ requester, people = [], roles = [], fourEyes = false, count = 1 }: ApproversInput): Deciders {
-  return { requester: requester ?? (people.length === 0 && roles.length === 0), people, roles, fourEyes, count };
+function decidersOf({ requester, people = [], roles = [], operators, ...input }: ApproversInput): Deciders {
+  const { fourEyes = false, count = 1 } = input;
+  const isAlone = people.length === 0 && roles.length === 0 && operators !== true;
+  const named = { requester: requester ?? isAlone, people, roles, ...(operators === true ? { operators } : {}) };
+  return { ...named, fourEyes, count };
 }
 
 function entryOf(input: PermissionInput, defaults: Pick<PermissionPolicy, "approvers" | "expiresMs">): PolicyEntry {
@@ -159,16 +164,19 @@ const defaultApprovals: Required<Omit<ApprovalsInput, "approvers">> = {
 };
 
 /** Most people who can approve one call; members of groups are not known, so they are enough. */
-function mostApprovers({ requester, people, roles: names, fourEyes }: Deciders, roles: Roles): number {
+function mostApprovers({ requester, people, roles: names, operators, fourEyes }: Deciders, roles: Roles): number {
   const members = names.flatMap((name) => roles[name] ?? []);
   if (members.some(({ groups }) => groups.length > 0)) return Number.POSITIVE_INFINITY;
   const named = new Set([...people, ...members.flatMap((role) => role.people)]);
-  return named.size + (requester && !fourEyes ? 1 : 0);
+  return named.size + (requester && !fourEyes ? 1 : 0) + (operators === true ? 1 : 0);
 }
 
 function deciderProblems(deciders: Deciders, roles: Roles, where: string): string[] {
   const unknown = unknownRoles(deciders.roles, roles, `${where}.approvers`);
   if (unknown.length > 0) return unknown;
+  if (deciders.operators === true && deciders.fourEyes) {
+    return [`${where}: 'operators' and 'fourEyes' exclude each other, because the names of operators are not checked`];
+  }
   const most = mostApprovers(deciders, roles);
   if (most >= deciders.count) return [];
   return most === 0

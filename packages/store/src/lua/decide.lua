@@ -6,6 +6,7 @@
 --   word            what was said
 --   about           kind that the word belongs to: outcome or question; '': any other one
 --   person          who has said it
+--   whose           whose deed it is in the audit log
 --   decision        JSON without the time
 --   stateAfter      the approval's state when enough have said it
 --   settlesAlone    '1': one is enough
@@ -22,7 +23,7 @@ if redis.call('HSETNX', answered, 'by:' .. word .. ':' .. person, 1) == 0 then r
 local before, v = redis.call('HGET', answered, 'decisions'), redis.call('HMGET', asked, 'needed', 'call', 'facts')
 local said = '{"atMs":' .. string.format('%.0f', now()) .. ',' .. string.sub(decision, 2)
 redis.call('HSET', answered, 'decisions', before and before .. ',' .. said or said)
-record('approval_decided', sid, v[2], v[3], {result = word, person = person})
+record('approval_decided', sid, v[2], v[3], {result = word, person = whose})
 local agreeing = redis.call('HINCRBY', answered, 'count:' .. word, 1)
 if settlesAlone == '1' or agreeing >= tonumber(v[1]) then return answer('settled', settle(stateAfter)) end
 changeCards(id)
