@@ -218,7 +218,9 @@ class NamesSeen {
   constructor(options: RunRecordsOptions) {
     this.#options = options;
     const perf = { now: () => options.clock.monotonic() };
-    this.#seen = new LRUCache({ max: maxSeen, ttl: dayMs, ttlResolution: 0, perf });
+    // By size: by number, it would take the memory of all at once.
+    const size = { maxSize: maxSeen, sizeCalculation: () => 1 };
+    this.#seen = new LRUCache({ ...size, ttl: dayMs, ttlResolution: 0, perf });
   }
 
   /** Who has written where. Sessions of the HTTP API have no names. */

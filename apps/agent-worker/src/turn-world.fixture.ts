@@ -455,6 +455,7 @@ async function childrenAtWork({ store }: World): Promise<{ session: string; gen:
 
 /** Runs the wake-ups of child sessions that there are. */
 export async function runChildren(world: World, differences: Differences = {}): Promise<void> {
+  if (world.childWakes.length === 0) return;
   const run = runnerOf(world, differences);
   for (let wake = world.childWakes.shift(); wake !== undefined; wake = world.childWakes.shift()) {
     await run({ v: 1, ...wake }, new AbortController().signal);

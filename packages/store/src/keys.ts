@@ -253,7 +253,16 @@ function keysOf(session: SessionKey, cells: ReturnType<typeof cellsOf>): Session
   };
 }
 
+/** The last one that was made. */
+let shared: { namespace: string; keyspace: Keyspace } | undefined;
+
+/** All stores of a process have one namespace, and share the keys that one of them has put together. */
 export function createKeyspace(namespace: string = defaultNamespace): Keyspace {
+  if (shared?.namespace !== namespace) shared = { namespace, keyspace: newKeyspace(namespace) };
+  return shared.keyspace;
+}
+
+function newKeyspace(namespace: string): Keyspace {
   const cells = cellsOf(namespace);
   // A turn asks for them some ten times, and they are some forty texts.
   const sessions = new LRUCache<SessionKey, SessionKeys>({ max: 500 });
