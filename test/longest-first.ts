@@ -1,8 +1,17 @@
 import { BaseSequencer, type TestSpecification } from "vitest/node";
 
-/** Those that take most of a minute: begun last, one would run while all others are done. */
-const long =
-  /\/test\/(?:chaos|upgrade|launcher)\/|rolling-restart|redis-nodes|half-open|e2e\/(?:runners|approvals|policies|cards|http|inputs-files)\.|attack\.test|sandbox-life|runner\/src\/(?:process|levels)\./;
+/** Those that take half a minute or more: begun last, one would run while all others are done. */
+const long = new RegExp(
+  [
+    "/test/(?:chaos|upgrade|launcher|packages)/",
+    "e2e/(?:approvals|cards|clocks|conversation|half-open|hand-over|http|inputs-files|policies|python-runner)\\b",
+    "e2e/(?:questions|redis-nodes|rolling-restart|runners|team)\\.",
+    "sandbox/src/(?:attack|probe|sandbox-life|sandbox-run)\\.",
+    "runner/src/(?:levels|process)\\.",
+    "agent-worker/src/(?:turn|waiting)-crash\\.",
+    "console/src/access\\.",
+  ].join("|"),
+);
 
 /** The order of a fresh clone, where nothing is known of how long files took. */
 export class LongestFirst extends BaseSequencer {
