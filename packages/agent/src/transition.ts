@@ -613,8 +613,13 @@ export function endedTool(call: CallState, outcome: ToolOutcome, facts: EndedFac
   };
 }
 
-function wordsOf({ words }: CallState): Pick<ShownTool, "words"> {
-  return words === undefined ? {} : { words };
+const maxTaskChars = 80;
+
+function wordsOf({ words, helper, arguments: given }: CallState): Pick<ShownTool, "words" | "helper"> {
+  const shown = words === undefined ? {} : { words };
+  if (helper === undefined) return shown;
+  const task = typeof given["task"] === "string" ? given["task"] : JSON.stringify(given);
+  return { ...shown, helper: { agent: helper.agent, task: textHead(task.trim(), maxTaskChars) } };
 }
 
 /** All shown calls: those of earlier rounds, then those of the open round in the order of the model. */

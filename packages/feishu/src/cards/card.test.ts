@@ -121,6 +121,35 @@ describe("the card of a reply", () => {
   const titleOf = (tools: ShownTool[], more: Partial<ReplyView> = {}) =>
     textOf((rendered({ tools, ...more }, true).parts["tools"] as { header: unknown }).header);
 
+  it("has a line for each helper while one works: who, on what, its state, how long", () => {
+    const helper = (agent: string, task: string, more: Partial<ShownTool>): ShownTool => ({
+      id: task,
+      name: "research",
+      state: "running",
+      startedAtMs: 0,
+      helper: { agent, task },
+      ...more,
+    });
+    const tools = [
+      sum,
+      helper("researcher", "find <at id=all></at> the\npages", { elapsedMs: 12_400 }),
+      helper("panel", "discuss", { elapsedMs: 300 }),
+      helper("reader", "read it", { state: "done", elapsedMs: 3_000 }),
+    ];
+    const [en, zh] = (["en", "zh"] as const).map((language) => rendered({ tools, language, state: "running" }, true));
+    expect(JSON.stringify(en?.parts["helpers"])).toContain(
+      String.raw`⏳ researcher: find <at id=all></at> the pages · 12 s\n⏳ panel: discuss\n✅ reader: read it · 3 s`,
+    );
+    expect(JSON.stringify(zh?.parts["helpers"])).toContain("pages · 12 秒");
+    expect(outline(en ?? rendered({}))).toContain("#helpers");
+    const ended = tools.map((tool): ShownTool => ({ ...tool, state: "done" }));
+    expect(rendered({ tools: ended, state: "running" }, true).parts["helpers"]).toBeUndefined();
+    expect(rendered({ tools, state: "stopped" }).parts["helpers"]).toBeUndefined();
+    const many = Array.from({ length: 16 }, (_, at) => helper("助手".repeat(40), `任务${at}`.repeat(80), {}));
+    expectWithinLimits("答".repeat(30_000), { tools: many, state: "running" });
+    expect(JSON.stringify(rendered({ tools: many, state: "running" }, true).parts["helpers"])).toContain("… 8 earlier");
+  });
+
   it("names the call that runs on the title of the fold, with seconds, progress and how many others run", () => {
     const search = called({ name: "search" });
     expect(titleOf([search])).toBe("⏳ search");

@@ -166,9 +166,9 @@ function partsOf(view: ReplyView, page: CardPage, answerBytes: number): Record<s
   const share = teamBytes === 0 ? 1 : teamShare;
   const room = { thinking: whole.thinking * share, tools: whole.tools * share, todos: whole.todos * share };
   const isLast = page.number >= page.cuts.length || page.restInFile === true;
-  const parts = {
+  const parts: Record<string, CardElement | undefined> = {
     thinking: page.number === 0 ? thinkingPanel(view, room.thinking) : undefined,
-    tools: page.number === 0 ? toolsPanel(view, room.tools - (view.todos === undefined ? 0 : room.todos)) : undefined,
+    ...(page.number === 0 ? callParts(view, room.tools - (view.todos === undefined ? 0 : room.todos)) : {}),
     todos: page.number === 0 ? todosPanel(view, room.todos) : undefined,
     ...(page.number === 0 ? contributionParts(view, teamBytes) : {}),
     rest: page.restInFile === true ? inLanguages(view, (language) => restLine({ ...view, language })) : undefined,
@@ -297,8 +297,39 @@ function oneLine(text: string, characters: number): string {
   return head.length < line.length ? `${head}…` : head;
 }
 
-/** What a call does, else the title of its tool, else its name. */
-function nameOf({ name, words }: ShownTool, language: ReplyLanguage): string {
+/** The calls, and while helpers work a line for each of these; the lines take their room from the calls. */
+function callParts(view: ReplyView, bytes: number): Record<"tools" | "helpers", CardElement | undefined> {
+  const helpers = inLanguages(view, (language) => helperLines({ ...view, language }));
+  return { tools: toolsPanel(view, bytes - (helpers === undefined ? 0 : jsonBytes(helpers))), helpers };
+}
+
+const maxHelperLines = 8;
+
+/** While helpers work: a line for each of the turn, with its task, its state and how long it has worked. */
+function helperLines({ state, tools, language }: ReplyView): CardElement | undefined {
+  const helpers = tools.filter(({ helper }) => helper !== undefined);
+  const isOpen = state === "running" && helpers.some((tool) => tool.state === "running" || tool.state === "waiting");
+  if (!isOpen) return undefined;
+  const texts = cardTexts[language];
+  const lines = helpers.slice(-maxHelperLines).map((tool) => {
+    const { elapsedMs = 0, progress } = tool;
+    const detail = oneLine(progress?.detail ?? "", 30);
+    const seconds = elapsedMs < 1_000 ? [] : [filled(texts.seconds, String(Math.floor(elapsedMs / 1_000)))];
+    const isWaiting = tool.state === "waiting" ? [texts.waiting] : [];
+    return [`${stateIcons[tool.state]} ${nameOf(tool, language)}`, ...isWaiting, ...seconds, detail]
+      .filter((part) => part !== "")
+      .join(" · ");
+  });
+  const more = helpers.length - lines.length;
+  return {
+    ...smallText([...(more === 0 ? [] : [texts.earlier(more)]), ...lines].join("\n")),
+    element_id: "helpers",
+  };
+}
+
+/** What a call does, else the title of its tool, else its name; of a helper who works, and on what. */
+function nameOf({ name, words, helper }: ShownTool, language: ReplyLanguage): string {
+  if (helper !== undefined) return `${shownName(helper.agent)}: ${oneLine(helper.task, 40)}`;
   return oneLine(textIn(words?.summary ?? words?.title ?? name, language), 64);
 }
 

@@ -504,6 +504,7 @@ const sections = Array.from({ length: 12 }, (_, at) => `said_${at + 1}`);
 const order = [
   "thinking",
   "tools",
+  "helpers",
   "todos",
   ...sections,
   "speaker",

@@ -1,0 +1,95 @@
+import { usdText } from "@larkline/agent/budgets";
+import { rootSessionOf, sharedNow, turnIdOf, type SessionKey } from "@larkline/protocol";
+import type { ApprovalStatus, ChildSession, SessionSummary } from "@larkline/store";
+import { html, type Html, table } from "./html.ts";
+import { sessionPath, type View } from "./page.ts";
+import type { Services } from "./services.ts";
+import { durationText } from "./why-text.ts";
+import type { Word } from "./words.ts";
+
+// The helpers of a run, and theirs: who works below whom, since when, what each waits for, and what it costs.
+
+/** A helper and how far below the run of the person's message it works. */
+export interface TreeRow {
+  level: number;
+  child: ChildSession;
+  /** Undefined: what is stored of its turn cannot be read. */
+  summary: SessionSummary | undefined;
+  approvals: readonly ApprovalStatus[];
+  /** Helpers below it that are at work. */
+  below: number;
+}
+
+/** Helpers that a page shows. */
+const maxRows = 100;
+
+/** The helpers below a run, each before those below itself, oldest first; empty where it has none. */
+export async function readTree(
+  { store, approvals }: Services,
+  { session, seq }: { session: SessionKey; seq: number },
+): Promise<TreeRow[]> {
+  const children = (await store.children(rootSessionOf(session))).toSorted((one, other) => {
+    return one.beganAtMs - other.beganAtMs;
+  });
+  const calledBy = (runId: string) => children.filter(({ parentRunId }) => parentRunId === runId);
+  const found: { level: number; child: ChildSession }[] = [];
+  const walk = (runId: string, level: number): void => {
+    for (const child of calledBy(runId)) {
+      found.push({ level, child });
+      walk(turnIdOf(child.session, 1), level + 1);
+    }
+  };
+  walk(turnIdOf(session, seq), 1);
+  return await Promise.all(
+    found.slice(0, maxRows).map(async ({ level, child }) => {
+      const [summary, open] = await Promise.all([
+        store.summary(child.session).catch(() => undefined),
+        child.endedAtMs === undefined ? approvals.pending(child.session) : [],
+      ]);
+      const own = open.filter(({ approval }) => approval.session === child.session);
+      const working = calledBy(turnIdOf(child.session, 1)).filter(({ endedAtMs }) => endedAtMs === undefined);
+      return { level, child, summary, approvals: own, below: working.length };
+    }),
+  );
+}
+
+/** Undefined where there are no helpers. */
+export function treeSection(view: View, rows: readonly TreeRow[]): Html | undefined {
+  if (rows.length === 0) return undefined;
+  const { say, language } = view;
+  return table({
+    caption: say("helpers"),
+    columns: [say("agent"), say("state"), say("waitsFor"), say("took"), say("cost")],
+    rows: rows.map((row) => {
+      const { child, level, summary } = row;
+      const { beganAtMs, endedAtMs = sharedNow() } = child;
+      const usd = summary?.turn?.totals.costUsd ?? summary?.totals?.costUsd;
+      return [
+        html`${"\u2003".repeat(level - 1)}↳ <a href="${sessionPath(child.session)}">${child.agent}</a>${
+            child.as !== child.agent && html` <span class="quiet">${child.as}</span>`
+          }`,
+        say(stateOf(row)),
+        waitsFor(view, row),
+        durationText(language, Math.max(0, endedAtMs - beganAtMs)),
+        usd === undefined ? "–" : usdText(usd),
+      ];
+    }),
+  });
+}
+
+function stateOf({ child, summary, approvals, below }: TreeRow): Word {
+  if (child.endedAtMs !== undefined) return child.isOk === true ? "outcomeAnswered" : "outcomeFailed";
+  if (summary === undefined) return "helperUnreadable";
+  if (approvals.length > 0 || below > 0) return "helperWaits";
+  return summary.state === "queued" ? "helperQueued" : "helperWorks";
+}
+
+/** People that it has asked, else the helpers or tools that have not answered. */
+function waitsFor({ say }: View, { child, summary, approvals, below }: TreeRow): string {
+  if (child.endedAtMs !== undefined) return "";
+  const asked = approvals.map(({ approval: { kind, tool } }) => (kind === "question" ? say("anAnswer") : tool));
+  if (asked.length > 0) return `${say("aPerson")}: ${asked.join(", ")}`;
+  if (below > 0) return `${say("helpers")}: ${below}`;
+  const running = (summary?.turn?.calls ?? []).filter(({ state }) => state === "running");
+  return running.map(({ name }) => name).join(", ");
+}
