@@ -1,10 +1,11 @@
 import { createClient, type RunEvent } from "@larkline/sdk";
 import type { RunReport } from "@larkline/protocol/views/run-api";
-import type { NormalisedRequest } from "@larkline/testkit";
+import { freePort, type NormalisedRequest } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { fileURLToPath } from "node:url";
 import { waitForAnswer } from "../system/answer.ts";
+import { startApp, type AppProcess } from "../system/app-process.ts";
 import { answersTo, write } from "../system/answers.ts";
 import { decide, untilRetired } from "../system/approvals.ts";
 import { theQuestion } from "../system/asking.ts";
@@ -21,6 +22,7 @@ const patience = { timeout: 60_000, interval: 20 };
 
 let system: System;
 let users: RedisUsers;
+let operators: AppProcess;
 /** Requests with these words wait until as many of them are under way. */
 let gate: { words: string; count: number } | undefined;
 let waiting: { system: string; pass(): void }[] = [];
@@ -61,12 +63,18 @@ beforeAll(async () => {
     },
   });
   await system.start("tool-runner", holding);
+  operators = await startApp({
+    program: { file: "apps/console/src/main.ts" },
+    port: await freePort(),
+    env: { REDIS_URL: users.urlAs(system.redis.port, "console"), FEISHU_APP_ID: system.appId },
+  });
 });
 afterEach(() => {
   gate = undefined;
   waiting = [];
 });
 afterAll(async () => {
+  await operators?.kill();
   const refused = await refusals().finally(async () => await system.close());
   expect(refused).toEqual([]);
   await users.remove();
@@ -214,12 +222,28 @@ describe("helpers", () => {
     const shown = JSON.stringify(card.message.card?.json);
     expect(shown).toContain("Which colour?");
     expect(shown).toContain("default > researcher > reader");
+    const tree = async (language: string): Promise<string> => {
+      const response = await fetch(`${operators.url}/why?q=${written.messageId}`, {
+        headers: { "accept-language": language },
+      });
+      const rows = /<caption>\s*(?:Helpers|助手)\s*<\/caption>[^]*?<\/table>/.exec(await response.text())?.[0] ?? "";
+      return rows.replaceAll(/<[^>]*>/g, " ").replaceAll(/\s+/g, " ");
+    };
+    await vi.waitFor(async () => {
+      expect(await tree("en")).toMatch(
+        /Agent State Waits for Took Cost ↳ researcher research Waits Helpers: 1 .* ↳ reader read Waits a person: an answer /,
+      );
+    }, patience);
+    expect(await tree("zh")).toMatch(/researcher research 等待中 助手: 1 .* reader read 等待中 等人处理: 回答问题/);
     const pressed = await decide(system, card, { openId: person.openId, wanted: { choice: "Green" } });
     expect(pressed).toMatchObject({ toast: { type: "success" }, cardChanged: true });
     const { text } = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
     expect(text).toContain('{"answer":"Green","by":"Gil"}');
     expect((await untilRetired(system, person.chatId)).map(({ title }) => title)).toEqual(["Answered"]);
     expect(answersTo(system, written)).toHaveLength(1);
+    await vi.waitFor(async () => {
+      expect(await tree("en")).toMatch(/↳ researcher research Answered .* ↳ reader read Answered /);
+    }, patience);
   });
 
   it("AT-12: are stopped with all below them and their running tools, and the reply says so", async () => {

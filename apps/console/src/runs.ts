@@ -1,9 +1,10 @@
 import { tokenCount, usdText } from "@larkline/agent/budgets";
-import { sharedNow } from "@larkline/protocol";
+import { isChildSession, sharedNow } from "@larkline/protocol";
 import {
   outcomeKind,
   outcomeKinds,
   placeOfRun,
+  sessionOfRun,
   type OutcomeKind,
   type RunPage,
   type RunQuery,
@@ -220,7 +221,7 @@ export function runTable(view: View, runs: readonly RunRecord[]): Html {
       outcomePill(view, run.outcome),
       filterLink({ person: run.person }),
       filterLink({ chat: placeOfRun(run).chat }),
-      run.agent,
+      isChildSession(sessionOfRun(run)) ? `↳ ${run.agent}` : run.agent,
       run.model,
       toolsText(run),
       run.firstMs === undefined ? "–" : durationText(language, run.firstMs),

@@ -13,6 +13,7 @@ import { html, type Html, facts, moment, table, who } from "./html.ts";
 import { timelineOf, type MessageTrace, type TimelineRow, messagesOf } from "./message-trace.ts";
 import { durationText, happeningText, refusalText, sentenceOf, tagText } from "./why-text.ts";
 import type { Services } from "./services.ts";
+import { readTree, treeSection, type TreeRow } from "./tree.ts";
 
 /** Adds the page that says why a message has no answer; it shows no content. */
 export function registerWhy(server: FastifyInstance, services: Services): void {
@@ -54,11 +55,13 @@ async function findByIdOrName({ traces, names }: Services, wanted: Wanted): Prom
 
 async function diagnosed(services: Services, found: readonly Found[]): Promise<ShownMessage[]> {
   return await Promise.all(
-    found.slice(0, maxShown).map(async ({ traceId, message }) => ({
-      traceId,
-      message,
-      diagnosis: diagnose(message, await standingOf(services, message)),
-    })),
+    found.slice(0, maxShown).map(async ({ traceId, message }) => {
+      const [standing, helpers] = await Promise.all([
+        standingOf(services, message),
+        message.place === undefined ? [] : readTree(services, message.place),
+      ]);
+      return { traceId, message, helpers, diagnosis: diagnose(message, standing) };
+    }),
   );
 }
 
@@ -67,6 +70,8 @@ interface ShownMessage {
   traceId: TraceId;
   message: MessageTrace;
   diagnosis: Diagnosis;
+  /** Those of its run. */
+  helpers: readonly TreeRow[];
 }
 
 /** A message in a list; its reason as far as it is known without asking. */
@@ -259,7 +264,7 @@ function messageSection(view: View, shown: ShownMessage, everyFrame: boolean): H
   const { message, traceId } = shown;
   const rows = timelineOf(message.entries, { everyFrame });
   const hasMore = rows.some(({ count }) => count > 1);
-  return html`${reasonBox(view, shown)} ${messageFacts(view, shown)}
+  return html`${reasonBox(view, shown)} ${messageFacts(view, shown)} ${treeSection(view, shown.helpers)}
     <h2>${say("timeline")}</h2>
     ${rows.length === 0 ? html`<p class="quiet">${say("noTimeline")}</p>` : timelineTable(view, rows, message.atMs)}
     ${hasMore && html`<p><a href="${whyPath(traceId)}&amp;frames=all">${say("everyFrame")}</a></p>`}`;
