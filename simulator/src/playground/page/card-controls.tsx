@@ -1,7 +1,7 @@
 import type { ComponentChildren, TargetedEvent, VNode } from "preact";
 import type { CardContext, CardUse, ShowPart } from "./card.tsx";
 import { type CardPart, contentOf, partOf, partsOf, textOf } from "./card-part.ts";
-import { imageView } from "./markdown-view.tsx";
+import { imageView, withSigns } from "./markdown-view.tsx";
 
 /** Components that people use. */
 export const cardControls: Readonly<Record<string, ShowPart>> = {
@@ -57,7 +57,7 @@ function buttonView(part: CardPart, context: CardContext): VNode {
       title={contentOf(part.disabled === true ? part.disabled_tips : part.hover_tips) || undefined}
       onClick={onClick}
     >
-      {contentOf(part.text)}
+      {withSigns(contentOf(part.text))}
     </button>
   );
 }

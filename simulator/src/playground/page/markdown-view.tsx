@@ -193,6 +193,7 @@ const reactionIcons: Readonly<Record<string, string>> = {
   CrossMark: "failed",
   ERROR: "warning",
   THUMBSUP: "thumb",
+  ThumbsDown: "thumb-down",
 };
 
 /** The reactions that people can give here. */
@@ -211,15 +212,17 @@ const signs: Readonly<Record<string, string>> = {
   "\u23F3": "clock",
   "\u23F9": "stopped",
   "\u26A0": "warning",
+  "\u{1F44D}": "thumb",
+  "\u{1F44E}": "thumb-down",
 };
 
 /** Text with its signs of state drawn; what is copied or read aloud is the text. */
 export function withSigns(text: string): ComponentChildren[] {
   return text
-    .split(/([\u2705\u274C\u23F3]|[\u23F9\u26A0]\uFE0F?)/u)
+    .split(/([\u2705\u274C\u23F3\u{1F44D}\u{1F44E}]|[\u23F9\u26A0]\uFE0F?)/u)
     .filter((part) => part !== "")
     .flatMap((part): ComponentChildren[] => {
-      const sign = part.length <= 2 ? signs[part.charAt(0)] : undefined;
+      const sign = part.length <= 2 ? signs[String.fromCodePoint(part.codePointAt(0) ?? 0)] : undefined;
       return sign === undefined ? inPieces(part) : [<span class={`sign icon-${sign}`}>{part}</span>];
     });
 }

@@ -191,7 +191,7 @@ function actionsView(
 function action(label: string, onClick: () => void, title = label): VNode {
   return (
     <button type="button" aria-label={title} title={title} onClick={onClick}>
-      {label}
+      {withSigns(label)}
     </button>
   );
 }
