@@ -202,6 +202,46 @@ test("folding, focus and what was typed survive the frames of a card", async () 
   expect(await page.evaluate("document.activeElement?.textContent")).toBe("停止");
 });
 
+test("an answer is rated by drawn thumbs, and by a reason that is written behind a fold", async () => {
+  const acted: CardJson[] = [];
+  const turn = "cli_1.oc_1-1";
+  const thumb = (rating: string, sign: string) => ({
+    tag: "button",
+    element_id: `rate_${rating}`,
+    text: plain(sign),
+    type: "text",
+    behaviors: [{ type: "callback", value: { larkline: "rate", turn, rating } }],
+  });
+  const reason = {
+    tag: "input",
+    element_id: "rate_reason",
+    name: "rate_reason",
+    placeholder: plain("哪里需要改进？"),
+    behaviors: [{ type: "callback", value: { larkline: "rate", turn } }],
+  };
+  const why = { tag: "collapsible_panel", expanded: false, header: { title: plain("说说原因") }, elements: [reason] };
+  const { page } = await start({
+    card: () => card([{ tag: "markdown", content: "好" }, thumb("up", "👍"), thumb("down", "👎"), why]),
+    async onClick(action) {
+      acted.push(action);
+      return { toast: { type: "success", content: `已记下 ${acted.length}` } };
+    },
+  });
+  await say(page, "Alice", "你好");
+  const shown = panel(page, "Alice");
+  await shown.locator(".feishu-card .icon-thumb").waitFor();
+  await shown.locator(".feishu-card").getByRole("button", { name: "👎" }).click();
+  await page.locator(".toast-success", { hasText: "已记下 1" }).waitFor();
+  await shown.getByText("说说原因").click();
+  await shown.getByLabel("哪里需要改进？").fill("太短了");
+  await shown.getByLabel("哪里需要改进？").press("Enter");
+  await page.locator(".toast-success", { hasText: "已记下 2" }).waitFor();
+  expect(acted).toMatchObject([
+    { tag: "button", value: { larkline: "rate", turn, rating: "down" } },
+    { tag: "input", value: { larkline: "rate", turn }, input_value: "太短了" },
+  ]);
+});
+
 test("a click shows the bot's toast, and the client's error with its meaning when the app has no callback", async () => {
   const clicked: CardJson[] = [];
   const { page, playground } = await start({
