@@ -51,7 +51,8 @@ export function panel(page: Page, name: string): ReturnType<Page["getByRole"]> {
 }
 
 export async function openChat(page: Page, name: string): Promise<void> {
-  await page.getByRole("navigation", { name: "会话" }).getByRole("button", { name }).click();
+  // Its name begins with its title; the last message comes behind.
+  await page.locator(".chat-entry", { has: page.locator(".chat-entry-title", { hasText: name }) }).click();
 }
 
 export async function openTab(page: Page, name: string): Promise<void> {

@@ -28,9 +28,6 @@ interface ChatProps {
   onDownload?: () => void;
 }
 
-/** The role of a list that grows; JSX allows it no list. */
-const log: object = { role: "log" };
-
 /** How far from its end a reader still counts as being there. */
 const nearPixels = 60;
 
@@ -39,7 +36,7 @@ export function Chat(props: ChatProps): VNode {
   const { chat, store, words, act, hidden = false, readOnly = false } = props;
   const [person, setPerson] = useState(chat.members[0] ?? "");
   const [draft, setDraft] = useState<Draft>(emptyDraft);
-  const list = useRef<HTMLOListElement>(null);
+  const list = useRef<HTMLDivElement>(null);
   const titleId = `title-${chat.chatId}`;
   const messages = store.state.messages.filter(({ chatId }) => chatId === chat.chatId);
   const actions = readOnly
@@ -66,17 +63,19 @@ export function Chat(props: ChatProps): VNode {
               )}
           </div>
         )}
-        <ol class="messages" tabIndex={0} {...log} aria-labelledby={titleId} ref={list}>
-          {messages.map((message) => (
-            <Message
-              key={message.messageId}
-              {...{ message, store, words, actions }}
-              imageUrl={props.imageUrl}
-              speed={props.speed}
-              useCard={async (used, use) => await props.click(used, person, use)}
-            />
-          ))}
-        </ol>
+        <div class="messages" tabIndex={0} role="log" aria-labelledby={titleId} ref={list}>
+          <ol>
+            {messages.map((message) => (
+              <Message
+                key={message.messageId}
+                {...{ message, store, words, actions }}
+                imageUrl={props.imageUrl}
+                speed={props.speed}
+                useCard={async (used, use) => await props.click(used, person, use)}
+              />
+            ))}
+          </ol>
+        </div>
       </div>
       {!readOnly && <Composer {...props} {...{ person, setPerson, draft, setDraft }} />}
     </section>
@@ -205,7 +204,6 @@ export function ChatList({ store, words, chosen, onChoose }: ChatListProps): VNo
             key={chatId}
             class="chat-entry"
             aria-current={chosen === chatId ? "true" : undefined}
-            aria-label={unread > 0 ? `${title}, ${words.unread.replace("{n}", String(unread))}` : title}
             onClick={() => onChoose(chatId)}
           >
             <Avatar name={title} bot={false} />
@@ -216,8 +214,9 @@ export function ChatList({ store, words, chosen, onChoose }: ChatListProps): VNo
               </span>
             </span>
             {unread > 0 && (
-              <span class="unread" aria-hidden="true">
-                {unread}
+              <span class="unread">
+                <span aria-hidden="true">{unread}</span>
+                <span class="unseen">{words.unread.replace("{n}", String(unread))}</span>
               </span>
             )}
           </button>

@@ -55,7 +55,14 @@ export function Inspector(props: InspectorProps): VNode {
           ))}
         </div>
         {tabIds.map((id) => (
-          <div class={panels[id].shape} key={id} role="tabpanel" aria-labelledby={`tab-${id}`} hidden={id !== tab}>
+          <div
+            class={panels[id].shape}
+            key={id}
+            role="tabpanel"
+            tabIndex={0}
+            aria-labelledby={`tab-${id}`}
+            hidden={id !== tab}
+          >
             {id === tab && panels[id].show(props)}
           </div>
         ))}

@@ -9,16 +9,27 @@ export interface MarkdownContext {
 
 /** The blocks of a Markdown text. */
 export function markdownView(source: string, context: MarkdownContext): VNode[] {
-  return parseMarkdown(source).map((block) => blockView(block, context));
+  let deepest = -1;
+  // A text may begin with any level; readers who go by headings need them without gaps below the chat's title.
+  const headingOf = (level: number): Heading => {
+    deepest = Math.min(level - 1, deepest + 1);
+    return headings[deepest] ?? "h6";
+  };
+  return parseMarkdown(source).map((block) => blockView(block, { ...context, headingOf }));
 }
 
-const headings = ["h3", "h4", "h5", "h6", "h6", "h6"] as const;
+const headings = ["h3", "h4", "h5", "h6"] as const;
+type Heading = (typeof headings)[number];
 
-function blockView(block: Block, context: MarkdownContext): VNode {
+interface BlockContext extends MarkdownContext {
+  headingOf(level: number): Heading;
+}
+
+function blockView(block: Block, context: BlockContext): VNode {
   switch (block.kind) {
     case "heading": {
-      const Heading = headings[block.level - 1] ?? "h6";
-      return <Heading>{inlineViews(block.inlines, context)}</Heading>;
+      const Heading = context.headingOf(block.level);
+      return <Heading class={`size-${Math.min(block.level, 4)}`}>{inlineViews(block.inlines, context)}</Heading>;
     }
     case "paragraph":
       return <p class="plain">{inlineViews(block.inlines, context)}</p>;
