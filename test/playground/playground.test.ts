@@ -6,6 +6,7 @@ import { loadConfigFile } from "@larkline/process/config";
 import { freePort } from "@larkline/testkit";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, expect, test, vi } from "vitest";
+import { accessibilityProblems } from "../system/accessibility.ts";
 import { startBot, type TestBot } from "./bot.fixture.ts";
 import type { PlaygroundConfig } from "@larkline/simulator/playground";
 import {
@@ -194,6 +195,57 @@ test("ids are shown and copied, and roles of the playground's configuration name
   const config = await loadConfigFile("infra/dev/playground.config.ts");
   expect(config.ok && config.value.permissions.roles["managers"]?.people).toEqual([copied]);
 });
+
+test.each([
+  ["zh", "zh-CN", { replay: "回放", tabs: ["活动", "限额", "故障开关"], more: "发送其他内容" }],
+  ["en", "en-US", { replay: "Replay", tabs: ["Activity", "Limits", "Faults"], more: "Send something else" }],
+] as const)(
+  "axe finds nothing on the page (%s), and nothing stands beyond the edge of a telephone",
+  async (_language, locale, words) => {
+    const playground = await start();
+    const bot = await startBot({ ...app, domain: playground.url, answer });
+    closing.push(bot.close);
+    const { simulator } = playground;
+    const context = await browser.newContext({ locale, viewport: { width: 390, height: 844 } });
+    closing.push(async () => await context.close());
+    const page = await context.newPage();
+    page.setDefaultTimeout(60_000); // a machine that is busy with other tests
+    await page.goto(playground.url);
+    const problems: string[] = [];
+    const look = async (place: string) => problems.push(...(await accessibilityProblems(page, place)));
+    await page.locator(".chat:not([hidden])").waitFor();
+    await look("an empty chat");
+    const group = [...simulator.chats.values()].find(({ type }) => type === "group");
+    const [from = ""] = group?.members ?? [];
+    const { messageId } = await simulator.sendMessage({
+      appId: app.appId,
+      chatId: group?.chatId ?? "",
+      from,
+      text: "x",
+      mention: true,
+    });
+    await simulator.waitForReply(messageId, { timeoutMs: 60_000 });
+    await page.locator("nav button", { hasText: "项目组" }).click();
+    await page.locator(".chat:not([hidden]) .from-bot").waitFor();
+    await page.locator(".chat:not([hidden]) .ids > summary").click();
+    await look("a group with its ids");
+    await page.locator(".chat:not([hidden]) .ids > summary").click();
+    await page.locator(".chat:not([hidden])").getByLabel(words.more).first().click();
+    await look("the menu of what can be sent");
+    await page.keyboard.press("Escape");
+    for (const name of words.tabs) {
+      await page.getByRole("tab", { name }).click();
+      await look(name);
+    }
+    for (const at of [0, 1, 2]) {
+      await page.locator(".top button:not(.icon-theme)").nth(at).click();
+      await look(`dialog ${at}`);
+      await page.keyboard.press("Escape");
+      await page.locator("dialog").waitFor({ state: "detached" });
+    }
+    expect(problems).toEqual([]);
+  },
+);
 
 test("other sites, foreign host names and wrong input are refused", async () => {
   const { url } = await start();

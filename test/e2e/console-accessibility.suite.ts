@@ -1,0 +1,51 @@
+import { traceIdOf, traceparentOf } from "@larkline/protocol";
+import type { Browser } from "playwright-core";
+import { afterAll, beforeAll, expect, it, vi } from "vitest";
+import { launchBrowser } from "../playground/page-test.fixture.ts";
+import { accessibilityProblems } from "../system/accessibility.ts";
+import { waitForAnswer } from "../system/answer.ts";
+import { write } from "../system/answers.ts";
+import { operators, system } from "./console-deployment.ts";
+
+let browser: Browser;
+
+beforeAll(async () => {
+  browser = await launchBrowser(process.env.CHROMIUM_PATH ?? "/usr/bin/chromium");
+});
+
+afterAll(async () => {
+  await browser?.close();
+});
+
+it.each([
+  ["zh", "zh-CN"],
+  ["en", "en-US"],
+] as const)(
+  "axe finds nothing on any page of the console (%s), and nothing stands beyond the edge of a telephone",
+  async (_language, locale) => {
+    const ann = system.person("Ann");
+    const { messageId, chatId } = await write(system, ann, 'call note_pure {"key":"k1"}');
+    await waitForAnswer(system.feishu, messageId, { timeoutMs: 60_000 });
+    const session = `${system.appId}.${chatId}`;
+    const trace = traceIdOf(traceparentOf({ app: system.appId, id: messageId }));
+    await vi.waitFor(
+      async () => expect(await (await fetch(`${operators.url}/runs?q=${trace}`)).text()).toContain("class"),
+      {
+        timeout: 60_000,
+      },
+    );
+    const context = await browser.newContext({ locale, viewport: { width: 390, height: 844 } });
+    const page = await context.newPage();
+    page.setDefaultTimeout(60_000); // a machine that is busy with other tests
+    const problems: string[] = [];
+    const paths = ["/", "/runs", "/trends?span=hour", "/trends?span=month", "/approvals", "/rules", "/budgets"];
+    paths.push("/feedback", "/feishu", "/instances", "/runners", "/dead-letters", "/sessions", `/sessions/${session}`);
+    paths.push(`/sessions/${session}/reset`, `/why?q=${trace}`, "/why?q=unknown", "/sign-in", "/no-such-page");
+    for (const path of paths) {
+      await page.goto(`${operators.url}${path}`);
+      problems.push(...(await accessibilityProblems(page, path)));
+    }
+    await context.close();
+    expect(problems).toEqual([]);
+  },
+);
