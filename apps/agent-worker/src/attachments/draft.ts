@@ -7,6 +7,21 @@ export function usedCpuMs(): number {
 /** Thrown by a full draft: the reader stops. */
 export class DraftFull extends Error {}
 
+/** Thrown by readers: the file cannot be read, for a reason that the model may hear. */
+export class Refusal extends Error {
+  readonly state: "unsupported" | "failed";
+
+  constructor(state: "unsupported" | "failed", detail: string) {
+    super(detail);
+    this.state = state;
+  }
+}
+
+/** The reason for every kind of file that wants a password. */
+export function passwordNeeded(): Refusal {
+  return new Refusal("failed", "The file is protected with a password.");
+}
+
 /** What is known of a file while it is read: its text, up to a number of characters and a point in time. */
 export class Draft {
   readonly #pieces: string[] = [];

@@ -1,5 +1,5 @@
-import { Draft, DraftFull } from "./draft.ts";
-import { type Extraction, passwordNeeded, type ReadingJob, Refusal } from "./extraction.ts";
+import { Draft, DraftFull, passwordNeeded, Refusal } from "./draft.ts";
+import type { Extraction, ReadingJob } from "./extraction.ts";
 import { type FileKind, fileKindOf } from "./file-kind.ts";
 import { readHtml } from "./html-text.ts";
 import { mainPartOf, type OfficeKind, openZip, type ZipArchive } from "./office-package.ts";

@@ -1,6 +1,6 @@
 import { Parser } from "htmlparser2";
 import { type Entry, fromBufferPromise, type ZipFile } from "yauzl";
-import { passwordNeeded, Refusal } from "./extraction.ts";
+import { passwordNeeded, Refusal } from "./draft.ts";
 
 /** Kinds of Office Open XML documents. */
 export type OfficeKind = "word" | "workbook" | "presentation";

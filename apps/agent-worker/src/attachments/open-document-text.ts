@@ -1,5 +1,4 @@
-import type { Draft } from "./draft.ts";
-import { passwordNeeded } from "./extraction.ts";
+import { type Draft, passwordNeeded } from "./draft.ts";
 import { attributeOf, walkXml, type XmlAttributes, type XmlListener, type ZipArchive } from "./office-package.ts";
 
 const maxSpaces = 100;

@@ -1,7 +1,6 @@
 import { fileURLToPath } from "node:url";
 import { getDocument, PasswordException, VerbosityLevel } from "pdfjs-dist/legacy/build/pdf.mjs";
-import { type Draft, DraftFull } from "./draft.ts";
-import { passwordNeeded, Refusal } from "./extraction.ts";
+import { type Draft, DraftFull, passwordNeeded, Refusal } from "./draft.ts";
 
 type PdfDocument = Awaited<ReturnType<typeof getDocument>["promise"]>;
 type PdfPage = Awaited<ReturnType<PdfDocument["getPage"]>>;
