@@ -233,7 +233,8 @@ function lateAnswer(call: CallState | undefined, started: boolean, living: Reado
   const reason = isGone
     ? `tool_not_found: the runner '${runner}' of this tool is not running, and the call was not answered in time.`
     : "timeout: no answer before the deadline.";
-  // The ledger does not hear of the starts of pure calls, but they have no effect anyway.
+  // The ledger does not hear of the starts of pure calls, but they have no effect anyway; of those of built-in tools neither.
+  if (runner === builtInRunner && effect !== "pure") return { ok: false, error: `${reason} It may have taken effect.` };
   if (!started) return { ok: false, error: effect === "pure" ? reason : `${reason} The call was not run.` };
   const error = `${reason} It had been started and may have taken effect.`;
   return effect === "once" ? { ok: false, error, unknown: true } : { ok: false, error };
