@@ -1,12 +1,13 @@
 import { fileURLToPath } from "node:url";
 import type { SimCardFrame } from "@larkline/simulator";
-import { demoScript, type ScriptedReply } from "@larkline/testkit";
+import { demoScript, type ModelScript, type ScriptedReply } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { pictureOf } from "../fixtures/picture-tools.ts";
 import { waitForAnswer, type Answer } from "../system/answer.ts";
 import { chat } from "../system/chat-stream.ts";
 import { obedientModel } from "../system/model-script.ts";
+import { groupOf } from "../system/sending.ts";
 import { startSystem, type System } from "../system/system.ts";
 
 const tools = fileURLToPath(new URL("../fixtures/picture-tools.ts", import.meta.url));
@@ -58,7 +59,7 @@ let system: System;
 beforeAll(async () => {
   system = await startSystem({
     env,
-    config: { agents: { default: { files: true, todos: true }, text: { reply: "text" } } },
+    config: { agents: { default: { files: true, todos: true }, text: { reply: "text", files: true } } },
     bots: { text: { agent: "text" } },
   });
 });
@@ -154,6 +155,115 @@ describe("a plan that the model works off", () => {
     });
     expect((await waitForAnswer(feishu, written.messageId, { timeoutMs: 60_000 })).text).toContain(step);
     expect((await ask(system, 'call read_file {"path":"plan.md"}')).text).toContain("failed:There is no file plan.md");
+  });
+});
+
+describe("a file of the working folder", () => {
+  afterEach(() => system.feishu.faults.clear());
+
+  /** Writes a file and has it sent. */
+  const sending = (given: object): string =>
+    [
+      "please",
+      `call write_file {"path":"notes/a.md","content":"# Plan"}`,
+      `call send_file ${JSON.stringify(given)}`,
+    ].join("\n");
+  const inOrder: ModelScript = ({ messages }) => {
+    const asked = messages.findLastIndex(({ role, text }) => role === "user" && text !== "");
+    const lines = (messages[asked]?.text ?? "").split("\n").flatMap((line) => /call \w+ .*$/.exec(line) ?? []);
+    const done = messages.slice(asked).filter(({ calls }) => calls.length > 0).length;
+    const [, name, given] = /^call (\S+) (.*)$/.exec(lines[done] ?? "") ?? [];
+    if (name !== undefined && given !== undefined) return { calls: [{ name, arguments: given }] };
+    return {
+      text: `So it is: ${messages
+        .at(-1)
+        ?.results.map(({ content }) => content)
+        .join("; ")}`,
+    };
+  };
+
+  /** What a chat has got: the files by name and text, and what was said last. */
+  function shownIn({ feishu }: System, chatId: string) {
+    const bots = feishu.messages(chatId).filter(({ senderType }) => senderType === "app");
+    const files = bots.flatMap(({ messageType, content, parentId }) => {
+      if (messageType !== "file") return [];
+      const { file_key: key } = JSON.parse(content) as { file_key: string }; // as the platform keeps it
+      const { name, bytes } = feishu.media(key) ?? {};
+      return [{ name, text: Buffer.from(bytes as Uint8Array).toString(), parentId }]; // the bot has uploaded bytes
+    });
+    return { files, said: JSON.stringify(bots.filter(({ messageType }) => messageType !== "file")) };
+  }
+
+  async function sent(bot: System, person: { openId: string; chatId: string }, given: object) {
+    system.model.setScript(inOrder);
+    const { messageId } = await bot.feishu.sendMessage({
+      appId: bot.appId,
+      chatId: person.chatId,
+      from: person.openId,
+      text: sending(given),
+      mention: bot.feishu.chats.get(person.chatId)?.type === "group",
+    });
+    return {
+      messageId,
+      untilSaid: async (words: string) =>
+        await vi.waitUntil(() => shownIn(bot, person.chatId).said.includes(words), { timeout: 60_000, interval: 20 }),
+    };
+  }
+
+  it("is sent as an attachment to the message, under the name that it shall have, also in a group", async () => {
+    const [ann] = groupOf(system, ["Ann", "Bob"]).people;
+    for (const person of [system.person("Cai"), ann]) {
+      if (person === undefined) throw new Error("unreachable: the group has two people");
+      const { messageId, untilSaid } = await sent(system, person, { path: "notes/a.md", name: "../计划.md" });
+      await untilSaid("So it is: 计划.md was sent to the chat.");
+      const { files } = shownIn(system, person.chatId);
+      expect(files).toEqual([{ name: "计划.md", text: "# Plan", parentId: messageId }]);
+    }
+  });
+
+  it("is sent once, although its answer is lost and the worker dies", async () => {
+    const text = system.botNamed("text");
+    const person = text.person("Dan");
+    system.feishu.faults.add({ match: { path: /\/reply$/ }, times: 1, action: { kind: "lose_response" } });
+    const { untilSaid } = await sent(text, person, { path: "notes/a.md" });
+    await vi.waitUntil(() => shownIn(text, person.chatId).files.length > 0, { timeout: 60_000, interval: 1 });
+    await system.workers[0]?.kill();
+    system.workers[0] = await system.start("agent-worker");
+    await untilSaid("So it is: a.md was sent to the chat.");
+    expect(shownIn(text, person.chatId).files).toHaveLength(1);
+  });
+
+  it("is not sent once the person has stopped the turn", async () => {
+    const person = system.person("Eve");
+    const upload = { match: { path: /files$/ }, action: { kind: "delay", delayMs: 2_000 } } as const;
+    system.feishu.faults.add(upload);
+    const before = system.feishu.apiCalls.length;
+    const { untilSaid } = await sent(system, person, { path: "notes/a.md" });
+    await untilSaid("Send a file");
+    await system.feishu.sendMessage({ appId: system.appId, ...person, from: person.openId, text: "/stop" });
+    await untilSaid("Stopped");
+    const isUploaded = () => system.feishu.apiCalls.slice(before).some(({ path }) => path.endsWith("/files"));
+    await vi.waitUntil(isUploaded, { timeout: 60_000, interval: 20 });
+    expect(await system.ask(person, 'next\ncall read_file {"path":"notes/a.md"}')).toContain("# Plan");
+    expect(shownIn(system, person.chatId).files).toEqual([]);
+  });
+
+  it("is not sent where the platform refuses it, where it is not there, or where there is no chat; the model reads why", async () => {
+    const [cai, dan] = [system.person("Cai"), system.person("Dan")];
+    const missing = await sent(system, cai, { path: "b.md" });
+    await missing.untilSaid("There is no file b.md.");
+    system.feishu.faults.add({
+      match: { path: /files$/ },
+      action: { kind: "respond", status: 400, body: { code: 234006, msg: "The file size exceed the max value." } },
+    });
+    const refused = await sent(system, dan, { path: "notes/a.md" });
+    await refused.untilSaid("a.md was not sent");
+    expect([cai, dan].flatMap(({ chatId }) => shownIn(system, chatId).files)).toEqual([]);
+    const frames = await (await chat(system.ingresses[0]?.url ?? "", "s2", sending({ path: "notes/a.md" }))).end();
+    expect(JSON.stringify(frames.at(-1))).toContain("send_file");
+    const [offered] = system.model.requests.slice(-1);
+    expect(offered?.tools.map(({ name }) => name)).not.toContain("send_file");
+    expect(offered?.tools.map(({ name }) => name)).toContain("write_file");
   });
 });
 

@@ -62,14 +62,14 @@ const groupsUnknown = new Error("user groups are not known");
 export class TurnJudge implements CallJudge {
   readonly #services: Services;
   /** Who has the word at the moment: it says which tools there are, and what they may reach. */
-  readonly #run: Pick<RunningTurn, "agent" | "memories">;
+  readonly #run: Pick<RunningTurn, "agent" | "memories" | "stored">;
   readonly #message: InboundMessage;
   readonly #person: Person;
   #groups: { state: "unknown" | "failed" } | { state: "known"; groups: readonly string[] };
   #rules: PermissionRule[] | undefined;
   #missed = { groups: false, rules: false };
 
-  constructor(services: Services, run: Pick<RunningTurn, "agent" | "memories">, message: InboundMessage) {
+  constructor(services: Services, run: Pick<RunningTurn, "agent" | "memories" | "stored">, message: InboundMessage) {
     this.#services = services;
     this.#run = run;
     this.#message = message;

@@ -1,7 +1,10 @@
+import { createHash } from "node:crypto";
 import { attemptOf, withAskPerson } from "@larkline/agent";
 import {
   builtInRunner,
   parserOf,
+  peopleOf,
+  sendFileName,
   ShownTodo,
   todoLimits,
   todoToolName,
@@ -11,6 +14,7 @@ import {
   type ToolOutcome,
   type TurnState,
 } from "@larkline/protocol";
+import { FeishuError, sendFileMessage } from "@larkline/feishu";
 import { folderLimits, problemOfPath, type SessionFile, type WriteResult } from "@larkline/store";
 import type { AvailableTool } from "@larkline/store/runners";
 import { Type, type TSchema } from "typebox";
@@ -26,23 +30,28 @@ type Tools = ReadonlyMap<string, AvailableTool>;
 /** The tools of who has the word: those of runners that it may use, and the built-in ones that its configuration names. */
 export function toolsOfTurn(
   { toolCatalog }: Pick<Services, "toolCatalog">,
-  { agent: { config, asks }, memories }: Pick<RunningTurn, "agent" | "memories">,
+  { agent: { config, asks }, memories, stored }: Pick<RunningTurn, "agent" | "memories" | "stored">,
 ): Tools {
   const offered = toolCatalog.offeredTo(config);
-  const tools = withOwnTools(offered, config);
+  const hasChat = peopleOf(stored.turn.message).reply.channel === "feishu";
+  const tools = withOwnTools(offered, { ...config, hasChat });
   const all = memories?.withTools(tools) ?? tools;
   return asks.questions === undefined ? all : withAskPerson(all, asks.questions);
 }
 
 const known = new WeakMap<Tools, Map<string, Tools>>();
 
-/** The tools with those for files and for a to-do list; the same map for the same tools. */
-function withOwnTools(tools: Tools, { files, todos }: { files: boolean; todos: boolean }): Tools {
+/** The tools with those for files and for a to-do list; the same map for the same tools. `hasChat`: files can be sent. */
+function withOwnTools(
+  tools: Tools,
+  { files, todos, hasChat }: { files: boolean; todos: boolean; hasChat: boolean },
+): Tools {
   if (!files && !todos) return tools;
   const byWish = known.get(tools) ?? new Map<string, Tools>();
   known.set(tools, byWish);
-  const wish = `${files} ${todos}`;
-  const made = byWish.get(wish) ?? new Map([...tools, ...(files ? fileTools : []), ...(todos ? [todoTool] : [])]);
+  const wish = `${files} ${todos} ${hasChat}`;
+  const own = [...(files ? fileTools : []), ...(files && hasChat ? [sendTool] : []), ...(todos ? [todoTool] : [])];
+  const made = byWish.get(wish) ?? new Map([...tools, ...own]);
   byWish.set(wish, made);
   return made;
 }
@@ -108,6 +117,15 @@ const EditInput = Type.Object(
   },
   closed,
 );
+const SendInput = Type.Object(
+  {
+    path,
+    name: Type.Optional(
+      Type.String({ minLength: 1, maxLength: 100, description: "As people see it; that of the file if absent." }),
+    ),
+  },
+  closed,
+);
 const DeleteInput = Type.Object({ path }, closed);
 const TodoInput = Type.Object({ todos: Type.Array(ShownTodo, { maxItems: todoLimits.items }) }, closed);
 
@@ -135,6 +153,24 @@ const fileTools: readonly [string, AvailableTool][] = [
   tool("delete_file", "idempotent", "Takes a file out of the working folder.", DeleteInput),
 ];
 
+const [, sendToolPlain] = tool(
+  sendFileName,
+  "idempotent",
+  "Sends a file of the working folder to the chat, as an attachment. Use it when people want the file itself.",
+  SendInput,
+);
+const sendTool: [string, AvailableTool] = [
+  sendFileName,
+  {
+    ...sendToolPlain,
+    announcement: {
+      ...sendToolPlain.announcement,
+      title: { zh: "发送文件", en: "Send a file" },
+      timeoutMs: 120_000,
+    },
+  },
+];
+
 function tool(name: string, effect: Effect, description: string, input: TSchema): [string, AvailableTool] {
   const spec = { name, description, inputSchema: { ...input } };
   const announcement: ToolAnnouncement = {
@@ -154,6 +190,7 @@ const parseSearch = parserOf(SearchInput);
 const parseWrite = parserOf(WriteInput);
 const parseEdit = parserOf(EditInput);
 const parseDelete = parserOf(DeleteInput);
+const parseSend = parserOf(SendInput);
 const parseTodos = parserOf(TodoInput);
 
 /** Answers a call that writes a to-do list. The turn shows what its result says. */
@@ -193,6 +230,8 @@ async function resultOf(services: Services, turn: TurnState, call: CallState): P
       if (file === undefined) throw new Refusal(`There is no file ${asked.path}. list_files tells which there are.`);
       return page(file, asked);
     }
+    case sendFileName:
+      return await send(services, turn, call);
     default:
       return await write(services, turn, call);
   }
@@ -265,6 +304,73 @@ async function write({ files }: Services, turn: TurnState, call: CallState): Pro
   if (result !== "written") throw new Refusal(notWritten[result]);
   if (call.name !== "delete_file") return `${target} has ${bytes} bytes now.`;
   return before === undefined ? `There is no file ${target}.` : `${target} is gone.`;
+}
+
+/** Of one step. */
+const maxSends = 10;
+/** How long the platform may take for one file, ms. */
+const sendMs = 25_000;
+
+/**
+ * Sends a file to the chat of the turn's person. A call that runs again after a crash sends under the same key, so that the
+ * platform shows no second message; the call's deadline is well within the hour that it knows the key.
+ */
+async function send(services: Services, turn: TurnState, call: CallState): Promise<string> {
+  const { bots, clock, files } = services;
+  const { turnId, message } = turn;
+  const { path: given, name } = checked(parseSend(call.arguments));
+  const target = peopleOf(message).reply;
+  const api = target.channel === "feishu" ? bots.get(target.app)?.api : undefined;
+  if (target.channel !== "feishu" || api === undefined) {
+    throw new Refusal("This conversation has no chat that takes files. Put the text into your answer.");
+  }
+  if (turn.calls.filter((one) => one.name === sendFileName).findIndex(({ id }) => id === call.id) >= maxSends) {
+    throw new Refusal(`At most ${maxSends} files are sent at once. This one was not sent.`);
+  }
+  const file = await files.read(message.session, checkedPath(given));
+  if (file === undefined) throw new Refusal(`There is no file ${given}. list_files tells which there are.`);
+  if (file.text === "") throw new Refusal(`${file.path} is empty. It was not sent.`);
+  const fileName = sentName(name ?? file.path);
+  const ending = new AbortController();
+  const cancel = clock.after(sendMs, () => ending.abort());
+  const options = { signal: ending.signal, traceparent: message.traceparent };
+  let isLeaving = false;
+  try {
+    const bytes = Buffer.from(file.text, "utf8");
+    const key = await api.files.uploadFile({ bytes, fileName, fileType: "stream" }, options);
+    if (!(await isWanted(services, turn))) throw new Refusal("The turn was stopped. Nothing was sent.");
+    isLeaving = true;
+    await sendFileMessage(api, { key, target, uuid: keyOf(`${turnId} ${attemptOf(call)}`) }, options);
+    return `${fileName} was sent to the chat.`;
+  } catch (error) {
+    if (!(error instanceof FeishuError)) throw error;
+    const isUnknown = isLeaving && error.uncertain;
+    throw new Refusal(
+      isUnknown
+        ? `${fileName} may have been sent: the chat has not confirmed it. Tell the person so, and do not send it again unasked.`
+        : `${fileName} was not sent: the chat does not take it (${error.kind}).`,
+    );
+  } finally {
+    cancel();
+  }
+}
+
+/** Whether the turn still works, and has no cancel before it. */
+async function isWanted({ store }: Services, { turnId, message: { session } }: TurnState): Promise<boolean> {
+  const [{ turn }, isCancelled] = await Promise.all([store.summary(session), store.cancelled(session, [turnId])]);
+  return turn?.turnId === turnId && !isCancelled;
+}
+
+/** What a file is called in a chat: the last part of a path, without characters that a name has nowhere. */
+function sentName(given: string): string {
+  const name = (given.split(/[/\\]/).at(-1) ?? "").replaceAll(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, "").trim();
+  if (name === "" || name === "." || name === "..") throw new Refusal("The name is none of a file. It was not sent.");
+  return name;
+}
+
+/** An idempotency key of the platform, at most 50 characters. */
+function keyOf(text: string): string {
+  return `file-${createHash("sha256").update(text).digest("hex").slice(0, 32)}`;
 }
 
 interface Change {

@@ -21,6 +21,7 @@ import {
   type ToolOutcome,
   type TurnState,
   readResultName,
+  sendFileName,
 } from "@larkline/protocol";
 import type { DeliverResult } from "@larkline/store";
 import { keepResult, resultPage, type AvailableTool, type RunnerDirectory } from "@larkline/store/runners";
@@ -435,8 +436,9 @@ const builtInTools: Tools = new Map([
   [readResultName, { runner: builtInRunner, announcement: readResultAnnouncement }],
 ]);
 
-/** How long running a built-in tool may take. */
+/** How long running a built-in tool may take; one that sends a file ends by itself before. */
 const builtInMs = 10_000;
+const sendFileMs = 30_000;
 
 /** Never rejects: what goes wrong is an outcome. */
 async function runBuiltIn(services: Services, turn: TurnState, call: CallState): Promise<ToolOutcome> {
@@ -444,9 +446,10 @@ async function runBuiltIn(services: Services, turn: TurnState, call: CallState):
   const startedMs = clock.monotonic();
   const run = async (): Promise<ToolOutcome> => {
     const work = builtInRun(services, turn, call);
+    const mostMs = call.name === sendFileName ? sendFileMs : builtInMs;
     if (work === undefined) return { ok: false, error: `tool_not_found: there is no tool '${call.name}'.` };
     try {
-      return await withDeadline(clock, work, builtInMs);
+      return await withDeadline(clock, work, mostMs);
     } catch (error) {
       const { name: tool, id: callId } = call;
       const { session } = turn.message;

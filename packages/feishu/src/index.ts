@@ -28,6 +28,8 @@ export { CardHandover } from "./reply/live-reply.ts";
 export { endOrphan } from "./reply/live-reply.ts";
 /** Sends the replies that were committed. */
 export { createImageResolver, OutboxSender, type DeliveryWatch, type ImageResolver } from "./reply/outbox-sender.ts";
+/** Sends an uploaded file to a chat. */
+export { sendFileMessage } from "./reply/reply-cards.ts";
 /** Reactions that show the state of a person's message. */
 export { StatusReactions, type ReactionPurpose } from "./reply/status-reactions.ts";
 

@@ -84,6 +84,7 @@ export {
   forgetName,
   memoryToolNames,
   fileToolNames,
+  sendFileName,
   todoToolName,
   readResultName,
   recallName,

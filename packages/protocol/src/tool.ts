@@ -110,6 +110,9 @@ export const memoryToolNames: readonly string[] = [rememberName, recallName, for
 /** Name of the built-in tool that writes an agent's to-do list. */
 export const todoToolName = "todo_write";
 
+/** Name of the built-in tool that sends a file of the working folder to the chat. */
+export const sendFileName = "send_file";
+
 /** Names of the built-in tools for the working folder of a session. */
 export const fileToolNames: readonly string[] = [
   "list_files",
@@ -118,6 +121,7 @@ export const fileToolNames: readonly string[] = [
   "write_file",
   "edit_file",
   "delete_file",
+  sendFileName,
 ];
 
 /** The built-in tool that asks a person. */

@@ -35,6 +35,28 @@ export interface ReplyCardsOptions {
   handover?: CardHandover | undefined;
 }
 
+/**
+ * Sends one file message as an answer, or to the chat when the message is gone; a repeat within the platform's hour shows
+ * no second one. Resolves to its id.
+ */
+export async function sendFileMessage(
+  api: FeishuApi,
+  { key, target, uuid }: { key: string; target: Omit<OutboxTarget, "app">; uuid: string },
+  call: CallOptions,
+): Promise<string> {
+  const { chatId, messageId, inThread } = target;
+  const body = { messageType: "file" as const, content: JSON.stringify({ file_key: key }) };
+  const toChat = async (): Promise<string> =>
+    (await api.messages.send({ ...receiverOf(chatId), ...body, uuid: derivedUuid(uuid, "c") }, call)).messageId;
+  if (messageId === "") return await toChat();
+  try {
+    return (await api.messages.reply({ messageId, chatId, ...body, uuid, inThread }, call)).messageId;
+  } catch (error) {
+    if (!isKind(error, "target_gone")) throw error;
+    return await toChat();
+  }
+}
+
 /** Bytes of the answer on one card: the next step is taken when the platform refuses a card for its size. */
 const answerBytesSteps = [undefined, 12_000, 6_000, 2_500];
 /** A card below this size is not refused for its size, so a smaller one would not help. */
@@ -228,7 +250,7 @@ export class ReplyCards {
   /** Sends one file message as an answer, or to the chat when the message is gone. Resolves to its id. */
   async #sendFile(key: string, name: string): Promise<string> {
     const { api, record, target, uuid, clock, signal, traceparent } = this.#options;
-    const { chatId, messageId, inThread } = target;
+    const { chatId, messageId } = target;
     const call = { signal, traceparent };
     // The platform has forgotten the `uuid`: an earlier attempt may have succeeded without being recorded.
     if (clock.now() - record.createdAtMs >= uuidProtectionMs && messageId !== "") {
@@ -239,17 +261,7 @@ export class ReplyCards {
       });
       if (found !== undefined) return found;
     }
-    const body = { messageType: "file" as const, content: JSON.stringify({ file_key: key }) };
-    const fileUuid = derivedUuid(uuid, "f");
-    const toChat = async (): Promise<string> =>
-      (await api.messages.send({ ...receiverOf(chatId), ...body, uuid: derivedUuid(fileUuid, "c") }, call)).messageId;
-    if (messageId === "") return await toChat();
-    try {
-      return (await api.messages.reply({ messageId, chatId, ...body, uuid: fileUuid, inThread }, call)).messageId;
-    } catch (error) {
-      if (!isKind(error, "target_gone")) throw error;
-      return await toChat();
-    }
+    return await sendFileMessage(api, { key, target, uuid: derivedUuid(uuid, "f") }, call);
   }
 
   async #bringCard(goal: Goal): Promise<Failure | undefined> {
