@@ -68,8 +68,8 @@ export class Agent {
   readonly limits: TurnLimits;
   /** Language of what Larkline itself says; empty: that of the message. */
   readonly speech: { texts?: ReplyLanguage };
-  /** What it knows of the people that it may ask; empty where it may ask none. */
-  readonly asks: { questions?: QuestionSettings };
+  /** What it knows of the people that it may ask, and how long they may take over what servers of tools ask. */
+  readonly asks: { questions?: QuestionSettings; serverQuestionsMs: number };
   /** Whether it remembers something of people or chats. */
   readonly hasMemory: boolean;
   /** How it may give the word to other agents. */
@@ -88,7 +88,8 @@ export class Agent {
     this.limits = limitsOf(settings, config);
     this.hasMemory = config.memory.person !== "off" || config.memory.chat;
     const { roles, expiresMs } = settings.permissions;
-    this.asks = config.questions ? { questions: { roles: Object.keys(roles), expiresMs } } : {};
+    const questions = { roles: Object.keys(roles), expiresMs };
+    this.asks = { serverQuestionsMs: expiresMs, ...(config.questions ? { questions } : {}) };
     this.speech = config.language === "auto" ? {} : { texts: config.language };
     this.#form = config.output === null ? undefined : answerForm(config.output);
     this.transfers = config.handoffs.map((handoff) => {

@@ -1,10 +1,11 @@
-import { attemptOf, largeResults, resultShare } from "@larkline/agent";
+import { attemptOf, callInputOf, largeResults, resultShare } from "@larkline/agent";
 import { didYouMean, type AgentConfig } from "@larkline/process/config";
 import type { Logger, Telemetry } from "@larkline/process/telemetry";
 import {
   argumentsHashOf,
   builtInRunner,
   fileToolNames,
+  inputHashOf,
   todoToolName,
   memoryToolNames,
   parserOf,
@@ -190,6 +191,7 @@ async function sendToRunner(
 /** The job of a call that has a runner, as {@link obstacleTo} has made sure, signed with that runner's key. */
 function signedJob({ owner, clock, runnerKeys }: Services, turn: TurnState, call: CallState): ToolJob {
   const { runner = "", effect = "once", authority = { by: "policy" } } = call;
+  const input = callInputOf(call);
   const job = {
     v: 1,
     session: turn.message.session,
@@ -200,6 +202,7 @@ function signedJob({ owner, clock, runnerKeys }: Services, turn: TurnState, call
     effect,
     ...(call.toolDigest === undefined ? {} : { toolDigest: call.toolDigest }),
     attempt: call.attempt ?? 1,
+    ...(input === undefined ? {} : { input }),
     actor: actorOf(turn),
     queuedAtMs: clock.now(),
     deadlineMs: call.deadlineMs ?? 0,
@@ -216,6 +219,7 @@ function signedJob({ owner, clock, runnerKeys }: Services, turn: TurnState, call
     callId,
     attempt,
     argumentsHash: argumentsHashOf(job.arguments),
+    ...(input === undefined ? {} : { inputHash: inputHashOf(input) }),
     actor,
     authority,
     expiresAtMs: job.deadlineMs,

@@ -1,4 +1,4 @@
-import { sessionKeyOf } from "@larkline/agent";
+import { readFormAnswer, sessionKeyOf } from "@larkline/agent";
 import { isDecider, maskedArguments } from "@larkline/agent/permissions";
 import {
   ApiAnswer,
@@ -20,6 +20,7 @@ import {
   type Clock,
   type DecisionWord,
   type InboundMessage,
+  type ParseResult,
   type PermissionRule,
   type SessionKey,
 } from "@larkline/protocol";
@@ -48,6 +49,8 @@ export type SayResult =
   | { result: "not_allowed"; status: ApprovalStatus }
   /** No approval of that id in this app, or none that this word decides. */
   | { result: "unknown" }
+  /** The answer is none to what a server asks. */
+  | { result: "unfit"; error: string }
   /** Something did not answer in time before anything was written. */
   | { result: "failed" }
   /** The store did not answer: the decision may count. Saying it again does no harm. */
@@ -58,8 +61,20 @@ const parseApprovalId = parserOf(ApprovalId);
 /** Takes a decision. Never rejects, and answers within {@link decisionDeadlineMs}. */
 export async function decideApproval(services: Services, channel: Channel, say: Say): Promise<SayResult> {
   return await whilePending(services, channel, say, async (status, limit) => {
-    return await take(services, channel, { say, approval: status.approval, limit });
+    const { approval } = status;
+    const { decision, note = "" } = say.decision;
+    const fitted = decision === "answer" ? fittedAnswer(approval, note) : undefined;
+    if (fitted?.ok === false) return { result: "unfit", error: fitted.error };
+    const said = fitted === undefined ? say : { ...say, decision: { ...say.decision, note: fitted.value } };
+    return await take(services, channel, { say: said, approval, limit });
   });
+}
+
+/** An answer as it is stored: words, or what a server is told where a server asks. */
+function fittedAnswer({ question }: Approval, note: string): ParseResult<string> {
+  if (question?.form === undefined) return { ok: true, value: note };
+  const read = readFormAnswer(question.form, note);
+  return read.ok ? { ok: true, value: JSON.stringify(read.value) } : read;
 }
 
 /** Whether a person may say this now: then `counted`, and the approval as it is. Writes nothing, else like the above. */
@@ -112,7 +127,7 @@ export async function answerByMessage(
   services: Services,
   bot: Bot,
   { message, text, repliesTo, quotes }: WrittenAnswer,
-): Promise<"answer" | "not_asked" | "duplicate" | "too_long" | undefined> {
+): Promise<"answer" | "not_asked" | "duplicate" | "too_long" | "unfit" | undefined> {
   const { approvals, clock } = services;
   const { sender, app, id: messageId } = message;
   const within = async <T>(work: Promise<T>): Promise<T> => await withDeadline(clock, work, bot.storeDeadlineMs);
@@ -128,15 +143,29 @@ export async function answerByMessage(
   const limit = new SharedDeadline(clock, decisionDeadlineMs);
   const say: Say = { approvalId: approval.id, decision: { decision: "answer", by: sender } };
   if (!(await mayDecide(services, bot, { approval, say, limit }))) return "not_asked";
-  if (text.length > maxAnswerLength) return "too_long";
+  const fitted = fittedAnswer(approval, text);
+  if (!fitted.ok) return "unfit";
+  if (fitted.value.length > maxAnswerLength) return "too_long";
   const name = (await bot.namesOf([sender.id])).get(sender.id);
   const by = name === undefined ? { id: sender.id } : { id: sender.id, name };
-  const taken = await within(approvals.answer(session, approval.id, { app, messageId, by, text }));
+  const taken = await within(approvals.answer(session, approval.id, { app, messageId, by, text: fitted.value }));
   bot.log.info({ session, approvalId: approval.id, result: taken.result }, "answer by message");
   if (taken.result === "unknown") return "duplicate";
   await wakeSession(services, bot, session, "wakeGen" in taken ? taken.wakeGen : undefined);
   return taken.result === "settled" ? "answer" : undefined;
 }
+
+/** What a person reads whose message was not taken as an answer. */
+export const answerRefusals = {
+  not_asked: {
+    zh: "这个问题是问其他人的，所以你的回复没有被当作回答。",
+    en: "This question is for others, so your reply was not taken as its answer.",
+  },
+  unfit: {
+    zh: "这不是所问问题的有效回答。请在卡片中填写，或回复“拒绝”。",
+    en: "This does not fit what is asked. Please fill in the card, or write “decline”.",
+  },
+} as const;
 
 /** A deadline that several works share: all of them have to end within `ms` from its creation. */
 class SharedDeadline {
@@ -345,6 +374,7 @@ function questionView({ approval, state }: ApprovalStatus): ApiQuestion {
     call_id: approval.callId,
     question: text,
     choices,
+    ...(approval.question?.form === undefined ? {} : { form: approval.question.form }),
     created_at: approval.createdAtMs,
     expires_at: approval.expiresAtMs,
     state: state as ApiQuestion["state"], // no decision about a call fits a question
@@ -393,7 +423,9 @@ async function postAnswer(services: Services, request: FastifyRequest<DecideRout
   if (text === undefined) return await reply.code(400).send({ error: "the body is not valid UTF-8" });
   const parsed = parseAnswer(text);
   if (!parsed.ok) return await reply.code(400).send({ error: parsed.error });
-  const note = parsed.value.value.trim();
+  const { value } = parsed.value;
+  const note = typeof value === "string" ? value.trim() : JSON.stringify(value);
+  if (note.length > maxAnswerLength) return await reply.code(400).send({ error: "value: is too long" });
   if (note === "") return await reply.code(400).send({ error: "value: must have words" });
   return await settleByCaller(services, request, reply, { decision: "answer", note });
 }
@@ -436,6 +468,8 @@ async function settleByCaller(
       return await reply.code(409).send({ error: words.none, ...settledView(said.status) });
     case "not_allowed":
       return await reply.code(403).send({ error: words.others, ...settledView(said.status) });
+    case "unfit":
+      return await reply.code(400).send({ error: `value: ${said.error}` });
     case "unknown":
       return await reply.code(404).send({ error: words.none });
     case "failed":

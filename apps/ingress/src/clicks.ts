@@ -393,15 +393,28 @@ async function answerClicked(
   bot: Bot,
   { value, form, by }: PersonClick,
 ): Promise<EventAnswer | undefined> {
-  const { approval: approvalId, choice } = value;
+  const { approval: approvalId, choice, fields } = value;
   if (typeof approvalId !== "string") return undefined;
-  const note = wordsIn(choice === undefined ? form : value, choice === undefined ? "answer" : "choice");
+  const note = Array.isArray(fields)
+    ? filledIn(fields, form)
+    : wordsIn(choice === undefined ? form : value, choice === undefined ? "answer" : "choice");
   if (note === undefined) return toast("info", questionTexts.empty);
   const name = (await bot.namesOf([by])).get(by);
   const given = sayOf({ by, approvalId, decision: "answer", note, remember: false });
   const person = name === undefined ? { id: by } : { id: by, name };
   const say = { ...given, decision: { ...given.decision, by: person } };
   return await answerOf(services, bot, say);
+}
+
+const maxFields = 10;
+
+/** What a person filled in, by the names of the fields, which the button carries in their order. */
+function filledIn(fields: readonly unknown[], form: Click["form"]): string {
+  const given = fields.slice(0, maxFields).flatMap((name, at) => {
+    const words = wordsIn(form, `field_${at}`);
+    return typeof name !== "string" || words === undefined ? [] : [[name, words] as const];
+  });
+  return JSON.stringify({ action: "accept", content: Object.fromEntries(given) });
 }
 
 function sayOf(said: {
@@ -476,6 +489,8 @@ async function answerTo(bot: Bot, word: DecisionWord, said: SayResult): Promise<
       return withCard(nothingOpen(word), approvalCard(said.status));
     case "not_allowed":
       return await mayNotDecide(bot, said.status);
+    case "unfit":
+      return toast("warning", { en: `Please check: ${said.error}.`, zh: `请检查所填内容：${said.error}` });
     case "unknown":
       return nothingOpen(word);
     case "failed":

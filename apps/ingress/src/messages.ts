@@ -10,7 +10,7 @@ import {
   type MessageReferences,
   type ReplyLanguage,
 } from "@larkline/protocol";
-import { answerByMessage } from "./approvals.ts";
+import { answerByMessage, answerRefusals } from "./approvals.ts";
 import { sendNotice, type Bot } from "./bot.ts";
 import { obeyCommand, readCommand, unknownCommand, type Order, type ReadCommand } from "./commands.ts";
 import type { Channel, Services } from "./services.ts";
@@ -449,15 +449,13 @@ async function answerWith(
   const { text, parentId } = arrival.message;
   const quotes = message.references?.quotedId !== undefined;
   const given = await answerByMessage(services, bot, { message, text: text.trim(), repliesTo: parentId, quotes });
-  if (given === "not_asked") await answer(services, bot, arrival, notAskedTexts[arrival.language]);
+  if (given === "not_asked" || given === "unfit") {
+    await answer(services, bot, arrival, answerRefusals[given][arrival.language]);
+    return "not_asked";
+  }
   if (given === "too_long") await answer(services, bot, arrival, refusalText("too_long", arrival.language));
   return given;
 }
-
-const notAskedTexts = {
-  zh: "这个问题是问其他人的，所以你的回复没有被当作回答。",
-  en: "This question is for others, so your reply was not taken as its answer.",
-} as const satisfies Record<ReplyLanguage, string>;
 
 function showThatItWaits(services: Services, bot: Bot, spot: Spot): void {
   // A press on the bot's menu left no message to put a reaction on.

@@ -493,7 +493,8 @@ export function answered(
     code: outcome.ok ? "" : (resultCodeIn(outcome.error) ?? otherCode),
   };
   if (outcome.ok && !truncated) event.result = outcome.result;
-  return { call: { ...withoutWait(call), state: "done", outcome }, outcome, event };
+  const { input: _input, ...rest } = withoutWait(call);
+  return { call: { ...rest, state: "done", outcome }, outcome, event };
 }
 
 /** Of a failed call whose text names no code. */
@@ -566,6 +567,20 @@ export function withoutWait({ approvalId: _approvalId, outcome: _outcome, ...cal
 /** A number that no other turn of the session has: the tail of `<session>-<seq>`. */
 export function turnNumberOf(turnId: string): string {
   return turnId.slice(turnId.lastIndexOf("-") + 1);
+}
+
+/** The call as it starts after people were waited for: its clock and its deadline begin now. */
+export function startedNow(call: CallState, env: TurnEnvironment): CallState {
+  const offered = env.tools.get(call.name);
+  const tool = offered?.runner === call.runner ? offered : undefined;
+  const { runnerIsAway: _wasAway, handedOutAgainAtMs: _again, ...rest } = withoutWait(call);
+  return {
+    ...rest,
+    ...(tool?.awayForMs === undefined ? {} : { runnerIsAway: true }),
+    state: "running",
+    startedAtMs: env.nowMs,
+    deadlineMs: deadlineOf(call.timeoutMs ?? env.limits.toolTimeoutMs, env, tool),
+  };
 }
 
 /** What every vendor accepts as the id of a call. */

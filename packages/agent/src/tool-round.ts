@@ -36,8 +36,8 @@ import {
   approvalOf,
   hashOf,
   requestEvents,
-  withoutWait,
   deadlineOf,
+  startedNow,
   withFacts,
   type OfferedTool,
 } from "./tool-call.ts";
@@ -65,6 +65,7 @@ import {
 import { isSummary } from "./compaction.ts";
 import { recallEvents, rememberedBy } from "./memory.ts";
 import { isQuestion, questionOutcome } from "./question.ts";
+import { serverAnswer, serverQuestion, type ServerQuestion } from "./server-question.ts";
 import { isCorrection, shownText } from "./structured-answer.ts";
 import { answerEvents, hasStepsLeft, lateOutcome, withHelperCalls, withHelperUse } from "./helper.ts";
 import { endsInstead, handedOver, refusedByEnd } from "./team.ts";
@@ -464,6 +465,9 @@ function applyOutcome(applied: Applied, entry: OutcomeEntry, facts: ApplyFacts):
   const { outcome } = entry;
   const again = unstarted && !facts.ending ? handedOutAgain(applied.turn, call, facts.env) : undefined;
   if (again !== undefined) return { ...applied, turn: withCall(applied.turn, again) };
+  if (!outcome.ok && outcome.input !== undefined) {
+    return withServerQuestion(applied, call, serverQuestion(call, outcome.input, { ...facts, ...applied }), facts);
+  }
   const question = questionAbout(call, outcome, facts);
   if (question === undefined) return answer(applied, { callId, outcome, timing }, facts);
   const approval = approvalOf(applied.turn, { kind: "outcome", call, question, findings: [] }, facts.env);
@@ -473,6 +477,12 @@ function applyOutcome(applied: Applied, entry: OutcomeEntry, facts: ApplyFacts):
     events: [...applied.events, ...requestEvents(approval, false)],
     approvals: [...applied.approvals, approval],
   };
+}
+
+function withServerQuestion(applied: Applied, call: CallState, server: ServerQuestion, facts: ApplyFacts): Applied {
+  if ("refused" in server) return answer(applied, { callId: attemptOf(call), outcome: server.refused }, facts);
+  const { turn, events, approval } = server;
+  return { turn, events: [...applied.events, ...events], approvals: [...applied.approvals, approval] };
 }
 
 /** By how much the clocks of a runner and of a worker may differ, ms. */
@@ -551,8 +561,11 @@ type DecisionEntry = Extract<ControlEntry, { type: "decision" }>;
 /** Applies a settled approval. It is ignored unless its call waits for it. */
 function applyDecision(applied: Applied, entry: DecisionEntry, facts: ApplyFacts): Applied {
   const call = applied.turn.calls.find(({ approvalId }) => approvalId === entry.approvalId);
-  const ruling = call === undefined ? undefined : rulingOn(call, entry, facts.env);
-  if (call === undefined || ruling === undefined) return applied;
+  if (call === undefined) return applied;
+  const asked = serverAnswer(call, entry, { ...facts, ...applied });
+  if (asked !== undefined && "ask" in asked) return withServerQuestion(applied, call, asked.ask, facts);
+  const ruling: Ruling | undefined = asked ?? rulingOn(call, entry, facts.env);
+  if (ruling === undefined) return applied;
   if ("start" in ruling) return facts.ending ? applied : { ...applied, turn: withCall(applied.turn, ruling.start) };
   const ended = answer(applied, { callId: attemptOf(call), outcome: ruling.end }, facts);
   if (ruling.denied === undefined) return ended;
@@ -602,20 +615,10 @@ function notesOf(label: string, { decisions }: DecisionEntry, word: DecisionWord
     .join("");
 }
 
-/** The call as it starts after an approval: its clock and its deadline begin now. */
+/** The call as it starts after an approval. */
 function startNow(call: CallState, { approvalId, decisions }: DecisionEntry, env: TurnEnvironment): CallState {
   const people = [...new Set(decisions.map(({ by }) => by.id))];
-  const offered = env.tools.get(call.name);
-  const tool = offered?.runner === call.runner ? offered : undefined;
-  const { runnerIsAway: _wasAway, handedOutAgainAtMs: _again, ...rest } = withoutWait(call);
-  return {
-    ...rest,
-    ...(tool?.awayForMs === undefined ? {} : { runnerIsAway: true }),
-    state: "running",
-    startedAtMs: env.nowMs,
-    deadlineMs: deadlineOf(call.timeoutMs ?? env.limits.toolTimeoutMs, env, tool),
-    authority: { by: "approval", id: approvalId, people },
-  };
+  return { ...startedNow(call, env), authority: { by: "approval", id: approvalId, people } };
 }
 
 const aborted = "The outcome of this call is unknown, and a person decided not to try it again.";

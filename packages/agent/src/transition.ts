@@ -131,6 +131,8 @@ export interface TurnEnvironment {
   team?: TeamFacts;
   /** Of an agent that may ask people; absent where it may not. */
   questions?: QuestionSettings;
+  /** How long people may take over what the server of a call asks, ms; absent: they are not asked. */
+  serverQuestionsMs?: number;
   /** The helpers that it may call; absent where it has none. */
   helpers?: HelperFacts;
   /** The form that the answer is to have; absent: free text. */
@@ -290,12 +292,14 @@ export function needsOf({ message, agent, calls, team, helpers }: TurnState, ...
   const hasOptions = output !== undefined || model !== undefined;
   const handsOver = agent !== undefined || calls.some(({ handoff }) => handoff !== undefined);
   const asks = calls.some((call) => isQuestion(call) && call.state !== "done");
+  const hasServerQuestion = calls.some(({ input, state }) => input !== undefined && state !== "done");
   return [
     ...(hasOptions ? ["run-options"] : []),
     ...(handsOver ? ["hand-over"] : []),
     ...(team === undefined ? [] : ["team"]),
     ...(asks ? ["question"] : []),
     ...(task !== undefined || helpers !== undefined ? ["helpers"] : []),
+    ...(hasServerQuestion ? ["server-question"] : []),
     ...features,
   ];
 }

@@ -1,4 +1,5 @@
 import { Type, type Static } from "typebox";
+import { AskedForm } from "./approval.ts";
 import { approvalStates, approvalWords, maxAnswerLength } from "./decision.ts";
 import { RiskLevel } from "./tool.ts";
 
@@ -55,7 +56,7 @@ export const ApiDecision = Type.Object({
 });
 export type ApiDecision = Static<typeof ApiDecision>;
 
-/** A question that an agent has asked a person with `ask_person`. */
+/** A question that an agent has asked a person with `ask_person`, or the MCP server of a call. */
 export const ApiQuestion = Type.Object({
   id: Type.String(),
   kind: Type.Literal("question"),
@@ -65,6 +66,8 @@ export const ApiQuestion = Type.Object({
   question: Type.String(),
   /** What people may choose from; any other words are an answer as well. */
   choices: Type.Array(Type.String()),
+  /** Of an MCP server: its answer is an object with these fields, or the word `decline`. */
+  form: Type.Optional(AskedForm),
   /** Epoch ms. */
   created_at: Type.Integer(),
   expires_at: Type.Integer(),
@@ -77,5 +80,10 @@ export const ApiQuestions = Type.Object({ inputs: Type.Array(ApiQuestion) });
 export type ApiQuestions = Static<typeof ApiQuestions>;
 
 /** Body of `POST /v1/inputs/<id>`. */
-export const ApiAnswer = Type.Object({ value: Type.String({ minLength: 1, maxLength: maxAnswerLength }) });
+export const ApiAnswer = Type.Object({
+  value: Type.Union([
+    Type.String({ minLength: 1, maxLength: maxAnswerLength }),
+    Type.Record(Type.String({ maxLength: 200 }), Type.Unknown()),
+  ]),
+});
 export type ApiAnswer = Static<typeof ApiAnswer>;

@@ -32,11 +32,41 @@ export const RuleProposal = Type.Object({
 });
 export type RuleProposal = Static<typeof RuleProposal>;
 
-/** What a call of `ask_person` wants to know. */
+/** A field of a form that people fill in. Text of a stranger: only shown. */
+export const FormField = Type.Object({
+  name: Type.String({ minLength: 1, maxLength: 100 }),
+  label: Type.String({ minLength: 1, maxLength: 100 }),
+  hint: Type.Optional(Type.String({ maxLength: 300 })),
+  kind: Type.Enum(["text", "number", "integer", "boolean", "choice", "email", "uri", "date", "date-time"]),
+  required: Type.Boolean(),
+  /** Of a `choice`: the value that counts, and what people read. */
+  options: Type.Optional(
+    Type.Array(Type.Object({ value: Type.String({ maxLength: 200 }), label: Type.String({ maxLength: 100 }) }), {
+      minItems: 1,
+      maxItems: 50,
+    }),
+  ),
+  /** Of the number, or of the length of the text. */
+  min: Type.Optional(Type.Number()),
+  max: Type.Optional(Type.Number()),
+});
+export type FormField = Static<typeof FormField>;
+
+/** What an MCP server asks, as a form. */
+export const AskedForm = Type.Object({
+  server: Type.String({ minLength: 1, maxLength: 200 }),
+  message: Type.String({ maxLength: 1_000 }),
+  fields: Type.Array(FormField, { maxItems: 10 }),
+});
+export type AskedForm = Static<typeof AskedForm>;
+
+/** What a call of `ask_person` wants to know, or the server of a call. */
 export const AskedQuestion = Type.Object({
   text: Type.String({ minLength: 1, maxLength: 1_000 }),
   /** Offered as buttons; any other words are an answer as well. */
   choices: Type.Array(Type.String({ minLength: 1, maxLength: 60 }), { maxItems: 6 }),
+  /** Of a server: the answer has to fit. */
+  form: Type.Optional(AskedForm),
 });
 export type AskedQuestion = Static<typeof AskedQuestion>;
 

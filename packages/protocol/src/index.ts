@@ -115,6 +115,11 @@ export {
   argumentsHashOf,
   CallAuthority,
   CallClaims,
+  CallInput,
+  inputHashOf,
+  InputRequired,
+  type InputResponse,
+  maxInputStateLength,
   runnerKeyOf,
   stateKeyOf,
   signCall,
@@ -151,7 +156,16 @@ export {
   ApiRule,
   ApiRules,
 } from "./api-approval.ts";
-export { Approval, AskedQuestion, Deciders, operatorsDecide, PermissionRule, RuleProposal } from "./approval.ts";
+export {
+  Approval,
+  type AskedForm,
+  AskedQuestion,
+  Deciders,
+  operatorsDecide,
+  type FormField,
+  PermissionRule,
+  RuleProposal,
+} from "./approval.ts";
 export { auditKinds, AuditRecord, type AuditKind } from "./audit.ts";
 export { hideSecrets } from "./secret-text.ts";
 export { filledFormat, OutputForm, outputFormProblem } from "./output-form.ts";

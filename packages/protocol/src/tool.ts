@@ -147,6 +147,41 @@ export function wholeCharacter(text: string, position: number): number {
   return code >= 0xdc00 && code <= 0xdfff ? position + 1 : position;
 }
 
+/** Longest state that a server may give along with what it asks, in characters. */
+export const maxInputStateLength = 16_384;
+
+/** What an MCP server asks people before it does its work. Nothing of it is checked: a stranger wrote it. */
+export const InputRequired = Type.Object({
+  server: Type.String({ minLength: 1, maxLength: 200 }),
+  requests: Type.Array(
+    Type.Object({
+      key: Type.String({ maxLength: 200 }),
+      message: Type.String({ maxLength: 4_000 }),
+      schema: Type.Record(Type.String(), Type.Unknown()),
+    }),
+    { minItems: 1, maxItems: 5 },
+  ),
+  /** Opaque; goes back with the answers, unchanged. */
+  state: Type.Optional(Type.String({ maxLength: maxInputStateLength })),
+});
+export type InputRequired = Static<typeof InputRequired>;
+
+/** What a person said to one request of a server, as the server is told. */
+export const InputResponse = Type.Object({
+  action: Type.Enum(["accept", "decline"]),
+  content: Type.Optional(
+    Type.Record(Type.String({ maxLength: 200 }), Type.Union([Type.String(), Type.Number(), Type.Boolean()])),
+  ),
+});
+export type InputResponse = Static<typeof InputResponse>;
+
+/** The answers that a call brings to its server, by the keys of the requests. */
+export const CallInput = Type.Object({
+  responses: Type.Record(Type.String({ maxLength: 200 }), InputResponse),
+  state: Type.Optional(Type.String({ maxLength: maxInputStateLength })),
+});
+export type CallInput = Static<typeof CallInput>;
+
 /**
  * How a call ended, as stored. `unknown` is true when the call was started and it is not
  * known whether it took effect.
@@ -158,7 +193,13 @@ export const ToolOutcome = Type.Union([
     /** The whole text is kept elsewhere; `result` is its head and tail and names the handle. */
     stored: Type.Optional(StoredResult),
   }),
-  Type.Object({ ok: Type.Literal(false), error: Type.String(), unknown: Type.Optional(Type.Boolean()) }),
+  Type.Object({
+    ok: Type.Literal(false),
+    error: Type.String(),
+    unknown: Type.Optional(Type.Boolean()),
+    /** The call took no effect: its server asks this first. */
+    input: Type.Optional(InputRequired),
+  }),
 ]);
 export type ToolOutcome = Static<typeof ToolOutcome>;
 
@@ -208,6 +249,8 @@ export const ToolJob = Type.Object({
    * the attempt before, which is closed.
    */
   attempt: Type.Integer({ minimum: 1 }),
+  /** What people answered to the server, which has asked in the attempt before. */
+  input: Type.Optional(CallInput),
   actor: Actor,
   /** Claims of the worker about all of this, signed for the runner: see `verifyCall`. */
   envelope: Type.String({ maxLength: 16_384 }),
@@ -278,6 +321,8 @@ export const CallClaims = Type.Object({
   attempt: Type.Integer({ minimum: 1 }),
   /** Of the job's `arguments` text. */
   argumentsHash: Type.String(),
+  /** Of the job's `input`: see `inputHashOf`; absent where it has none. */
+  inputHash: Type.Optional(Type.String()),
   actor: Actor,
   authority: CallAuthority,
   /** Epoch ms. */
@@ -290,6 +335,10 @@ const parseClaims = jsonParserOf(CallClaims);
 /** SHA-256 of a call's arguments as JSON text, in hex. */
 export function argumentsHashOf(argumentsText: string): string {
   return hash("sha256", argumentsText, "hex");
+}
+
+export function inputHashOf(input: CallInput): string {
+  return argumentsHashOf(JSON.stringify(input));
 }
 
 /**

@@ -4,7 +4,15 @@ import { Needs, SessionKey } from "./session.ts";
 import { ApprovalId } from "./decision.ts";
 import { InboundMessage } from "./inbox.ts";
 import { CallWords, ShownContribution, ShownMemory, ShownTodo, ShownTool } from "./reply-view.ts";
-import { CallAuthority, ToolEffect, ToolOutcome, ToolDigest } from "./tool.ts";
+import { CallAuthority, InputRequired, InputResponse, ToolEffect, ToolOutcome, ToolDigest } from "./tool.ts";
+
+/** What the server of a call asks people, and what they have answered so far. */
+const OpenInput = Type.Object({
+  asked: InputRequired,
+  responses: Type.Record(Type.String(), InputResponse),
+  /** How often the server has asked. */
+  rounds: Type.Integer({ minimum: 1 }),
+});
 
 /**
  * Where a call of the current batch stands. Every call reaches `done` with exactly one outcome
@@ -43,6 +51,8 @@ export const CallState = Type.Object({
   attempt: Type.Optional(Type.Integer({ minimum: 2 })),
   /** The approval it waits for. */
   approvalId: Type.Optional(ApprovalId),
+  /** Its server asks people (`waiting_approval`), or has their answers. */
+  input: Type.Optional(OpenInput),
   /** Absent: the policy. */
   authority: Type.Optional(CallAuthority),
   /** The call gives the word to another agent: `done` from the start, and answered when all other calls are. */

@@ -12,6 +12,7 @@ import {
   systemClock,
   type Clock,
   argumentsHashOf,
+  inputHashOf,
   verifyCall,
   type ParseResult,
   outcomeText,
@@ -276,6 +277,7 @@ function contextOf(
   return {
     callId: job.callId,
     turnId: job.turnId,
+    ...(job.input === undefined ? {} : { input: job.input }),
     actor: claims.actor,
     authority: claims.authority,
     signal: call.signal,
@@ -316,10 +318,11 @@ export function checkEnvelope(
 }
 
 /** The claims that must match the job, by the name under which a mismatch is reported. */
-function expectedOf(job: ToolJob, runner: string): Partial<CallClaims> {
-  const { name, session, turnId, callId, attempt, actor } = job;
+function expectedOf(job: ToolJob, runner: string): Partial<Record<keyof CallClaims, unknown>> {
+  const { name, session, turnId, callId, attempt, actor, input } = job;
   const argumentsHash = argumentsHashOf(job.arguments);
-  return { runner, tool: name, session, turnId, callId, attempt, argumentsHash, actor };
+  const inputHash = input === undefined ? undefined : inputHashOf(input);
+  return { runner, tool: name, session, turnId, callId, attempt, argumentsHash, inputHash, actor };
 }
 
 /** The calls that this process works on, so that others can stop them. */
@@ -410,6 +413,7 @@ export function watchCalls({ telemetry, metrics, envelope: { runner }, clock = s
 /** An outcome in one word. */
 export function resultOf(outcome: ToolOutcome): string {
   if (outcome.ok) return "ok";
+  if (outcome.input !== undefined) return "input_required";
   return outcome.unknown === true ? "unknown" : "error";
 }
 

@@ -1,4 +1,4 @@
-import { argumentsHashOf, runnerKeyOf, signCall, type CallClaims, type ToolJob } from "@larkline/protocol";
+import { argumentsHashOf, inputHashOf, runnerKeyOf, signCall, type CallClaims, type ToolJob } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { checkEnvelope } from "./call.ts";
 
@@ -51,6 +51,7 @@ describe("the envelope of a call", () => {
     ["another tool", { name: "pay_all" }, "tool"],
     ["other arguments", { arguments: '{"amount":1000}' }, "argumentsHash"],
     ["the same arguments written in another way", { arguments: '{"amount": 1}' }, "argumentsHash"],
+    ["answers of people that the worker has not signed", { input: { responses: {} } }, "inputHash"],
     ["another session", { session: "app.oc_2" }, "session"],
     ["another turn", { turnId: "app.oc_1-2" }, "turnId"],
     ["another call", { callId: "c2" }, "callId"],
@@ -61,6 +62,18 @@ describe("the envelope of a call", () => {
   ];
   it.each(wrong)("is refused for %s", (_what, changes, name) => {
     expect(problemOf(jobWith(changes))).toBe(`it is for another ${name}`);
+  });
+
+  it("is refused for other answers of people than those that the worker has signed, or for none", () => {
+    const input = { responses: { k: { action: "accept", content: { city: "Rome" } } }, state: "s" } as const;
+    const signed = { ...claims, inputHash: inputHashOf(input) };
+    expect(problemOf(jobWith({ input }, runnerKey, signed))).toBeUndefined();
+    const others = [
+      { ...input, state: "t" },
+      { responses: { k: { action: "decline" as const } }, state: "s" },
+    ];
+    for (const other of others) expect(problemOf(jobWith({ input: other }, runnerKey, signed))).toMatch(/inputHash/);
+    expect(problemOf(jobWith({}, runnerKey, signed))).toBe("it is for another inputHash");
   });
 
   it("is refused by another runner, with another runner's key, and without a key", () => {

@@ -14,6 +14,7 @@ export {
   inputOf,
   interruptedOutcome,
   maxFilesPerCall,
+  InputRequiredError,
   OutcomeUnknownError,
   outcomeOfResult,
   runToEnd,

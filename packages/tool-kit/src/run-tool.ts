@@ -1,4 +1,4 @@
-import type { Clock, ParseResult, ToolOutcome, ToolEffect, ToolSpec } from "@larkline/protocol";
+import type { Clock, InputRequired, ParseResult, ToolOutcome, ToolEffect, ToolSpec } from "@larkline/protocol";
 import { systemClock } from "@larkline/protocol/clock";
 import { imageMarkOf, imageTypeOf, maxImageBytes } from "@larkline/protocol/stored-image";
 import type { TSchema } from "typebox";
@@ -124,6 +124,7 @@ async function handled(
   } catch (error) {
     // A handler that gives up because it was told to is interrupted, not failed.
     if (signal.aborted) return interruptedOutcome(tool, signal.reason);
+    if (error instanceof InputRequiredError) return { ok: false, error: error.message, input: error.input };
     return error instanceof OutcomeUnknownError
       ? interruptedOutcome(tool, error)
       : { ok: false, error: errorText(error) };
@@ -277,6 +278,17 @@ export function fileSaver(
  */
 export class OutcomeUnknownError extends Error {
   override readonly name = "OutcomeUnknownError";
+}
+
+/** Thrown where the other side has done nothing yet, because it asks people something first. For mounted servers alone. */
+export class InputRequiredError extends Error {
+  override readonly name = "InputRequiredError";
+  readonly input: InputRequired;
+
+  constructor(input: InputRequired) {
+    super(`The server ${input.server} asks for input first; it did nothing.`);
+    this.input = input;
+  }
 }
 
 const maxErrorBytes = 8_192;

@@ -2,6 +2,7 @@ import { createRequire } from "node:module";
 import type {
   Actor,
   CallAuthority,
+  CallInput,
   LocalText,
   ParseResult,
   RiskLevel,
@@ -28,6 +29,8 @@ export interface ToolContext {
   actor: Actor;
   /** What allows the call: the policy, a rule, or the people who approved it. */
   authority: CallAuthority;
+  /** What people answered to the MCP server that gives the tool: for mounted servers alone. */
+  input?: CallInput;
   /** Reports progress; `fraction` is clamped to 0..1. Ignored once the call is answered. */
   progress(fraction: number, detail?: string): void;
   /** Writes a line to the runner's log and to the session's events. Keep content and secrets out of it. */

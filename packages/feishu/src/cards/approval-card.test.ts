@@ -1,5 +1,11 @@
 import { maskedArguments } from "@larkline/agent/permissions";
-import { settledStates, type Approval, type ApprovalDecision, type DecisionWord } from "@larkline/protocol";
+import {
+  settledStates,
+  type Approval,
+  type ApprovalDecision,
+  type DecisionWord,
+  type FormField,
+} from "@larkline/protocol";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { anyApproval, approvalOf, trickyArguments, trickyText } from "./approval.fixture.ts";
@@ -454,5 +460,71 @@ describe("the card of a question", () => {
     expect(jsonBytes(approvalCard({ approval, state: "pending", decisions: [] }))).toBeLessThan(maxCardBytes);
     const decisions = [decided("answer", { note: long.repeat(4) })];
     expect(jsonBytes(approvalCard({ approval, state: "answered", decisions }))).toBeLessThan(maxCardBytes);
+  });
+});
+
+describe("the card of what an MCP server asks", () => {
+  const form = (fields: FormField[], message = "Where to?"): Partial<Approval> => ({
+    kind: "question",
+    question: { text: "in words", choices: [], form: { server: "travel", message, fields } },
+  });
+  const field = (kind: FormField["kind"], at: number, more: Partial<FormField> = {}): FormField => {
+    return { name: `name ${at}`, label: `Label ${at}`, kind, required: at === 0, ...more };
+  };
+
+  it("names the server, has a control for each field, and a button to decline", () => {
+    const kinds = ["text", "choice", "boolean", "date", "date-time", "integer"] as const;
+    const options = [{ value: "l", label: "Low" }];
+    const fields = kinds.map((kind, at) => field(kind, at, kind === "choice" ? { options } : {}));
+    const card = approvalCard(pending(form(fields)));
+    expect(textsOf(card)).toContain("The MCP server “travel” asks this, not the bot. Never enter passwords here.");
+    expect(textsOf(card)).toEqual(
+      expect.arrayContaining(["Where to?", "Label 0 *", "Label 1", "Low", "Yes", "Decline"]),
+    );
+    const controls = elementsOf(card).filter(({ name }) => typeof name === "string" && name.startsWith("field_"));
+    expect(controls.map(({ tag }) => tag)).toEqual([
+      "input",
+      "select_static",
+      "select_static",
+      "date_picker",
+      "picker_datetime",
+      "input",
+    ]);
+    const id = approvalOf().id;
+    expect(valuesOf(card)).toEqual([
+      { type: "callback", value: { larkline: "answer", approval: id, fields: fields.map(({ name }) => name) } },
+      { type: "callback", value: { larkline: "answer", approval: id, choice: '{"action":"decline"}' } },
+    ]);
+    expect(textsOf(approvalCard(pending({ ...form(fields), language: "zh" })))).toContain("拒绝回答");
+  });
+
+  it("shows the answer by the labels, or that it was declined", () => {
+    const shown = (note: string): string[] => {
+      const { approval } = pending(form([field("text", 0), field("date", 1)]));
+      const decisions = [decided("answer", { note })];
+      return textsOf(approvalCard({ approval, state: "answered", decisions }));
+    };
+    const content = { "name 0": "Rome", "name 1": "2026-12-01" };
+    expect(shown(JSON.stringify({ action: "accept", content }))).toContain(
+      "Answer: Label 0: Rome; Label 1: 2026-12-01",
+    );
+    expect(shown('{"action":"decline"}')).toContain("Answer: Declined");
+    expect(shown("words of an earlier version")).toContain("Answer: words of an earlier version");
+  });
+
+  it.each([
+    [
+      "sixty options",
+      [
+        field("choice", 0, {
+          options: Array.from({ length: 60 }, (_, at) => ({ value: `${at}`, label: "\u200b".repeat(5) })),
+        }),
+      ],
+    ],
+    ["ten hints", Array.from({ length: 10 }, (_, at) => field("text", at, { hint: "\u202e".repeat(90) }))],
+    ["ten long names", Array.from({ length: 10 }, (_, at) => field("text", at, { name: `${at}${"字".repeat(80)}` }))],
+  ])("is below its size with %s, in both languages too", (_, fields) => {
+    const card = approvalCard(pending({ ...form(fields, "\u200b".repeat(700)), bilingual: true }));
+    expect(jsonBytes(card)).toBeLessThanOrEqual(maxCardBytes);
   });
 });

@@ -4,6 +4,8 @@ import {
   type Approval,
   type ApprovalDecision,
   type ApprovalState,
+  type AskedForm,
+  type FormField,
   type ReplyLanguage,
   type Sender,
   type SettledState,
@@ -495,18 +497,18 @@ interface ShownQuestion {
 
 function questionCard({ approval, decisions }: ShownApproval, { state, language, bare }: ShownQuestion): CardElement {
   const { question: texts, ...common } = cardTexts[language].approval;
-  const { text = "", choices = [] } = approval.question ?? {};
-  const asked = line(shownWords(text, questionRoom));
+  const { text = "", choices = [], form } = approval.question ?? {};
+  const asked = line(shownWords(form?.message ?? text, questionRoom));
   const path = shownWords(approval.reason, reasonRoom);
   if (state === "pending") {
     return titled(texts.title, "blue", [
+      ...(form === undefined ? [] : [line(texts.server(shownName(form.server)), "grey")]),
       asked,
       ...(path === "" ? [] : [line(`${texts.asker}${common.colon}${path}`)]),
       ...people(common.requester, [approval.requester], language),
       ...deciders(approval, language),
       moment(common.expires, approval.expiresAtMs, common.colon),
-      ...(choices.length === 0 ? [] : [buttonRow(choices.map((choice, at) => choiceButton(approval, choice, at)))]),
-      answerForm(approval, language),
+      ...(form === undefined ? answerElements(approval, choices, language) : formElements(approval, form, language)),
     ]);
   }
   const title = texts.endings[state] ?? texts.endings.cancelled;
@@ -516,7 +518,7 @@ function questionCard({ approval, decisions }: ShownApproval, { state, language,
   if (last === undefined) return titled(title, template, [asked]);
   return titled(title, template, [
     asked,
-    line(`${texts.answer}${common.colon}${shownWords(last.note ?? "", answerRoom)}`),
+    line(`${texts.answer}${common.colon}${shownWords(answerWords(last.note ?? "", form, language), answerRoom)}`),
     ...peopleByWord(decisions, language),
     moment(common.decidedAt, last.atMs, common.colon),
   ]);
@@ -524,6 +526,73 @@ function questionCard({ approval, decisions }: ShownApproval, { state, language,
 
 function answerValue({ id }: Approval, more: CardElement = {}): CardElement {
   return { larkline: "answer", approval: id, ...more };
+}
+
+function answerElements(approval: Approval, choices: readonly string[], language: ReplyLanguage): CardElement[] {
+  const row = choices.map((choice, at) => choiceButton(approval, choice, at));
+  return [...(row.length === 0 ? [] : [buttonRow(row)]), answerForm(approval, language)];
+}
+
+/** The form of a server: its fields in their order, and a way to decline. */
+function formElements(approval: Approval, { fields }: AskedForm, language: ReplyLanguage): CardElement[] {
+  const { send, decline } = cardTexts[language].approval.question;
+  const value = answerValue(approval, { fields: fields.map(({ name }) => name) });
+  const submit = { ...button(send, { type: "primary", value }), name: "form_submit", form_action_type: "submit" };
+  const elements = fields.flatMap((field, at) => fieldElements(field, `field_${at}`, language));
+  const declining = answerValue(approval, { choice: '{"action":"decline"}' });
+  return [
+    { tag: "form", name: "server_form", elements: [...elements, submit] },
+    buttonRow([button(decline, { elementId: "decline", value: declining })]),
+  ];
+}
+
+const labelRoom: TextRoom = { characters: 100, bytes: 300 };
+const hintRoom: TextRoom = { characters: 200, bytes: 600 };
+/** Options of all fields together are in one card of 30 KB. */
+const optionRoom: TextRoom = { characters: 40, bytes: 120 };
+
+function fieldElements(field: FormField, name: string, language: ReplyLanguage): CardElement[] {
+  const { label, hint, required } = field;
+  const { colon } = cardTexts[language].approval;
+  const about = hint === undefined ? "" : `${colon}${shownWords(hint, hintRoom)}`;
+  return [
+    line(`${shownWords(label, labelRoom)}${required ? " *" : ""}${about}`),
+    { ...controlOf(field, language), name },
+  ];
+}
+
+function select(listed: readonly { value: string; label: string }[]): CardElement {
+  const options = listed.map(({ value, label }) => ({ text: plainText(shownWords(label, optionRoom)), value }));
+  return { tag: "select_static", options, width: "fill" };
+}
+
+function controlOf({ kind, options = [] }: FormField, language: ReplyLanguage): CardElement {
+  const { yes, no } = cardTexts[language].approval.question;
+  if (kind === "choice") return select(options);
+  if (kind === "boolean") {
+    return select([
+      { value: "true", label: yes },
+      { value: "false", label: no },
+    ]);
+  }
+  if (kind === "date") return { tag: "date_picker", width: "fill" };
+  if (kind === "date-time") return { tag: "picker_datetime", width: "fill" };
+  return { tag: "input", max_length: maxField, width: "fill" };
+}
+
+/** The answer to a form, a field a part; other answers as they are. */
+function answerWords(note: string, form: AskedForm | undefined, language: ReplyLanguage): string {
+  if (form === undefined) return note;
+  const { declined } = cardTexts[language].approval.question;
+  try {
+    const { action, content = {} } = JSON.parse(note) as { action?: string; content?: Record<string, unknown> }; // ingress stores it so
+    if (action !== "accept") return declined;
+    return form.fields
+      .flatMap(({ name, label }) => (content[name] === undefined ? [] : [`${label}: ${String(content[name])}`]))
+      .join("; ");
+  } catch {
+    return note;
+  }
 }
 
 function choiceButton(approval: Approval, choice: string, at: number): CardElement {

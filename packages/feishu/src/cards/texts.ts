@@ -91,6 +91,12 @@ interface QuestionTexts {
   /** Where there are choices beside the field. */
   otherHint: string;
   send: string;
+  /** Who asks through the bot, where it is a server. */
+  server: (name: string) => string;
+  decline: string;
+  declined: string;
+  yes: string;
+  no: string;
   /** Followed by the answer. */
   answer: string;
 }

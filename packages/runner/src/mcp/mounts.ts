@@ -1,14 +1,22 @@
 import { createHash } from "node:crypto";
-import { systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
+import {
+  maxInputStateLength,
+  systemClock,
+  systemRandom,
+  type Clock,
+  type InputRequired,
+  type Random,
+} from "@larkline/protocol";
 import { mcpToolSettings, type Env, type McpServerConfig } from "@larkline/process/config";
 import { createGuardedFetch, type SandboxCommand, type SandboxSession } from "@larkline/sandbox";
-import { type Tool, defineTool, OutcomeUnknownError, type ToolContext } from "@larkline/tool-kit";
+import { type Tool, defineTool, InputRequiredError, OutcomeUnknownError, type ToolContext } from "@larkline/tool-kit";
 import type {
   Client,
   Tool as ListedTool,
   Progress,
   CallToolResult,
   ReadResourceResult,
+  InputRequiredResult,
 } from "@modelcontextprotocol/client";
 import {
   type McpEvent,
@@ -251,7 +259,7 @@ export function mountedTool(server: McpServer, listed: ListedTool, clients: Clie
     savesFiles: true,
     run: async (given: Record<string, unknown>, context) => {
       const client = await connectedClient(server, clients, context.signal, timeoutMs);
-      return await callListed(listed, given, { client, context, timeoutMs });
+      return await callListed(listed, given, { server: server.name, client, context, timeoutMs });
     },
   });
   return { ...tool, inputSchema: foreignSchema(listed) };
@@ -309,17 +317,69 @@ function foreignSchema({ inputSchema }: ListedTool): Record<string, unknown> {
   return schema;
 }
 
+interface ListedCall {
+  server: string;
+  client: Client;
+  context: ToolContext;
+  timeoutMs: number;
+}
+
+/**
+ * Calls a tool of the server. A server of the stateless revision may ask people first: its answer is then an
+ * {@link InputRequiredError}, and the answers come with the next attempt, to whichever instance of this runner has it.
+ */
 async function callListed(
   { name }: ListedTool,
   input: Record<string, unknown>,
-  { client, context, timeoutMs }: { client: Client; context: ToolContext; timeoutMs: number },
+  { server, client, context, timeoutMs }: ListedCall,
 ): Promise<string> {
-  const result = await client
-    .callTool({ name, arguments: input }, callOptions(context, timeoutMs))
+  const { input: given } = context;
+  const isStateless = client.getProtocolEra() === "modern";
+  const answers = given === undefined ? {} : { inputResponses: given.responses, ...stateOf(given.state) };
+  const params = { name, arguments: input, ...(isStateless ? { ...answers, _meta: mayAsk } : {}) };
+  const result: CallToolResult | InputRequiredResult = await client
+    .callTool(params, { ...callOptions(context, timeoutMs), allowInputRequired: isStateless })
     .catch(async (error: unknown) => await Promise.reject(await asFailure(error)));
+  if (isInputRequired(result)) throw askedBy(server, result);
   const text = await textOfResult(result, context);
   if (result.isError === true) throw new Error(text === "" ? "the tool failed without a message" : text);
   return text;
+}
+
+/** Said with calls alone: what a server may ask while it is called, people can be asked. Addresses to visit are not. */
+const mayAsk = { "io.modelcontextprotocol/clientCapabilities": { elicitation: { form: {} } } };
+
+function stateOf(state: string | undefined): { requestState?: string } {
+  return state === undefined ? {} : { requestState: state };
+}
+
+function isInputRequired(result: CallToolResult | InputRequiredResult): result is InputRequiredResult {
+  return (result as { resultType?: unknown }).resultType === "input_required";
+}
+
+const maxRequests = 5;
+
+const [maxMessage, maxSchema] = [4_000, 16_384];
+
+/** What the server asks, within our bounds; its call fails where it asks for something else than forms. */
+function askedBy(server: string, { inputRequests = {}, requestState: state }: InputRequiredResult): Error {
+  const asked = Object.entries(inputRequests);
+  if (asked.length === 0 || asked.length > maxRequests) return inputRefused(`${asked.length} requests at once`);
+  if (state !== undefined && Buffer.byteLength(state) > maxInputStateLength) {
+    return inputRefused("its state is too long");
+  }
+  const requests: InputRequired["requests"] = [];
+  for (const [key, { method, params }] of asked) {
+    if (method !== "elicitation/create" || params.mode === "url") return inputRefused("only forms are shown to people");
+    const { message, requestedSchema: schema } = params;
+    if (key.length > 200 || JSON.stringify(schema).length > maxSchema) return inputRefused("its form is too large");
+    requests.push({ key, message: message.slice(0, maxMessage).toWellFormed(), schema });
+  }
+  return new InputRequiredError({ server, requests, ...(state === undefined ? {} : { state }) });
+}
+
+function inputRefused(why: string): Error {
+  return new Error(`the server asked for input that it cannot have: ${why}. It did nothing`);
 }
 
 interface CallOptions {
