@@ -71,6 +71,17 @@ export function describeSessionFiles(name: string, makeHarness: () => Promise<Ha
       expect(await all()).toEqual([["a", "one"]]);
     });
 
+    it("takes no file away that was written after a deletion which runs again", async () => {
+      const remove = async (call: string) =>
+        await files.change(session, { turnId, call, by: "ou_ann", path: "a" }, () => undefined);
+      expect(await remove("c1")).toBe("written"); // there is none
+      await write("a", "one", { call: "c2" });
+      expect(await remove("c1")).toBe("written");
+      expect(await all()).toEqual([["a", "one"]]);
+      expect(await remove("c2")).toBe("written");
+      expect(await all()).toEqual([]);
+    });
+
     it("is bounded in the size of a file, of the folder, and in its files", async () => {
       expect(await write("large", "x".repeat(folderLimits.fileBytes + 1))).toBe("length");
       for (let at = 1; at < folderLimits.bytes / folderLimits.fileBytes; at += 1) {

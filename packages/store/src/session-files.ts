@@ -108,7 +108,8 @@ export class SessionFiles {
       const stored = await this.#redis.hget(keys.files, path);
       const file = stored === null ? undefined : fileFrom(path, stored);
       const wanted = text(file);
-      if (wanted === file?.text) return "written";
+      // That a file was taken away is noted also where there was none.
+      if (wanted !== undefined && wanted === file?.text) return "written";
       if (wanted !== undefined && Buffer.byteLength(wanted) > fileBytes) return "length";
       const content = wanted === undefined ? "" : storedFile(wanted, change, stored);
       const known = stored === null ? "" : createHash("sha1").update(stored).digest("hex");

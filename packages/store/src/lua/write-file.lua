@@ -12,11 +12,14 @@
 
 -- include open-call
 
-if not openCall(callId) then return 'closed' end
+local call, facts = openCall(callId)
+if not call then return 'closed' end
 local present = redis.call('HGET', files, path)
 if (present and redis.sha1hex(present) or '') ~= known then return 'changed' end
 if content == '' then
-  redis.call('HDEL', files, path)
+  -- A file that was written since is another one: who takes it away again, after a crash, has done so before.
+  if call ~= 'started' then redis.call('HDEL', files, path) end
+  redis.call('HSET', calls, callId, 'started ' .. facts)
   return 'written'
 end
 if not present and redis.call('HLEN', files) >= tonumber(maxFiles) then return 'full' end
