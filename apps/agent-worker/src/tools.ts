@@ -131,8 +131,8 @@ export async function dispatchCalls(services: Services, turn: TurnState, calls: 
     const objection = objections[at];
     // Handed out before and started since, the call may have taken effect: what its runner says counts then.
     if (objection !== undefined) work.push(answerCall(services, turn, call, refusal(objection, true)));
-    else if (obstacle !== undefined) work.push(answerCall(services, turn, call, refusal(obstacle)));
     else if (call.helper !== undefined) work.push(wakeHelper(services, call.helper.session));
+    else if (obstacle !== undefined) work.push(answerCall(services, turn, call, refusal(obstacle)));
     else if (runner === builtInRunner) work.push(runAndAnswer(services, turn, call));
     else byRunner.set(runner, [...(byRunner.get(runner) ?? []), call]);
   }

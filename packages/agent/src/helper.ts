@@ -68,6 +68,9 @@ export interface HelperFacts {
 /** How far below the run of a person's message helpers work. */
 const maxDepth = 3;
 
+/** Of the arguments of one call: as much as a job of a tool may have. */
+const maxTaskBytes = 200_000;
+
 const taskInput = {
   type: "object",
   properties: {
@@ -126,7 +129,10 @@ export function helperRefusal(
   }
   if (stepsWithHelpers(turn) >= limits.maxStepsWithHelpers) return noStepsLeft(limits.maxStepsWithHelpers);
   const checked = given.ok ? target.tool.check(given.value) : given;
-  return checked.ok ? undefined : `The arguments do not fit: ${checked.error}. The task was not given out.`;
+  if (!checked.ok) return `The arguments do not fit: ${checked.error}. The task was not given out.`;
+  const bytes = given.ok ? Buffer.byteLength(JSON.stringify(given.value)) : 0;
+  if (bytes <= maxTaskBytes) return undefined;
+  return `The arguments are too large (${bytes} bytes, at most ${maxTaskBytes}). The task was not given out.`;
 }
 
 function noStepsLeft(most: number): string {
