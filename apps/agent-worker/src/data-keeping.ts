@@ -3,7 +3,7 @@ import { pause, type Random, type SessionKey } from "@larkline/protocol";
 import type { Services } from "./services.ts";
 
 /** What became of stored data. */
-export type KeptWhat = "expired" | "trimmed" | "audit_dropped" | "archived" | "audit_archived";
+export type KeptWhat = "expired" | "helpers_expired" | "trimmed" | "audit_dropped" | "archived" | "audit_archived";
 
 /** Pause between two rounds. */
 const keepEveryMs = 10_000;
@@ -49,6 +49,8 @@ const failed = "stored data was not looked after; it stays until it can be";
 const dayMs = 86_400_000;
 /** Sessions that old versions have left without a note of their end are looked for so often. */
 const adoptEveryMs = dayMs;
+/** As long as a run can be read: the events of a session are kept so long after its last turn. */
+const eventsKeptMs = dayMs;
 /** Sessions looked after in one portion. */
 const batch = 100;
 /** Messages or records that go to the archive at once. */
@@ -73,6 +75,7 @@ export class KeepingRound {
     const steps = [
       async () => await this.#whileMore(async () => await this.tendSessions()),
       async () => await this.#whileMore(async () => await this.expireSessions()),
+      async () => await this.#whileMore(async () => await this.expireHelpers()),
       async () => await this.keepAudit(),
       async () => {
         if (await presence.takeDuty("adopt", owner, adoptEveryMs)) await retention.adopt(this.#signal);
@@ -129,6 +132,17 @@ export class KeepingRound {
       this.#kept("expired", result === "removed" ? 1 : 0);
     });
     return dormant.length === batch && isWell;
+  }
+
+  /** Removes sessions of helpers that have ended, as soon as their events are gone. Returns whether there may be more. */
+  async expireHelpers(): Promise<boolean> {
+    const { retention, clock } = this.#services;
+    const beforeMs = clock.now() - eventsKeptMs;
+    const roots = await retention.withOldChildren(beforeMs, batch);
+    const isWell = await this.#eachUntilBroken(roots, async (root) => {
+      this.#kept("helpers_expired", await retention.trimChildren(root, beforeMs));
+    });
+    return roots.length === batch && isWell;
   }
 
   /** Archives a session and tells the number up to which it is archived; none without an archive. */

@@ -1,7 +1,17 @@
 import { messageStop, toolCallDelta, type LlmBackend, type ModelRequest } from "@larkline/model";
-import { childSessionOf, textOf, turnIdOf, type Approval, type EngineEvent, type ModelChunk } from "@larkline/protocol";
+import {
+  childSessionOf,
+  systemClock,
+  textOf,
+  turnIdOf,
+  type Approval,
+  type EngineEvent,
+  type ModelChunk,
+} from "@larkline/protocol";
 import { SessionRetention } from "@larkline/store";
 import { describe, expect, it } from "vitest";
+import { startOrders, sweepDeadlines } from "./background-jobs.ts";
+import { KeepingRound } from "./data-keeping.ts";
 import { checkEnds, repliedTo, runUntilCrash, survives } from "./crash.fixture.ts";
 import {
   append,
@@ -12,6 +22,7 @@ import {
   outboxOf,
   runChildren,
   runWakes,
+  servicesOf,
   session,
   settle,
   type Differences,
@@ -28,7 +39,7 @@ interface Seen {
 
 /**
  * Calls what the last words of a person or an asker name: `dig(a); dig(b)` are two tasks in one step, `dig(dig(a))` is a
- * task for a helper of a helper, `look` and `echo` are tools. Answers with its name and what it was told.
+ * task for a helper of a helper, `dig(*9)` a task of nine letters, `look` and `echo` are tools. Answers with its name and what it was told.
  */
 function obeying(seen: Seen[] = []): LlmBackend {
   return {
@@ -59,7 +70,8 @@ function callsIn(text: string): { id: string; name: string; arguments: string }[
   const calls = text.split("; ").map((one) => /^(dig|vault|look|echo|pay)\((.*)\)$/s.exec(one));
   return calls.flatMap((call) => {
     const [, name = "", task = ""] = call ?? [];
-    return name === "" ? [] : [{ id: "", name, arguments: JSON.stringify({ task }) }];
+    const words = task.replace(/^\*(\d+)$/, (_all, count: string) => "a".repeat(Number(count)));
+    return name === "" ? [] : [{ id: "", name, arguments: JSON.stringify({ task: words }) }];
   });
 }
 
@@ -242,6 +254,80 @@ describe("a helper", () => {
     expect(await retention.sessionsOf("cli_app", "ou_1")).toEqual([]);
   });
 
+  it("leaves the sessions that its root keeps count of when it has ended, and Redis a day later", async () => {
+    const world = newWorld();
+    const { redis, namespace, store } = world;
+    const keysOfChildren = async (): Promise<string[]> => await redis.keys(`{${namespace}:*}:*${session}~*`);
+    await answerTo(world, "dig(pay(a)); dig(dig(b))", house());
+    expect(await redis.keys(`{${namespace}:*}:children:*`)).toEqual([]);
+    expect(await store.childrenAtWork(session)).toEqual([]);
+    await checkChildren(world, 3);
+    // As the version before has left them.
+    const [old] = await store.children(session);
+    const { session: name = "", ...facts } = old ?? {};
+    const [index = ""] = await redis.keys(`{${namespace}:*}:ended-children:*`);
+    await redis.zrem(index, name);
+    await redis.hset(index.replace(":ended-children:", ":children:"), name, JSON.stringify(facts));
+    await checkChildren(world, 3);
+    expect(await store.childrenAtWork(session)).toEqual([]);
+    const keepers = async (laterMs: number): Promise<void> => {
+      const services = servicesOf(world);
+      const clock = { ...systemClock, now: () => systemClock.now() + laterMs };
+      await new KeepingRound({ ...services, clock }, new AbortController().signal).expireHelpers();
+    };
+    const hourMs = 3_600_000;
+    await keepers(23 * hourMs);
+    await checkChildren(world, 3);
+    await keepers(25 * hourMs);
+    await keepers(25 * hourMs);
+    expect(await store.children(session)).toEqual([]);
+    expect(await keysOfChildren()).toEqual([]);
+    expect(await redis.keys(`{${namespace}:*}:*child*`)).toEqual([]);
+    expect(await new SessionRetention({ redis, namespace }).sessionsOf("cli_app", "ou_1")).toEqual([session]);
+    // Its root is as it was.
+    expect(await answerTo(world, "dig(c)", house())).toContain("digger did c");
+  });
+
+  it("makes room for others: a root keeps the latest five hundred that have ended", async () => {
+    const world = newWorld();
+    const { redis, namespace, store } = world;
+    await answerTo(world, "dig(a)", house());
+    const [first] = await store.children(session);
+    const [index = ""] = await redis.keys(`{${namespace}:*}:ended-children:*`);
+    const justAfter = `${await redis.zscore(index, first?.session ?? "")}.5`;
+    const many = Array.from({ length: 501 }, (_, at) => [justAfter, `${session}~${at.toString(16)}`]).flat();
+    await redis.zadd(index, ...many);
+    await answerTo(world, "dig(b)", house());
+    expect(await redis.zcard(index)).toBe(501);
+    expect(await redis.keys(`{${namespace}:*}:*${first?.session}*`)).toEqual([]);
+    expect(await store.children(session)).toHaveLength(1);
+  });
+
+  it("is not opened for a task of more than 200 KB", async () => {
+    const world = newWorld();
+    const answer = await answerTo(world, "dig(*200000)", house());
+    expect(answer).toContain("too large");
+    expect(await world.store.children(session)).toEqual([]);
+  });
+
+  it("does not answer the call of a later turn that has the same id", async () => {
+    const { world } = await waitingBelow("dig(echo(a))");
+    const { store } = world;
+    const [child] = await store.childrenAtWork(session);
+    const { session: of, ...facts } = child ?? expect.fail("no helper works");
+    const gen = (await store.cancel(of, { reason: "stopped" })).wakeGen ?? 0;
+    const { epoch = "" } = (await store.claim(of, gen, "worker-1")) ?? {};
+    const used = { steps: 1, inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0, costUsd: 0 };
+    const outcome = { ok: false, error: "cancelled" } as const;
+    const asker = { session, turnId: turnIdOf(session, 7), callId: facts.callId, outcome, used, facts };
+    const write = { epoch, seq: 1, history: [], events: [], consumed: 0, more: false };
+    expect(await store.commit({ session: of, ...write, asker })).toEqual({ state: "idle" });
+    expect(await store.childrenAtWork(session)).toEqual([]);
+    // Its own asker would have heard of it.
+    expect((await store.summary(session)).state).toBe("suspended");
+    expect(await store.deliver(session, facts.callId, outcome)).toMatchObject({ accepted: true });
+  });
+
   it("AT-9: for other people is not offered, and refused when it is called", async () => {
     const seen: Seen[] = [];
     const answer = await answerTo(newWorld(), "vault(a)", house(seen));
@@ -322,5 +408,79 @@ describe("a helper", () => {
     const [child] = await world.store.children(session);
     expect(child).toMatchObject({ isOk: false });
     expect((await eventsOf(world, child?.session)).at(-2)).toMatchObject({ type: "done", reason: "cancelled" });
+  });
+
+  /** Two helpers, one below the other, wait for a tool; what they are told from now on is in `told`. */
+  async function waitingBelow(text: string): Promise<{ world: World; told: string[]; differences: Differences }> {
+    const world = newWorld();
+    world.queues = { dispatch: async () => {} }; // the tool is never answered
+    const told: string[] = [];
+    const cancels = {
+      publish: async ({ session: of }: { session: string }) => void told.push(of),
+      subscribe: async () => {},
+    };
+    const differences = house([], { services: { cancels } });
+    await append(world, inbound("om_1", text));
+    await runWakes(world, differences);
+    await runChildren(world, differences);
+    return { world, told, differences };
+  }
+
+  it("AT-12: hears at once of a reset of its root, and so do those below it", async () => {
+    const { world, told, differences } = await waitingBelow("dig(dig(echo(a)))");
+    const services = servicesOf(world, differences);
+    const orders = startOrders(services);
+    const act = { do: "reset", session } as const;
+    expect(await services.orders.handIn({ v: 1, by: "ops", act }, 60_000)).toMatchObject({ state: "done" });
+    await orders.close();
+    await runChildren(world, differences);
+    expect(await world.store.childrenAtWork(session)).toEqual([]);
+    const children = await world.store.children(session);
+    expect(told).toEqual(expect.arrayContaining(children.map((child) => child.session)));
+    expect(children.map(({ isOk }) => isOk)).toEqual([false, false]);
+  });
+
+  it("AT-12: hears at once that its asker was given up, and so do those below it", async () => {
+    const { world, told, differences } = await waitingBelow("dig(a); dig(dig(echo(b)))");
+    const [gen = 0] = world.wakes.splice(0);
+    expect(await world.store.claim(session, gen, "worker-1")).toBeDefined();
+    world.wakes.push((await world.store.heal(session, gen)) ?? 0);
+    await runWakes(world, { ...differences, maxTries: 1 });
+    expect((await eventsOf(world)).some(({ type }) => type === "error")).toBe(true);
+    await runChildren(world, differences);
+    expect(await world.store.childrenAtWork(session)).toEqual([]);
+    const dropped = (await world.store.children(session)).filter(({ isOk }) => isOk === false);
+    expect(dropped).toHaveLength(2);
+    expect(told).toEqual(expect.arrayContaining(dropped.map((child) => child.session)));
+  });
+
+  it("is told once to stop at its deadline, however often its asker is looked at", async () => {
+    const { world, told, differences } = await waitingBelow("dig(echo(a))");
+    let laterMs = 3_600_000;
+    const clock = { ...systemClock, now: () => systemClock.now() + laterMs };
+    const services = servicesOf(world, { ...differences, services: { ...differences.services, clock } });
+    await sweepDeadlines(services);
+    expect(told).toHaveLength(1);
+    // No worker has had time for it.
+    const wakes = world.childWakes.splice(0);
+    await sweepDeadlines(services);
+    laterMs += 60_000;
+    await sweepDeadlines(services);
+    expect(told).toHaveLength(1);
+    world.childWakes.push(...wakes);
+    await settle(world, differences);
+    const [done] = (await eventsOf(world)).filter(({ type }) => type === "done");
+    expect(done).toMatchObject({ final: expect.stringContaining("the helper was stopped") });
+  });
+
+  it("whose worker was replaced has none of its steps counted", async () => {
+    const { world } = await waitingBelow("dig(echo(a))");
+    const [child] = await world.store.childrenAtWork(session);
+    const of = child?.session ?? "";
+    const { epoch } = await world.store.summary(of);
+    const [turnId, rootTurnId] = [turnIdOf(of, 1), turnIdOf(session, 1)];
+    const step = { session: of, turnId, rootTurnId, step: 7 };
+    expect(await world.store.countStep({ ...step, epoch: `${Number(epoch) - 1}` })).toBeUndefined();
+    expect(await world.store.countStep({ ...step, step: 2, epoch })).toBe(2);
   });
 });

@@ -97,7 +97,7 @@ export function askerAnswer(
   if (task === undefined || end === undefined) return undefined;
   const { outcome, used } = end;
   const facts = { ...childFactsOf(message), endedAtMs, isOk: outcome.ok };
-  return { session: task.session, callId: task.callId, outcome, used, facts };
+  return { session: task.session, turnId: task.turnId, callId: task.callId, outcome, used, facts };
 }
 
 /** The session of a helper waits for a worker since its call was opened. */
@@ -121,20 +121,42 @@ export async function stopHelpers(services: Services, calls: readonly CallState[
   await Promise.all(sessions.map(stop));
 }
 
+/** The turn of these calls is over, and the store has told their helpers to stop: those that wait are woken, the others look. */
+export async function hurryDropped(
+  { store, turns, cancels }: Services,
+  sessions: readonly SessionKey[],
+): Promise<void> {
+  const hurry = async (session: SessionKey): Promise<void> => {
+    const gen = await store.queuedGeneration(session);
+    if (gen !== undefined) await turns.wake(session, gen);
+    await cancels.publish({ session });
+  };
+  await Promise.all(sessions.map(hurry));
+}
+
+/** How long a late helper has to end before it is looked at again, ms. */
+const endsWithinMs = 10_000;
+
 /** A helper is told to stop, and answers its call when it has ended. False: it has ended, and its call is open. */
 export async function endsLate(services: Services, session: string, call: CallState): Promise<boolean> {
   const { store, clock } = services;
   const child = call.helper?.session ?? "";
-  if ((await store.summary(child)).state === "idle") return false;
+  const { state, turn } = await store.summary(child);
+  if (state === "idle") return false;
   if (await asksPeople(services, child)) {
     await store.postpone(session, attemptOf(call), clock.now() + (call.timeoutMs ?? 0));
-  } else await stopHelpers(services, [call]);
+    return true;
+  }
+  const isTold = turn?.stopping !== undefined || (await store.cancelled(child));
+  if (!isTold) await stopHelpers(services, [call]);
+  // Behind others: a helper whose tool does not stop must not stand before them at every look.
+  await store.postpone(session, attemptOf(call), clock.now() + endsWithinMs);
   return true;
 }
 
 /** Whether a helper, or one below it, waits for people: meanwhile no deadline runs. */
 async function asksPeople({ store, approvals }: Services, session: string): Promise<boolean> {
-  const children = await store.children(rootSessionOf(session));
+  const children = await store.childrenAtWork(rootSessionOf(session));
   const below = [session];
   for (const at of below) {
     below.push(...children.filter(({ parentRunId }) => parentRunId === turnIdOf(at, 1)).map((child) => child.session));
@@ -152,12 +174,13 @@ export function limitsFor({ task }: InboundMessage, limits: TurnLimits): TurnLim
 /** The end of a helper's turn when the message that it works for has no model steps left; each is counted before it. */
 export async function withoutSteps(
   { store }: Services,
-  turn: TurnState,
+  { turn, epoch }: { turn: TurnState; epoch: string },
   { maxStepsWithHelpers }: TurnLimits,
-): Promise<Transition | undefined> {
+): Promise<Transition | { end: "fenced" } | undefined> {
   const { task, session } = turn.message;
   if (task === undefined) return undefined;
   const { rootTurnId, rootSteps } = task;
-  const counted = await store.countStep({ session, turnId: turn.turnId, rootTurnId, step: turn.steps + 1 });
+  const counted = await store.countStep({ session, epoch, turnId: turn.turnId, rootTurnId, step: turn.steps + 1 });
+  if (counted === undefined) return { end: "fenced" };
   return rootSteps + counted > maxStepsWithHelpers ? outOfSteps(turn) : undefined;
 }

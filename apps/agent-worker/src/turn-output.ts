@@ -4,6 +4,7 @@ import {
   attemptOf,
   finalView,
   helperEnd,
+  runningHelpers,
   inLanguage,
   joinedEvent,
   languageOfMessage,
@@ -49,7 +50,7 @@ import type {
 } from "@larkline/store";
 import { actorOf, approvalsAsked, argumentsTextOf, waitsForPeople } from "./approvals.ts";
 import { EventWriter, type PublishedEvents } from "./event-writer.ts";
-import { askerAnswer, childOf } from "./helpers.ts";
+import { askerAnswer, childOf, hurryDropped } from "./helpers.ts";
 import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
@@ -128,6 +129,8 @@ export class TurnStore {
   #unsaved: Unsaved;
   /** No event of the run may have been stored yet. */
   #mayBegin: boolean;
+  /** Sessions of helpers that work when the turn ends: it is given up. */
+  #dropped: readonly SessionKey[] = [];
   /** Control entries decided on but not yet acknowledged. */
   #consumed = 0;
   #settings: SessionSettings | undefined;
@@ -184,6 +187,7 @@ export class TurnStore {
   take(transition: Transition): void {
     const { turn, history, events, context, settings, absorbed = [], approvals = [], next } = transition;
     if (next.do === "finish" && turn.message.task !== undefined) this.#unsaved.end = helperEnd(transition);
+    if (next.do === "finish") this.#dropped = runningHelpers(this.#turn).flatMap(({ helper }) => helper?.session ?? []);
     const agent = agentOfTurn(this.#turn); // before a hand-over
     const said = signedBy(history, { agent, team: this.#turn.team?.name });
     this.#turn = turn;
@@ -244,9 +248,10 @@ export class TurnStore {
     const totals = (this.#totals = totalsWith(this.#turn, this.#totals, this.#services.clock.now()));
     this.#events.push(sessionInfo(this.#session, totals));
     const asker = askerAnswer(this.#turn, this.#unsaved.end, this.#services.clock.now());
-    return await this.#services.store.commit({
+    const result = await this.#services.store.commit({
       ...ending,
       ...(asker === undefined ? {} : { asker }),
+      ...(this.#turn.helpers === undefined ? {} : { helpers: true }),
       session: this.#session,
       epoch: this.#epoch,
       history,
@@ -257,6 +262,8 @@ export class TurnStore {
       ...(context === undefined ? {} : { context }),
       ...(settings === undefined ? {} : { settings }),
     });
+    if (result.state !== "fenced" && this.#dropped.length > 0) await hurryDropped(this.#services, this.#dropped);
+    return result;
   }
 
   /** With the ends of the runs of messages that have joined this one. */

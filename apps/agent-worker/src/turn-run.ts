@@ -325,7 +325,7 @@ export class TurnRun {
     const instead =
       (await this.#makeReady()) ??
       (await this.#overBudget()) ??
-      (await withoutSteps(this.#services, turn, this.#run.first.limits));
+      (await withoutSteps(this.#services, { turn, epoch: this.#start.epoch }, this.#run.first.limits));
     if (instead !== undefined) return instead;
     this.#stored.live = { text: "", thinking: "" };
     const step = await this.#askModel();

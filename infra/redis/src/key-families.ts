@@ -48,6 +48,8 @@ export const keyFamilies = {
   calls: ofCell("calls:*"),
   /** Which helpers work below a session. */
   children: ofCell("children:*"),
+  endedChildren: ofCell("ended-children:*"),
+  childRoots: ofCell("child-roots"),
   histories: ofCell("h:*"),
   /** Conversations over HTTP, and whose they are. */
   apiHistories: ofCell("h:api.*"),

@@ -127,6 +127,7 @@ export { attemptOf, type OfferedTool } from "./tool-call.ts";
 export {
   helperEnd,
   helperTool,
+  runningHelpers,
   taskMessage,
   type HelperEnd,
   type HelperFacts,

@@ -52,7 +52,12 @@ export const describedKeys: readonly DescribedKey[] = [
     key: "`{<ns>:<c>}:children:<s>`",
     type: "hash",
     content:
-      "sessions of helpers below a root to their agent, run and state; `steps <run>`: model steps of all helpers of a run",
+      "sessions of helpers at work below a root to their agent and run; `steps <run>`: model steps of all helpers of a run",
+  },
+  {
+    key: "`{<ns>:<c>}:ended-children:<s>`",
+    type: "sorted set",
+    content: "sessions of helpers below a root by the time of their end; 24 h, at most 500",
   },
   {
     key: "`{<ns>:<c>}:ev:<s>`",
@@ -118,6 +123,11 @@ export const describedKeys: readonly DescribedKey[] = [
     content: "`session|approval` by time of the next try, where cards do not show the state yet",
   },
   { key: "`{<ns>:<c>}:ended`", type: "sorted set", content: "sessions by the end of their last turn" },
+  {
+    key: "`{<ns>:<c>}:child-roots`",
+    type: "sorted set",
+    content: "sessions with helpers that have ended, by the oldest of these ends",
+  },
   {
     key: "`{<ns>:<c>}:untended`",
     type: "sorted set",

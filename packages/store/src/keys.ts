@@ -55,6 +55,8 @@ export interface CellKeys {
   untended: string;
   /** ZSET, all scores 0, of `person|session`: who has written where. */
   people: string;
+  /** ZSET root -> ms of the end of the child session that has ended first of those kept. */
+  childRoots: string;
   /** HASH: the highest numbers that sessions had when they were removed; see `beginLife`. */
   floor: string;
   /** STRING: a message was taken back by its sender, perhaps before it was stored. */
@@ -82,8 +84,10 @@ export interface SessionKeys extends CellKeys {
   history: string;
   /** HASH person -> kind of chat: who has written in this session. */
   who: string;
-  /** HASH of the root: child session -> what is known of it, and `steps <run>` -> model steps of all below a run. */
+  /** HASH of the root: child session at work -> what is known of it, and `steps <run>` -> model steps of all below a run. */
   children: string;
+  /** ZSET of the root: child session -> ms of its end. */
+  endedChildren: string;
   /** STREAM of event batches; an entry's id is the seq of its last event. */
   events: string;
   /** Channel on which event batches are published. */
@@ -212,6 +216,7 @@ function cellsOf(namespace: string): (CellKeys & { base: string })[] {
       ended: `${base}:ended`,
       untended: `${base}:untended`,
       people: `${base}:people`,
+      childRoots: `${base}:child-roots`,
       floor: `${base}:floor`,
       recalledOf: (app: string, messageId: string) => `${base}:recalled:${app}:${messageId}`,
       handoffOf: (runner: string) => `${base}:handoff:${runner}`,
@@ -237,6 +242,7 @@ function keysOf(session: SessionKey, cells: ReturnType<typeof cellsOf>): Session
     history: `${base}:h:${session}`,
     who: `${base}:who:${session}`,
     children: `${base}:children:${rootSessionOf(session)}`,
+    endedChildren: `${base}:ended-children:${rootSessionOf(session)}`,
     events: `${base}:ev:${session}`,
     channel: `${base}:ch:${session}`,
     outbox: `${base}:ob:${session}`,

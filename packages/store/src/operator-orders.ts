@@ -94,7 +94,7 @@ export class OperatorOrders {
 
 /** What an order of an operator is done with. */
 export interface OrderDeps {
-  store: Pick<SessionStore, "append" | "cancel" | "reset" | "waiting">;
+  store: Pick<SessionStore, "append" | "cancel" | "queuedGeneration" | "reset" | "waiting">;
   letters: Pick<DeadLetters, "find" | "resend" | "discard">;
   rules: Pick<PermissionRules, "revoke">;
   approvals: Pick<ApprovalStore, "find" | "decide">;
@@ -168,8 +168,15 @@ async function reset(
   by: string,
   session: SessionKey,
 ): Promise<OrderResult> {
-  const { turnId, wakeGen, runners = [] } = await store.reset(session, { by, replyOf });
+  const { turnId, wakeGen, runners = [], helpers = [] } = await store.reset(session, { by, replyOf });
   if (wakeGen !== undefined) await wake(session, wakeGen);
+  // Those that wait are woken, and those that run look: what the store has told them they tell all below them.
+  const stopHelper = async (helper: SessionKey): Promise<void> => {
+    const gen = await store.queuedGeneration(helper);
+    if (gen !== undefined) await wake(helper, gen);
+    await stop({ session: helper, turnId: turnIdOf(helper, 1) });
+  };
+  await Promise.all(helpers.map(stopHelper));
   if (turnId === undefined) return nothing;
   // The worker that runs it is fenced already; this makes its model and its tools stop at once.
   await Promise.all([

@@ -38,10 +38,14 @@ const scanPage = 500;
 const readHistory = script("read-history");
 const renumber = script("renumber");
 const trim = script("trim");
+const trimChildren = script("trim-children");
 const remove = script("remove");
 const redact = script("redact");
 const forgetPerson = script("forget-person");
 const adopt = script("adopt");
+
+/** Each is some thirty commands of one script. */
+const childrenAtOnce = 20;
 
 /** When a session is asked again that is in use although it has been silent for so long. */
 const busyMs = 3_600_000;
@@ -125,12 +129,36 @@ export class SessionRetention {
    * numbers lower than `length`. `in_use` while it is being answered.
    */
   async erase(session: SessionKey, length: number): Promise<RemovalResult> {
-    const { children } = this.#keys.session(session);
-    const below = isChildSession(session) ? [] : (await this.#redis.hkeys(children)).filter(isChildSession);
-    for (const each of [session, ...below]) {
+    for (const each of [session, ...(await this.#below(session))]) {
       await this.#forgetApprovals(await this.#redis.zrange(this.#keys.session(each).kept, "0", "-1"));
     }
     return await this.#remove(session, "", length);
+  }
+
+  /** All children of a root, also those that have ended. */
+  async #below(session: SessionKey): Promise<SessionKey[]> {
+    if (isChildSession(session)) return [];
+    const { children, endedChildren } = this.#keys.session(session);
+    const working = (await this.#redis.hkeys(children)).filter(isChildSession);
+    return [...working, ...(await this.#redis.zrange(endedChildren, "0", "-1"))];
+  }
+
+  /** Sessions with children of which some have ended before `beforeMs`, longest ago first. */
+  async withOldChildren(beforeMs: number, limit: number): Promise<SessionKey[]> {
+    const indexes = this.#keys.cells().map(({ childRoots }) => childRoots);
+    return await oldestMembers(this.#redis, indexes, { untilMs: beforeMs - 1, limit });
+  }
+
+  /** Removes children of a session that have ended before `beforeMs`, some at a time. Returns how many went. */
+  async trimChildren(root: SessionKey, beforeMs: number): Promise<number> {
+    const values = { sid: root, beforeMs, most: childrenAtOnce };
+    const keys = this.#keys.session(root);
+    let gone = 0;
+    for (;;) {
+      const now = Number(await runScript(this.#redis, trimChildren, keys, values));
+      gone += now;
+      if (now < childrenAtOnce) return gone;
+    }
   }
 
   /** By which buttons find their session; first, since nothing names them once the approvals are gone. */
@@ -148,6 +176,7 @@ export class SessionRetention {
   async adopt(signal: AbortSignal): Promise<number> {
     let adopted = 0;
     for await (const session of storedSessions(this.#redis, this.#namespace, signal)) {
+      if (isChildSession(session)) continue; // its root knows of it
       const keys = this.#keys.session(session);
       adopted += Number(await runScript(this.#redis, adopt, keys, { sid: session }));
     }

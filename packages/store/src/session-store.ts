@@ -69,6 +69,7 @@ import {
 /** A model step of a helper. */
 export interface HelperStep {
   session: SessionKey;
+  epoch: string;
   turnId: string;
   rootTurnId: string;
   step: number;
@@ -103,6 +104,7 @@ const begin = script("begin");
 const giveBack = script("give-back");
 const heal = script("heal");
 const countStep = script("count-step");
+const readChildren = script("read-children");
 const summary = script("summary");
 const wakeDue = script("wake-due");
 
@@ -443,17 +445,25 @@ export class SessionStore {
 
   /**
    * A helper is about to take this model step, the first is 1. Returns how many steps all helpers of the root's run take
-   * with it; a step that is announced again counts once.
+   * with it; a step that is announced again counts once. Undefined when fenced.
    */
-  async countStep({ session, turnId, rootTurnId, step }: HelperStep): Promise<number> {
-    const values = { rootTurnId, turnId, step };
-    return Number(await runScript(this.#redis, countStep, this.#keys.session(session), values));
+  async countStep({ session, ...values }: HelperStep): Promise<number | undefined> {
+    const counted = Number(await runScript(this.#redis, countStep, this.#keys.session(session), values));
+    return counted < 0 ? undefined : counted;
   }
 
-  /** The child sessions of a root, in no order. */
+  /** The child sessions of a root, in no order: those that work, and those that have ended and are kept. */
   async children(root: SessionKey): Promise<ChildSession[]> {
+    const reply = await runScript(this.#redis, readChildren, this.#keys.session(root), { sid: root });
+    const stored = reply as string[]; // shape fixed by the script
+    return stored.flatMap((session, at) => (at % 2 === 0 ? childFrom(session, stored[at + 1] ?? "") : []));
+  }
+
+  /** Those that work. */
+  async childrenAtWork(root: SessionKey): Promise<ChildSession[]> {
     const stored = await this.#redis.hgetall(this.#keys.session(root).children);
-    return Object.entries(stored).flatMap(([session, text]) => childFrom(session, text));
+    const known = Object.entries(stored).flatMap(([session, text]) => childFrom(session, text));
+    return known.filter(({ endedAtMs }) => endedAtMs === undefined);
   }
 
   /** Publishes events between saves. Returns false when fenced. */
@@ -640,7 +650,7 @@ export class SessionStore {
 
 const parseChild = jsonParserOf(ChildFacts);
 
-/** Of the fields of a root's children those that are about a child; others count steps. */
+/** Of the fields of a root's children those that are about a child; others count steps. The version before has kept those there that have ended. */
 function childFrom(field: string, text: string): ChildSession[] {
   if (field.startsWith("steps ")) return [];
   const parsed = parseChild(text);
@@ -666,7 +676,7 @@ async function resetSession(
     const message = entry === "" ? undefined : queuedFrom(session, entry).message;
     const hasCards = (await redis.hget(keys.cards, turnId)) !== null;
     const reply = message === undefined ? undefined : await replyOf(turnId, message, hasCards);
-    const runners = await runnersAtWork(redis, keys.calls);
+    const { runners, helpers } = await atWork(redis, keys.calls);
     const waiting = await waitingTurns({ redis, keys }, session, replyOf);
     const facts = JSON.stringify(seq === 0 ? {} : { turnId });
     const answer = await runScript(redis, reset, keys, {
@@ -687,6 +697,7 @@ async function resetSession(
       ...(ended === 1 ? { turnId } : {}),
       ...(gen > 0 ? { wakeGen: gen } : {}),
       ...(ended === 1 && runners.length > 0 ? { runners } : {}),
+      ...(helpers.length > 0 ? { helpers } : {}),
     };
   }
   throw newEngineError("internal_error", `session ${session} answers faster than it can be reset`, {
@@ -718,12 +729,12 @@ async function waitingTurns(
   );
 }
 
-/** Runners that have calls which are not answered. */
-async function runnersAtWork(redis: RedisConnection, calls: string): Promise<string[]> {
-  const runners = (await redis.hvals(calls)).flatMap((stored) => {
+/** Runners and helpers that have calls which are not answered. */
+async function atWork(redis: RedisConnection, calls: string): Promise<{ runners: string[]; helpers: SessionKey[] }> {
+  const open = (await redis.hvals(calls)).flatMap((stored) => {
     const [, facts] = /^(?:open|started) (\{.*)$/s.exec(stored) ?? [];
-    const { runner } = facts === undefined ? {} : (JSON.parse(facts) as { runner?: string }); // as they were opened
-    return runner === undefined ? [] : [runner];
+    return facts === undefined ? [] : [JSON.parse(facts) as { runner?: string; child?: SessionKey }]; // as they were opened
   });
-  return [...new Set(runners)];
+  const runners = new Set(open.flatMap(({ runner }) => runner ?? []));
+  return { runners: [...runners], helpers: open.flatMap(({ child }) => child ?? []) };
 }

@@ -180,6 +180,7 @@ export interface ChildSession extends ChildFacts {
 /** The end of a child session: what its asker hears. */
 export interface AskerAnswer {
   session: SessionKey;
+  turnId: string;
   callId: string;
   outcome: ToolOutcome;
   used: HelperUse;
@@ -305,6 +306,8 @@ export interface CommitRequest extends FencedWrite {
   more: boolean;
   /** Of a child session: who hears of its end in the same step. */
   asker?: AskerAnswer;
+  /** The turn has called some, and their steps were counted. */
+  helpers?: boolean;
 }
 
 /**
@@ -373,6 +376,8 @@ export interface ResetResult {
   wakeGen?: number;
   /** Those that had calls of the turn a moment before. */
   runners?: string[];
+  /** Sessions of its helpers: they were told to stop, and are to be woken for that. */
+  helpers?: SessionKey[];
 }
 
 /** What goes with a reset. */

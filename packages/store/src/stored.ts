@@ -285,10 +285,10 @@ function newChild({ message, facts }: NonNullable<OpenCall["child"]>): object {
 }
 
 /** The end of a child session as the script takes it. */
-function askerValue({ session: sid, callId, outcome, used, facts }: AskerAnswer): string {
+function askerValue({ session: sid, turnId, callId, outcome, used, facts }: AskerAnswer): string {
   const entry: ControlEntry = { needs: ["helpers"], type: "outcome", callId, outcome, used };
   const result = auditResultOf(outcome);
-  return JSON.stringify({ sid, callId, entry: JSON.stringify(entry), result, facts: JSON.stringify(facts) });
+  return JSON.stringify({ sid, turnId, callId, entry: JSON.stringify(entry), result, facts: JSON.stringify(facts) });
 }
 
 /** What the script `commit` takes beside its keys. */
@@ -307,6 +307,7 @@ export function commitValues(request: CommitRequest, seal: StateSeal): Values {
     totals: request.totals === undefined ? "" : JSON.stringify(request.totals),
     needs: listed(needs),
     asker: request.asker === undefined ? "" : askerValue(request.asker),
+    helpers: request.helpers === true ? 1 : 0,
     messages: request.history.map((message) => JSON.stringify(message)),
   };
 }

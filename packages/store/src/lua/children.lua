@@ -1,14 +1,19 @@
 -- Helpers work in child sessions, in the cell of their root. What concerns a child and its asker at once is one step: the
 -- child begins when its call is opened, and its end is the outcome of that call.
 --
--- KEYS session dirty people deadlines children
+-- The hash `children` of the root has those that work. What is known of one that has ended is with its session, and its
+-- name in `endedChildren`, by the time of its end; the oldest leave by trim-children.lua, and here where there are many.
+--
+-- KEYS session dirty people deadlines children endedChildren childRoots
 -- ARGV sid
 
 -- include now
 -- include audit
+-- include remove-child
 
--- The key of another session of the same root.
-local function keyOf(kind, other) return string.sub(session, 1, -(#sid + 4)) .. ':' .. kind .. ':' .. other end
+-- So many ended children of a root are kept.
+local maxEnded = 500
+local rootOf = string.gsub(sid, '~%x+$', '')
 
 -- `child` is {sid, message, facts, person, chatType}.
 local function openChild(child)
@@ -37,12 +42,30 @@ local function dropChild(child)
   if v[1] == 'suspended' then wakeOther(child, v[2]) end
 end
 
--- The child has ended; `asker` is {sid, callId, entry, result, facts}. -> generation to wake the asker's session for, or 0
+-- The child works no longer. One that was removed meanwhile is not known any more.
+local function endChild(child, facts)
+  redis.call('HDEL', children, child, 'steps ' .. child .. '-1')
+  redis.call('HSET', keyOf('s', child), 'facts', facts)
+  redis.call('ZADD', endedChildren, now(), child)
+  redis.call('ZADD', childRoots, 'NX', now(), rootOf)
+  local tooMany = redis.call('ZCARD', endedChildren) - maxEnded
+  if tooMany <= 0 then return end
+  -- More than one, so that those which there were before become fewer, too.
+  for _, old in ipairs(redis.call('ZRANGE', endedChildren, 0, math.min(tooMany, 2) - 1)) do
+    removeChild(old)
+    redis.call('ZREM', endedChildren, old)
+  end
+end
+
+-- The child has ended; `asker` is {sid, turnId, callId, entry, result, facts}. A later turn may have a call of the same
+-- name: it waits for another child. -> generation to wake the asker's session for, or 0
 local function answerAsker(asker)
-  redis.call('HSET', children, sid, asker.facts)
+  endChild(sid, asker.facts)
   local calls = keyOf('calls', asker.sid)
   local was, facts = string.match(redis.call('HGET', calls, asker.callId) or 'done', '^(%a+) ?(.*)$')
   if was == 'done' then return 0 end
+  local turnId = string.match(facts, '"turnId":"([^"]+)"')
+  if turnId and turnId ~= asker.turnId then return 0 end
   redis.call('ZREM', deadlines, asker.sid .. '|' .. asker.callId)
   redis.call('HSET', calls, asker.callId, 'done')
   redis.call('RPUSH', keyOf('ctl', asker.sid), asker.entry)

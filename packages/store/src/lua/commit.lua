@@ -21,6 +21,7 @@
 --   totals     of the session, JSON; '': as before
 --   needs      features that a process must have to go on with the session, JSON, or ''
 --   asker      of a child session, who hears of its end, JSON, or ''
+--   helpers    '1': the turn had some, whose steps were counted
 --   auditMax
 --   messages...  of its history, JSON each
 
@@ -61,6 +62,7 @@ redis.call('DEL', control, calls, requests)
 local askerGen = 0
 if asker ~= '' then askerGen = answerAsker(cjson.decode(asker))
 else
+  if helpers == '1' then redis.call('HDEL', children, 'steps ' .. sid .. '-' .. seq) end
   redis.call('ZADD', ended, now(), sid)
   redis.call('ZADD', untended, now(), sid)
 end

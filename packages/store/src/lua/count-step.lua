@@ -1,11 +1,15 @@
--- A helper is about to take a model step. -> model steps of all helpers of the root's run, this one included
+-- A helper is about to take a model step. -> model steps of all helpers of the root's run, this one included | -1 fenced
 --
--- KEYS children
+-- KEYS children state
 -- ARGV
+--   epoch
 --   rootTurnId
 --   turnId      of the helper
 --   step        its number; a number that comes again is not counted again
 
+-- include fenced
+
+if fenced() then return -1 end
 local field = 'steps ' .. turnId
 local before = tonumber(redis.call('HGET', children, field) or 0)
 local all = 'steps ' .. rootTurnId

@@ -2,7 +2,8 @@
 -- -> removed | in_use | changed
 --
 -- KEYS session inbox control calls history events outbox cards pending kept who floor ended untended dirty due
--- KEYS openCards expiries approvalCards people requests state approvals said files deadlines children
+-- KEYS openCards expiries approvalCards people requests state approvals said files deadlines children endedChildren
+-- KEYS childRoots
 -- ARGV
 --   sid
 --   beforeMs  its last turn has ended before; '': whenever
@@ -11,6 +12,7 @@
 
 -- include now
 -- include old-form
+-- include remove-child
 
 local v = redis.call('HMGET', session, 'state', 'seq', 'generation', 'eventSeq', 'st')
 if v[5] then return oldForm() end
@@ -34,31 +36,16 @@ local f = redis.call('HMGET', floor, 'seq', 'generation', 'eventSeq', 'historyBa
 local function above(at, value) return string.format('%.0f', math.max(tonumber(f[at] or 0), tonumber(value or 0))) end
 redis.call('HSET', floor, 'seq', above(1, v[2]), 'generation', above(2, v[3]), 'eventSeq', above(3, v[4]), 'historyBase', above(4, inAll))
 
--- Helpers that still work are fenced by that: they have no epoch any more.
-local function removeChild(child)
-  local function keyOf(kind) return string.sub(session, 1, -(#sid + 4)) .. ':' .. kind .. ':' .. child end
-  for _, id in ipairs(redis.call('ZRANGE', keyOf('approvals'), 0, -1)) do
-    redis.call('UNLINK', keyOf('approval') .. ':' .. id, keyOf('said') .. ':' .. id)
-    redis.call('ZREM', expiries, child .. '|' .. id)
-    redis.call('ZREM', approvalCards, child .. '|' .. id)
-  end
-  for _, call in ipairs(redis.call('HKEYS', keyOf('calls'))) do redis.call('ZREM', deadlines, child .. '|' .. call) end
-  for _, person in ipairs(redis.call('HKEYS', keyOf('who'))) do redis.call('ZREM', people, person .. '|' .. child) end
-  redis.call('ZREM', deadlines, child .. '|')
-  redis.call('ZREM', dirty, child)
-  local gone = {}
-  for _, kind in ipairs({'s', 'in', 'ctl', 'calls', 'h', 'ev', 'ob', 'cards', 'pending', 'approvals', 'who', 'req', 'state', 'files'}) do
-    table.insert(gone, keyOf(kind))
-  end
-  redis.call('UNLINK', unpack(gone))
-end
 if string.find(sid, '~', 1, true) then
-  redis.call('HDEL', children, sid)
+  redis.call('HDEL', children, sid, 'steps ' .. sid .. '-1')
+  redis.call('ZREM', endedChildren, sid)
 else
   for _, child in ipairs(redis.call('HKEYS', children)) do
     if string.sub(child, 1, #sid + 1) == sid .. '~' then removeChild(child) end
   end
-  redis.call('UNLINK', children)
+  for _, child in ipairs(redis.call('ZRANGE', endedChildren, 0, -1)) do removeChild(child) end
+  redis.call('UNLINK', children, endedChildren)
+  redis.call('ZREM', childRoots, sid)
 end
 for _, id in ipairs(redis.call('ZRANGE', kept, 0, -1)) do
   redis.call('UNLINK', approvals .. ':' .. id, said .. ':' .. id)

@@ -48,6 +48,7 @@ local epoch = redis.call('HGET', state, 'epoch')
 local begun = first ~= '' and st ~= 'idle' and (st ~= 'queued' or hasBegun(first)) and true or false
 endCalls()
 cancelApprovals(redis.call('ZRANGE', pending, 0, -1))
+if seq ~= '0' then redis.call('HDEL', children, 'steps ' .. sid .. '-' .. seq) end
 redis.call('HSET', state, 'epoch', above(epoch))
 redis.call('HDEL', state, 'turn', 'absorbed', 'needs', 'headSeq', 'tries', 'lost', 'deaths', 'deathsAlone', 'settings')
 redis.call('DEL', control, calls, requests)
