@@ -170,9 +170,9 @@ class Names:
 
 
 def cell_of(session: str) -> int:
-    """FNV-1a over the characters of a session's name, modulo the number of cells."""
+    """FNV-1a over the characters of a session's name up to a `~`, modulo the number of cells."""
     value = 0x811C9DC5
-    for character in session:
+    for character in session.split("~", 1)[0]:
         value = ((value ^ ord(character)) * 0x01000193) & 0xFFFFFFFF
     return value % 16
 

@@ -16,7 +16,11 @@ let system: System;
 const children: ChildProcess[] = [];
 
 beforeAll(async () => {
-  system = await startSystem({ runners: 0, config: { approvals: { unknownOutcome: "tell" } } });
+  const agents = {
+    default: { instructions: "desk", helpers: [{ agent: "digger", as: "dig" }] },
+    digger: { instructions: "digger" },
+  };
+  system = await startSystem({ runners: 0, config: { agents, approvals: { unknownOutcome: "tell" } } });
 });
 afterEach(() => {
   for (const child of children.splice(0)) child.kill("SIGKILL");
@@ -70,6 +74,17 @@ describe("a runner that knows the protocol document alone", () => {
     );
     for (const worker of system.workers) expect(await metricOf(worker, "larkline_healed_total", 'what="wake"')).toBe(0);
     expect(await system.recorded()).toContain("once o1");
+  });
+
+  it("answers calls of helpers, whose sessions are in the cell of their root", async () => {
+    await startPython();
+    await vi.waitUntil(async () => (await ask('t\ncall py_pure {"key":"p5"}')).includes("ok:"), {
+      timeout: 60_000,
+      interval: 50,
+    });
+    const tasks = ["h1", "h2"].map((key) => JSON.stringify({ task: `${key}\ncall py_once {"key":"${key}"}` }));
+    const answer = await ask(["go", ...tasks.map((task) => `call dig ${task}`)].join("\n"));
+    expect(answer).toBe('[go] ok:[h1] ok:{"python":"h1"} ok:[h2] ok:{"python":"h2"}');
   });
 
   it("the example computes what it says", async () => {
