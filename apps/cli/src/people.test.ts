@@ -483,6 +483,37 @@ describe("the data of one person", () => {
     expect(await store.children(session)).toEqual([]);
   });
 
+  it("AT-16: stops the runs that people have asked for before those of their helpers, which end with them", async () => {
+    const { store } = stores;
+    const message = messageFrom(direct, ann.id);
+    const { wakeGen = 0 } = await store.append(message);
+    const { epoch = "", head } = (await store.claim(direct, wakeGen, "worker")) ?? {};
+    const turnId = turnIdOf(direct, head?.seq ?? 0);
+    const child = childSessionOf(direct, turnId, "c1");
+    const facts = { parentRunId: turnId, callId: "c1", as: "dig", agent: "digger", beganAtMs: Date.now() };
+    const task = { ...message, session: child, id: child };
+    const opened = [
+      { callId: "c1", deadlineMs: Date.now() + 60_000, facts: { turnId, child }, child: { message: task, facts } },
+    ];
+    const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 };
+    const turn = { v: 1 as const, turnId, message, steps: 1, calls: [], totals, startedAtMs: Date.now() };
+    const write = { events: [], consumed: 0, history: [] };
+    await store.save({ ...write, session: direct, epoch, turn, open: opened, mode: "continue" });
+    const deleting = deletePerson(stores, ann, { act: true, ...quick });
+    await vi.waitUntil(async () => (await store.cancelled(direct)) || (await store.cancelled(child)), {
+      timeout: 60_000,
+      interval: 5,
+    });
+    expect(await store.cancelled(direct)).toBe(true);
+    expect(await store.cancelled(child)).toBe(false);
+    const own = await store.claim(child, 1, "worker");
+    const ending = { ...write, seq: 1, more: false };
+    await store.commit({ ...ending, session: child, epoch: own?.epoch ?? "" });
+    await store.commit({ ...ending, session: direct, epoch, seq: head?.seq ?? 0 });
+    expect(await deleting).toMatchObject({ sessions: 2 });
+    expect(await store.children(direct)).toEqual([]);
+  });
+
   it("is in sessions of the HTTP API only if they are named: all of them have the same writer", async () => {
     for (const session of ["api.one", "api.two"]) {
       const { wakeGen = 0 } = await stores.store.append({

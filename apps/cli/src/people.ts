@@ -247,6 +247,14 @@ export async function deletePerson(
 ): Promise<DeletionCounts> {
   const counts = { sessions: 0, groups: 0, messages: 0, archived: 0, files: 0, rules: 0, memories: 0 };
   const deletion: Deletion = { ...options, stores, person, counts };
+  if (options.act) {
+    // Roots before all: one that is at work might call further helpers when one of them is stopped.
+    for (const session of await sessionsOfPerson(stores, person)) {
+      if (isChildSession(session)) continue;
+      const isTheirs = await isWholly(stores, session, person);
+      await stopRuns(deletion, session, ({ message }) => isTheirs || message.sender.id === person.id);
+    }
+  }
   const sessions = await sessionsOfPerson(stores, person);
   // First: what is released meanwhile waits in an inbox then, and is stopped below.
   if (options.act) {
