@@ -4,6 +4,7 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import { elementOf, waitForAnswer } from "../system/answer.ts";
 import { answersTo, metricOf, write, type Written } from "../system/answers.ts";
 import { observer, writeRedisUsers, type RedisUsers } from "../system/redis-users.ts";
+import { obedientModel } from "../system/model-script.ts";
 import { answerTo } from "../system/sending.ts";
 import { startSystem, type System } from "../system/system.ts";
 
@@ -13,6 +14,12 @@ const limits = [
   { per: "person", period: "month", tokens: 1_000 },
   { per: "person", period: "month", of: ["api"], tokens: 500 },
 ];
+
+const agents = {
+  default: { instructions: "desk", helpers: [{ agent: "researcher", as: "research" }] },
+  researcher: { instructions: "researcher", helpers: [{ agent: "reader", as: "read" }] },
+  reader: { instructions: "reader" },
+};
 
 let users: RedisUsers;
 let system: System;
@@ -25,8 +32,8 @@ beforeAll(async () => {
     // Each worker has one slot: who writes in two chats at once is answered by both.
     workerConcurrency: 1,
     runners: 0,
-    script: ({ messages }) => ({ text: `[${messages.at(-1)?.text ?? ""}]`, firstDelayMs: 400, usage }),
-    config: { budgets: { contact: "Bo", limits } },
+    script: async (request) => ({ ...(await obedientModel(request)), firstDelayMs: 400, usage }),
+    config: { agents, budgets: { contact: "Bo", limits } },
   });
 });
 afterAll(async () => {
@@ -85,6 +92,19 @@ it("EE-12, EE-19: over HTTP a run warns near the limit, and the next one ends in
   const message = expect.stringContaining("Your budget for this month is used up (500 tokens)") as string;
   const failure = { type: "error", code: "budget_exceeded", retryable: false, message };
   expect(await ends("budget-3")).toMatchObject([failure]);
+});
+
+it("AT-14: helpers draw on the budget of the person they work for, and a spent one stops them and their asker", async () => {
+  const person = system.person("Cal");
+  const before = system.model.requests.length;
+  const deep = `look\ncall read ${JSON.stringify({ task: "deep" })}`;
+  const written = await write(system, person, `go\ncall research ${JSON.stringify({ task: deep })}`);
+  expect(await answerTo(system, written)).toMatch(/^Your budget for this month is used up \(1,000 tokens\)\./);
+  // The reader's answer has spent the rest: neither of those who wait for it gets another step.
+  const asked = system.model.requests.slice(before).map((request) => request.system.split("\n")[0]);
+  expect(asked).toEqual(["desk", "researcher", "reader"]);
+  expect(answersTo(system, written)).toHaveLength(1);
+  expect(await system.ask(person, "/usage", 25_000)).toContain("1,260 tokens of 1,000");
 });
 
 it("Redis has refused none of the counting", async () => {

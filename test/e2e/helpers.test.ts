@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { waitForAnswer } from "../system/answer.ts";
 import { startApp, type AppProcess } from "../system/app-process.ts";
 import { answersTo, write } from "../system/answers.ts";
-import { decide, untilRetired } from "../system/approvals.ts";
+import { decide, untilAsked, untilRetired } from "../system/approvals.ts";
 import { theQuestion } from "../system/asking.ts";
 import { obedientModel } from "../system/model-script.ts";
 import { observer, writeRedisUsers, type RedisUsers } from "../system/redis-users.ts";
@@ -17,6 +17,10 @@ const holding = {
   RUNNER_NAME: "second",
   RUNNER_TOOLS: fileURLToPath(new URL("../fixtures/holding-tools.ts", import.meta.url)),
   RUNNER_CONCURRENCY: "8",
+};
+const paying = {
+  RUNNER_NAME: "paying",
+  RUNNER_TOOLS: fileURLToPath(new URL("../fixtures/approval-tools.ts", import.meta.url)),
 };
 const patience = { timeout: 60_000, interval: 20 };
 
@@ -47,7 +51,7 @@ const config = {
 };
 
 beforeAll(async () => {
-  users = await writeRedisUsers(["recording", "second"]);
+  users = await writeRedisUsers(["recording", "second", "paying"]);
   system = await startSystem({
     workers: 3,
     workerConcurrency: 1,
@@ -68,6 +72,7 @@ beforeAll(async () => {
     port: await freePort(),
     env: { REDIS_URL: users.urlAs(system.redis.port, "console"), FEISHU_APP_ID: system.appId },
   });
+  await system.start("tool-runner", paying);
 });
 afterEach(() => {
   gate = undefined;
@@ -244,6 +249,26 @@ describe("helpers", () => {
     await vi.waitFor(async () => {
       expect(await tree("en")).toMatch(/↳ researcher research Answered .* ↳ reader read Answered /);
     }, patience);
+  });
+
+  it("AT-13: have their calls approved in the chat of their root, with their path, and run them on a worker of their own", async () => {
+    const person = system.person("Hal");
+    const calls = ["a1", "a2"].map((key) => task("research", task("read", `call ask_once {"key":"${key}"}`)));
+    const written = await write(system, person, ["payments", ...calls].join("\n"));
+    const cards = await untilAsked(system, person.chatId, 2);
+    for (const card of cards) {
+      expect(JSON.stringify(card.message.card?.json)).toContain("default > researcher > reader");
+    }
+    expect((await system.recorded()).filter((line) => /^once a[12]$/.test(line))).toEqual([]);
+    await Promise.all(
+      cards.map(async (card) => await decide(system, card, { openId: person.openId, wanted: { decision: "approve" } })),
+    );
+    const { text } = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
+    expect(text).toMatch(/^\[payments\] .*"key":"a1".*"key":"a2"/s);
+    expect((await system.recorded()).filter((line) => /^once a[12]$/.test(line))).toHaveLength(2);
+    const titles = (await untilRetired(system, person.chatId)).map(({ title }) => title);
+    expect(titles).toHaveLength(2);
+    expect(answersTo(system, written)).toHaveLength(1);
   });
 
   it("AT-12: are stopped with all below them and their running tools, and the reply says so", async () => {
