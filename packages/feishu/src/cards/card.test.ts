@@ -142,6 +142,7 @@ describe("the card of a reply", () => {
     );
     expect(JSON.stringify(zh?.parts["helpers"])).toContain("pages · 12 秒");
     expect(outline(en ?? rendered({}))).toContain("#helpers");
+    expect(outline(en ?? rendered({}))).toContain('"Tools 4');
     const ended = tools.map((tool): ShownTool => ({ ...tool, state: "done" }));
     expect(rendered({ tools: ended, state: "running" }, true).parts["helpers"]).toBeUndefined();
     expect(rendered({ tools, state: "stopped" }).parts["helpers"]).toBeUndefined();

@@ -252,7 +252,10 @@ function panelTitle(view: ReplyView, language: ReplyLanguage): string {
   const texts = cardTexts[language];
   const { tools, earlierTools } = view;
   const isOpen = view.state === "running";
-  const running = tools.filter((tool) => isOpen && tool.state === "running" && !isAway(tool));
+  // Helpers that work have lines of their own.
+  const running = tools.filter(
+    (tool) => isOpen && tool.state === "running" && !isAway(tool) && tool.helper === undefined,
+  );
   const failed = tools.filter((tool) => tool.state === "failed");
   return [
     ...(running.length === 0 ? [texts.tools(tools.length + earlierTools)] : runningMarks(running, language)),
