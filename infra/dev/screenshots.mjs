@@ -2,12 +2,12 @@
 // that follows a script, and takes the pictures of the playground and of the console for the README, one of which moves
 // (where there is ffmpeg). An argument names the Chromium to use.
 import { spawn, spawnSync } from "node:child_process";
-import { copyFile, mkdir, mkdtemp, rm } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { freePort, startModelServer } from "../../packages/testkit/src/index.ts";
+import { demoScript, freePort, startModelServer } from "../../packages/testkit/src/index.ts";
 import { pinnedNode, root } from "./launcher/paths.mjs";
 
 const require = createRequire(join(root, "test/package.json"));
@@ -45,7 +45,17 @@ function pieces(text) {
   return text.match(/[\s\S]{1,6}/g) ?? [];
 }
 
-function script({ messages }) {
+/** What the pictures of agents ask for: the demo model answers it. */
+const wishes = {
+  handOver: "请专家看一下：周五要扩容吗？",
+  helpers: "派两个助手：绿茶和红茶",
+  team: "请团队写一句开场白",
+};
+
+function script(request) {
+  const { messages, system } = request;
+  const isDemo = Object.values(wishes).some((wish) => messages.some(({ text }) => text.includes(wish)));
+  if (isDemo || /^You are a helper\b/m.test(system)) return demoScript(request);
   const at = messages.findLastIndex(({ role, text }) => role === "user" && text !== "");
   const results = messages.slice(at + 1).flatMap((message) => message.results);
   if (messages[at]?.text.includes(followUp) === true) {
@@ -67,6 +77,14 @@ function script({ messages }) {
   };
 }
 
+/** The playground's agents, without the buttons that rate answers: not every machine has a font for them. */
+async function writeConfig(directory) {
+  const path = join(directory, "larkline.config.mjs");
+  const agents = JSON.stringify(join(root, "infra/dev/playground.config.ts"));
+  await writeFile(path, `import config from ${agents};\nexport default { ...config, feishu: {} };\n`);
+  return path;
+}
+
 async function startEverything(modelUrl, directory) {
   const ports = await Promise.all([freePort(), freePort(), freePort(), freePort(), freePort()]);
   const [playground, ingress, worker, runner, operators] = ports.map(String);
@@ -74,6 +92,7 @@ async function startEverything(modelUrl, directory) {
   const env = {
     ...inherited,
     LARKLINE_DATA_DIR: directory,
+    LARKLINE_CONFIG: await writeConfig(directory),
     PLAYGROUND_PORT: playground,
     INGRESS_PORT: ingress,
     AGENT_WORKER_PORT: worker,
@@ -183,6 +202,28 @@ async function takeApprovalPicture(page) {
   await chat.getByText("已经记下了。").waitFor();
 }
 
+/** Cards of helpers at work, of a hand-over, and of a team, which is asked by another person: the word stays with it. */
+async function takeAgentPictures(page) {
+  const pictures = [
+    ["agents-helpers", "张伟 Wei", wishes.helpers, /helper: 看看红茶 · [1-9] 秒/],
+    ["agents-hand-over", "张伟 Wei", wishes.handOver, "我是专家"],
+    ["agents-team", "Alice", wishes.team, "APPROVED"],
+  ];
+  for (const [name, person, wish, shown] of pictures) {
+    await page.getByRole("navigation", { name: "会话" }).getByRole("button", { name: person }).click();
+    const chat = page.getByRole("region", { name: person });
+    const input = chat.getByRole("textbox", { name: "消息" });
+    const card = chat.locator(".feishu-card").nth(await chat.locator(".feishu-card").count());
+    await input.fill(wish);
+    await input.press("Enter");
+    await card.getByText(shown).first().waitFor();
+    if (name !== "agents-helpers") await chat.getByText("生成中…").waitFor({ state: "detached" });
+    await card.scrollIntoViewIfNeeded();
+    await card.screenshot({ path: file(name) });
+    await chat.getByText("生成中…").waitFor({ state: "detached" });
+  }
+}
+
 /** Does with the queue `turns` what an operator's click in Bull Board does. */
 async function tellTurns(consoleUrl, action) {
   const { headers } = await fetch(`${consoleUrl}/queues`);
@@ -242,6 +283,7 @@ try {
   page.setDefaultTimeout(30_000);
   await takePictures(page, everything.url);
   await takeApprovalPicture(page);
+  await takeAgentPictures(page);
   await takeWhyPicture(page, everything);
   await takeConsolePictures(page, everything);
 } finally {
