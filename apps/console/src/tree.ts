@@ -57,7 +57,7 @@ export async function readTree(
 export function treeSection(view: View, rows: readonly TreeRow[]): Html | undefined {
   if (rows.length === 0) return undefined;
   const { say, language } = view;
-  return table({
+  const list = table({
     caption: say("helpers"),
     columns: [say("agent"), say("state"), say("waitsFor"), say("took"), say("cost")],
     rows: rows.map((row) => {
@@ -75,6 +75,8 @@ export function treeSection(view: View, rows: readonly TreeRow[]): Html | undefi
       ];
     }),
   });
+  return html`<h2>${say("helpers")}</h2>
+    ${list}`;
 }
 
 function stateOf({ child, summary, approvals, below }: TreeRow): Word {
