@@ -22,7 +22,7 @@ function topicOf({ messages }: NormalisedRequest): string {
   return messages.findLast(({ role, text }) => role === "user" && text !== "" && !quote.test(text))?.text ?? "";
 }
 
-/** Members say their name and what the person wants of them: `approve`, `fake`, `pass`, `look`; the selector one name. */
+/** Members say their name and what the person wants of them: `approve`, `fake`, `pass`, `look`, `brood`; the selector one name. */
 const script: ModelScript = (request) => {
   const { system: instructions, messages, dialect } = request;
   const isSelector = instructions.startsWith("You choose who speaks");
@@ -57,6 +57,7 @@ function member(who: string, request: NormalisedRequest): ScriptedReply {
   };
   const [, words] = Object.entries(fixed).find(([start]) => `${who} ${topic}`.startsWith(start)) ?? [];
   if (words !== undefined) return { text: words };
+  if (`${who} ${topic}` === "critic brood") return { text: "Hm.", firstDelayMs: 60_000 };
   const own = messages.filter(({ role }) => role === "assistant").length;
   const [, key] = /look (\S+)/.exec(topic) ?? [];
   const offered = tools.map(({ name }) => name).filter((name) => name !== "note_once" || key !== undefined);
@@ -189,7 +190,7 @@ describe("a team over HTTP", () => {
   });
 
   it("AT-18: ends with a cancel, and tells it", async () => {
-    const run = clientOf().run("hello", { session: "cancelled", agent: "round" });
+    const run = clientOf().run("brood", { session: "cancelled", agent: "round" });
     for await (const event of run.stream()) {
       if (event.type === "agent_changed" && event.to === "critic") await run.cancel();
       if (event.type === "done") expect(event).toMatchObject({ reason: "cancelled", agent: "critic" });
