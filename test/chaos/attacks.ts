@@ -46,14 +46,16 @@ interface KillPlan {
   pauseMs: number;
   random: ReturnType<typeof createRandom>;
   kills?: Kills;
+  /** After so many it is over. */
+  most?: number;
 }
 
 async function killAndCount(
   system: System,
-  { kinds, pauseMs, random, kills = {} }: KillPlan,
+  { kinds, pauseMs, random, kills = {}, most = Number.POSITIVE_INFINITY }: KillPlan,
   over: AbortSignal,
 ): Promise<Kills> {
-  while (!over.aborted) {
+  for (let count = 0; count < most && !over.aborted; count += 1) {
     await delay(pauseMs / 2 + random.below(pauseMs), undefined, { signal: over }).catch(() => undefined); // it is over
     if (over.aborted) break;
     const kind = random.pick(kinds);

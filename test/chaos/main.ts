@@ -19,6 +19,8 @@ const { values } = parseArgs({
     plan: { type: "string", default: "" },
     /** A folder for what the processes say, for those who look for a cause. */
     logs: { type: "string" },
+    /** Of `together`: only helpers work, and so many workers are killed. */
+    kills: { type: "string" },
     /** How long people write. */
     seconds: { type: "string", default: "300" },
     workers: { type: "string", default: "3" },
@@ -74,7 +76,11 @@ const parts: Readonly<Record<string, () => Promise<number>>> = {
   },
   together: async () => {
     const durationMs = Math.min(Number(values.seconds), 60) * 1_000;
-    const report = await runTogetherChaos({ seed, durationMs, chats: 2, pauseMs: 3_000, freezeMs: 12_000, patienceMs });
+    const options = { seed, durationMs, chats: 2, pauseMs: 3_000, freezeMs: 12_000, patienceMs };
+    const workerKills = values.kills === undefined ? undefined : Number(values.kills);
+    const report = await runTogetherChaos(
+      workerKills === undefined ? options : { ...options, workerKills, chats: 6, pauseMs: 800 },
+    );
     console.log(report);
     console.log(togetherTable(report));
     return Object.values(report.faults).reduce((sum, count) => sum + count, 0);

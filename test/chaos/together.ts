@@ -13,8 +13,10 @@ import { createRandom } from "./random.ts";
 
 export interface TogetherOptions {
   seed: number;
-  /** How long people write. */
+  /** How long people write, unless `workerKills` is given. */
   durationMs: number;
+  /** People only ask for helpers, and only workers die: so many, then it is over. */
+  workerKills?: number;
   /** People for each kind of conversation. */
   chats: number;
   /** Pause between two kills: half of it to one and a half times. */
@@ -112,12 +114,11 @@ interface Chat {
 /** One message after the other until it is over. */
 async function writeChat(
   { bot, kind, person, written, recalled }: Chat,
-  { name, seed }: { name: string; seed: number },
-  { durationMs, patienceMs }: TogetherOptions,
+  { name, seed, patienceMs }: { name: string; seed: number; patienceMs: number },
+  over: AbortSignal,
 ): Promise<void> {
   const random = createRandom(seed);
-  const untilMs = performance.now() + durationMs;
-  for (let position = 0; performance.now() < untilMs; position += 1) {
+  for (let position = 0; !over.aborted; position += 1) {
     const key = `${name}-${position}`;
     let message = await write(bot, person, texts[kind](key, position));
     if (kind === "stops" || kind === "recalls") await delay(random.below(1_200));
@@ -231,7 +232,8 @@ export async function runTogetherChaos(options: TogetherOptions): Promise<Togeth
     simulator: { retryDelaysMs: [300, 600, 1_000, 2_000, 4_000, 8_000, 8_000, 8_000] },
   });
   try {
-    const chats = Object.keys(texts).flatMap((name) =>
+    const { seed, workerKills, patienceMs } = options;
+    const chats = (workerKills === undefined ? Object.keys(texts) : ["helpers"]).flatMap((name) =>
       Array.from({ length: options.chats }, (_, at): Chat => {
         const kind = name as Conversation; // a key of texts
         const bot = botOf[kind] === undefined ? system : system.botNamed(botOf[kind]);
@@ -240,16 +242,17 @@ export async function runTogetherChaos(options: TogetherOptions): Promise<Togeth
     );
     const over = new AbortController();
     const counted = new AbortController();
-    const plan = { kinds: killed, pauseMs: options.pauseMs, random: createRandom(options.seed) };
-    const havoc = [killUntil(system, plan, over.signal), freezeUntil(system, options, over.signal)] as const;
+    const victims = workerKills === undefined ? { kinds: killed } : { kinds: ["agent-worker"] as const, most: workerKills };
+    const killing = killUntil(system, { ...victims, pauseMs: options.pauseMs, random: createRandom(seed) }, over.signal);
+    const havoc = [killing, freezeUntil(system, options, over.signal)] as const;
     const asked = chats.filter(({ kind }) => kind === "questions");
     const answering = answerQuestions(asked, counted.signal);
-    const ending = setTimeout(() => over.abort(), options.durationMs);
+    const time = workerKills === undefined ? delay(options.durationMs, undefined, { ref: false }) : killing;
+    void time.catch(() => undefined).then(() => over.abort()); // who awaits `havoc` gets the error
     const writing = chats.map(async (chat, at) => {
-      await writeChat(chat, { name: `${chat.kind}${at}`, seed: options.seed + at }, options);
+      await writeChat(chat, { name: `${chat.kind}${at}`, seed: seed + at, patienceMs }, over.signal);
     });
     await Promise.all(writing).finally(() => {
-      clearTimeout(ending);
       over.abort();
       counted.abort();
     });
@@ -257,7 +260,7 @@ export async function runTogetherChaos(options: TogetherOptions): Promise<Togeth
     const clicks = await answering;
     const redis = connectRedis(system.redis.url);
     try {
-      const below = await lookBelow(redis, chats, options.patienceMs);
+      const below = await lookBelow(redis, chats, patienceMs);
       const memories = await storedMemories(redis);
       const once = repeats(await system.recorded(), "once");
       const tallies = chats.map(({ bot, written }) => tally(bot, [written]));
