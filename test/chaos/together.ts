@@ -242,8 +242,13 @@ export async function runTogetherChaos(options: TogetherOptions): Promise<Togeth
     );
     const over = new AbortController();
     const counted = new AbortController();
-    const victims = workerKills === undefined ? { kinds: killed } : { kinds: ["agent-worker"] as const, most: workerKills };
-    const killing = killUntil(system, { ...victims, pauseMs: options.pauseMs, random: createRandom(seed) }, over.signal);
+    const victims =
+      workerKills === undefined ? { kinds: killed } : { kinds: ["agent-worker"] as const, most: workerKills };
+    const killing = killUntil(
+      system,
+      { ...victims, pauseMs: options.pauseMs, random: createRandom(seed) },
+      over.signal,
+    );
     const havoc = [killing, freezeUntil(system, options, over.signal)] as const;
     const asked = chats.filter(({ kind }) => kind === "questions");
     const answering = answerQuestions(asked, counted.signal);
