@@ -4,14 +4,16 @@ import { createClient } from "@larkline/sdk";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { write } from "../system/answers.ts";
 import { decide, untilRetired } from "../system/approvals.ts";
+import { startAskingServer, type AskingServer } from "../system/asking-server.ts";
 import { submit, theQuestion } from "../system/asking.ts";
 import { answerTo } from "../system/sending.ts";
 import { startSystem, type System } from "../system/system.ts";
 
-// An MCP server of the revision 2026-07-28 that asks people before it does anything, and the real processes between.
+// MCP servers of both revisions that ask people before they do anything, and the real processes between.
 
 let system: System;
 let server: Server;
+let older: AskingServer;
 
 interface Call {
   name: string;
@@ -102,7 +104,14 @@ beforeAll(async () => {
     runner: "recording",
     tools: { "*": { effect: "once", requiresApproval: false } },
   };
-  system = await startSystem({ config: { mcp: { servers: { travel } } } });
+  older = await startAskingServer();
+  const old = {
+    ...travel,
+    url: older.url,
+    elicitation: true,
+    tools: { "*": { effect: "once", requiresApproval: false }, trip: { effect: "idempotent" } },
+  };
+  system = await startSystem({ config: { mcp: { servers: { travel, old } } } });
   await vi.waitFor(
     async () => {
       const { finalOutput } = await clientOf().run('look\ncall travel_heavy {"id":"first"}').result();
@@ -113,6 +122,7 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   await system.close();
+  older.close();
   server.closeAllConnections();
   server.close();
 });
@@ -121,8 +131,12 @@ function clientOf() {
   return createClient({ url: system.ingresses[0]?.url ?? "" });
 }
 
+/** Each leaves a session that its servers still have. */
+let killedRunners = 0;
+
 /** Kills the runner and the worker, and starts others. */
 async function replaceRunnerAndWorker(): Promise<void> {
+  killedRunners += 1;
   const { workers, runners } = system;
   await Promise.all([...workers, ...runners].map(async (app) => await app.kill()));
   workers.splice(0, workers.length, await system.start("agent-worker"));
@@ -222,5 +236,70 @@ describe("AT-20: what an MCP server asks is a question to the person", () => {
     }
     expect((await run.result()).finalOutput).toContain("It is not known whether this call took effect");
     expect(callsOf("g")).toHaveLength(2);
+  });
+});
+
+/** The actions that the older server was told, call by call. */
+function toldIn(id: string): string[][] {
+  return older.calls.filter((call) => call.id === id).map(({ told }) => told.map(({ action }) => action));
+}
+
+describe("AT-20: what an MCP server of an older revision asks inside a call is a question to the person", () => {
+  it("whose answer goes along with a repeat of the call, after runner and worker were killed", async () => {
+    const person = system.person("Dan");
+    const written = await write(system, person, 'go\ncall old_trip {"id":"k"}');
+    const city = await theQuestion(system, person.chatId);
+    const shown = JSON.stringify(city.message);
+    for (const part of ["The MCP server “old” asks", "Where to?"]) expect(shown).toContain(part);
+    await replaceRunnerAndWorker();
+    const button = "form_submit";
+    const given = await submit(system, city, { openId: person.openId, button, form: { field_0: "Rome" } });
+    expect(given).toMatchObject({ toast: { type: "success", content: "Answered" } });
+    const seat = await vi.waitUntil(
+      async () => {
+        const card = await theQuestion(system, person.chatId);
+        return JSON.stringify(card.message).includes("Which seat?") ? card : undefined;
+      },
+      { timeout: 60_000, interval: 50 },
+    );
+    await replaceRunnerAndWorker();
+    await submit(system, seat, { openId: person.openId, button, form: { field_0: "aisle" } });
+    expect(await answerTo(system, written)).toContain("k: accept Rome, accept aisle");
+    expect(toldIn("k")).toEqual([["cancel"], ["accept", "cancel"], ["accept", "accept"]]);
+    await untilRetired(system, person.chatId);
+  });
+
+  it("each in its own call, where several calls ask at the same time, and which can be declined", async () => {
+    const runs = ["l", "m", "n"].map(async (id) => {
+      const run = clientOf().run(`go\ncall old_trip {"id":"${id}"}`);
+      for await (const event of run.stream()) {
+        if (event.type !== "input_requested") continue;
+        await run.answer(
+          event.requestId,
+          event.question.includes("seat") ? { action: "decline" } : { city: `for ${id}` },
+        );
+      }
+      return (await run.result()).finalOutput;
+    });
+    const answers = await Promise.all(runs);
+    for (const [at, id] of ["l", "m", "n"].entries()) expect(answers[at]).toContain(`${id}: accept for ${id}, decline`);
+    // The connection that lists the tools is left; those of the calls are closed.
+    await vi.waitUntil(() => older.sessions() <= 1 + killedRunners, { timeout: 60_000, interval: 20 });
+  });
+
+  it("and is closed by /stop: the server is not called again", async () => {
+    const person = system.person("Eva");
+    const written = await write(system, person, 'go\ncall old_trip {"id":"o"}');
+    await theQuestion(system, person.chatId);
+    await write(system, person, "/stop");
+    await answerTo(system, written);
+    await untilRetired(system, person.chatId);
+    expect(toldIn("o")).toEqual([["cancel"]]);
+  });
+
+  it("but not where the call may not be repeated: the server learns it, and the model", async () => {
+    const { finalOutput } = await clientOf().run('go\ncall old_pay {"id":"p"}').result();
+    expect(finalOutput).toContain("nobody was asked: people are asked only inside calls that may be repeated");
+    expect(toldIn("p")).toEqual([[]]);
   });
 });

@@ -24,7 +24,7 @@ import { needsOf, type TurnEnvironment } from "./transition.ts";
 
 /*
  * Questions of MCP servers: a server answers a call with what it has to know first. The attempt is closed then, as one
- * without effect; its requests become questions to the person whose turn it is, one after the other, and the answers go
+ * that may be repeated; its requests become questions to the person whose turn it is, one after the other, and the answers go
  * along with the next attempt. What a server writes is shown and never run: its schema becomes a form of ours, and a
  * schema that is none of ours is refused.
  */
@@ -50,24 +50,29 @@ interface AskFacts {
 /** Suspends a call until a person has answered the first request of its server; refuses requests that no form can show. */
 export function serverQuestion(call: CallState, asked: InputRequired, facts: AskFacts): ServerQuestion {
   const rounds = (call.input?.rounds ?? 0) + 1;
-  if (rounds > maxRounds) return refused(asked, `it has asked ${maxRounds} times`);
+  if (rounds > maxRounds) return refused(call, asked, `it has asked ${maxRounds} times`);
   const unshown = asked.requests.map(({ key }) => formOf(asked, key)).find(({ ok }) => !ok);
-  if (unshown !== undefined && !unshown.ok) return refused(asked, unshown.error);
+  if (unshown !== undefined && !unshown.ok) return refused(call, asked, unshown.error);
   const { deadlineMs: _deadlineMs, ...rest } = withoutWait(call);
   return nextQuestion({ ...rest, input: { asked, responses: {}, rounds } }, facts);
 }
 
-function refused({ server }: InputRequired, why: string): ServerQuestion {
+/** A server of an older revision has asked in the middle of its work, in a call that may be repeated. */
+function refused({ effect = "once" }: CallState, { server }: InputRequired, why: string): ServerQuestion {
   const name = oneLine(server, 100);
+  const done = effect === "once" ? "It did nothing" : "The call was not completed";
   return {
     refused: {
       ok: false,
-      error: `The MCP server ${name} asked for input, and nobody was asked: ${why}. It did nothing.`,
+      error: `The MCP server ${name} asked for input, and nobody was asked: ${why}. ${done}.`,
     },
   };
 }
 
-const withdrawn: ToolOutcome = { ok: false, error: "The server of this tool asked something first, and did nothing." };
+const withdrawn: ToolOutcome = {
+  ok: false,
+  error: "The server of this tool asked something first; the call was not completed.",
+};
 
 /** The question about the first request that is not answered yet. */
 function nextQuestion(call: CallState, { turn, env, ending }: AskFacts): ServerQuestion {
@@ -76,10 +81,10 @@ function nextQuestion(call: CallState, { turn, env, ending }: AskFacts): ServerQ
   const { input } = call;
   const open = input?.asked.requests.find(({ key }) => !Object.hasOwn(input.responses, key));
   if (input === undefined || open === undefined || serverQuestionsMs === undefined) {
-    return refused(input?.asked ?? { server: call.name, requests: [] }, "people cannot be asked here");
+    return refused(call, input?.asked ?? { server: call.name, requests: [] }, "people cannot be asked here");
   }
   const form = formOf(input.asked, open.key);
-  if (!form.ok) return refused(input.asked, form.error);
+  if (!form.ok) return refused(call, input.asked, form.error);
   const deciders = { requester: true, people: [], roles: [], fourEyes: false, count: 1 };
   const facts = { deciders, reason: "", risk: "low", expiresAtMs: nowMs + serverQuestionsMs } as const;
   const record = approvalOf(turn, { kind: "question", call, question: facts, findings: [] }, env);

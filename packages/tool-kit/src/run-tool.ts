@@ -280,13 +280,13 @@ export class OutcomeUnknownError extends Error {
   override readonly name = "OutcomeUnknownError";
 }
 
-/** Thrown where the other side has done nothing yet, because it asks people something first. For mounted servers alone. */
+/** Thrown where the other side asks people first, and a repeat of the call harms nothing. For mounted servers alone. */
 export class InputRequiredError extends Error {
   override readonly name = "InputRequiredError";
   readonly input: InputRequired;
 
   constructor(input: InputRequired) {
-    super(`The server ${input.server} asks for input first; it did nothing.`);
+    super(`The server ${input.server} asks for input first; the call was not completed.`);
     this.input = input;
   }
 }

@@ -28,6 +28,7 @@ describe("MCP servers of a configuration", () => {
               tools: [],
               timeoutMs: 60_000,
               connectTimeoutMs: 30_000,
+              elicitation: false,
             },
           ],
         },
@@ -57,6 +58,7 @@ describe("MCP servers of a configuration", () => {
     ["another protocol", { url: "file:///etc/passwd" }, "url must begin with http:// or https://"],
     ["a value in place of a variable's name", { url: "https://x.example", headers: { A: "Bearer 123" } }, "headers.A"],
     ["a relative directory", { command: "x", readable: ["data"] }, "readable.0"],
+    ["a program that asks people", { command: "x", elicitation: true }, "'elicitation'"],
     ["a typing error of a tool", { command: "x", tools: { a: { efect: "once" } } }, "'efect'"],
   ])("refuses %s, naming the server", (_, server, problem) => {
     const result = resolved({ crm: server });

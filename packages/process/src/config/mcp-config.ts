@@ -65,6 +65,8 @@ const McpAddressInput = Type.Object(
     headers: Type.Optional(Type.Record(Type.String({ pattern: "^[A-Za-z0-9-]{1,100}$" }), variable)),
     /** Its address may be a private one. Default false. */
     allowPrivate: Type.Optional(Type.Boolean()),
+    /** With an older revision: it may ask people inside calls that may be repeated. Default false. */
+    elicitation: Type.Optional(Type.Boolean()),
     ...common,
   },
   { additionalProperties: false },
@@ -100,6 +102,8 @@ export interface McpServerConfig {
   readonly tools: readonly (readonly [pattern: string, policy: McpToolInput])[];
   readonly timeoutMs: number;
   readonly connectTimeoutMs: number;
+  /** False for programs: each of its calls takes a connection of its own, which for a program is a process. */
+  readonly elicitation: boolean;
 }
 
 /** How a server is reached. `env` and the values of `headers` are names of variables of the runner. */
@@ -157,7 +161,9 @@ function isWebAddress(url: string): boolean {
 
 function serverOf(name: string, input: McpProgramInput | McpAddressInput): McpServerConfig {
   const { runner = "default", tools = {}, timeoutMs = 60_000, connectTimeoutMs = 30_000 } = input;
-  return { name, access: accessOf(input), runner, tools: Object.entries(tools), timeoutMs, connectTimeoutMs };
+  const elicitation = "url" in input && input.elicitation === true;
+  const deadlines = { timeoutMs, connectTimeoutMs };
+  return { name, access: accessOf(input), runner, tools: Object.entries(tools), ...deadlines, elicitation };
 }
 
 function accessOf(input: McpProgramInput | McpAddressInput): McpServerAccess {

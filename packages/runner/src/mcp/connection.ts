@@ -1,5 +1,13 @@
 import type * as McpSdk from "@modelcontextprotocol/client";
-import type { Client, ClientOptions, Tool, Transport, JSONRPCMessage } from "@modelcontextprotocol/client";
+import type {
+  Client,
+  ClientOptions,
+  ElicitRequest,
+  ElicitResult,
+  Tool,
+  Transport,
+  JSONRPCMessage,
+} from "@modelcontextprotocol/client";
 import {
   pause,
   systemClock,
@@ -17,6 +25,8 @@ export interface McpServer {
   readonly transport: McpTransport;
   policyOf(hints: McpToolHints): McpToolPolicy;
   readonly connectTimeoutMs: number;
+  /** Of an older revision: it may ask people inside calls that may be repeated. */
+  readonly elicitation: boolean;
 }
 
 /** How a server is reached. Each `open` starts a server of its own. */
@@ -150,14 +160,18 @@ class ReconnectingConnection implements McpConnection {
     const { server, onEvent } = this.#options;
     const sdk = await loadSdk();
     const lost = Promise.withResolvers<string>();
-    const client = new sdk.Client(
-      { name: "larkline", version: "1" },
-      {
-        versionNegotiation: { mode: "auto" },
-        jsonSchemaValidator: uncheckedResults,
-        listChanged: { tools: { onChanged: (error, tools) => this.#listed(client, { error, tools }) } },
-      },
-    );
+    const client = new sdk.Client(ourName, {
+      versionNegotiation: { mode: "auto" },
+      jsonSchemaValidator: uncheckedResults,
+      listChanged: { tools: { onChanged: (error, tools) => this.#listed(client, { error, tools }) } },
+      ...(server.elicitation ? { capabilities: formsAlone } : {}),
+    });
+    // Of the calls that share this connection it is not known which one asks.
+    if (server.elicitation) {
+      client.setRequestHandler("elicitation/create", () => {
+        throw new sdk.ProtocolError(sdk.ProtocolErrorCode.InvalidRequest, texts.mayNotAsk);
+      });
+    }
     let lastError = "the connection was closed";
     Object.assign(client, {
       onclose: () => lost.resolve(lastError),
@@ -190,6 +204,58 @@ class ReconnectingConnection implements McpConnection {
   #listed(client: Client, { error, tools }: { error: Error | null; tools: readonly Tool[] | null }): void {
     if (error === null && tools !== null) this.#options.onTools(tools.slice(0, maxTools), client);
   }
+}
+
+const ourName = { name: "larkline", version: "1" };
+
+/** What servers may ask people. Addresses to visit are not shown. */
+const formsAlone = { elicitation: { form: {} } };
+
+const texts = {
+  mayNotAsk: "nobody was asked: people are asked only inside calls that may be repeated (effect pure or idempotent)",
+};
+
+/** A connection for one call of a server of an older revision: whatever the server asks on it belongs to this call. */
+export async function connectForCall(
+  server: McpServer,
+  { ask, signal, clock = systemClock }: CallConnectionOptions,
+): Promise<CallConnection> {
+  const sdk = await loadSdk();
+  const client = new sdk.Client(ourName, { capabilities: formsAlone, jsonSchemaValidator: uncheckedResults });
+  client.setRequestHandler("elicitation/create", ask);
+  const transport = await transportOf(server, sdk, clock);
+  const close = async (): Promise<void> => {
+    // The server may forget the session at once; one that does not listen forgets it in its own time.
+    if (transport instanceof sdk.StreamableHTTPClientTransport) {
+      const ended = new AbortController();
+      const told = transport.terminateSession().catch(() => undefined); // many servers know no end of sessions
+      await Promise.race([told, pause(clock, goodbyeMs, ended.signal)]);
+      ended.abort();
+    }
+    await client.close().catch(() => undefined); // it is gone either way
+    await transport.close().catch(() => undefined);
+  };
+  try {
+    await client.connect(transport, { timeout: server.connectTimeoutMs, signal });
+    return { client, close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+const goodbyeMs = 1_000;
+
+interface CallConnectionOptions {
+  /** Answers what the server asks. */
+  ask: (request: ElicitRequest) => ElicitResult;
+  signal: AbortSignal;
+  clock?: Clock | undefined;
+}
+
+interface CallConnection {
+  readonly client: Client;
+  close(): Promise<void>;
 }
 
 type Sdk = typeof McpSdk;

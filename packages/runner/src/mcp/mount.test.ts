@@ -1,6 +1,6 @@
 import type { ChildProcess } from "node:child_process";
 import { runTool, type HandlerTool } from "@larkline/tool-kit";
-import type { ToolOutcome } from "@larkline/protocol";
+import type { CallInput, ToolOutcome } from "@larkline/protocol";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { mountMcpServer, type McpMount } from "./mounts.ts";
 import type { McpEvent, McpServer, McpToolHints, McpTransport } from "./connection.ts";
@@ -28,6 +28,7 @@ function mounted(transport: McpTransport, options: Partial<McpServer> = {}): Mou
     name: "srv",
     transport,
     connectTimeoutMs: 20_000,
+    elicitation: false,
     policyOf: (given) => {
       hints.push(given);
       const effect = given.readOnly ? "pure" : "once";
@@ -54,9 +55,14 @@ interface Call {
   signal?: AbortSignal;
   onProgress?: (fraction: number) => void;
   saved?: string[];
+  /** What people answered in the attempt before. */
+  answers?: CallInput;
 }
 
-async function call(tool: HandlerTool, { input = {}, signal, onProgress, saved }: Call = {}): Promise<ToolOutcome> {
+async function call(
+  tool: HandlerTool,
+  { input = {}, signal, onProgress, saved, answers }: Call = {},
+): Promise<ToolOutcome> {
   return await runTool(tool, {
     argumentsText: JSON.stringify(input),
     context: {
@@ -65,6 +71,7 @@ async function call(tool: HandlerTool, { input = {}, signal, onProgress, saved }
       signal: signal ?? new AbortController().signal,
       actor: { app: "cli", userId: "ou_1", chatId: "oc_1" },
       authority: { by: "policy" },
+      ...(answers === undefined ? {} : { input: answers }),
       progress: (fraction) => onProgress?.(fraction),
       log: () => undefined,
     },
@@ -80,11 +87,11 @@ function textOf(outcome: ToolOutcome): string {
 }
 
 describe.each(["stdio", "http"] as const)("the reference server over %s", (kind) => {
-  const start = async (): Promise<Mounted> => {
-    if (kind === "stdio") return mounted({ kind, open: openChannel("everything", children) });
+  const start = async (options: Partial<McpServer> = {}): Promise<Mounted> => {
+    if (kind === "stdio") return mounted({ kind, open: openChannel("everything", children) }, options);
     const { url, child } = await startHttpServer();
     children.push(child);
-    return mounted({ kind, url, headers: { "x-test": "1" }, fetch });
+    return mounted({ kind, url, headers: { "x-test": "1" }, fetch }, options);
   };
 
   it("offers its tools under a prefix, with their schemas and hints, and runs them", async () => {
@@ -128,6 +135,39 @@ describe.each(["stdio", "http"] as const)("the reference server over %s", (kind)
     });
     expect(textOf(await outcome)).toBe("failed: cancelled by the person");
     expect(textOf(await call(await tool("srv_echo"), { input: { message: "still here" } }))).toContain("still here");
+  });
+
+  const policyWith = (effect: "idempotent" | "once"): McpServer["policyOf"] => {
+    return () => ({ effect, requiresApproval: false, timeoutMs: 20_000, risk: "low", hidden: false });
+  };
+
+  it("ends a call in which it asks, and has the answer when the call is repeated", async () => {
+    const { tool } = await start({ elicitation: true, policyOf: policyWith("idempotent") });
+    const asking = await tool("srv_trigger-elicitation-request");
+    const first = await call(asking);
+    if (first.ok || first.input === undefined) throw new Error(textOf(first));
+    const { server, requests, state } = first.input;
+    expect({ server, state }).toEqual({ server: "srv", state: undefined });
+    expect(requests).toMatchObject([{ message: "Please provide inputs for the following fields:" }]);
+    const key = requests[0]?.key ?? "";
+    const accepted = await call(asking, {
+      answers: { responses: { [key]: { action: "accept", content: { name: "Ann" } } } },
+    });
+    expect(textOf(accepted)).toContain("- Name: Ann");
+    const declined = await call(asking, { answers: { responses: { [key]: { action: "decline" } } } });
+    expect(textOf(declined)).toContain("User declined");
+    if (kind === "stdio") {
+      const [listing, ...ofCalls] = children;
+      expect(ofCalls.map(({ signalCode }) => signalCode)).toEqual(["SIGKILL", "SIGKILL", "SIGKILL"]);
+      expect(listing?.signalCode).toBeNull();
+    }
+  });
+
+  it("learns that it cannot ask in a call that may not be repeated", async () => {
+    const { tool } = await start({ elicitation: true, policyOf: policyWith("once") });
+    const outcome = await call(await tool("srv_trigger-elicitation-request"));
+    expect(textOf(outcome)).toContain("nobody was asked: people are asked only inside calls that may be repeated");
+    expect(outcome).not.toHaveProperty("input");
   });
 });
 

@@ -1,12 +1,5 @@
 import { createHash } from "node:crypto";
-import {
-  maxInputStateLength,
-  systemClock,
-  systemRandom,
-  type Clock,
-  type InputRequired,
-  type Random,
-} from "@larkline/protocol";
+import { systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
 import { mcpToolSettings, type Env, type McpServerConfig } from "@larkline/process/config";
 import { createGuardedFetch, type SandboxCommand, type SandboxSession } from "@larkline/sandbox";
 import { type Tool, defineTool, InputRequiredError, OutcomeUnknownError, type ToolContext } from "@larkline/tool-kit";
@@ -21,11 +14,13 @@ import type {
 import {
   type McpEvent,
   type McpTransport,
+  connectForCall,
   connectMcp,
   loadSdk,
   type McpServer,
   type McpToolPolicy,
 } from "./connection.ts";
+import { askedBy, Elicitations } from "./elicitation.ts";
 
 interface McpMountsOptions {
   servers: readonly McpServerConfig[];
@@ -82,6 +77,7 @@ class OpenMounts implements McpMounts {
           transport: transportOf(server, options),
           policyOf: (hints) => mcpToolSettings(server, hints),
           connectTimeoutMs: server.connectTimeoutMs,
+          elicitation: server.elicitation,
         },
         { onChange, onEvent, clock, random },
       ),
@@ -176,7 +172,7 @@ export function mountMcpServer(server: McpServer, { onChange, onEvent, clock, ra
       const isTooMuch = left < 0;
       add(tool.name, () => {
         if (isTooMuch) throw new RangeError(`the list of tools has more than ${maxListCharacters} characters`);
-        return mountedTool(server, tool, clients);
+        return mountedTool(server, tool, { clients, clock });
       });
     }
     return [...mounted.values()];
@@ -239,7 +235,11 @@ function messageOf(error: unknown): string {
 type ClientSource = (signal: AbortSignal) => Promise<Client>;
 
 /** A tool of a server as one of ours; undefined when policy hides it. Throws when vendors would refuse it, or its schema is too long. */
-export function mountedTool(server: McpServer, listed: ListedTool, clients: ClientSource): Tool | undefined {
+export function mountedTool(
+  server: McpServer,
+  listed: ListedTool,
+  { clients, clock }: { clients: ClientSource; clock?: Clock | undefined },
+): Tool | undefined {
   const policy = policyOf(server, listed);
   if (policy.hidden) return undefined;
   const { effect, requiresApproval, timeoutMs, risk } = policy;
@@ -258,8 +258,19 @@ export function mountedTool(server: McpServer, listed: ListedTool, clients: Clie
     isolation: "inline",
     savesFiles: true,
     run: async (given: Record<string, unknown>, context) => {
-      const client = await connectedClient(server, clients, context.signal, timeoutMs);
-      return await callListed(listed, given, { server: server.name, client, context, timeoutMs });
+      const client = await connected(server, clients, { signal: context.signal, timeoutMs });
+      const call = { server: server.name, context, timeoutMs };
+      const mayAskInside = server.elicitation && effect !== "once" && client.getProtocolEra() !== "modern";
+      if (!mayAskInside) return await callListed(listed, given, { ...call, client });
+      const asked = new Elicitations(server.name, context.input);
+      const open = async (signal: AbortSignal): ReturnType<typeof connectForCall> =>
+        await connectForCall(server, { ask: (request) => asked.answer(request), signal, clock });
+      const own = await connected(server, open, { signal: context.signal, timeoutMs });
+      try {
+        return await callListed(listed, given, { ...call, client: own.client, asked });
+      } finally {
+        await own.close();
+      }
     },
   });
   return { ...tool, inputSchema: foreignSchema(listed) };
@@ -268,16 +279,15 @@ export function mountedTool(server: McpServer, listed: ListedTool, clients: Clie
 /** What is left of the time of a call when it gives up waiting for the connection. */
 const spareShare = 0.1;
 
-/** The client, as soon as it is connected. A call that has not reached its server in time has surely done nothing. */
-async function connectedClient(
+/** What is connected, as soon as it is. A call that has not reached its server in time has surely done nothing. */
+async function connected<T>(
   { name }: McpServer,
-  clients: ClientSource,
-  signal: AbortSignal,
-  timeoutMs: number,
-): Promise<Client> {
+  connect: (signal: AbortSignal) => Promise<T>,
+  { signal, timeoutMs }: { signal: AbortSignal; timeoutMs: number },
+): Promise<T> {
   const late = AbortSignal.timeout(Math.floor(timeoutMs * (1 - spareShare)));
   try {
-    return await clients(AbortSignal.any([signal, late]));
+    return await connect(AbortSignal.any([signal, late]));
   } catch (error) {
     signal.throwIfAborted();
     const why = late.aborted ? "it is not connected" : messageOf(error);
@@ -322,25 +332,33 @@ interface ListedCall {
   client: Client;
   context: ToolContext;
   timeoutMs: number;
+  /** What a server of an older revision asks inside the call, on a connection for this call alone. */
+  asked?: Elicitations;
 }
 
 /**
- * Calls a tool of the server. A server of the stateless revision may ask people first: its answer is then an
- * {@link InputRequiredError}, and the answers come with the next attempt, to whichever instance of this runner has it.
+ * Calls a tool of the server. Where the server asks people first, the call ends in an {@link InputRequiredError}, and the
+ * answers come with the next attempt, to whichever instance of this runner has it.
  */
 async function callListed(
   { name }: ListedTool,
   input: Record<string, unknown>,
-  { server, client, context, timeoutMs }: ListedCall,
+  { server, client, context, timeoutMs, asked }: ListedCall,
 ): Promise<string> {
   const { input: given } = context;
   const isStateless = client.getProtocolEra() === "modern";
   const answers = given === undefined ? {} : { inputResponses: given.responses, ...stateOf(given.state) };
   const params = { name, arguments: input, ...(isStateless ? { ...answers, _meta: mayAsk } : {}) };
+  const options = callOptions(context, timeoutMs);
+  if (asked !== undefined) options.signal = AbortSignal.any([options.signal, asked.signal]);
   const result: CallToolResult | InputRequiredResult = await client
-    .callTool(params, { ...callOptions(context, timeoutMs), allowInputRequired: isStateless })
-    .catch(async (error: unknown) => await Promise.reject(await asFailure(error)));
-  if (isInputRequired(result)) throw askedBy(server, result);
+    .callTool(params, { ...options, allowInputRequired: isStateless })
+    .catch(async (error: unknown) => await Promise.reject(asked?.open ?? (await asFailure(error))));
+  if (asked?.open !== undefined) throw asked.open;
+  if (isInputRequired(result)) {
+    const needed = askedBy(server, result);
+    throw needed.ok ? new InputRequiredError(needed.value) : new Error(`${needed.error}. It did nothing`);
+  }
   const text = await textOfResult(result, context);
   if (result.isError === true) throw new Error(text === "" ? "the tool failed without a message" : text);
   return text;
@@ -355,31 +373,6 @@ function stateOf(state: string | undefined): { requestState?: string } {
 
 function isInputRequired(result: CallToolResult | InputRequiredResult): result is InputRequiredResult {
   return (result as { resultType?: unknown }).resultType === "input_required";
-}
-
-const maxRequests = 5;
-
-const [maxMessage, maxSchema] = [4_000, 16_384];
-
-/** What the server asks, within our bounds; its call fails where it asks for something else than forms. */
-function askedBy(server: string, { inputRequests = {}, requestState: state }: InputRequiredResult): Error {
-  const asked = Object.entries(inputRequests);
-  if (asked.length === 0 || asked.length > maxRequests) return inputRefused(`${asked.length} requests at once`);
-  if (state !== undefined && Buffer.byteLength(state) > maxInputStateLength) {
-    return inputRefused("its state is too long");
-  }
-  const requests: InputRequired["requests"] = [];
-  for (const [key, { method, params }] of asked) {
-    if (method !== "elicitation/create" || params.mode === "url") return inputRefused("only forms are shown to people");
-    const { message, requestedSchema: schema } = params;
-    if (key.length > 200 || JSON.stringify(schema).length > maxSchema) return inputRefused("its form is too large");
-    requests.push({ key, message: message.slice(0, maxMessage).toWellFormed(), schema });
-  }
-  return new InputRequiredError({ server, requests, ...(state === undefined ? {} : { state }) });
-}
-
-function inputRefused(why: string): Error {
-  return new Error(`the server asked for input that it cannot have: ${why}. It did nothing`);
 }
 
 interface CallOptions {
