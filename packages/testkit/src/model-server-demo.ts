@@ -338,6 +338,11 @@ function received(request: NormalisedRequest, text: string, zh: boolean): string
   return zh ? "我收到了一张图片；真正的模型可以看懂它。" : "I got a picture; a real model can see what it shows.";
 }
 
+/** What a team has said stands before the person's next message, quoted below the names of its members. */
+function withoutContributions(text: string): string {
+  return text.replaceAll(/^[\w-]+:\n(?:>.*(?:\n|$))+/gm, "");
+}
+
 /**
  * The scripted model of demos: answers in the language of the user (Chinese or English), calls
  * `current_time`, `calculator`, `fetch_page`, `bar_chart`, `add_note`, `read_notes`, `wait`, `roll_dice`, `remember` and `recall` when they are offered and asked for, several at
@@ -349,7 +354,7 @@ export function demoScript(request: NormalisedRequest): ScriptedReply {
   const inRole = teamReply(request) ?? helperReply(request);
   if (inRole !== undefined) return inRole;
   const at = lastUserAt(request.messages);
-  const text = request.messages[at]?.text ?? "";
+  const text = withoutContributions(request.messages[at]?.text ?? "");
   const zh = /[\u4e00-\u9fff]/.test(text);
   const round = request.messages.slice(at + 1);
   const lines = resultLines(round, zh);

@@ -233,6 +233,7 @@ describe("demoScript", () => {
     expect(tasksOf("send two helpers: apples and pears")).toEqual(given("Look at apples", "Look at pears"));
     expect(tasksOf("派两个助手：绿茶和红茶")).toEqual(given("看看绿茶", "看看红茶"));
     expect(tasksOf("Please send two helpers")).toEqual(given("Look at tea", "Look at coffee"));
+    expect(tasksOf("writer:\n> “ask the team” is worn out.\ncritic:\n> APPROVED.\nsend two helpers")).toHaveLength(2);
     expect(demoScript(asked("send two helpers: apples and pears")).calls).toBeUndefined();
     const waits = [{ name: "wait", description: "", inputSchema: { required: ["seconds"] } }];
     const helper = (...rest: NormalisedMessage[]) =>
