@@ -251,6 +251,23 @@ describe("helpers", () => {
     }, patience);
   });
 
+  it("EE-1: tell each asker above them that they wait for a person, who answers by that word", async () => {
+    const client = createClient({ url: system.ingresses[0]?.url ?? "" });
+    const question = `call ask_person {"question":"Which colour?","choices":["Blue","Green"]}`;
+    const run = client.run(`colours\n${task("research", task("read", question))}`, { session: "asking" });
+    const told: { runId: string; from: string; to: string; messageId: string; payloadSize: number }[] = [];
+    for await (const event of run.stream({ nested: true })) {
+      if (event.type !== "teammate_message_received" || event.messageType !== "idle_notification") continue;
+      told.push(event);
+      if (event.to === "default") await run.answer(event.messageId, "Green");
+    }
+    expect((await run.result()).finalOutput).toContain('"answer":"Green"');
+    const lines = told.map(({ from, to, payloadSize }) => `${from} ${to} ${payloadSize}`);
+    expect(lines.toSorted()).toEqual(["reader researcher 13", "researcher default 13"]);
+    expect(new Set(told.map(({ messageId }) => messageId)).size).toBe(1);
+    expect(told.find(({ to }) => to === "default")?.runId).toBe(await run.id());
+  });
+
   it("AT-13: have their calls approved in the chat of their root, with their path, and run them on a worker of their own", async () => {
     const person = system.person("Hal");
     const calls = ["a1", "a2"].map((key) => task("research", task("read", `call ask_once {"key":"${key}"}`)));

@@ -12,6 +12,7 @@ import { SessionRetention } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { startOrders, sweepDeadlines } from "./background-jobs.ts";
 import { KeepingRound } from "./data-keeping.ts";
+import { HelperReadiness } from "./helpers.ts";
 import { checkEnds, repliedTo, runUntilCrash, survives } from "./crash.fixture.ts";
 import {
   append,
@@ -238,6 +239,71 @@ describe("a helper", () => {
       },
     ]);
     await checkChildren(world, 1);
+  });
+
+  describe("that waits for a person", () => {
+    /** A helper of a helper pays, and people are asked about that. */
+    const payers = { ...agents, deeper: { tools: ["pay"], helpers: [] } };
+    const idle = (events: readonly EngineEvent[]) =>
+      events.flatMap((event) =>
+        event.type === "teammate_message_received" && event.messageType === "idle_notification" ? [event] : [],
+      );
+
+    it("has its asker told what it waits for, and the one above that, once each", async () => {
+      const world = newWorld();
+      const asked: Approval[] = [];
+      world.word = (approval) => {
+        asked.push(approval);
+        return "approve";
+      };
+      await answerTo(world, "dig(dig(pay(a)))", house([], { configured: { agents: payers } }));
+      const told = { messageType: "idle_notification", messageId: asked[0]?.id, payloadSize: 3 };
+      expect(idle(await eventsOf(world))).toMatchObject([{ from: "digger", to: "default", ...told }]);
+      const children = await world.store.children(session);
+      const events = await Promise.all(children.map(async (child) => await eventsOf(world, child.session)));
+      expect(events.flatMap(idle)).toMatchObject([{ from: "deeper", to: "digger", ...told }]);
+      await checkChildren(world, 2);
+    });
+
+    it("has it told once, whatever crashes", async () => {
+      const asking = (): World => Object.assign(newWorld(), { word: () => "approve" as const });
+      await survives({
+        makeWorld: asking,
+        differences: () => house(),
+        messages: [inbound("om_1", "dig(pay(a)); dig(b)")],
+        check: async (world) => {
+          expect(idle(await eventsOf(world))).toHaveLength(1);
+          await checkChildren(world, 2);
+          await checkEnds(world, [1]);
+        },
+      });
+    });
+
+    it("has its asker woken when people have answered, before a model takes its time", async () => {
+      const world = newWorld();
+      world.word = () => "reject";
+      const { backend = obeying(), ...rest } = house();
+      const wakesBefore: number[] = [];
+      const watched: LlmBackend = {
+        async *stream(request) {
+          const isAfter = request.system === "digger" && request.messages.at(-1)?.role === "tool";
+          if (isAfter) wakesBefore.push(world.wakes.length);
+          yield* backend.stream(request);
+        },
+      };
+      await answerTo(world, "dig(pay(a))", { ...rest, backend: watched });
+      expect(wakesBefore).toEqual([1]);
+    });
+
+    it("tells nothing while a worker of the version before may read it", async () => {
+      const world = newWorld();
+      world.word = () => "approve";
+      const helperReadiness = Object.assign(new HelperReadiness(), { isReady: true });
+      expect(await answerTo(world, "dig(pay(a))", house([], { services: { helperReadiness } }))).toContain(
+        "did pay(a)",
+      );
+      expect(idle(await eventsOf(world))).toEqual([]);
+    });
   });
 
   it("AT-16: leaves nothing behind when its root is removed", async () => {

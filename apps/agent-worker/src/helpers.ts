@@ -2,6 +2,7 @@ import {
   attemptOf,
   outOfSteps,
   taskMessage,
+  waitOf,
   type HelperEnd,
   type HelperFacts,
   type HelperTarget,
@@ -14,12 +15,13 @@ import {
   turnIdOf,
   agentOfTurn,
   type CallState,
+  type HelperWait,
   type InboundMessage,
   type Message,
   type SessionKey,
   type TurnState,
 } from "@larkline/protocol";
-import type { AskerAnswer, ChildFacts, OpenCall } from "@larkline/store";
+import type { AskerAnswer, AskerWord, ChildFacts, OpenCall } from "@larkline/store";
 import type { Agent, MayUse } from "./agents.ts";
 import type { Services } from "./services.ts";
 
@@ -35,6 +37,8 @@ const lookEveryMs = 5_000;
  */
 export class HelperReadiness {
   isReady = false;
+  /** They can also read what an asker is told of a helper that waits for people. */
+  readsWaits = false;
 
   async start({ agents, instances, clock, log }: Services, signal: AbortSignal): Promise<void> {
     if ([...agents.values()].every(({ helpers }) => helpers.size === 0)) return;
@@ -45,6 +49,7 @@ export class HelperReadiness {
         log.warn({ older: older.map(({ id }) => id) }, "processes of the version before live: no helper is started");
       }
       this.isReady = older.length === 0;
+      this.readsWaits = living.every(({ features = [] }) => features.includes("helper-waits"));
     };
     await look();
     const again = (): void =>
@@ -100,8 +105,22 @@ export function askerAnswer(
   return { session: task.session, turnId: task.turnId, callId: task.callId, outcome, used, facts };
 }
 
-/** The session of a helper waits for a worker since its call was opened. */
-export async function wakeHelper({ store, turns }: Services, session: SessionKey): Promise<void> {
+/** What the asker of a helper is told with the next write; undefined: nothing new. `told`: what it knows. */
+export function askerWord(
+  { helperReadiness }: Services,
+  turn: TurnState,
+  told: HelperWait | undefined,
+): AskerWord | undefined {
+  const { task } = turn.message;
+  if (task === undefined || !helperReadiness.readsWaits) return undefined;
+  const wait = waitOf(turn);
+  if (wait?.id === told?.id) return undefined;
+  const { session, turnId, callId } = task;
+  return { session, turnId, callId, ...(wait === undefined ? {} : { wait }) };
+}
+
+/** The session of a helper, or of its asker, waits for a worker since a write for another session. */
+export async function wakeQueued({ store, turns }: Services, session: SessionKey): Promise<void> {
   const gen = await store.queuedGeneration(session);
   if (gen !== undefined) await turns.wake(session, gen);
 }

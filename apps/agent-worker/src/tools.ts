@@ -30,7 +30,7 @@ import { Type } from "typebox";
 import { limitsOf, type Agent } from "./agents.ts";
 import { actorOf, argumentsTextOf, objectionTo } from "./approvals.ts";
 import { runFileTool, runTodoTool } from "./files.ts";
-import { stopHelpers, wakeHelper } from "./helpers.ts";
+import { stopHelpers, wakeQueued } from "./helpers.ts";
 import { runMemoryTool } from "./memories.ts";
 import type { Services } from "./services.ts";
 
@@ -131,7 +131,7 @@ export async function dispatchCalls(services: Services, turn: TurnState, calls: 
     const objection = objections[at];
     // Handed out before and started since, the call may have taken effect: what its runner says counts then.
     if (objection !== undefined) work.push(answerCall(services, turn, call, refusal(objection, true)));
-    else if (call.helper !== undefined) work.push(wakeHelper(services, call.helper.session));
+    else if (call.helper !== undefined) work.push(wakeQueued(services, call.helper.session));
     else if (obstacle !== undefined) work.push(answerCall(services, turn, call, refusal(obstacle)));
     else if (runner === builtInRunner) work.push(runAndAnswer(services, turn, call));
     else byRunner.set(runner, [...(byRunner.get(runner) ?? []), call]);

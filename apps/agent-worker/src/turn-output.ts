@@ -13,6 +13,7 @@ import {
   runningView,
   sessionTitleOf,
   signedBy,
+  waitOf,
   type AbsorbedMessage,
   type HelperEnd,
   type LiveStep,
@@ -29,6 +30,7 @@ import {
   type CallState,
   type ControlEntry,
   type EngineEvent,
+  type HelperWait,
   type NewEvent,
   type Message,
   type QueuedMessage,
@@ -50,7 +52,7 @@ import type {
 } from "@larkline/store";
 import { actorOf, approvalsAsked, argumentsTextOf, waitsForPeople } from "./approvals.ts";
 import { EventWriter, type PublishedEvents } from "./event-writer.ts";
-import { askerAnswer, childOf, hurryDropped } from "./helpers.ts";
+import { askerAnswer, askerWord, childOf, hurryDropped, wakeQueued } from "./helpers.ts";
 import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
@@ -131,6 +133,8 @@ export class TurnStore {
   #mayBegin: boolean;
   /** Sessions of helpers that work when the turn ends: it is given up. */
   #dropped: readonly SessionKey[] = [];
+  /** Of a helper: what its asker knows that it waits for, as the checkpoint has it. */
+  #toldWait: HelperWait | undefined;
   /** Control entries decided on but not yet acknowledged. */
   #consumed = 0;
   #settings: SessionSettings | undefined;
@@ -157,6 +161,7 @@ export class TurnStore {
     const run = { session, epoch, runId: turn.turnId, agent: agentOfTurn(turn), published, parentRunId };
     this.#events = new EventWriter(services, run, onLost);
     this.#mayBegin = start.turn === undefined || start.turn.steps === 0;
+    this.#toldWait = start.turn === undefined ? undefined : waitOf(start.turn);
   }
 
   get turn(): TurnState {
@@ -214,10 +219,17 @@ export class TurnStore {
     this.#consumed += control.length;
   }
 
+  /** Of a helper: people have answered, and its asker does not know yet. */
+  get waitIsOver(): boolean {
+    const word = askerWord(this.#services, this.#turn, this.#toldWait);
+    return word !== undefined && word.wait === undefined;
+  }
+
   /** `hold`: go on running while the open calls are worked on. */
   async save(how: SaveRequest["mode"] | "hold"): Promise<SaveResult> {
     const mode = how === "hold" ? "continue" : how;
     const { history, context, absorbed, approvals } = this.#unsaved;
+    const asker = askerWord(this.#services, this.#turn, this.#toldWait);
     const result = await this.#services.store.save({
       session: this.#session,
       epoch: this.#epoch,
@@ -232,12 +244,17 @@ export class TurnStore {
       ...(context === undefined ? {} : { context }),
       ...(approvals.length === 0 ? {} : { approvals }),
       ...(mode === "suspend" && waitsForPeopleOnly(this.#turn) ? { waits: this.#turn.message.sender.id } : {}),
+      ...(asker === undefined ? {} : { asker }),
       ...(absorbed.length === 0 ? {} : { absorbed: absorbed.map(({ seq }) => seq) }),
     });
     const { settings } = this.#unsaved;
     this.#unsaved = { history: [], approvals: [], absorbed: [], ...(settings === undefined ? {} : { settings }) };
     this.#consumed = 0;
-    if (result.state !== "fenced" && approvals.length > 0) approvalsAsked(this.#services, approvals);
+    if (result.state === "fenced") return result;
+    if (approvals.length > 0) approvalsAsked(this.#services, approvals);
+    if (asker === undefined) return result;
+    this.#toldWait = asker.wait;
+    await wakeQueued(this.#services, asker.session);
     return result;
   }
 

@@ -140,7 +140,9 @@ export class TurnRun {
       this.#take(transition);
       const { next } = transition;
       if (next.do === "finish") return await this.#finish(next.reply, next.reason);
-      const decided = (transition.handedOver && (await this.#saveFirst())) || (await this.#act(next));
+      // The asker of a helper is to know that people have answered before a model takes its time.
+      const isNews = transition.handedOver === true || (next.do === "model" && this.#stored.waitIsOver);
+      const decided = (isNews && (await this.#saveFirst())) || (await this.#act(next));
       if ("end" in decided) return decided;
       transition = decided;
     }

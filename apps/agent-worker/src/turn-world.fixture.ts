@@ -310,7 +310,7 @@ export function servicesOf(world: World, differences: Differences = {}, parts: P
   services.runningTurns = world.running;
   services.turnHolds = world.holds;
   services.handoffs.expect = async () => {};
-  services.helperReadiness.isReady = true;
+  Object.assign(services.helperReadiness, { isReady: true, readsWaits: true });
   services.preparer.prepare = differences.prepare ?? (async (message) => message);
   services.liveReplies.open = () => undefined;
   services.outboxSender.deliver = async ({ record }) => void world.sent.push(record);

@@ -1,14 +1,17 @@
 import {
   agentOfTurn,
+  askPersonName,
   builtInRunner,
   childSessionOf,
   compileJsonSchema,
   isTerminal,
   turnIdOf,
   type CallState,
+  type ControlEntry,
   type EngineEvent,
   type EventOf,
   type HelperUse,
+  type HelperWait,
   type InboundMessage,
   type Message,
   type OutputForm,
@@ -245,6 +248,38 @@ export function answerEvents(turn: TurnState, call: CallState, text: string): Ev
   if (helper === undefined) return [];
   const id = turnIdOf(helper.session, 1);
   return [teammateMessage({ from: helper.agent, to: agentOfTurn(turn), messageType: "task_result", id, text })];
+}
+
+/** What people are asked before this turn, or a helper below it, can continue; undefined: nothing. */
+export function waitOf({ calls }: Pick<TurnState, "calls">): HelperWait | undefined {
+  for (const { state, approvalId, name: tool, arguments: given, helper, input } of calls) {
+    if (state === "running" && helper?.wait !== undefined) return helper.wait;
+    if (approvalId === undefined || (state !== "waiting_approval" && state !== "waiting_outcome")) continue;
+    const { question } = given;
+    const asked = tool === askPersonName && typeof question === "string" ? question : undefined;
+    const isServers = state === "waiting_approval" && input !== undefined;
+    const about = asked === undefined && !isServers ? "approval" : "question";
+    return { id: approvalId, about, tool, bytes: Buffer.byteLength(asked ?? tool) };
+  }
+  return undefined;
+}
+
+/** A helper waits for people, or does not any more: its call knows for what, with word of it where that is new. */
+export function withWait<T extends Pick<Transition, "turn" | "events">>(
+  applied: T,
+  { callId, wait }: Extract<ControlEntry, { type: "helper_waits" }>,
+): T {
+  const { turn, events } = applied;
+  const call = runningHelpers(turn).find((one) => one.id === callId);
+  if (call?.helper === undefined || call.helper.wait?.id === wait?.id) return applied;
+  const { wait: _before, ...helper } = call.helper;
+  const changed: CallState = { ...call, helper: wait === undefined ? helper : { ...helper, wait } };
+  const next = { ...turn, calls: turn.calls.map((one) => (one === call ? changed : one)) };
+  if (wait === undefined) return { ...applied, turn: next };
+  const { id: messageId, bytes: payloadSize } = wait;
+  const about = { from: helper.agent, to: agentOfTurn(turn), messageType: "idle_notification" };
+  const word: EngineEvent = { type: "teammate_message_received", ...about, messageId, payloadSize };
+  return { ...applied, turn: next, events: [...events, word] };
 }
 
 function teammateMessage({

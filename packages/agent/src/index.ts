@@ -128,6 +128,7 @@ export {
   helperEnd,
   helperTool,
   runningHelpers,
+  waitOf,
   taskMessage,
   type HelperEnd,
   type HelperFacts,

@@ -67,7 +67,7 @@ import { recallEvents, rememberedBy } from "./memory.ts";
 import { isQuestion, questionOutcome } from "./question.ts";
 import { serverAnswer, serverQuestion, type ServerQuestion } from "./server-question.ts";
 import { isCorrection, shownText } from "./structured-answer.ts";
-import { answerEvents, hasStepsLeft, lateOutcome, withHelperCalls, withHelperUse } from "./helper.ts";
+import { answerEvents, hasStepsLeft, lateOutcome, withHelperCalls, withHelperUse, withWait } from "./helper.ts";
 import { endsInstead, handedOver, refusedByEnd } from "./team.ts";
 import { settledTransfer, type SettledTransfer } from "./transfer.ts";
 
@@ -447,6 +447,7 @@ export function applyControlEntries(turn: TurnState, entries: readonly ControlEn
   for (const entry of entries) {
     if (entry.type === "outcome") applied = applyOutcome(applied, entry, facts);
     else if (entry.type === "decision") applied = applyDecision(applied, entry, facts);
+    else if (entry.type === "helper_waits") applied = withWait(applied, entry);
   }
   return applied;
 }

@@ -158,6 +158,17 @@ export const HelperUse = Type.Object({
 });
 export type HelperUse = Static<typeof HelperUse>;
 
+/** What a helper, or one below it, waits for: people decide about a call, or answer a question. */
+export const HelperWait = Type.Object({
+  /** Of the approval. */
+  id: ApprovalId,
+  about: Type.Enum(["approval", "question"]),
+  tool: Type.String(),
+  /** Of the question, or of the tool's name. */
+  bytes: Type.Integer({ minimum: 0 }),
+});
+export type HelperWait = Static<typeof HelperWait>;
+
 /**
  * Why a turn is cancelled: a person stopped it, took their message back, wrote the next one
  * meanwhile, or an HTTP client left.
@@ -198,6 +209,13 @@ export const ControlEntry = Type.Union([
     turnId: Type.Optional(Type.String()),
     /** One of {@link cancelReasons}; any other value is treated as `stopped`. */
     reason: Type.String(),
+  }),
+  /** The helper of a call waits for people, or for others than before; without `wait` it does not any more. */
+  Type.Object({
+    needs: Type.Optional(Needs),
+    type: Type.Literal("helper_waits"),
+    callId: Type.String(),
+    wait: Type.Optional(HelperWait),
   }),
 ]);
 export type ControlEntry = Static<typeof ControlEntry>;

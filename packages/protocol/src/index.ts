@@ -175,6 +175,7 @@ export {
   chatOf,
   ControlEntry,
   HelperUse,
+  HelperWait,
   InboundMessage,
   MessageReferences,
   peopleOf,

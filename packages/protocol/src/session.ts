@@ -47,7 +47,8 @@ export const Needs = Type.Array(Type.String({ pattern: "^[a-z0-9-]{1,40}$" }), {
  * `hand-over`: sessions and turns in which another agent has the word than the one their messages are for, and messages
  * for an agent that may hand over. `team`: those in which, or after which, a team has the word. `question`: turns that
  * wait for the answer of a person. `helpers`: turns that have called helpers, and tasks of helpers.
- * `server-question`: turns with a call whose server asks people.
+ * `server-question`: turns with a call whose server asks people. `helper-waits`: entries for an asker whose helper waits
+ * for people, or does not any more.
  */
 export const knownFeatures: readonly string[] = [
   "held-step",
@@ -59,6 +60,7 @@ export const knownFeatures: readonly string[] = [
   "question",
   "helpers",
   "server-question",
+  "helper-waits",
 ];
 
 /** Session of the HTTP API for messages that only prove that messages are answered. */

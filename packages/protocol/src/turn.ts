@@ -2,7 +2,7 @@ import { Type, type Static } from "typebox";
 import { HandoffContext, Message } from "./content.ts";
 import { Needs, SessionKey } from "./session.ts";
 import { ApprovalId } from "./decision.ts";
-import { InboundMessage } from "./inbox.ts";
+import { HelperWait, InboundMessage } from "./inbox.ts";
 import { CallWords, ShownContribution, ShownMemory, ShownTodo, ShownTool } from "./reply-view.ts";
 import { CallAuthority, InputRequired, InputResponse, ToolEffect, ToolOutcome, ToolDigest } from "./tool.ts";
 
@@ -58,7 +58,14 @@ export const CallState = Type.Object({
   /** The call gives the word to another agent: `done` from the start, and answered when all other calls are. */
   handoff: Type.Optional(Type.Object({ to: Type.String(), context: HandoffContext })),
   /** The call is a task for another agent, which works on it in this session. */
-  helper: Type.Optional(Type.Object({ agent: Type.String(), session: SessionKey })),
+  helper: Type.Optional(
+    Type.Object({
+      agent: Type.String(),
+      session: SessionKey,
+      /** As its asker has last heard. */
+      wait: Type.Optional(HelperWait),
+    }),
+  ),
 });
 export type CallState = Static<typeof CallState>;
 

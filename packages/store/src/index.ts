@@ -3,6 +3,7 @@ export { ClaimRefusedError, SessionStore } from "./session-store.ts";
 export type {
   AppendResult,
   AskerAnswer,
+  AskerWord,
   CallFacts,
   ChildFacts,
   ChildSession,

@@ -5,6 +5,7 @@ import type {
   CallTiming,
   ControlEntry,
   HelperUse,
+  HelperWait,
   InboundMessage,
   Message,
   NewEvent,
@@ -187,6 +188,9 @@ export interface AskerAnswer {
   facts: ChildFacts;
 }
 
+/** What a child session waits for from now on: its asker hears it. Without `wait`: for no person any more. */
+export type AskerWord = Pick<AskerAnswer, "session" | "turnId" | "callId"> & { wait?: HelperWait };
+
 /** Who does what, for the audit log; kept while the call is open. */
 export type CallFacts = Pick<
   AuditRecord,
@@ -234,6 +238,8 @@ export interface SaveRequest extends FencedWrite {
    * set aside as soon as another person in the group has written, and comes back to the head when it hears something.
    */
   waits?: string;
+  /** Of a child session: who hears that it waits for people, or does not any more, in the same step. */
+  asker?: AskerWord;
   /** Numbers of waiting messages that have become part of this turn: they leave the inbox. */
   absorbed?: number[];
   /**

@@ -343,7 +343,8 @@ class Group {
     const entries: ControlEntry[] = claim.control;
     for (const entry of entries) {
       const isOwn =
-        entry.type !== "outcome" && (entry.turnId === undefined || entry.turnId === turnIdOf(this.#session, seq));
+        (entry.type === "decision" || entry.type === "cancel") &&
+        (entry.turnId === undefined || entry.turnId === turnIdOf(this.#session, seq));
       expect(isOwn).toBe(true);
     }
     const isAnswered = entries.length > 0;

@@ -273,6 +273,7 @@ export function saveValues(request: SaveRequest, seal: StateSeal): Values {
       })),
     ),
     newApprovals: listed(approvals.map(newApproval)),
+    asker: request.asker === undefined ? "" : wordValue(request.asker),
     absorbed: listed(absorbed),
     messages: request.history.map((message) => JSON.stringify(message)),
   };
@@ -289,6 +290,12 @@ function askerValue({ session: sid, turnId, callId, outcome, used, facts }: Aske
   const entry: ControlEntry = { needs: ["helpers"], type: "outcome", callId, outcome, used };
   const result = auditResultOf(outcome);
   return JSON.stringify({ sid, turnId, callId, entry: JSON.stringify(entry), result, facts: JSON.stringify(facts) });
+}
+
+/** What an asker hears before that end, as the script takes it. */
+function wordValue({ session: sid, turnId, callId, wait }: NonNullable<SaveRequest["asker"]>): string {
+  const entry: ControlEntry = { needs: ["helper-waits"], type: "helper_waits", callId, ...(wait && { wait }) };
+  return JSON.stringify({ sid, turnId, callId, entry: JSON.stringify(entry) });
 }
 
 /** What the script `commit` takes beside its keys. */

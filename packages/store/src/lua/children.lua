@@ -57,15 +57,31 @@ local function endChild(child, facts)
   end
 end
 
--- The child has ended; `asker` is {sid, turnId, callId, entry, result, facts}. A later turn may have a call of the same
--- name: it waits for another child. -> generation to wake the asker's session for, or 0
+-- Facts of the call that waits for this child; nil if it is answered. A later turn may have a call of the same name: it
+-- waits for another child.
+local function callOf(asker)
+  local was, facts = string.match(redis.call('HGET', keyOf('calls', asker.sid), asker.callId) or 'done', '^(%a+) ?(.*)$')
+  if was == 'done' then return nil end
+  local turnId = string.match(facts, '"turnId":"([^"]+)"')
+  if turnId and turnId ~= asker.turnId then return nil end
+  return facts
+end
+
+-- The child waits for people, or does not any more; `asker` is {sid, turnId, callId, entry}.
+local function tellAsker(asker)
+  if not callOf(asker) then return end
+  redis.call('RPUSH', keyOf('ctl', asker.sid), asker.entry)
+  local v = redis.call('HMGET', keyOf('s', asker.sid), 'state', 'generation')
+  if v[1] == 'suspended' then wakeOther(asker.sid, v[2]) end
+end
+
+-- The child has ended; `asker` is {sid, turnId, callId, entry, result, facts}.
+-- -> generation to wake the asker's session for, or 0
 local function answerAsker(asker)
   endChild(sid, asker.facts)
+  local facts = callOf(asker)
+  if not facts then return 0 end
   local calls = keyOf('calls', asker.sid)
-  local was, facts = string.match(redis.call('HGET', calls, asker.callId) or 'done', '^(%a+) ?(.*)$')
-  if was == 'done' then return 0 end
-  local turnId = string.match(facts, '"turnId":"([^"]+)"')
-  if turnId and turnId ~= asker.turnId then return 0 end
   redis.call('ZREM', deadlines, asker.sid .. '|' .. asker.callId)
   redis.call('HSET', calls, asker.callId, 'done')
   redis.call('RPUSH', keyOf('ctl', asker.sid), asker.entry)

@@ -20,6 +20,7 @@
 --   waits      the person whose decision it waits for, and for nothing else, or ''
 --   opened     calls as a JSON list of {callId, deadlineMs, facts, child}, or ''
 --   newApprovals  as a JSON list, or ''
+--   asker      of a child session, who hears what it waits for, JSON, or ''
 --   absorbed   numbers of messages that have joined it, as a JSON list, or ''
 --   maxKept
 --   auditMax
@@ -70,6 +71,7 @@ if newApprovals ~= '' then
 -- include ask
   askAll()
 end
+if asker ~= '' then tellAsker(cjson.decode(asker)) end
 if mode == 'handoff' then
   redis.call('HSET', session, 'state', 'queued')
   redis.call('ZADD', dirty, now(), sid)
