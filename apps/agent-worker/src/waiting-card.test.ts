@@ -1,4 +1,5 @@
 import { ApprovalCards, FeishuApi, LiveReplies, OutboxSender } from "@larkline/feishu";
+import { messageStop, toolCallDelta, type LlmBackend } from "@larkline/model";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { systemClock, turnIdOf } from "@larkline/protocol";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
@@ -13,6 +14,7 @@ import {
   inbound,
   newWorld,
   servicesOf,
+  runChildren,
   runTools,
   runWakes,
   session,
@@ -69,6 +71,18 @@ async function scene() {
   return { world, worker, chatId, messageId, cards, ledger, sender };
 }
 
+const timeoutMs = 600_000;
+
+/** Gives a helper a task, which calls `pay` for it. */
+const digging: LlmBackend = {
+  async *stream({ system }) {
+    const name = system === "digger" ? "pay" : "dig";
+    yield toolCallDelta(0, { id: "", name, arguments: JSON.stringify({ task: "a" }) });
+    const usage = { inputTokens: 1, outputTokens: 1, cacheReadTokens: 0, cacheCreationTokens: 0 };
+    yield messageStop("tool_use", usage);
+  },
+};
+
 const show = { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true };
 
 function cardsIn(chatId: string) {
@@ -104,6 +118,23 @@ describe("the card of a reply whose turn waits for people", () => {
     expect(answered).toMatchObject({ messageId: waiting?.messageId, card: { streaming: false } });
     expect(await ledger.load(session, turnIdOf(session, 1))).toBeUndefined();
     await cards.close();
+  });
+
+  it("says on the line of a helper what people are asked, and that it works again", async () => {
+    const { world, worker, chatId } = await scene();
+    const agent = { ...worker().agent, instructions: "default", helpers: [{ agent: "digger", as: "dig", timeoutMs }] };
+    const agents = { default: {}, digger: { tools: ["pay"] } };
+    const differences = (): Differences => ({ ...worker(), backend: digging, agent, configured: { agents } });
+    await runWakes(world, differences());
+    await shownBy(chatId, "⏳ digger: a");
+    await runChildren(world, differences());
+    await runWakes(world, differences());
+    await shownBy(chatId, "✋ digger: a · waiting for a person: approval of pay");
+    await askPeople(world);
+    await runChildren(world, differences());
+    await runWakes(world, differences());
+    const card = await shownBy(chatId, "⏳ digger: a");
+    expect(JSON.stringify(card?.card?.json)).not.toContain("waiting for a person");
   });
 
   it("is not taken for abandoned, however long it takes", async () => {

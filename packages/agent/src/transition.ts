@@ -634,10 +634,13 @@ function toolsNow(turn: TurnState, nowMs: number): ShownTool[] {
     const ended = tools.find(({ id }) => id === call.id);
     if (ended !== undefined) return [ended];
     if (call.state === "done") return [];
-    const state = call.state === "running" ? "running" : "waiting";
+    const wait = call.helper?.wait;
+    const state = call.state === "running" && wait === undefined ? "running" : "waiting";
     const isAway = state === "running" && call.runnerIsAway === true;
     const startedAtMs = call.startedAtMs ?? nowMs;
-    return [{ id: call.id, name: call.name, ...wordsOf(call), state, ...(isAway ? { isAway } : {}), startedAtMs }];
+    const shown = { id: call.id, name: call.name, ...wordsOf(call), state, startedAtMs } as const;
+    if (shown.helper === undefined || wait === undefined) return [{ ...shown, ...(isAway ? { isAway } : {}) }];
+    return [{ ...shown, helper: { ...shown.helper, wait: { about: wait.about, tool: wait.tool } } }];
   });
   return [...tools.filter(({ id }) => !ofRound.has(id)), ...round];
 }

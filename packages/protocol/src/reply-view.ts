@@ -33,8 +33,14 @@ export const ShownTool = Type.Object({
   id: Type.String(),
   name: Type.String(),
   words: Type.Optional(CallWords),
-  /** Of a call of a helper: the agent or team that works on it, and the first words of its task. */
-  helper: Type.Optional(Type.Object({ agent: Type.String(), task: Type.String() })),
+  /** Of a call of a helper: the agent or team that works on it, the first words of its task, and what people are asked. */
+  helper: Type.Optional(
+    Type.Object({
+      agent: Type.String(),
+      task: Type.String(),
+      wait: Type.Optional(Type.Object({ about: Type.Enum(["approval", "question"]), tool: Type.String() })),
+    }),
+  ),
   /** `waiting`: for a person; `stopped`: broken off by a cancel, it may have taken effect. */
   state: Type.Enum(["running", "waiting", "done", "failed", "stopped"]),
   /** While it runs: its runner has no living instance, so the call waits for one. */

@@ -143,6 +143,18 @@ describe("the card of a reply", () => {
     expect(JSON.stringify(zh?.parts["helpers"])).toContain("pages · 12 秒");
     expect(outline(en ?? rendered({}))).toContain("#helpers");
     expect(outline(en ?? rendered({}))).toContain('"Tools 4');
+    const asking = (["approval", "question"] as const).map((about) =>
+      helper("payer", about, {
+        state: "waiting",
+        helper: { agent: "payer", task: about, wait: { about, tool: "pay" } },
+      }),
+    );
+    const waits = (language: "zh" | "en") =>
+      JSON.stringify(rendered({ tools: asking, language, state: "running" }, true).parts["helpers"]);
+    expect(waits("en")).toContain(
+      String.raw`✋ payer: approval · waiting for a person: approval of pay\n✋ payer: question · waiting for a person: a question`,
+    );
+    expect(waits("zh")).toContain(String.raw`等待批准：pay\n✋ payer: question · 等待回答问题`);
     const ended = tools.map((tool): ShownTool => ({ ...tool, state: "done" }));
     expect(rendered({ tools: ended, state: "running" }, true).parts["helpers"]).toBeUndefined();
     expect(rendered({ tools, state: "stopped" }).parts["helpers"]).toBeUndefined();

@@ -214,7 +214,7 @@ function shownSeconds(seconds: number): string {
 
 /** A text with numbers in place of each `{}`. */
 function filled(text: string, ...numbers: string[]): string {
-  return numbers.reduce((all, number) => all.replace("{}", number), text);
+  return numbers.reduce((all, number) => all.replace("{}", () => number), text);
 }
 
 /** Small text in which nothing is markup. */
@@ -318,7 +318,7 @@ function helperLines({ state, tools, language }: ReplyView): CardElement | undef
     const { elapsedMs = 0, progress } = tool;
     const detail = oneLine(progress?.detail ?? "", 30);
     const seconds = elapsedMs < 1_000 ? [] : [filled(texts.seconds, String(Math.floor(elapsedMs / 1_000)))];
-    const isWaiting = tool.state === "waiting" ? [texts.waiting] : [];
+    const isWaiting = tool.state === "waiting" ? [waitText(tool, language)] : [];
     return [`${stateIcons[tool.state]} ${nameOf(tool, language)}`, ...isWaiting, ...seconds, detail]
       .filter((part) => part !== "")
       .join(" · ");
@@ -328,6 +328,14 @@ function helperLines({ state, tools, language }: ReplyView): CardElement | undef
     ...smallText([...(more === 0 ? [] : [texts.earlier(more)]), ...lines].join("\n")),
     element_id: "helpers",
   };
+}
+
+/** What people are asked before a call can continue. */
+function waitText({ helper }: ShownTool, language: ReplyLanguage): string {
+  const { waiting, waitsForApproval, waitsForAnswer } = cardTexts[language];
+  if (helper?.wait === undefined) return waiting;
+  const { about, tool } = helper.wait;
+  return about === "question" ? waitsForAnswer : filled(waitsForApproval, oneLine(tool, 40));
 }
 
 /** What a call does, else the title of its tool, else its name; of a helper who works, and on what. */
@@ -347,7 +355,7 @@ function toolTitle(tool: ShownTool, language: ReplyLanguage): string {
   const isTimed = elapsedMs !== undefined && state !== "running";
   return [
     `${isAway(tool) ? awayIcon : stateIcons[state]} ${nameOf(tool, language)}`,
-    ...(state === "waiting" ? [texts.waiting] : []),
+    ...(state === "waiting" ? [waitText(tool, language)] : []),
     ...(isAway(tool) ? [texts.away] : []),
     ...(isTimed ? [filled(texts.seconds, shownSeconds(elapsedMs / 1000))] : []),
     ...(queuedMs > shownQueueMs ? [filled(texts.queued, shownSeconds(queuedMs / 1000))] : []),

@@ -23,6 +23,9 @@ export interface CardTexts {
   seconds: string;
   /** Of a call that waits for the decision of a person. */
   waiting: string;
+  /** Of a helper that waits: people decide about a call of this tool, or answer a question. */
+  waitsForApproval: string;
+  waitsForAnswer: string;
   /** Of a call whose runner is away. */
   away: string;
   /** How long a call waited for its runner, in seconds. */
