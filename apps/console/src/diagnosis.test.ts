@@ -13,6 +13,7 @@ import {
   turnId,
   turnWith,
 } from "./trace-samples.fixture.ts";
+import type { TreeRow } from "./tree.ts";
 import { durationText, refusalText, sentenceOf } from "./why-text.ts";
 
 const nowMs = startMs + 41_000;
@@ -151,6 +152,40 @@ describe("a message that is being answered", () => {
     const job = { state: "waiting", addedAtMs: startMs };
     expect(said(traceOf(appended), standing("queued", { job, calls: calls.slice(1), approvals }))[0]).toBe("approval");
     expect(said(traceOf(appended), standing("queued", { job, calls: calls.slice(1) }))[0]).toBe("queued");
+  });
+
+  it("waits for its helper, and what that one does", () => {
+    const call = callState({ runner: "(worker)", helper: { agent: "researcher", session: "cli_1.oc_1~a" } });
+    const row = (level: number, session: string, more: Partial<TreeRow> = {}): TreeRow => ({
+      level,
+      child: { session, parentRunId: turnId, callId: "c1", as: "research", agent: "researcher", beganAtMs: startMs },
+      summary: standing("suspended").summary,
+      approvals: [],
+      below: 0,
+      ...more,
+    });
+    const asks = (kind: "call" | "question"): Standing["approvals"] => [
+      { approval: approval({ kind }), state: "pending", decisions: [] },
+    ];
+    const waits = (...helpers: TreeRow[]) => standing("suspended", { calls: [call], helpers });
+    const own = row(1, "cli_1.oc_1~a");
+    const text = (...helpers: TreeRow[]) => {
+      const [is, words] = said(traceOf(appended), waits(...helpers));
+      expect(is).toBe("helper");
+      return words;
+    };
+    expect(text()).toBe("It has waited for its helper researcher for 40.0 s: it is at work.");
+    expect(text(row(1, "cli_1.oc_1~b", { approvals: asks("call") }), own)).toContain("it is at work");
+    expect(text({ ...own, summary: standing("queued").summary })).toContain("it is in the queue for a worker.");
+    expect(text(own, row(2, "cli_1.oc_1~b", { approvals: asks("call") }))).toContain(
+      "it waits for a person: approval of deploy.",
+    );
+    expect(text(own, row(1, "cli_1.oc_1~b", { approvals: asks("call") }))).toContain("it is at work");
+    const question = waits({ ...own, approvals: asks("question") });
+    expect(said(traceOf(appended), question)[1]).toContain("it waits for a person: a question.");
+    expect(sentenceOf("zh", diagnose(traceOf(appended), question), nowMs)).toBe(
+      "等待助手 researcher，已 40.0 秒：它在等人回答问题。",
+    );
   });
 
   it("waits for people while others of the group are answered", () => {

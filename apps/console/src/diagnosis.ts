@@ -13,6 +13,7 @@ import type { ApprovalStatus, EventLog, SessionSummary } from "@larkline/store";
 import { outcomeKind, type SessionLedger } from "@larkline/store/operations";
 import { textIn, timelineOf, type MessageTrace } from "./message-trace.ts";
 import type { Services } from "./services.ts";
+import type { TreeRow } from "./tree.ts";
 
 /**
  * Why there is no answer, or that there is one. `sinceMs` and `untilMs` are epoch ms, `ms` is a duration.
@@ -40,6 +41,8 @@ export type Diagnosis =
   | { is: "no_runner"; tool: string; runner: string; sinceMs: number; untilMs: number }
   | { is: "call_queued"; tool: string; runner: string; sinceMs: number }
   | { is: "call_running"; tool: string; runner: string; sinceMs: number }
+  /** `does`: in the queue, at work, or people are asked, by it or by one below it: `asked` is the call, `""` a question. */
+  | { is: "helper"; agent: string; does: HelperDoes; asked?: string; sinceMs: number }
   | { is: "reply_refused"; problem: string; attempts: number; retryAtMs: number }
   | { is: "reply_behind"; ahead: number; problem: string; retryAtMs: number }
   | { is: "reply_waiting"; sinceMs: number }
@@ -48,6 +51,8 @@ export type Diagnosis =
   | { is: "ended"; outcome: string; ms: number }
   | { is: "answered"; ms: number }
   | { is: "forgotten" };
+
+type HelperDoes = "queued" | "works" | "asks";
 
 type Tone = "fine" | "waits" | "wrong";
 
@@ -70,6 +75,8 @@ export interface Standing {
   runners: ReadonlySet<string>;
   /** The last event of its run, where it has one. */
   end: EngineEvent | undefined;
+  /** Of its run, and theirs; absent: none. */
+  helpers?: readonly TreeRow[];
 }
 
 /** People are asked about a call; `aside`: others of the group are answered meanwhile. */
@@ -101,6 +108,7 @@ const tones: Readonly<Record<Diagnosis["is"], Tone>> = {
   no_runner: "wrong",
   call_queued: "waits",
   call_running: "waits",
+  helper: "waits",
   reply_refused: "wrong",
   reply_behind: "waits",
   reply_waiting: "waits",
@@ -178,7 +186,26 @@ function approvalOf({ approvals }: Standing, calls: readonly CallState[]): Asked
   return { is: "approval", tool, deciders: people, sinceMs: createdAtMs, untilMs: expiresAtMs };
 }
 
-function callOf({ ledger, runners }: Standing, call: CallState, fallbackMs: number): Diagnosis {
+/** What a helper does that has not answered its call. */
+function helperOf({ helpers = [] }: Standing, { helper, startedAtMs }: CallState, fallbackMs: number): Diagnosis {
+  const { agent = "", session = "" } = helper ?? {};
+  const at = helpers.findIndex(({ child }) => child.session === session);
+  const own = helpers[at];
+  const is = { is: "helper", agent, sinceMs: startedAtMs ?? fallbackMs } as const;
+  if (own === undefined) return { ...is, does: "works" };
+  const after = helpers.slice(at + 1);
+  const end = after.findIndex(({ level }) => level <= own.level);
+  const [asked] = [own, ...after.slice(0, end === -1 ? undefined : end)].flatMap(({ approvals }) => approvals);
+  if (asked !== undefined) {
+    const { kind, tool } = asked.approval;
+    return { ...is, does: "asks", asked: kind === "question" ? "" : tool };
+  }
+  return { ...is, does: own.summary?.state === "queued" ? "queued" : "works" };
+}
+
+function callOf(standing: Standing, call: CallState, fallbackMs: number): Diagnosis {
+  if (call.helper !== undefined) return helperOf(standing, call, fallbackMs);
+  const { ledger, runners } = standing;
   const { id, name: tool, runner = "", attempt = 1, startedAtMs: sinceMs = fallbackMs, deadlineMs } = call;
   const mark = ledger.calls.get(attemptIdOf({ callId: id, attempt }));
   if (mark === "started") return { is: "call_running", tool, runner, sinceMs };
@@ -207,7 +234,8 @@ function whileSuspended(standing: Standing, { entries, atMs }: MessageTrace): Di
     if (standing.runners.has(runner)) return { is: "call_running", tool, runner, sinceMs: ran.atMs };
   }
   const found = open.map((call) => callOf(standing, call, turn?.startedAtMs ?? atMs));
-  return found.find(({ is }) => is === "no_runner") ?? found[0] ?? { is: "working", sinceMs: atMs };
+  const needsPeople = found.find((one) => one.is === "helper" && one.does === "asks");
+  return found.find(({ is }) => is === "no_runner") ?? needsPeople ?? found[0] ?? { is: "working", sinceMs: atMs };
 }
 
 /** A turn that waits for people while others of its group are answered. */

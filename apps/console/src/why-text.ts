@@ -168,8 +168,23 @@ const asksPeople: Say<"approval"> = ({ tool, deciders, sinceMs, untilMs, aside }
     return `The call ${tool} has waited for the approval of ${people(deciders, language)} for ${passed}; it expires in ${rest}.${others}`;
   });
 
+/** What a helper does. `asked`: the call that people decide about, "" for a question. */
+function helperDoes(does: "queued" | "works" | "asks", asked: string): Text {
+  if (does === "queued") return { zh: "它在排队，等待空闲的 worker", en: "it is in the queue for a worker" };
+  if (does === "works") return { zh: "它正在工作", en: "it is at work" };
+  if (asked === "") return { zh: "它在等人回答问题", en: "it waits for a person: a question" };
+  return { zh: `它在等人批准 ${asked}`, en: `it waits for a person: approval of ${asked}` };
+}
+
 /** While a call waits or runs. */
 const inCalls = {
+  helper: ({ agent, does, asked = "", sinceMs }, nowMs) =>
+    both((language, duration) => {
+      const what = helperDoes(does, asked)[language];
+      return language === "zh"
+        ? `等待助手 ${agent}，已 ${duration(nowMs - sinceMs)}：${what}。`
+        : `It has waited for its helper ${agent} for ${duration(nowMs - sinceMs)}: ${what}.`;
+    }),
   approval: asksPeople,
   set_aside: ({ sinceMs }, nowMs) =>
     both((language, duration) =>

@@ -60,7 +60,8 @@ async function diagnosed(services: Services, found: readonly Found[]): Promise<S
         standingOf(services, message),
         message.place === undefined ? [] : readTree(services, message.place),
       ]);
-      return { traceId, message, helpers, diagnosis: diagnose(message, standing) };
+      const diagnosis = diagnose(message, standing === undefined ? undefined : { ...standing, helpers });
+      return { traceId, message, helpers, diagnosis };
     }),
   );
 }
