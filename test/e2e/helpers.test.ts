@@ -268,6 +268,34 @@ describe("helpers", () => {
     expect(told.find(({ to }) => to === "default")?.runId).toBe(await run.id());
   });
 
+  it("AT-3: are all followed where more than sixteen work on one level, by positions that stay short", async () => {
+    const url = system.ingresses[0]?.url ?? "";
+    const readers = (name: string) => Array.from({ length: 12 }, (_, at) => task("read", `${name}${at}`)).join("\n");
+    const asked = ["many", ...["a", "b"].map((name) => task("research", `some\n${readers(name)}`))].join("\n");
+    const run = createClient({ url }).run(asked, { session: "many" });
+    const runsOf = (events: readonly { runId?: string }[]) => new Set(events.flatMap(({ runId }) => runId ?? [])).size;
+    expect(runsOf(await all(run.stream({ nested: true })))).toBe(27);
+    const framesAfter = async (seen: string) => {
+      const target = `${url}/v1/runs/${await run.id()}/events?nested=1${seen === "" ? "" : `&after=${seen}`}`;
+      const text = await (await fetch(target)).text();
+      return text.split("\n\n").flatMap((frame) => {
+        const [, id = ""] = /^id: (.*)$/m.exec(frame) ?? [];
+        const [, data] = /^data: (.*)$/m.exec(frame) ?? [];
+        return data === undefined ? [] : [{ id, data }];
+      });
+    };
+    const frames = await framesAfter("");
+    expect(runsOf(frames.map(({ data }) => JSON.parse(data) as { runId?: string }))).toBe(27);
+    const deep = frames.map(({ id }) => id.split("~").filter((place) => /^\d+_\d+-/.test(place)).length);
+    const most = Math.max(...deep);
+    expect(most).toBeGreaterThan(1);
+    expect(most).toBeLessThanOrEqual(18);
+    const at = deep.indexOf(most);
+    const both = [...frames.slice(0, at + 1), ...(await framesAfter(frames[at]?.id ?? ""))];
+    const texts = (list: readonly { data: string }[]) => list.map(({ data }) => data).toSorted();
+    expect(texts(both)).toEqual(texts(frames));
+  });
+
   it("AT-13: have their calls approved in the chat of their root, with their path, and run them on a worker of their own", async () => {
     const person = system.person("Hal");
     const calls = ["a1", "a2"].map((key) => task("research", task("read", `call ask_once {"key":"${key}"}`)));

@@ -40,18 +40,23 @@ export interface NestedPosition {
   below: ReadonlyMap<string, Position>;
 }
 
-/** Helpers that are followed at once on each level, so that a position stays short; further ones follow when these end. */
+/**
+ * Helpers that a position names on each level, so that it stays short. Further ones follow when the ends of these are told,
+ * or their own, which comes next in the run of their asker: one more for each asker.
+ */
 const maxFollowed = 16;
 /** Helpers work three levels deep. */
 const maxLevels = 3;
+/** On the levels: 16 and 1 for the root, 16 and 17, 16 and 33. */
+const maxBranches = 17 + 33 + 49;
 
 const branchText = /^(\d{1,4}(?:_\d{1,4}){0,2})-(\d{1,15}(?:\.\d{1,4})?)$/;
 
 /** Reads the id of an emission of {@link tellNested}, or of a view of the root alone. */
 export function parseNested(text: string): NestedPosition | undefined {
-  const [first = "", ...others] = text.split("~", 1 + maxLevels * maxFollowed + 1);
+  const [first = "", ...others] = text.split("~", 1 + maxBranches + 1);
   const root = parsePosition(first);
-  if (root === undefined || others.length > maxLevels * maxFollowed) return undefined;
+  if (root === undefined || others.length > maxBranches) return undefined;
   const below = new Map<string, Position>();
   for (const other of others) {
     const [, path, place = ""] = branchText.exec(other) ?? [];
@@ -140,8 +145,8 @@ interface Helper extends Branch {
   runId: string;
   /** Aborts when the result of its call is in the log of its asker. From then on its own log is complete. */
   readonly heard: AbortController;
-  /** It was at work when the client left. */
-  wasFollowed: boolean;
+  /** Of its level. Kept until its end is told in the run of its asker: so long its position is needed. */
+  hasPlace: boolean;
   done: Promise<void> | undefined;
 }
 
@@ -156,7 +161,7 @@ class RunTree {
   readonly #root: Branch;
   /** Where the client was in helpers that its own asker has not led to yet. */
   readonly #below: Map<string, Position>;
-  readonly #places: readonly Places[];
+  readonly #places: Places[];
 
   constructor(services: Services, stream: SseStream, nested: NestedRun, stop: AbortSignal) {
     const { root: position, below } = nested.after ?? { root: { seq: 0 }, below: new Map<string, Position>() };
@@ -210,7 +215,7 @@ class RunTree {
         if (this.#stop.aborted) return false;
       }
       branch.open.delete(callId);
-      this.#forgetBelow(helper);
+      if (helper !== undefined) this.#forget(helper);
     }
     const text = this.#show(branch, record);
     if (text !== "") await this.#stream.write(text);
@@ -267,7 +272,7 @@ class RunTree {
       calls: new Set(),
       open: new Map(),
       heard: new AbortController(),
-      wasFollowed: position !== undefined,
+      hasPlace: position !== undefined,
       done: undefined,
     });
   }
@@ -280,14 +285,13 @@ class RunTree {
   }
 
   async #tellHelper(helper: Helper): Promise<void> {
-    const places = this.#places[levelOf(helper.path)];
-    if (!helper.wasFollowed) await places?.take(this.#stop);
+    // When its asker tells its end it has to be told first, with a place or without.
+    helper.hasPlace ||= await this.#placesOf(helper.path).take(AbortSignal.any([this.#stop, helper.heard.signal]));
     const own = recordsOfRun(this.#recordsOf(helper), helper.runId);
     const records = this.#nested.view.also === "totals" ? withTotals(this.#services, helper.session, own) : own;
     for await (const record of records) {
       if (record === "lost" || !(await this.#tellRecord(helper, record))) break;
     }
-    places?.free();
   }
 
   /** The records of a helper's session: as they come, and when its asker knows of its end what there is of them. */
@@ -302,10 +306,18 @@ class RunTree {
     if (!this.#stop.aborted) yield* keptEvents(this.#services, session, last);
   }
 
-  /** Forgets where the client was below a helper that has ended. */
-  #forgetBelow(helper: Helper | undefined): void {
-    if (helper === undefined) return;
-    for (const path of this.#below.keys()) if (path.startsWith(`${helper.path}_`)) this.#below.delete(path);
+  /** A helper has ended: gives its place away, and those below it, also where the client was that it has not led to. */
+  #forget(helper: Helper): void {
+    if (helper.hasPlace) this.#placesOf(helper.path).free();
+    for (const below of helper.open.values()) this.#forget(below);
+    for (const path of this.#below.keys()) {
+      if (path.startsWith(`${helper.path}_`) && this.#below.delete(path)) this.#placesOf(path).free();
+    }
+  }
+
+  #placesOf(path: string): Places {
+    const level = levelOf(path);
+    return (this.#places[level] ??= new Places(0));
   }
 }
 
@@ -327,30 +339,38 @@ function textOf({ seq, part }: Position): string {
   return part === undefined ? `${seq}` : `${seq}.${part}`;
 }
 
-/** Helpers of one level that are followed at once. */
+/** Helpers of one level that a position may name. */
 class Places {
   #taken: number;
-  readonly #waiting: (() => void)[] = [];
+  readonly #waiting = new Set<() => void>();
 
   constructor(taken: number) {
     this.#taken = taken;
   }
 
-  /** Also resolves when `stop` aborts. */
-  async take(stop: AbortSignal): Promise<void> {
+  /** Whether there was one before `stop` aborted. */
+  async take(stop: AbortSignal): Promise<boolean> {
     if (this.#taken < maxFollowed) {
       this.#taken += 1;
-      return;
+      return true;
     }
-    await new Promise<void>((resolve) => {
-      this.#waiting.push(resolve);
-      stop.addEventListener("abort", () => resolve(), { once: true });
+    if (stop.aborted) return false;
+    return await new Promise((resolve) => {
+      const take = (): void => resolve(true);
+      this.#waiting.add(take);
+      const leave = (): void => {
+        if (this.#waiting.delete(take)) resolve(false);
+      };
+      stop.addEventListener("abort", leave, { once: true });
     });
   }
 
   free(): void {
-    const next = this.#waiting.shift();
-    if (next === undefined) this.#taken -= 1;
-    else next();
+    this.#taken -= 1;
+    const [next] = this.#waiting;
+    if (next === undefined || this.#taken >= maxFollowed) return;
+    this.#waiting.delete(next);
+    this.#taken += 1;
+    next();
   }
 }
