@@ -1,4 +1,6 @@
 import {
+  builtInRunner,
+  sendFileName,
   textOf,
   type InboundMessage,
   type Message,
@@ -103,6 +105,25 @@ describe("a step whose calls wait", () => {
     const whole = [...between, ...ended.history];
     expect(whole.slice(4).map(({ role }) => role)).toEqual(["user", "assistant", "tool", "assistant"]);
     expect(modelMessagesOf(whole)).toBe(whole);
+  });
+
+  it("is left to workers that can send files while it sends one", () => {
+    const env = environment();
+    const sending = { runner: builtInRunner, announcement: announcement(sendFileName, { effect: "once" }) };
+    const tools = new Map([...env.tools, [sendFileName, sending] as const]);
+    const run = startRun();
+    run.apply((turn) => afterStep(turn, step("", { calls: [call("c1", sendFileName)] }), { ...env, tools }));
+    expect(run.turn.needs).toEqual(["send-file", "held-step"]);
+    run.apply((turn) => afterControl(turn, [outcome("c1")], env));
+    expect(run.next).toEqual({ do: "model" });
+    expect(run.turn).not.toHaveProperty("needs");
+    const ofRunner = startRun().apply((turn) =>
+      afterStep(turn, step("", { calls: [call("c1", sendFileName)] }), {
+        ...env,
+        tools: new Map([[sendFileName, { ...sending, runner: "main" }]]),
+      }),
+    );
+    expect(ofRunner.turn.needs).toEqual(["held-step"]);
   });
 
   it("written by an earlier version is in the history already", () => {

@@ -20,6 +20,7 @@ import {
   withoutImageMarks,
   type CallTiming,
   builtInRunner,
+  sendFileName,
   todoToolName,
   type ShownMemory,
   type ShownTodo,
@@ -300,8 +301,13 @@ export function needsOf({ message, agent, calls, team, helpers }: TurnState, ...
     ...(asks ? ["question"] : []),
     ...(task !== undefined || helpers !== undefined ? ["helpers"] : []),
     ...(hasServerQuestion ? ["server-question"] : []),
+    ...(calls.some(isSending) ? ["send-file"] : []),
     ...features,
   ];
+}
+
+function isSending({ name, runner, state }: CallState): boolean {
+  return name === sendFileName && runner === builtInRunner && state !== "done";
 }
 
 /** The turn in a state that needs no more than its message does. */

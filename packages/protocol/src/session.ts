@@ -48,7 +48,7 @@ export const Needs = Type.Array(Type.String({ pattern: "^[a-z0-9-]{1,40}$" }), {
  * for an agent that may hand over. `team`: those in which, or after which, a team has the word. `question`: turns that
  * wait for the answer of a person. `helpers`: turns that have called helpers, and tasks of helpers.
  * `server-question`: turns with a call whose server asks people. `helper-waits`: entries for an asker whose helper waits
- * for people, or does not any more.
+ * for people, or does not any more. `send-file`: turns with an open call that sends a file of the working folder.
  */
 export const knownFeatures: readonly string[] = [
   "held-step",
@@ -61,6 +61,7 @@ export const knownFeatures: readonly string[] = [
   "helpers",
   "server-question",
   "helper-waits",
+  "send-file",
 ];
 
 /** Session of the HTTP API for messages that only prove that messages are answered. */
