@@ -1,5 +1,7 @@
 import { Redis } from "ioredis";
 import { expect, it, vi } from "vitest";
+import { write } from "../system/answers.ts";
+import { answerTo } from "../system/sending.ts";
 import { observer } from "../system/redis-users.ts";
 import { operators, system, users } from "./console-deployment.ts";
 
@@ -28,7 +30,15 @@ it("an agent that an operator pauses stays paused over the death of its worker, 
   const agent = { what: "agent", name: "default" };
   expect(await press("pause", agent)).toContain("It is paused.");
   expect(await page()).toMatch(/default – paused , console,/);
-  expect(await system.ask(ann, "hello there")).toContain("An operator has paused the agent default");
+  const written = await write(system, ann, "hello there");
+  expect(await answerTo(system, written)).toContain("An operator has paused the agent default");
+  await vi.waitFor(
+    async () => {
+      const why = await (await fetch(`${operators.url}/why?q=${written.messageId}`)).text();
+      expect(why).toMatch(/console paused the agent default at [\d:]+ UTC, .* ago; the person was told so\./);
+    },
+    { timeout: 60_000 },
+  );
   await system.workers[0]?.kill();
   system.workers.splice(0, 1, await system.start("agent-worker"));
   expect(await system.ask(ann, "are you there now?")).toContain("An operator has paused the agent default");

@@ -428,8 +428,13 @@ export function pausedEnd(
   next: Transition["next"],
 ): Transition | undefined {
   if (next.do !== "model" && next.do !== "compact" && next.do !== "choose") return undefined;
-  const name = [turn.team?.name ?? agent.name, agent.name].find((one) => isPaused(services, one));
+  const name = pausedIn(services, turn, agent.name);
   return name === undefined ? undefined : endPaused(turn, name, agent.speech.texts);
+}
+
+/** The team of a turn, or the agent that has the word in it, where an operator has paused it. */
+export function pausedIn(services: Services, turn: TurnState, agent = agentOfTurn(turn)): string | undefined {
+  return [turn.team?.name ?? agent, agent].find((one) => isPaused(services, one));
 }
 
 /** Whether the person may use an agent here. */

@@ -1,4 +1,4 @@
-import { speakerIn } from "./agents.ts";
+import { pausedIn, speakerIn } from "./agents.ts";
 import { scrubText, silentTelemetry, type Span, type Tags, type Telemetry } from "@larkline/process/telemetry";
 import {
   errorCodes,
@@ -170,12 +170,14 @@ export class SessionRunner {
     const watch = new TurnWatch(services, start);
     let outcome = "failed";
     let committed = false;
+    let paused: string | undefined;
     try {
       const speaker = await speakerIn(services, start);
       const end = await new TurnRun(services, speaker, start, { controller, shutdown, isLast, watch }).run(givenUp);
       committed = end.end === "committed" && end.result.state !== "fenced";
       if (end.end === "committed") takeBackReaction(services, message, "typing");
       outcome = end.end === "committed" ? end.reason || "answered" : end.end;
+      paused = pausedAtEnd(services, end);
       const failure = end.end === "committed" ? end.failure : undefined;
       const seconds = (clock.monotonic() - startedMs) / 1_000;
       if (!isCanary(session)) reportTurn(services, { turnId, outcome, seconds, failure });
@@ -183,7 +185,7 @@ export class SessionRunner {
       return end;
     } finally {
       stopWatching();
-      watch.ended(outcome, committed);
+      watch.ended(outcome, committed, paused);
       shutdown.removeEventListener("abort", stop);
       runningTurns.remove(session, controller);
     }
@@ -199,6 +201,11 @@ export class SessionRunner {
     };
     return clock.every(this.#cancelPollMs, () => void look().catch(() => undefined)); // asked again the next time
   }
+}
+
+/** The agent, or its team, whose pause has ended the turn. */
+function pausedAtEnd(services: Services, end: TurnEnd): string | undefined {
+  return end.end === "committed" && end.reason === "agent_paused" ? pausedIn(services, end.run.turn) : undefined;
 }
 
 /** The slot of a worker in which a turn runs. */
@@ -471,12 +478,13 @@ export class TurnWatch {
     this.telemetry.events.emit({ eventName: "turn.ended", attributes });
   }
 
-  /** The claim is over; `committed`: the turn as well. */
-  ended(outcome: string, committed: boolean): void {
+  /** The claim is over; `committed`: the turn as well. `agent`: the one whose pause has ended it. */
+  ended(outcome: string, committed: boolean, agent?: string): void {
     this.#run.setAttributes({ outcome }).end();
     if (!committed) return;
     const { events, samples } = this.telemetry;
-    events.emit({ eventName: "turn.ended", attributes: { ...this.tags, outcome } });
+    const facts = { outcome, ...(agent === undefined ? {} : { agent }) };
+    events.emit({ eventName: "turn.ended", attributes: { ...this.tags, ...facts } });
     samples.turn_seconds.record(this.#sinceReceiptMs() / 1_000, { outcome });
   }
 

@@ -279,6 +279,21 @@ describe("a message whose turn is over", () => {
     );
   });
 
+  it("says who has paused its agent, and since when, or that it was paused then", () => {
+    const over = entry("turn.ended", { at: 3_100, data: { outcome: "agent_paused", agent: "sales" } });
+    const pause = { what: "agent", name: "sales", by: "console:Ann", sinceMs: startMs - 19_000 } as const;
+    const tool = { ...pause, what: "tool" } as const;
+    expect(said(traceOf(appended, over), afterwards({ pauses: [tool, pause] }))).toEqual([
+      "agent_paused",
+      "Ann paused the agent sales at 00:16:21 UTC, 1 min ago; the person was told so.",
+    ]);
+    expect(said(traceOf(appended, over), afterwards({ pauses: [tool] }))).toEqual([
+      "ended",
+      "Over after 3.1 s: an operator had paused its agent.",
+    ]);
+    expect(traceOutcome(traceOf(appended, over))).toMatchObject({ is: "ended" });
+  });
+
   it("is known by its events where its trace lost the end, and by nothing after a reset", () => {
     const done = { totalInputTokens: 0, totalOutputTokens: 0, totalCostUsd: 0, turnCount: 1, final: "" };
     const end = { type: "done", reason: "recalled", ...done } as const;

@@ -10,7 +10,8 @@ import {
   type SessionKey,
 } from "@larkline/protocol";
 import type { ApprovalStatus, EventLog, SessionSummary } from "@larkline/store";
-import { outcomeKind, type SessionLedger } from "@larkline/store/operations";
+import { outcomeKind, type Pause, type SessionLedger } from "@larkline/store/operations";
+import { operatorIn } from "./agents.ts";
 import { textIn, timelineOf, type MessageTrace } from "./message-trace.ts";
 import type { Services } from "./services.ts";
 import type { TreeRow } from "./tree.ts";
@@ -49,6 +50,8 @@ export type Diagnosis =
   | { is: "given_up"; reason: string }
   | { is: "failed"; code: string; ms: number }
   | { is: "ended"; outcome: string; ms: number }
+  /** It was answered with a notice, and its agent is still paused. */
+  | { is: "agent_paused"; agent: string; by: string; sinceMs: number }
   | { is: "answered"; ms: number }
   | { is: "forgotten" };
 
@@ -77,6 +80,8 @@ export interface Standing {
   end: EngineEvent | undefined;
   /** Of its run, and theirs; absent: none. */
   helpers?: readonly TreeRow[];
+  /** Agents and tools that operators have paused. */
+  pauses: readonly Pause[];
 }
 
 /** People are asked about a call; `aside`: others of the group are answered meanwhile. */
@@ -115,6 +120,7 @@ const tones: Readonly<Record<Diagnosis["is"], Tone>> = {
   given_up: "wrong",
   failed: "wrong",
   ended: "fine",
+  agent_paused: "waits",
   answered: "fine",
   forgotten: "wrong",
 };
@@ -311,6 +317,11 @@ function afterTurn(standing: Standing, { entries, atMs }: MessageTrace): Diagnos
   }
   const outcome = outcomeIn(entries, standing.end);
   if (outcome === undefined) return sent === undefined ? { is: "forgotten" } : { is: "answered", ms: sent.atMs - atMs };
+  if (outcome === "agent_paused") {
+    const agent = textIn(lastOf(entries, "turn.ended")?.data ?? {}, "agent");
+    const pause = standing.pauses.find(({ what, name }) => what === "agent" && name === agent);
+    if (pause !== undefined) return { is: "agent_paused", agent, by: operatorIn(pause.by), sinceMs: pause.sinceMs };
+  }
   const overAtMs = (sent ?? lastOf(entries, "turn.ended") ?? entries.at(-1))?.atMs ?? atMs;
   const ms = Math.max(0, overAtMs - atMs);
   return endedWith(outcome, ms);
@@ -416,7 +427,7 @@ export async function standingOf(services: Services, trace: MessageTrace): Promi
   if (place === undefined) return undefined;
   const { store, approvals, index, presence, directory, catalog, eventLog } = services;
   const { session, seq } = place;
-  const [summary, waiting, ledger, pending, depth, members, runners] = await Promise.all([
+  const [summary, waiting, ledger, pending, depth, members, runners, pauses] = await Promise.all([
     store.summary(session),
     store.waiting(session, maxWaiting),
     index.ledger(session),
@@ -424,6 +435,7 @@ export async function standingOf(services: Services, trace: MessageTrace): Promi
     catalog.depth(turnsQueue),
     presence.members(),
     directory.runners(),
+    services.pauses.list(),
   ]);
   const isOver = trace.entries.some(({ name }) => name === "turn.ended");
   return {
@@ -438,5 +450,6 @@ export async function standingOf(services: Services, trace: MessageTrace): Promi
     workers: members.length,
     runners: new Set(runners.map(({ runner }) => runner)),
     end: isOver ? undefined : await endOf(eventLog, session, turnIdOf(session, seq)),
+    pauses,
   };
 }

@@ -106,6 +106,7 @@ export function standing(
     workers: 2,
     runners: new Set(["ops"]),
     end: undefined,
+    pauses: [],
     ...changes,
   };
 }

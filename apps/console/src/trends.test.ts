@@ -124,11 +124,12 @@ it("begins the overview with what is wrong now", async () => {
   for (let at = 0; at < 2; at += 1) await recordRuns();
   const counter = new UsageCounter("Asia/Shanghai");
   counter.countRun(runOf({ outcome: "timeout", endedAtMs: Date.now() }));
+  counter.countRun(runOf({ outcome: "agent_paused", endedAtMs: Date.now() })); // operators know of it
   await world.usage.add("more", counter.take());
   await world.runs.append([runOf({ endedAtMs: Date.now() })]);
   await page.reload();
-  await page.getByRole("listitem").filter({ hasText: "3 / 11 runs of the last hour have failed" }).waitFor();
-  expect(await figuresIn(page)).toMatch(/^Runs 11 Failed 3/);
-  await page.getByRole("link", { name: "3 / 11" }).click();
+  await page.getByRole("listitem").filter({ hasText: "3 / 12 runs of the last hour have failed" }).waitFor();
+  expect(await figuresIn(page)).toMatch(/^Runs 12 Failed 3/);
+  await page.getByRole("link", { name: "3 / 12" }).click();
   await page.waitForURL(/outcome=failed/);
 });

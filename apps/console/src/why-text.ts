@@ -255,6 +255,12 @@ const afterTurn = {
       const text = endings[outcome]?.[language] ?? outcome;
       return language === "zh" ? `${duration(ms)}后结束：${text}。` : `Over after ${duration(ms)}: ${text}.`;
     }),
+  agent_paused: ({ agent, by, sinceMs }, nowMs) =>
+    both((language, duration) =>
+      language === "zh"
+        ? `智能体 ${agent} 已被 ${by} 暂停（自 ${clock(sinceMs)} 起，已 ${duration(nowMs - sinceMs)}），已告知对方。`
+        : `${by} paused the agent ${agent} at ${clock(sinceMs)}, ${duration(nowMs - sinceMs)} ago; the person was told so.`,
+    ),
   answered: ({ ms }) =>
     both((language, duration) => (language === "zh" ? `${duration(ms)}后已回答。` : `Answered after ${duration(ms)}.`)),
   forgotten: () => ({
@@ -270,6 +276,7 @@ const endings: Readonly<Record<string, Text>> = {
   superseded: { zh: "被后一条消息取代", en: "a later message took its place" },
   cancelled: { zh: "被取消", en: "it was cancelled" },
   client_disconnected: { zh: "客户端断开", en: "the client went away" },
+  agent_paused: { zh: "智能体当时被管理员暂停", en: "an operator had paused its agent" },
 };
 
 const sentences: { [Is in Diagnosis["is"]]: Say<Is> } = { ...onTheWay, ...inCalls, ...afterTurn };

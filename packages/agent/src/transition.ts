@@ -333,6 +333,8 @@ interface ErrorEnding {
   events: EngineEvent[];
   reply: string;
   error: Omit<EventOf<"error">, "type">;
+  /** What the run is counted as; absent: the code of the error. */
+  reason?: string;
 }
 
 /** Ends the turn with its `error` event, the last one of the run. */
@@ -342,7 +344,7 @@ export function endError(turn: TurnState, ending: ErrorEnding): Transition {
     turn: withoutCalls(turn),
     history: ending.history,
     events: [...ending.events, { type: "error", ...ending.error, ...countsOf(turn), ...told }],
-    next: { do: "finish", reply: ending.reply, reason: ending.error.code },
+    next: { do: "finish", reply: ending.reply, reason: ending.reason ?? ending.error.code },
   };
 }
 

@@ -155,7 +155,7 @@ export function endPaused(turn: TurnState, agent: string, texts?: ReplyLanguage)
   const suggestion = "Try again when an operator has let the agent work again.";
   const error = { ...errorOf("permission_denied", `An operator has paused the agent ${agent}.`), retryable: true };
   const history = answering(turn, [assistantText(reply)]);
-  return endError(turn, { history, events: [], reply, error: { ...error, suggestion } });
+  return endError(turn, { history, events: [], reply, error: { ...error, suggestion }, reason: "agent_paused" });
 }
 
 /** Stored state that a conversation can lose and still continue: its settings, and the summary of compacted messages. */

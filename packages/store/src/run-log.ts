@@ -50,6 +50,7 @@ const stops: ReadonlySet<string> = new Set([
   "superseded",
   "cancelled",
   "client_disconnected",
+  "agent_paused",
 ]);
 
 export const outcomeKinds = ["answered", "stopped", "failed"] as const;

@@ -80,7 +80,7 @@ export const eventCatalogue = {
   "call.outcome": { by: callers, help: "A call has ended: `tool`, `outcome`, `queuedMs`, `ranMs`." },
   "approval.asked": { by: worker, help: "People are asked." },
   "approval.settled": { by: worker, help: "They have decided, or their time is over: `state`, `waitedMs`." },
-  "turn.ended": { by: worker, help: "A turn is committed: `outcome`." },
+  "turn.ended": { by: worker, help: "A turn is committed: `outcome`; the `agent` that was paused." },
   "reply.sent": { by: senders, help: "The platform has a reply, after `attempts`." },
   "reply.failed": { by: senders, help: "A reply could not be sent this time, or is given up: `reason`." },
   "limiter.waited": { by: senders, help: "A call of the platform was held back: `api`, `ms`." },
