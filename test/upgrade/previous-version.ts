@@ -10,6 +10,9 @@ const repository = fileURLToPath(new URL("../..", import.meta.url));
 /** The version before this one: what a rolling upgrade starts from. Its stored formats are in `stored.json`. */
 export const previousVersion = "735882c";
 
+/** The last version that works beside this one and knows no hand-overs, teams, questions or helpers. */
+export const versionOfSingleAgents = "21337563";
+
 /** The part of the repository's package.json that is needed; the repository's tools check it. */
 type Manifest = Readonly<{ packageManager: string }>;
 
