@@ -18,8 +18,8 @@ export default defineConfig({
     setupFiles: ["test/each-file.ts"],
     pool: "forks",
     isolate: false,
-    // Half of the time tests wait for a process or a deadline of the product: two for each processor keep it busy.
-    maxWorkers: Math.min(8, 2 * availableParallelism()),
+    // Some of the time tests wait for a process or a deadline of the product; more at once only slow each other down.
+    maxWorkers: Math.min(8, Math.ceil(1.5 * availableParallelism())),
     sequence: { sequencer: LongestFirst },
     // Deadlines find what hangs; how fast a shared machine is today is no fact about the product.
     expect: { poll: { timeout: 60_000 } },
