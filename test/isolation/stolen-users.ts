@@ -97,6 +97,9 @@ const pause: Forgery = {
     'HSET {larkline}:pauses tool:deploy {"by":"x","sinceMs":1}',
     "HDEL {larkline}:pauses tool:deploy",
     "PUBLISH {larkline}:pauses-changed x",
+    "HSET {larkline}:agent-versions version:default:1 x",
+    "HDEL {larkline}:agent-versions head:default",
+    "PUBLISH {larkline}:agent-versions-changed 1",
   ],
 };
 /** What has been done stays written down as it was. */

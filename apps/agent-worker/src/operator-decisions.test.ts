@@ -55,7 +55,18 @@ async function say(
   const { pauses } = servicesOf(world);
   const wake = async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen);
   const nothing = async (): Promise<void> => {};
-  const deps = { store, letters, rules, approvals, audit, pauses, exists: () => false, wake, stop: nothing };
+  const deps = {
+    store,
+    letters,
+    rules,
+    approvals,
+    audit,
+    pauses,
+    exists: () => false,
+    changeAgent: async () => "done" as const,
+    wake,
+    stop: nothing,
+  };
   return await applyOrder({ ...deps, stopCalls: nothing, replyOf: async () => undefined }, { v: 1, by, act });
 }
 

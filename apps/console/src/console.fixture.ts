@@ -14,6 +14,7 @@ import {
 } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import {
+  AgentVersions,
   applyOrder,
   OperatorOrders,
   type OrderDeps,
@@ -57,9 +58,12 @@ export function openWorld() {
     approvals: new ApprovalStore(options),
     audit: new AuditLog(options),
   };
+  const versions = new AgentVersions({ ...options, stateKey: "0".repeat(64) });
   const desk = serveOrders(new OperatorOrders(options), {
     ...stores,
     exists: ({ name }) => name !== "gone",
+    changeAgent: async (by, { do: _do, note = "", ...change }) =>
+      await versions.add({ ...change, by, note, atMs: Date.now(), file: "" }),
     wake: async (key, gen) => await turns.wake(key, gen),
     stop: async () => {},
     stopCalls: async () => {},

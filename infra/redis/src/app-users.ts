@@ -228,6 +228,7 @@ function agentWorker(place: Place): RedisUser {
       { keys: ["orders"], commands: "xrange xdel" },
       { keys: ["orderResults"], commands: "set" },
       { keys: ["pauses"], commands: "hgetall hexists hlen hset hdel" },
+      { keys: ["agentVersions"], commands: "hget hmget hkeys hlen hset hdel" },
       // Orders of operators: a reset, and running a message again.
       { keys: ["letters"], commands: "hmget hexists hget" },
       { keys: ["floors"], commands: "hget" },
@@ -270,8 +271,8 @@ function agentWorker(place: Place): RedisUser {
       { keys: ["turnQueue"], commands: workQueue },
       { keys: ["toolQueues"], commands: keepQueue },
     ],
-    publishes: ["eventBatches", "cancels", "runnerCancels", "handoffAnswers", "pausesChanged"],
-    subscribes: ["cancels", "runnersChanged", "handoffRings", "pausesChanged"],
+    publishes: ["eventBatches", "cancels", "runnerCancels", "handoffAnswers", "pausesChanged", "agentVersionsChanged"],
+    subscribes: ["cancels", "runnersChanged", "handoffRings", "pausesChanged", "agentVersionsChanged"],
   };
 }
 
@@ -310,7 +311,7 @@ function operatorConsole(place: Place): RedisUser {
       // What operators want done: workers look at it, do it, and keep a record of who asked.
       { keys: ["orders"], commands: "xadd xdel" },
       { keys: ["orderResults"], commands: "get" },
-      { keys: ["pauses"], commands: "hgetall" },
+      { keys: ["pauses", "agentVersions"], commands: "hgetall" },
       { keys: ["buckets"], commands: "hmget hset pexpire pttl zadd zcard zcount zrange zremrangebyscore" },
       { keys: ["sessions", "states"], commands: "hget hmget" },
       { keys: ["children"], commands: "hgetall hkeys" },

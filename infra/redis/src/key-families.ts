@@ -93,6 +93,8 @@ export const keyFamilies = {
   orderResults: whole("order-result:*"),
   /** Agents and tools that operators have paused. */
   pauses: whole("pauses"),
+  /** What operators have changed of agents. */
+  agentVersions: whole("agent-versions"),
   blobs: ({ namespace }: Place): string[] => [`{${namespace}:blob:*}`],
   rules: whole("rules:*"),
   rulesRevoked: whole("rules-revoked:*"),
@@ -149,6 +151,7 @@ export const channelFamilies = {
   handoffAnswers: ({ namespace, runner }: Place): string[] => [`{${namespace}}:begun:${runner ?? "*"}`],
   runnersChanged: whole("runners-changed"),
   pausesChanged: whole("pauses-changed"),
+  agentVersionsChanged: whole("agent-versions-changed"),
 } as const satisfies Record<string, (place: Place) => string[]>;
 
 export type ChannelFamily = keyof typeof channelFamilies;

@@ -7,7 +7,7 @@ import { Type, type Static } from "typebox";
  * `turn_cancelled`: an operator stopped it. `session_reset`: a person or an operator ended its turn and began a new conversation; `inbox_dropped`: its waiting messages
  * were taken out. `letter_retried`, `letter_discarded`: of something that was given up. `person_exported`,
  * `person_deleted`: what is stored of a person was handed out or taken away. `agent_paused`, `agent_resumed`,
- * `tool_paused`, `tool_resumed`: an operator wanted it so. Never holds arguments, results or secrets.
+ * `tool_paused`, `tool_resumed`: an operator wanted it so. `agent_changed`: an operator gave it another version. Never holds arguments, results or secrets.
  */
 export const auditKinds = [
   "call_opened",
@@ -30,6 +30,7 @@ export const auditKinds = [
   "agent_resumed",
   "tool_paused",
   "tool_resumed",
+  "agent_changed",
 ] as const;
 export type AuditKind = (typeof auditKinds)[number];
 
@@ -58,5 +59,8 @@ export const AuditRecord = Type.Object({
    * decision or state of an approval.
    */
   result: Type.Optional(Type.String()),
+  /** Versions of an agent; 0: the file. */
+  from: Type.Optional(Type.Integer()),
+  to: Type.Optional(Type.Integer()),
 });
 export type AuditRecord = Static<typeof AuditRecord>;

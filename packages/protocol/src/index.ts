@@ -250,4 +250,4 @@ export {
   splitAtOpenMark,
   withoutImageMarks,
 } from "./stored-image.ts";
-export { OperatorOrder, OrderResult } from "./operator-order.ts";
+export { AgentChange, OperatorOrder, OrderResult } from "./operator-order.ts";

@@ -13,6 +13,43 @@ const about = {
   chatId: Type.Optional(id),
 };
 
+const amount = (maximum: number) => Type.Optional(Type.Integer({ minimum: 1, maximum }));
+
+const AgentBudget = Type.Optional(
+  Type.Object(
+    {
+      tokens: Type.Optional(Type.Integer({ minimum: 0, maximum: 1e15 })),
+      usd: Type.Optional(Type.Number({ minimum: 0, maximum: 1e6 })),
+    },
+    { additionalProperties: false },
+  ),
+);
+
+/** What a version of an agent says in place of the file. What is absent is as in the file. */
+export const AgentChange = Type.Object(
+  {
+    instructions: Type.Optional(Type.String({ minLength: 1, maxLength: 20_000 })),
+    /** One of those that people may choose there. */
+    model: Type.Optional(Type.String({ minLength: 1, maxLength: 200 })),
+    tools: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 200 }), { maxItems: 500 })),
+    limits: Type.Optional(
+      Type.Object(
+        {
+          maxIterations: amount(1_000),
+          maxOutputTokens: amount(10_000_000),
+          maxCallsPerStep: amount(1_000),
+          toolTimeoutMs: amount(86_400_000),
+        },
+        { additionalProperties: false },
+      ),
+    ),
+    /** What the agent may spend in a day or month. */
+    budgets: Type.Optional(Type.Object({ day: AgentBudget, month: AgentBudget }, { additionalProperties: false })),
+  },
+  { additionalProperties: false },
+);
+export type AgentChange = Static<typeof AgentChange>;
+
 /** What an operator wants done. The console asks for it, a worker does it and keeps a record of who asked. */
 export const OperatorOrder = Type.Object({
   v: Type.Literal(1),
@@ -34,6 +71,15 @@ export const OperatorOrder = Type.Object({
       argumentsHash: id,
     }),
     Type.Object({ do: Type.Enum(["pause", "resume"]), what: Type.Enum(["agent", "tool"]), name: id }),
+    Type.Object({
+      do: Type.Literal("change_agent"),
+      agent: id,
+      /** Number of the version that the operator has seen; 0: the file. */
+      base: Type.Integer({ minimum: 0 }),
+      change: AgentChange,
+      /** Why, for the other operators. */
+      note: Type.Optional(Type.String({ minLength: 1, maxLength: 200 })),
+    }),
     /** Of what the console does itself: a record in the audit log, before it does it. */
     Type.Object({
       do: Type.Literal("note"),
@@ -44,9 +90,9 @@ export const OperatorOrder = Type.Object({
 });
 export type OperatorOrder = Static<typeof OperatorOrder>;
 
-/** What came of an order. `nothing`: there was nothing to do it to. */
+/** What came of an order. `nothing`: there was nothing to do it to; `conflict`: another operator was there before. */
 export const OrderResult = Type.Object({
-  result: Type.Enum(["done", "nothing", "full", "not_possible", "late"]),
+  result: Type.Enum(["done", "nothing", "full", "not_possible", "late", "conflict"]),
   /** The turn that a reset has ended. */
   turnId: Type.Optional(Type.String()),
 });

@@ -234,6 +234,8 @@ export const TurnState = Type.Object({
   team: Type.Optional(TeamState),
   /** Helpers that this turn has called, and the model steps that those which have ended took, with all below them. */
   helpers: Type.Optional(Type.Object({ calls: Type.Integer({ minimum: 0 }), steps: Type.Integer({ minimum: 0 }) })),
+  /** Agents are as operators had changed them by this revision; absent: as in the file. */
+  revision: Type.Optional(Type.Integer({ minimum: 1 })),
   /** Why the turn is cancelled, while it waits for helpers that it has told to stop. */
   stopping: Type.Optional(Type.String()),
 });

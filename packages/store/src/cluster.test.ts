@@ -10,6 +10,7 @@ import {
   makeMemoryStore,
   makeSessionFiles,
   makeNameBook,
+  makeAgentVersions,
   makePauses,
   makeRateGovernor,
   makeRatingStore,
@@ -23,6 +24,7 @@ import { describeLookupCache } from "./lookup-cache.suite.ts";
 import { describeMemoryStore } from "./memory-store.suite.ts";
 import { describeSessionFiles } from "./session-files.suite.ts";
 import { describeNameBook } from "./name-book.suite.ts";
+import { describeAgentVersions } from "./agent-versions.suite.ts";
 import { describePauses } from "./pauses.suite.ts";
 import { describeRateGovernor } from "./rate-governor.suite.ts";
 import { describeRatingStore } from "./ratings.suite.ts";
@@ -58,6 +60,7 @@ describeUsageStore("Cluster", async () => await makeUsageStore(url()));
 describeNameBook("Cluster", async () => await makeNameBook(url()));
 describeRatingStore("Cluster", async () => await makeRatingStore(url()));
 describePauses("Cluster", async () => await makePauses(url()));
+describeAgentVersions("Cluster", async () => await makeAgentVersions(url()));
 describeRunLog("Cluster", async (ttlMs) => await makeRunLog(url(), ttlMs));
 
 it("Cluster: a command whose connection breaks before the answer fails, and is not sent again", async () => {

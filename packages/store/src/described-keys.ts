@@ -253,6 +253,13 @@ export const describedKeys: readonly DescribedKey[] = [
   },
   { key: "`{<ns>}:pauses-changed`", type: "channel", content: "something was paused or works again, for workers" },
   {
+    key: "`{<ns>}:agent-versions`",
+    type: "hash",
+    content:
+      "operators' changes of agents: `version:<agent>:<number>`, sealed, the last 50; `head:<agent>`; `revision` counts all; `refused:...` where a worker found a wrong seal",
+  },
+  { key: "`{<ns>}:agent-versions-changed`", type: "channel", content: "an agent has a new version, for workers" },
+  {
     key: "`{<ns>:blob:<id>}`",
     type: "hash",
     content: "a file or image: `facts` and `bytes`; `retention.blobDays` after it was last stored",

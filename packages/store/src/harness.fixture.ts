@@ -4,6 +4,9 @@ import type { MemoryStoreHarness } from "./memory-store.suite.ts";
 import type { RateGovernorHarness } from "./rate-governor.suite.ts";
 import { RedisBlobStore } from "./blob-store.ts";
 import type { SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
+import { AgentVersions } from "./agent-versions.ts";
+import type { AgentVersionsHarness } from "./agent-versions.suite.ts";
+import { createKeyspace } from "./keys.ts";
 import { Pauses } from "./pauses.ts";
 import { NameBook } from "./name-book.ts";
 import { RatingStore } from "./ratings.ts";
@@ -158,6 +161,21 @@ export async function makeRatingStore(url: string) {
 export async function makePauses(url: string) {
   const { here, there, close } = openTwice(url);
   return { pauses: new Pauses({ ...here, most: 2 }), elsewhere: new Pauses(there), audit: there.audit, close };
+}
+
+export async function makeAgentVersions(url: string): Promise<AgentVersionsHarness> {
+  const { here, there, close } = openTwice(url);
+  const key = createKeyspace(here.namespace).global("agent-versions");
+  const options = { stateKey: "0".repeat(64), most: 3 };
+  return {
+    versions: new AgentVersions({ ...here, ...options }),
+    elsewhere: new AgentVersions({ ...there, ...options }),
+    foreign: new AgentVersions({ ...here, stateKey: "1".repeat(64) }),
+    audit: there.audit,
+    read: async (field) => (await here.redis.hget(key, field)) ?? "",
+    write: async (field, text) => void (await here.redis.hset(key, field, text)),
+    close,
+  };
 }
 
 export async function makeBlobStore(url: string, demands: BlobStoreDemands): Promise<BlobStoreHarness> {

@@ -1,5 +1,6 @@
 // What processes tell about themselves, and what operators look at and order.
-export { applyOrder, type OrderDeps, OperatorOrders } from "./operator-orders.ts";
+export { type AgentVersion, AgentVersions, type RefusedVersion, type StoredVersions } from "./agent-versions.ts";
+export { applyOrder, type OrderAct, type OrderDeps, OperatorOrders } from "./operator-orders.ts";
 export { SessionIndex, type GateState, type SessionLedger } from "./session-index.ts";
 export {
   InstanceDirectory,

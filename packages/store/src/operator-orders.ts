@@ -101,6 +101,8 @@ export interface OrderDeps {
   pauses: Pick<Pauses, "set">;
   /** Whether there is such an agent or tool: nothing else can be paused. */
   exists: (paused: Paused) => boolean;
+  /** Gives an agent another version, within what the file allows. */
+  changeAgent: (by: string, act: OrderAct<"change_agent">) => Promise<OrderResult["result"]>;
   audit: Pick<AuditLog, "append">;
   /** Adds the wake-up of a session. */
   wake: (session: SessionKey, gen: number) => Promise<void>;
@@ -111,7 +113,8 @@ export interface OrderDeps {
   replyOf: ResetOptions["replyOf"];
 }
 
-type Act<D extends OperatorOrder["act"]["do"]> = Extract<OperatorOrder["act"], { do: D }>;
+/** What one kind of order says. */
+export type OrderAct<D extends OperatorOrder["act"]["do"]> = Extract<OperatorOrder["act"], { do: D }>;
 
 /** How many waiting messages are taken out in one go: as many as a session may hold. */
 const maxDropped = 1_000;
@@ -140,6 +143,8 @@ export async function applyOrder(deps: OrderDeps, { by, act }: OperatorOrder): P
     case "pause":
     case "resume":
       return await pauseOrResume(deps, by, act);
+    case "change_agent":
+      return { result: await deps.changeAgent(by, act) };
     case "note": {
       const { do: _do, ...record } = act;
       await deps.audit.append({ ...record, userId: by });
@@ -148,7 +153,7 @@ export async function applyOrder(deps: OrderDeps, { by, act }: OperatorOrder): P
   }
 }
 
-async function cancel(deps: OrderDeps, by: string, { session, seq }: Act<"cancel">): Promise<OrderResult> {
+async function cancel(deps: OrderDeps, by: string, { session, seq }: OrderAct<"cancel">): Promise<OrderResult> {
   const turnId = turnIdOf(session, seq);
   await deps.audit.append({ kind: "turn_cancelled", session, turnId, userId: by });
   return (await cancelTurn(deps, session, turnId)) ? done : nothing;
@@ -203,7 +208,7 @@ async function drop(deps: OrderDeps, by: string, session: SessionKey): Promise<O
 async function decide(
   { approvals, wake }: OrderDeps,
   by: string,
-  { app, approvalId, word, argumentsHash }: Act<"decide">,
+  { app, approvalId, word, argumentsHash }: OrderAct<"decide">,
 ): Promise<OrderResult> {
   const found = await approvals.find(app, approvalId);
   if (found === undefined) return nothing;
@@ -225,7 +230,7 @@ async function decide(
 async function pauseOrResume(
   { pauses, exists }: OrderDeps,
   by: string,
-  { do: deed, what, name }: Act<"pause" | "resume">,
+  { do: deed, what, name }: OrderAct<"pause" | "resume">,
 ): Promise<OrderResult> {
   if (deed === "pause" && !exists({ what, name })) return { result: "not_possible" };
   return { result: await pauses.set({ what, name }, deed === "pause", by) };
@@ -234,7 +239,7 @@ async function pauseOrResume(
 async function settleLetter(
   deps: OrderDeps,
   by: string,
-  { do: deed, session, letterId }: Act<"retry_letter" | "discard_letter">,
+  { do: deed, session, letterId }: OrderAct<"retry_letter" | "discard_letter">,
 ): Promise<OrderResult> {
   const letter = await deps.letters.find(session, letterId);
   if (letter === undefined) return nothing;

@@ -11,6 +11,7 @@ import {
   makeMemoryStore,
   makeSessionFiles,
   makeNameBook,
+  makeAgentVersions,
   makePauses,
   makeRateGovernor,
   makeRatingStore,
@@ -25,6 +26,7 @@ import { describeLookupCache } from "./lookup-cache.suite.ts";
 import { describeMemoryStore } from "./memory-store.suite.ts";
 import { describeSessionFiles } from "./session-files.suite.ts";
 import { describeNameBook } from "./name-book.suite.ts";
+import { describeAgentVersions } from "./agent-versions.suite.ts";
 import { describePauses } from "./pauses.suite.ts";
 import { describeRateGovernor } from "./rate-governor.suite.ts";
 import { describeRatingStore } from "./ratings.suite.ts";
@@ -52,6 +54,7 @@ describeUsageStore("Redis", async () => await makeUsageStore(url()));
 describeNameBook("Redis", async () => await makeNameBook(url()));
 describeRatingStore("Redis", async () => await makeRatingStore(url()));
 describePauses("Redis", async () => await makePauses(url()));
+describeAgentVersions("Redis", async () => await makeAgentVersions(url()));
 describeRunLog("Redis", async (ttlMs) => await makeRunLog(url(), ttlMs));
 describeInstanceDirectory("Redis", async () => await makeInstanceDirectory(url()));
 describeEventWatchReports("Redis", async () => await makeEventWatchReports(url()));

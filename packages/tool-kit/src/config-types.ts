@@ -411,6 +411,8 @@ export type ConfigInput = {
   console?: {
     /** Its address: traces below answers are links then. Default: no links. */
     url?: string;
+    /** Operators may change agents, within what this file allows. Default: no. */
+    changes?: boolean;
   };
   /** The currency in which cards show what an answer has cost. Default: US dollars, as in prices and budgets. */
   currency?: {

@@ -407,6 +407,8 @@ const ConsoleInput = Type.Object(
   {
     /** Its address: traces below answers are links then. Default: no links. */
     url: Type.Optional(Type.String({ pattern: '^https?://[^\\s()<>"]+$', maxLength: 500 })),
+    /** Operators may change agents, within what this file allows. Default: no. */
+    changes: Type.Optional(Type.Boolean()),
   },
   { additionalProperties: false },
 );

@@ -13,6 +13,14 @@ export {
   type BotConfig,
   type FeishuSettings,
 } from "./bot-config.ts";
+export {
+  agentBounds,
+  agentHash,
+  narrowChange,
+  withChanges,
+  type AgentBounds,
+  type ChangeProblem,
+} from "./agent-change.ts";
 export { defineConfig } from "@larkline/tool-kit";
 export { didYouMean, nearestName } from "./did-you-mean.ts";
 export { loadConfigFile } from "./config-file.ts";

@@ -101,6 +101,8 @@ export interface LarklineConfig {
   readonly sandbox: { readonly allowUnboundedMemory: boolean };
   /** Address of the console, without a slash at its end. */
   readonly consoleUrl: string | undefined;
+  /** Operators may change agents at the console. */
+  readonly changesAgents: boolean;
   /** Of the costs on cards; undefined: US dollars. */
   readonly currency: CurrencyInput | undefined;
 }
@@ -287,6 +289,7 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
       retention: { ...defaultRetention, ...parsed.value.retention },
       sandbox: { allowUnboundedMemory: parsed.value.sandbox?.allowUnboundedMemory === true },
       consoleUrl: parsed.value.console?.url?.replace(/\/+$/, ""),
+      changesAgents: parsed.value.console?.changes === true,
       currency: parsed.value.currency,
     },
   };

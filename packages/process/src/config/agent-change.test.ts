@@ -1,0 +1,139 @@
+import { describe, expect, it } from "vitest";
+import { AgentChange, parserOf } from "@larkline/protocol";
+import { agentBounds, agentHash, narrowChange, withChanges, type AgentBounds } from "./agent-change.ts";
+import { resolveConfig, type LarklineConfig } from "./larkline-config.ts";
+
+function settingsOf(input: unknown): LarklineConfig {
+  const resolved = resolveConfig(input);
+  return resolved.ok ? resolved.value : expect.fail(resolved.error);
+}
+
+const file = {
+  agents: {
+    default: { tools: ["read", "pay"], models: ["openai/a", "openai/b"], maxIterations: 10, maxOutputTokens: 2_000 },
+    free: { people: ["ou_1"], egress: ["docs.example.com"] },
+  },
+  teams: { both: { members: ["default", "free"], select: "round_robin" } },
+  limits: { maxCallsPerStep: 8, toolTimeoutMs: 60_000 },
+  budgets: {
+    limits: [
+      { per: "agent", period: "day", tokens: 1_000 },
+      { per: "agent", period: "day", of: ["free", "other"], usd: 5 },
+      { per: "person", period: "day", usd: 1 },
+    ],
+  },
+};
+const settings = settingsOf(file);
+
+function boundsOf(name: string, of = settings): AgentBounds {
+  const config = of.agents[name];
+  return config === undefined ? expect.fail(name) : agentBounds(of, config);
+}
+
+const tooMuch: AgentChange = {
+  instructions: "Be brief.",
+  model: "openai/c",
+  tools: ["read", "shell"],
+  limits: { maxIterations: 11, maxOutputTokens: 2_001, maxCallsPerStep: 9, toolTimeoutMs: 60_001 },
+  budgets: { day: { tokens: 1_001, usd: 1 }, month: { usd: 10 } },
+};
+
+describe("what operators may change of an agent", () => {
+  it("is bounded by what the file gives it", () => {
+    expect(boundsOf("default")).toMatchObject({
+      models: ["openai/a", "openai/b"],
+      tools: ["read", "pay"],
+      limits: { maxIterations: 10, maxOutputTokens: 2_000, maxCallsPerStep: 8, toolTimeoutMs: 60_000 },
+      budgets: { day: { tokens: 1_000 }, month: {} },
+    });
+    expect(boundsOf("free")).toMatchObject({
+      models: [],
+      tools: null,
+      limits: { maxIterations: 25, maxOutputTokens: 32_000 },
+      budgets: { day: { usd: 5 } },
+    });
+  });
+
+  it("names each part that goes beyond it, and keeps of that what the file allows", () => {
+    const { counts, problems } = narrowChange(boundsOf("default"), tooMuch);
+    expect(problems).toEqual([
+      { field: "model", kind: "not_offered", detail: "openai/c" },
+      { field: "tools", kind: "not_offered", detail: "shell" },
+      { field: "limits.maxIterations", kind: "above_file", detail: "10" },
+      { field: "limits.maxOutputTokens", kind: "above_file", detail: "2000" },
+      { field: "limits.maxCallsPerStep", kind: "above_file", detail: "8" },
+      { field: "limits.toolTimeoutMs", kind: "above_file", detail: "60000" },
+      { field: "budgets.day.tokens", kind: "above_file", detail: "1000" },
+    ]);
+    expect(counts).toEqual({
+      instructions: "Be brief.",
+      tools: ["read"],
+      limits: { maxIterations: 10, maxOutputTokens: 2_000, maxCallsPerStep: 8, toolTimeoutMs: 60_000 },
+      budgets: { day: { tokens: 1_000, usd: 1 }, month: { usd: 10 } },
+    });
+  });
+
+  it("whatever a change says, nothing becomes more than in the file, and nothing else changes", () => {
+    const { agents, budgets } = withChanges(settings, new Map([["default", tooMuch]]));
+    const changed = agents.get("default");
+    expect([...agents.keys()]).toEqual(["default"]);
+    expect(changed).toEqual({
+      config: {
+        ...settings.agents.default,
+        instructions: "Be brief.",
+        tools: ["read"],
+        maxIterations: 10,
+        request: { maxTokens: 2_000 },
+      },
+      limits: { ...settings.limits, maxCallsPerStep: 8, toolTimeoutMs: 60_000 },
+      model: undefined,
+    });
+    expect(budgets.budgets).toEqual([
+      ...settings.budgets.budgets,
+      { per: "agent", period: "day", of: ["default"], tokens: 1_000, usd: 1 },
+      { per: "agent", period: "month", of: ["default"], usd: 10 },
+    ]);
+  });
+
+  it("has no words for approvals, people, roles or egress", () => {
+    const parse = parserOf(AgentChange);
+    for (const field of ["approvals", "people", "roles", "egress", "chats", "memory", "files", "handoffs"]) {
+      expect(parse({ [field]: [] })).toMatchObject({ ok: false });
+    }
+    const { agents } = withChanges(settings, new Map([["free", { tools: [], instructions: "x" }]]));
+    const { access, egress, tools } = agents.get("free")?.config ?? {};
+    expect({ access, egress, tools }).toEqual({
+      access: settings.agents["free"]?.access,
+      egress: ["docs.example.com"],
+      tools: [],
+    });
+  });
+
+  it("does not reach teams and agents that the file does not have; a budget takes the place of the one that named it", () => {
+    const change = { instructions: "x", budgets: { day: { usd: 2 } } };
+    const { agents, budgets } = withChanges(
+      settings,
+      new Map(["both", "gone", "constructor", "free"].map((name) => [name, change])),
+    );
+    expect([...agents.keys()]).toEqual(["free"]);
+    expect(budgets.budgets.filter(({ per, period }) => per === "agent" && period === "day")).toEqual([
+      { per: "agent", period: "day", tokens: 1_000 },
+      { per: "agent", period: "day", of: ["other"], usd: 5 },
+      { per: "agent", period: "day", of: ["free"], usd: 2 },
+    ]);
+  });
+
+  it("stays taken away when the file changes under it, and what the file takes away is gone", () => {
+    const later = settingsOf({
+      ...file,
+      agents: { default: { tools: ["pay", "new"], models: ["openai/b"] } },
+      teams: {},
+    });
+    const change = { tools: ["read"], model: "openai/a", limits: { maxIterations: 5 } };
+    expect(narrowChange(boundsOf("default"), change).problems).toEqual([]);
+    const { agents } = withChanges(later, new Map([["default", change]]));
+    expect(agents.get("default")).toMatchObject({ config: { tools: [], maxIterations: 5 }, model: undefined });
+    expect(agentHash(boundsOf("default"))).not.toBe(agentHash(boundsOf("default", later)));
+    expect(agentHash(boundsOf("default"))).toBe(agentHash(boundsOf("default", settingsOf(file))));
+  });
+});
