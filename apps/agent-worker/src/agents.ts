@@ -64,6 +64,8 @@ import type { RunningTurn } from "./turn-run.ts";
 export class Agent {
   readonly name: string;
   readonly config: AgentConfig;
+  /** Number of its version; 0: as in the file. */
+  readonly version: number;
   /** Bounds of each turn. */
   readonly limits: TurnLimits;
   /** Language of what Larkline itself says; empty: that of the message. */
@@ -82,8 +84,9 @@ export class Agent {
   readonly #form: AnswerForm | undefined;
   readonly #models: ModelChoices;
 
-  constructor(settings: LarklineConfig, config: AgentConfig, models: ModelChoices) {
+  constructor(settings: LarklineConfig, config: AgentConfig, models: ModelChoices, version = 0) {
     this.name = config.name;
+    this.version = version;
     this.config = config;
     this.limits = limitsOf(settings, config);
     this.hasMemory = config.memory.person !== "off" || config.memory.chat;

@@ -14,6 +14,7 @@ import {
 import type { CardReply, OutboxRecord, StaleSession } from "@larkline/store";
 import type { Renewals } from "@larkline/store/redis";
 import { applyOrder, type Presence } from "@larkline/store/operations";
+import { changeAgent } from "./agent-versions.ts";
 import { endsLate } from "./helpers.ts";
 import type { Services } from "./services.ts";
 import { stopCalls, wakeAfter } from "./tools.ts";
@@ -389,6 +390,7 @@ async function carryOut(services: Services, order: OperatorOrder): ReturnType<ty
       pauses,
       exists: ({ what, name }) =>
         what === "agent" ? services.agents.has(name) : services.toolCatalog.names().includes(name),
+      changeAgent: async (operator, wanted) => await changeAgent(services, operator, wanted),
       audit,
       wake: async (session, gen) => await turns.wake(session, gen),
       stop: async (cancel) => await cancels.publish(cancel),

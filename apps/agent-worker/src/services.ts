@@ -1,5 +1,5 @@
 import { createTextExtractor, type TextExtractor } from "./attachments/text-extractor.ts";
-import { createBudgetBook, type BudgetBook } from "@larkline/agent/budgets";
+import type { BudgetBook } from "@larkline/agent/budgets";
 import {
   ApprovalCards,
   CardHandover,
@@ -49,6 +49,7 @@ import {
   takesWrites,
 } from "@larkline/store/redis";
 import {
+  AgentVersions,
   InstanceDirectory,
   NameBook,
   RatingStore,
@@ -64,7 +65,8 @@ import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform"
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import { createFileBlobStore } from "@larkline/store/blob-files";
 import { HelperReadiness } from "./helpers.ts";
-import { agentsOf, type Agent, type AgentModels } from "./agents.ts";
+import { asInFile, type ChangedAgents } from "./agent-versions.ts";
+import type { Agent, AgentModels } from "./agents.ts";
 import { keepRule } from "./approvals.ts";
 import type { WorkerConfig } from "./config.ts";
 import { MessagePreparer } from "./prepare.ts";
@@ -88,6 +90,9 @@ export interface Services extends Stores, Queues {
   /** By name. */
   agents: ReadonlyMap<string, Agent>;
   budgetBook: BudgetBook;
+  /** Of the agents and budgets: how often operators had changed agents by then. 0: they are those of the file. */
+  revision: number;
+  changedAgents: ChangedAgents;
   helperReadiness: HelperReadiness;
   toolCatalog: ToolCatalog;
   /** The turns that run in this process. */
@@ -133,6 +138,8 @@ export interface Stores {
   orders: OperatorOrders;
   /** Agents and tools that operators have paused. */
   pauses: Pauses;
+  /** What operators have changed of agents. */
+  agentVersions: AgentVersions;
   /** The runners that live, and their tools. */
   runners: RunnerDirectory;
   /** Heartbeats of the workers, and who has which duty. */
@@ -303,6 +310,7 @@ export function openStores(config: WorkerConfig, settings: LarklineConfig, redis
     archive: url === undefined ? undefined : createPostgresArchive({ url, schema: namespace }),
     orders: new OperatorOrders(on),
     pauses: new Pauses(on),
+    agentVersions: new AgentVersions({ ...on, stateKey }),
     runners: new RunnerDirectory({ ...on, keyOf: (runner) => runnerKeyOf(config.callSigningKey, runner) }),
     presence: new Presence(on),
     instances: new InstanceDirectory(on),
@@ -361,8 +369,7 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
     clock: systemClock,
     random: systemRandom,
     bots,
-    agents: agentsOf(settings, models),
-    budgetBook: createBudgetBook(settings.budgets),
+    ...asInFile(settings, models),
     helperReadiness: new HelperReadiness(),
     toolCatalog: new ToolCatalog(stores.runners, systemClock, log),
     runningTurns: new RunningTurns(systemClock),

@@ -125,12 +125,14 @@ export class SessionRunner {
   }
 
   async #runClaim(claim: Claim, { shutdown, alone }: HowToRun): Promise<JobResult> {
-    const { turns } = this.#services;
+    const { turns, changedAgents } = this.#services;
     const most = alone ? 1 : maxInRow; // others wait until it is over
     let start = await withPublished(this.#services, firstStart(claim));
     for (let taken = 1; start !== undefined; taken += 1) {
       const { task } = start.head.message;
-      const end = await this.#runTurn(start, { shutdown, isLast: taken >= most });
+      const isAsInFile = changedAgents.isEmpty && start.turn?.revision === undefined;
+      const services = isAsInFile ? this.#services : await changedAgents.servicesOf(this.#services, start.turn);
+      const end = await this.#runTurn(services, start, { shutdown, isLast: taken >= most });
       if (end.end === "handoff") return "requeue";
       if (end.end === "suspended" && end.wakeGen !== undefined) await turns.wake(claim.session, end.wakeGen);
       if (end.end !== "committed") return "done";
@@ -144,8 +146,11 @@ export class SessionRunner {
     return "done";
   }
 
-  async #runTurn(start: TurnStart, { shutdown, isLast }: { shutdown: AbortSignal; isLast: boolean }): Promise<TurnEnd> {
-    const services = this.#services;
+  async #runTurn(
+    services: Services,
+    start: TurnStart,
+    { shutdown, isLast }: { shutdown: AbortSignal; isLast: boolean },
+  ): Promise<TurnEnd> {
     const { runningTurns, clock } = services;
     const { session, head } = start;
     const { message } = head;

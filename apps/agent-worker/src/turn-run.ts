@@ -6,6 +6,7 @@ import {
   attemptOf,
   commandDone,
   commandTurn,
+  atRevision,
   newTurn,
   offeredSpecs,
   resumeTurn,
@@ -195,7 +196,6 @@ export class TurnRun {
   #firstTransition(agent: Agent, { name, model }: ChosenModel): Transition {
     const { othersWait, history } = this.#start;
     const { message } = this.#head;
-    const nowMs = this.#services.clock.now();
     const { team, texts } = this.#environment();
     const command =
       message.command === undefined ? undefined : commandTurn(this.#head, this.#commandFacts(agent, name));
@@ -204,7 +204,7 @@ export class TurnRun {
       refusalOf(this.#services, this.#speaker, this.#head) ??
       startTurn({
         head: this.#head,
-        nowMs,
+        nowMs: this.#services.clock.now(),
         model,
         othersWait,
         history,
@@ -212,7 +212,8 @@ export class TurnRun {
         team,
         texts,
       });
-    return { ...first, turn: this.#withNotes(first.turn) };
+    const { revision } = this.#services;
+    return { ...first, turn: this.#withNotes(revision === 0 ? first.turn : atRevision(first.turn, revision)) };
   }
 
   #withNotes(turn: TurnState): TurnState {
@@ -221,8 +222,7 @@ export class TurnRun {
   }
 
   #commandFacts(agent: Agent, model: string): CommandFacts {
-    const mayUse = (other: Agent): boolean => this.#mayUse(other);
-    return commandFactsOf(this.#services, { agent, model, start: this.#start, mayUse });
+    return commandFactsOf(this.#services, { agent, model, start: this.#start, mayUse: (other) => this.#mayUse(other) });
   }
 
   /** Whether a worker that died has published something of the next model step. */

@@ -220,7 +220,7 @@ export interface Differences {
   model?: TurnModel;
   agent?: Partial<AgentConfig>;
   /** As in a configuration: `agents` with the links between them, and `roles`. Each agent's instructions are its name. */
-  configured?: { agents: Record<string, object>; roles?: object; teams?: object };
+  configured?: { agents: Record<string, object>; roles?: object; teams?: object; console?: object };
   policy?: PermissionPolicy;
   groupsOf?: (app: string, openId: string) => Promise<readonly string[]>;
   /** Fetches what messages refer to. */

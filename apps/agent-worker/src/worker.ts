@@ -31,6 +31,7 @@ export async function startWorker(connections: Connections): Promise<AgentWorker
   });
   await toolCatalog.start(stopping.signal);
   await followPauses(services, stopping.signal);
+  await services.changedAgents.follow(services, stopping.signal);
   await cancels.subscribe(({ session, turnId }) => runningTurns.cancel(session, turnId), stopping.signal);
   // For people who look: who this is. Whether it lives is decided by its heartbeat.
   const announcer = new Announcer({

@@ -7,6 +7,7 @@ export {
   outOfSteps,
   resumeTurn,
   startTurn,
+  atRevision,
   newTurn,
   refuseTurn,
   endPaused,

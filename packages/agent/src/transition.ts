@@ -288,7 +288,10 @@ function structured(output: DoneEnding["output"]): Pick<EventOf<"done">, "output
 }
 
 /** What a process has to know to continue the turn: what its message asks for, who has the word, and `features`. */
-export function needsOf({ message, agent, calls, team, helpers }: TurnState, ...features: string[]): string[] {
+export function needsOf(
+  { message, agent, calls, team, helpers, revision }: TurnState,
+  ...features: string[]
+): string[] {
   const { output, model, task } = message;
   const hasOptions = output !== undefined || model !== undefined;
   const handsOver = agent !== undefined || calls.some(({ handoff }) => handoff !== undefined);
@@ -302,6 +305,7 @@ export function needsOf({ message, agent, calls, team, helpers }: TurnState, ...
     ...(task !== undefined || helpers !== undefined ? ["helpers"] : []),
     ...(hasServerQuestion ? ["server-question"] : []),
     ...(calls.some(isSending) ? ["send-file"] : []),
+    ...(revision === undefined ? [] : ["agent-versions"]),
     ...features,
   ];
 }

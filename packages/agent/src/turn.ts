@@ -139,6 +139,11 @@ export function newTurn(head: QueuedMessage, nowMs: number, agent?: string): Tur
   });
 }
 
+/** The turn of agents that operators had changed when it began. */
+export function atRevision(turn: TurnState, revision: number): TurnState {
+  return withNeeds({ ...turn, revision });
+}
+
 /** The turn of a message that no agent answers: nothing of it enters the history. `notice`: what the person reads. */
 export function refuseTurn(head: QueuedMessage, nowMs: number, notice: string): Transition {
   const suggestion = "Ask the operator who may use this agent.";

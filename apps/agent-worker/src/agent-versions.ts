@@ -1,0 +1,129 @@
+import { createBudgetBook } from "@larkline/agent/budgets";
+import { agentBounds, agentHash, narrowChange, withChanges, type LarklineConfig } from "@larkline/process/config";
+import type { AgentChange, TurnState } from "@larkline/protocol";
+import type { AgentVersion, OrderAct } from "@larkline/store/operations";
+import { LRUCache } from "lru-cache";
+import { Agent, agentsOf, type AgentModels } from "./agents.ts";
+import type { Services } from "./services.ts";
+
+// Operators change agents at the console while turns run. Each change makes a revision of all agents, and a turn keeps
+// the revision that it began with: it runs with services whose agents and budgets are those of that revision.
+
+/** What revisions differ in, as the file has it. */
+export function asInFile(settings: LarklineConfig, models: AgentModels) {
+  return {
+    agents: agentsOf(settings, models),
+    budgetBook: createBudgetBook(settings.budgets),
+    revision: 0,
+    changedAgents: new ChangedAgents(models),
+  };
+}
+
+/** Revisions whose services are kept: those that turns under way have. */
+const maxRevisions = 50;
+
+/** How long a version may stay unknown to a worker that has not heard of it, ms. */
+const refreshMs = 2_000;
+
+/** The agents of the file, as operators have changed them. */
+export class ChangedAgents {
+  /** Whether every agent is as in the file. */
+  isEmpty = true;
+  /** The last one; 0: the file. */
+  #revision = 0;
+  readonly #models: AgentModels;
+  readonly #services = new LRUCache<number, Services>({ max: maxRevisions });
+
+  constructor(models: AgentModels) {
+    this.#models = models;
+  }
+
+  /** Knows every version from now on. While Redis is away, what was read last stays. */
+  async follow(services: Services, signal: AbortSignal): Promise<void> {
+    if (!services.settings.changesAgents) return;
+    const { agentVersions, clock, log } = services;
+    const refresh = (): void =>
+      void this.refresh(services).catch((error: unknown) => log.warn({ error }, "versions of agents were not read"));
+    await agentVersions.watch(refresh, signal);
+    await this.refresh(services);
+    signal.addEventListener("abort", clock.every(refreshMs, refresh), { once: true });
+  }
+
+  async refresh({ agentVersions, log }: Services): Promise<void> {
+    const { isNew, refused } = await agentVersions.refresh();
+    for (const version of refused) {
+      log.error(
+        { ...version },
+        "a version of an agent does not count: it is damaged, or its seal is not one of this deployment",
+      );
+    }
+    if (!isNew) return;
+    const known = [...agentVersions.known().values()].flat();
+    this.#revision = Math.max(0, ...known.map(({ revision }) => revision));
+    this.isEmpty = this.#revision === 0;
+    this.#services.clear();
+  }
+
+  /** For a turn that begins, or continues with the agents that it began with. */
+  async servicesOf(services: Services, turn: TurnState | undefined): Promise<Services> {
+    if (!services.settings.changesAgents) return services;
+    const wanted = turn === undefined ? this.#revision : (turn.revision ?? 0);
+    // Another worker knew of it first.
+    if (wanted > this.#revision) await this.refresh(services);
+    return wanted === 0 ? services : this.#at(services, wanted);
+  }
+
+  #at(services: Services, revision: number): Services {
+    const made = this.#services.get(revision);
+    if (made !== undefined) return made;
+    const versions = versionsAt(services, revision);
+    const changes = new Map<string, AgentChange>([...versions].map(([name, { change }]) => [name, change]));
+    const { settings } = services;
+    const changed = withChanges(settings, changes);
+    const agents = new Map(services.agents);
+    for (const [name, { config, limits, model }] of changed.agents) {
+      const models = this.#models.ofAgents.get(name);
+      if (models === undefined) continue;
+      const usual = (model === undefined ? undefined : models.offered.get(model)) ?? models.usual;
+      const { number } = versions.get(name) ?? {};
+      agents.set(name, new Agent({ ...settings, limits }, config, { ...models, usual }, number));
+    }
+    const { budgets } = changed;
+    const budgetBook = budgets === settings.budgets ? services.budgetBook : createBudgetBook(budgets);
+    const ofRevision = { ...services, agents, budgetBook, revision };
+    this.#services.set(revision, ofRevision);
+    return ofRevision;
+  }
+}
+
+/** The version of each agent in a revision. Where it is not kept any more, the oldest that is. */
+function versionsAt({ agentVersions, log }: Services, revision: number): Map<string, AgentVersion> {
+  const found = new Map<string, AgentVersion>();
+  for (const [name, versions] of agentVersions.known()) {
+    const [oldest] = versions;
+    const version = versions.findLast((one) => one.revision <= revision);
+    if (version !== undefined) found.set(name, version);
+    else if (oldest !== undefined && oldest.number > 1) {
+      log.warn(
+        { agent: name, revision, now: oldest.number },
+        "a turn has outlived the version of an agent that it began with",
+      );
+      found.set(name, oldest);
+    }
+  }
+  return found;
+}
+
+/** Gives an agent of the file the version that an operator wants, if the file allows all of it. */
+export async function changeAgent(
+  { settings, agentVersions, clock }: Services,
+  by: string,
+  { agent, base, change, note }: OrderAct<"change_agent">,
+): Promise<"done" | "conflict" | "full" | "not_possible"> {
+  const config = Object.hasOwn(settings.agents, agent) ? settings.agents[agent] : undefined;
+  if (!settings.changesAgents || config === undefined || config.team !== null) return "not_possible";
+  const bounds = agentBounds(settings, config);
+  if (narrowChange(bounds, change).problems.length > 0) return "not_possible";
+  const about = note === undefined ? {} : { note };
+  return await agentVersions.add({ agent, base, change, by, ...about, atMs: clock.now(), file: agentHash(bounds) });
+}
