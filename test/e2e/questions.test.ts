@@ -18,7 +18,8 @@ const script: ModelScript = ({ messages }) => {
   if (result !== undefined) return { text: `told: ${result.content}` };
   const [, words] = /ask me (.+)/.exec(messages.findLast(({ role }) => role === "user")?.text ?? "") ?? [];
   if (words === undefined) return { text: "hello" };
-  const input = { question: `${words}?`, choices: ["Blue", "Green"] };
+  const more = words.startsWith("which day") ? { format: "date" } : { choices: ["Blue", "Green"] };
+  const input = { question: `${words}?`, ...more };
   return { text: "", calls: [{ name: "ask_person", arguments: JSON.stringify(input) }] };
 };
 
@@ -85,15 +86,37 @@ describe("a question in a chat", () => {
     const first = await write(system, person, "ask me about one");
     const card = await theQuestion(system, person.chatId);
     await send(system, person, { text: "with a reply", parentId: card.message.messageId });
-    expect(await answerTo(system, first)).toContain('told: {"answer":"with a reply","by":"Dan"}');
+    expect(await answerTo(system, first)).toContain('told: {"answer":"with a reply",');
     await untilRetired(system, person.chatId);
     const second = await write(system, person, "ask me about two");
     await theQuestion(system, person.chatId);
     await write(system, person, "with a message");
-    expect(await answerTo(system, second)).toContain('told: {"answer":"with a message","by":"Dan"}');
+    expect(await answerTo(system, second)).toContain('told: {"answer":"with a message",');
     await untilRetired(system, person.chatId);
     const later = await write(system, person, "and now?");
     expect(await answerTo(system, later)).toContain("hello");
+  });
+
+  it("for a date has a picker; words are checked, and are an answer too", async () => {
+    const person = system.person("Gus");
+    const first = await write(system, person, "ask me which day to come");
+    const card = await theQuestion(system, person.chatId);
+    expect(JSON.stringify(card.message)).toContain("date_picker");
+    const button = "form_submit";
+    const early = await submit(system, card, { openId: person.openId, button, form: {} });
+    expect(early.toast).toMatchObject({ type: "warning" });
+    const form = { field_0: "2026-12-01 +0800" };
+    const given = await submit(system, card, { openId: person.openId, button, form });
+    expect(given).toMatchObject({ toast: { type: "success", content: "Answered" }, cardChanged: true });
+    expect(await answerTo(system, first)).toContain('told: {"answer":"2026-12-01",');
+    await untilRetired(system, person.chatId);
+    const second = await write(system, person, "ask me which day to go");
+    await theQuestion(system, person.chatId);
+    const wrong = await write(system, person, "2026-02-30");
+    expect(await answerTo(system, wrong)).toContain("This does not fit what is asked.");
+    await write(system, person, "2026年12月3日");
+    expect(await answerTo(system, second)).toContain('told: {"answer":"2026-12-03",');
+    await untilRetired(system, person.chatId);
   });
 
   it("is closed by /stop and by a recall, and retires", async () => {
@@ -176,6 +199,16 @@ describe("a question over HTTP", () => {
     expect(told).toMatchObject({ request_id: asked.id, content: "" });
     expect(problemsOf("UserInputRequestedEvent", told)).toEqual([]);
     expect(await inputsOf("q1")).toEqual([]);
+  });
+
+  it("for a date says so in the list, and takes no other words", async () => {
+    const run = createClient({ url: urlOf(0) }).run("ask me which day", { session: "q3" });
+    const asked = await vi.waitUntil(async () => (await inputsOf("q3", 1))[0], { timeout: 60_000, interval: 20 });
+    expect(asked).toMatchObject({ question: "which day?", choices: [], format: "date" });
+    const refused = await post(asked.id, "soon");
+    expect(refused).toMatchObject({ status: 400, body: { error: expect.stringContaining("2026-12-24") } });
+    expect((await post(asked.id, "2026-12-05")).status).toBe(200);
+    expect((await run.result()).finalOutput).toContain('told: {"answer":"2026-12-05"');
   });
 
   it("AT-20: is answered through the SDK; a second answer is refused", async () => {

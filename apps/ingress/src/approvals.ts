@@ -1,4 +1,4 @@
-import { readFormAnswer, sessionKeyOf } from "@larkline/agent";
+import { answerToStore, sessionKeyOf } from "@larkline/agent";
 import { isDecider, maskedArguments } from "@larkline/agent/permissions";
 import {
   ApiAnswer,
@@ -20,7 +20,6 @@ import {
   type Clock,
   type DecisionWord,
   type InboundMessage,
-  type ParseResult,
   type PermissionRule,
   type SessionKey,
 } from "@larkline/protocol";
@@ -63,18 +62,11 @@ export async function decideApproval(services: Services, channel: Channel, say: 
   return await whilePending(services, channel, say, async (status, limit) => {
     const { approval } = status;
     const { decision, note = "" } = say.decision;
-    const fitted = decision === "answer" ? fittedAnswer(approval, note) : undefined;
+    const fitted = decision === "answer" ? answerToStore(approval.question, note) : undefined;
     if (fitted?.ok === false) return { result: "unfit", error: fitted.error };
     const said = fitted === undefined ? say : { ...say, decision: { ...say.decision, note: fitted.value } };
     return await take(services, channel, { say: said, approval, limit });
   });
-}
-
-/** An answer as it is stored: words, or what a server is told where a server asks. */
-function fittedAnswer({ question }: Approval, note: string): ParseResult<string> {
-  if (question?.form === undefined) return { ok: true, value: note };
-  const read = readFormAnswer(question.form, note);
-  return read.ok ? { ok: true, value: JSON.stringify(read.value) } : read;
 }
 
 /** Whether a person may say this now: then `counted`, and the approval as it is. Writes nothing, else like the above. */
@@ -143,7 +135,7 @@ export async function answerByMessage(
   const limit = new SharedDeadline(clock, decisionDeadlineMs);
   const say: Say = { approvalId: approval.id, decision: { decision: "answer", by: sender } };
   if (!(await mayDecide(services, bot, { approval, say, limit }))) return "not_asked";
-  const fitted = fittedAnswer(approval, text);
+  const fitted = answerToStore(approval.question, text);
   if (!fitted.ok) return "unfit";
   if (fitted.value.length > maxAnswerLength) return "too_long";
   const name = (await bot.namesOf([sender.id])).get(sender.id);
@@ -366,7 +358,7 @@ function isQuestion({ approval: { kind } }: ApprovalStatus): boolean {
 }
 
 function questionView({ approval, state }: ApprovalStatus): ApiQuestion {
-  const { text = "", choices = [] } = approval.question ?? {};
+  const { text = "", choices = [], format, form } = approval.question ?? {};
   return {
     id: approval.id,
     kind: "question",
@@ -374,7 +366,8 @@ function questionView({ approval, state }: ApprovalStatus): ApiQuestion {
     call_id: approval.callId,
     question: text,
     choices,
-    ...(approval.question?.form === undefined ? {} : { form: approval.question.form }),
+    ...(format === undefined ? {} : { format }),
+    ...(form === undefined ? {} : { form }),
     created_at: approval.createdAtMs,
     expires_at: approval.expiresAtMs,
     state: state as ApiQuestion["state"], // no decision about a call fits a question

@@ -103,7 +103,7 @@ export {
 } from "./compaction.ts";
 export { exhaustedText, noticeText, textHead, type NoticeName, type NoticeValues } from "./texts/index.ts";
 export { answerForm, type AnswerForm } from "./structured-answer.ts";
-export { callInputOf, declinedAnswer, readFormAnswer } from "./server-question.ts";
+export { answerToStore, callInputOf } from "./server-question.ts";
 export { withAskPerson, type QuestionSettings } from "./question.ts";
 export {
   finalView,

@@ -74,6 +74,13 @@ describe("a question to a person", () => {
     expect(run.turn.needs ?? []).not.toContain("question");
   });
 
+  it("for a date has a format, and a declined one says so in its result", () => {
+    const run = asking({ question: "Which day?", format: "date" });
+    expect(run.asked[0]?.question).toEqual({ text: "Which day?", choices: [], format: "date" });
+    const declined = settled(run, "answered", [answer('{"action":"decline"}', { id: "ou_1", name: "Ann" })]);
+    expect(resultOf(declined)).toEqual({ text: '{"declined":true,"by":"Ann"}', isError: false });
+  });
+
   it("names a person without a name by their id", () => {
     const run = settled(asking({ question: "Which room?" }), "answered", [answer("B", { id: "ou_boss" })]);
     expect(resultOf(run).text).toBe('{"answer":"B","by":"ou_boss"}');
@@ -115,6 +122,8 @@ describe("a question to a person", () => {
     ["one choice", { question: "?", choices: ["A"] }],
     ["seven choices", { question: "?", choices: [..."ABCDEFG"] }],
     ["a choice that is too long", { question: "?", choices: ["A", "x".repeat(61)] }],
+    ["choices and a format", { question: "?", choices: ["A", "B"], format: "date" }],
+    ["a format that is none", { question: "?", format: "time" }],
     ["an unknown role", { question: "?", to: "strangers" }],
     ["no question", {}],
   ])("with %s is refused, and asks no person", (_, given) => {

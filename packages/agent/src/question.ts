@@ -76,6 +76,11 @@ function inputFor(roles: readonly string[]): Record<string, unknown> {
         uniqueItems: true,
         description: "Short answers to choose from, shown as buttons.",
       },
+      format: {
+        type: "string",
+        enum: ["date", "date-time"],
+        description: "Where the answer is a day or a moment: shown as a picker. Not together with choices.",
+      },
       ...(roles.length === 0 ? {} : { to }),
     },
     required: ["question"],
@@ -89,6 +94,8 @@ interface WantedQuestion {
   deciders: Deciders;
 }
 
+type Asked = Partial<Pick<AskedQuestion, "choices" | "format">> & { question: string; to?: string };
+
 const checks = new Map<string, (given: unknown) => ParseResult<unknown>>();
 
 /** Reads the arguments of a call of `ask_person`. */
@@ -101,16 +108,17 @@ export function wantedQuestion(
   checks.set(key, check);
   const checked = check(given);
   if (!checked.ok) return checked;
-  const { question, choices = [], to = "requester" } = given as { question: string; choices?: string[]; to?: string }; // as the schema says
+  const { question, choices = [], format, to = "requester" } = given as Asked; // as the schema says
   const text = question.trim();
   if (text === "" || choices.some((choice) => choice.trim() === "")) {
     return { ok: false, error: "question and choices must have words" };
   }
+  if (choices.length > 0 && format !== undefined) return { ok: false, error: "give choices or a format, not both" };
   const isOfRole = to !== "requester";
   return {
     ok: true,
     value: {
-      question: { text, choices },
+      question: { text, choices, ...(format === undefined ? {} : { format }) },
       deciders: { requester: !isOfRole, people: [], roles: isOfRole ? [to] : [], fourEyes: false, count: 1 },
     },
   };
@@ -127,12 +135,16 @@ export function inputRequested({ id, callId, question, expiresAtMs }: Approval):
   return { type: "input_requested", requestId: id, callId, question: text, choices, expiresAtMs };
 }
 
+/** The answer of a person who does not want to say it. */
+export const declinedAnswer = JSON.stringify({ action: "decline" });
+
 /** The result of a question that is settled. */
 export function questionOutcome({ state, decisions }: Extract<ControlEntry, { type: "decision" }>): ToolOutcome {
   const given = decisions.find(({ decision }) => decision === "answer");
   if (state === "answered" && given !== undefined) {
     const { note = "", by } = given;
-    return { ok: true, result: { answer: note, by: by.name ?? by.id } };
+    const said = note === declinedAnswer ? { declined: true } : { answer: note };
+    return { ok: true, result: { ...said, by: by.name ?? by.id } };
   }
   if (state === "expired") return { ok: true, result: "nobody answered" };
   if (state === "undeliverable") return { ok: false, error: "Nobody could be asked: the question reached no person." };

@@ -1,6 +1,6 @@
 import type { Approval, CallState, ControlEntry, InputRequired, SettledState, TurnState } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { afterControl, afterStep, callInputOf, resumeTurn } from "./index.ts";
+import { afterControl, afterStep, answerToStore, callInputOf, resumeTurn } from "./index.ts";
 import { formOf, readFormAnswer } from "./server-question.ts";
 import type { Transition } from "./transition.ts";
 import { call, cancel, decision, environment, failed, outcome, startRun, step, type Run } from "./turn.fixture.ts";
@@ -112,10 +112,44 @@ describe("the answer to a form", () => {
     ["words for several fields", "Rome"],
     ["a field that is missing", '{"day":"2026-12-01"}'],
     ["a field that was not asked for", '{"city":"Rome","more":1}'],
-    ["a day that is none", '{"city":"Rome","day":"2026-13-01"}'],
+    ["a month that is none", '{"city":"Rome","day":"2026-13-01"}'],
+    ["a day that is none", '{"city":"Rome","day":"2026-02-30"}'],
     ["a value of another type", '{"city":7}'],
   ])("does not fit with %s", (_, text) => {
     expect(readFormAnswer(trip, text).ok).toBe(false);
+  });
+});
+
+describe("the answer to a question for a date", () => {
+  it.each([
+    ["date", "2026-12-01", "2026-12-01"],
+    ["date", " 2026-12-01 +0800 ", "2026-12-01"],
+    ["date", "2026/2/9", "2026-02-09"],
+    ["date", "2026年12月1日", "2026-12-01"],
+    ["date", '{"action":"accept","content":{"answer":"2026-12-01 +0800"}}', "2026-12-01"],
+    ["date-time", "2026-12-01 09:30 +0800", "2026-12-01T09:30:00+08:00"],
+    ["date", "Decline", '{"action":"decline"}'],
+    ["date-time", "拒绝", '{"action":"decline"}'],
+  ] as const)("a %s: %j is kept as %j", (format, words, value) => {
+    expect(answerToStore({ format }, words)).toEqual({ ok: true, value });
+  });
+
+  it.each([
+    ["date", "tomorrow"],
+    ["date", "2026-02-30"],
+    ["date", "2026-13-01"],
+    ["date", "2026-12-01 to 2026-12-03"],
+    ["date", '{"action":"accept","content":{}}'],
+    ["date-time", "2026-12-01"],
+    ["date-time", "2026-02-30 10:00 +0800"],
+    ["date-time", "2026-12-01 25:00 +0800"],
+    ["date-time", "2026-12-01 09:30"],
+  ] as const)("a %s: %j does not fit, and the error shows what does", (format, words) => {
+    expect(answerToStore({ format }, words)).toMatchObject({ ok: false, error: expect.stringContaining("2026-12-24") });
+  });
+
+  it("other answers are kept as they are", () => {
+    expect(answerToStore({}, " the blue one ")).toEqual({ ok: true, value: " the blue one " });
   });
 });
 

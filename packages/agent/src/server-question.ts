@@ -16,7 +16,7 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import { approvalIdOf } from "./permissions/index.ts";
-import { inputRequested } from "./question.ts";
+import { declinedAnswer, inputRequested } from "./question.ts";
 import { oneLine, textHead } from "./texts/index.ts";
 import { languageOfMessage } from "./messages.ts";
 import { approvalOf, attemptOf, hashOf, startedNow, withoutWait } from "./tool-call.ts";
@@ -278,10 +278,25 @@ const noWords: ReadonlySet<string> = new Set(["no", "false", "否", "n", "0"]);
 
 // Answers.
 
-/** The answer of a person who does not want to say it. */
-export const declinedAnswer = JSON.stringify({ action: "decline" });
-
 const declineWords: ReadonlySet<string> = new Set(["decline", "拒绝", "/decline"]);
+
+/** An answer as it is stored: the words, the date that they mean, or what a server is told; an error if it does not fit. */
+export function answerToStore({ form, format }: Partial<AskedQuestion> = {}, words: string): ParseResult<string> {
+  if (form !== undefined) {
+    const read = readFormAnswer(form, words);
+    return read.ok ? { ok: true, value: JSON.stringify(read.value) } : read;
+  }
+  if (format === undefined) return { ok: true, value: words };
+  const isWithoutZone = format === "date-time" && /\d:\d{2}$/.test(words.trim());
+  if (isWithoutZone) return { ok: false, error: `name the time zone, such as ${examples[format]}` };
+  const field: FormField = { name: "answer", label: format, kind: format, required: true };
+  const read = readFormAnswer({ server: "", message: "", fields: [field] }, words);
+  if (!read.ok) return { ok: false, error: `${read.error}; write ${examples[format]}` };
+  const { action, content } = read.value;
+  return { ok: true, value: action === "accept" ? String(content?.["answer"]) : declinedAnswer };
+}
+
+const examples = { date: "2026-12-24", "date-time": "2026-12-24 09:30 +0800" } as const;
 
 /**
  * What a person said to a form: JSON with `action`, the values alone as JSON, or the value of the only field in plain
@@ -324,7 +339,12 @@ function withContent({ fields }: AskedForm, given: unknown = {}): ParseResult<In
     if (value !== undefined) content[field.name] = value;
   }
   const checked = compileJsonSchema(schemaOf(fields))(content);
-  return checked.ok ? { ok: true, value: { action: "accept", content } } : checked;
+  if (!checked.ok) return checked;
+  const strayed = fields.find(({ name, kind }) => {
+    return kind.startsWith("date") && Object.hasOwn(content, name) && !isInCalendar(String(content[name]).slice(0, 10));
+  });
+  if (strayed !== undefined) return { ok: false, error: `${strayed.label}: is no day of the calendar` };
+  return { ok: true, value: { action: "accept", content } };
 }
 
 /** A value as its field has it, where the words can mean one; what they cannot mean is left for the check. */
@@ -338,9 +358,22 @@ function valueOf({ kind, options = [] }: FormField, given: unknown): string | nu
   }
   if (kind === "number" || kind === "integer") return Number.isFinite(Number(words)) ? Number(words) : words;
   if (kind === "choice") return options.find(({ value, label }) => value === words || label === words)?.value ?? words;
-  if (kind === "date") return /^\d{4}-\d{2}-\d{2}/.exec(words)?.[0] ?? words;
+  if (kind === "date") return dateOf(words);
   if (kind === "date-time") return dateTimeOf(words);
   return words;
+}
+
+/** Cards give `2026-11-23 +0800`; people write `2026/11/23` or `2026年11月23日`. */
+function dateOf(words: string): string {
+  const [, year, month = "", date = ""] =
+    /^(\d{4})[-/.年](\d{1,2})[-/.月](\d{1,2})日?(?: [+-]\d{2}:?\d{2})?$/.exec(words) ?? [];
+  return year === undefined ? words : `${year}-${month.padStart(2, "0")}-${date.padStart(2, "0")}`;
+}
+
+/** Whether a date that has the right form is in the calendar: 30 February is not. */
+function isInCalendar(date: string): boolean {
+  const midnight = new Date(`${date}T00:00:00Z`);
+  return !Number.isNaN(midnight.getTime()) && midnight.toISOString().startsWith(date);
 }
 
 /** Cards give `2026-11-23 22:00 +0800`; servers want what RFC 3339 says. */

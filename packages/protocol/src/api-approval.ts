@@ -66,6 +66,8 @@ export const ApiQuestion = Type.Object({
   question: Type.String(),
   /** What people may choose from; any other words are an answer as well. */
   choices: Type.Array(Type.String()),
+  /** The answer is such as `2026-12-24` or `2026-12-24 09:30 +0800`, or the word `decline`. */
+  format: Type.Optional(Type.Enum(["date", "date-time"])),
   /** Of an MCP server: its answer is an object with these fields, or the word `decline`. */
   form: Type.Optional(AskedForm),
   /** Epoch ms. */

@@ -65,6 +65,8 @@ export const AskedQuestion = Type.Object({
   text: Type.String({ minLength: 1, maxLength: 1_000 }),
   /** Offered as buttons; any other words are an answer as well. */
   choices: Type.Array(Type.String({ minLength: 1, maxLength: 60 }), { maxItems: 6 }),
+  /** The answer has to be one: cards have a picker. */
+  format: Type.Optional(Type.Enum(["date", "date-time"])),
   /** Of a server: the answer has to fit. */
   form: Type.Optional(AskedForm),
 });

@@ -134,17 +134,17 @@ function questionFor(text: string, tools: readonly Tool[], zh: boolean): Scripte
   const [, words = ""] = /(?:\bask me\b|问我)[：:，,\s]*([^\n]{2,500})/i.exec(text) ?? [];
   if (words === "" || !tools.some(({ name }) => name === "ask_person")) return undefined;
   const asked = words.charAt(0).toUpperCase() + words.slice(1).replace(/[?？\s]*$/, zh ? "？" : "?");
-  const teas = zh ? ["绿茶", "红茶", "乌龙茶"] : ["Green", "Black", "Oolong"];
-  return {
-    name: "ask_person",
-    arguments: { question: asked, ...(/\btea\b|茶/i.test(words) ? { choices: teas } : {}) },
-  };
+  const choices = zh ? ["绿茶", "红茶", "乌龙茶"] : ["Green", "Black", "Oolong"];
+  const isDay = /\b(?:day|date|when)\b|哪(?:一)?天|日期|几号/i.test(words);
+  const more = /\btea\b|茶/i.test(words) ? { choices } : isDay ? { format: "date" } : {};
+  return { name: "ask_person", arguments: { question: asked, ...more } };
 }
 
 /** What a person has answered, in words. */
 function answerLine(name: string, content: string, zh: boolean): string | undefined {
   if (name !== "ask_person" || !content.startsWith("{")) return undefined;
-  const { answer = "", by = "" } = JSON.parse(content) as { answer?: string; by?: string };
+  const { answer, by = "" } = JSON.parse(content) as { answer?: string; by?: string };
+  if (answer === undefined) return zh ? `${by} 没有回答` : `${by} did not want to say`;
   return zh ? `${by} 的回答是：${answer}` : `${by} has answered: ${answer}`;
 }
 

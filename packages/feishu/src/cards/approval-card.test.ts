@@ -463,6 +463,32 @@ describe("the card of a question", () => {
   });
 });
 
+describe("the card of a question for a date", () => {
+  it.each([
+    ["date", "date_picker"],
+    ["date-time", "picker_datetime"],
+  ] as const)("has a picker for a %s, and a button to decline", (format, tag) => {
+    const card = approvalCard(pending({ kind: "question", question: { text: "When?", choices: [], format } }));
+    expect(textsOf(card)).toEqual(expect.arrayContaining(["When?", "Send", "Decline"]));
+    expect(elementsOf(card).filter(({ name }) => name === "field_0")).toMatchObject([{ tag }]);
+    const id = approvalOf().id;
+    expect(valuesOf(card)).toEqual([
+      { type: "callback", value: { larkline: "answer", approval: id, fields: ["answer"] } },
+      { type: "callback", value: { larkline: "answer", approval: id, choice: '{"action":"decline"}' } },
+    ]);
+    expect(JSON.stringify(card)).not.toContain("answer_form");
+  });
+
+  it("shows the day, or that the person declined", () => {
+    const { approval } = pending({ kind: "question", question: { text: "When?", choices: [], format: "date" } });
+    const shown = (note: string): string[] => {
+      return textsOf(approvalCard({ approval, state: "answered", decisions: [decided("answer", { note })] }));
+    };
+    expect(shown("2026-12-24")).toContain("Answer: 2026-12-24");
+    expect(shown('{"action":"decline"}')).toContain("Answer: Declined");
+  });
+});
+
 describe("the card of what an MCP server asks", () => {
   const form = (fields: FormField[], message = "Where to?"): Partial<Approval> => ({
     kind: "question",

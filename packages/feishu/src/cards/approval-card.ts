@@ -497,7 +497,7 @@ interface ShownQuestion {
 
 function questionCard({ approval, decisions }: ShownApproval, { state, language, bare }: ShownQuestion): CardElement {
   const { question: texts, ...common } = cardTexts[language].approval;
-  const { text = "", choices = [], form } = approval.question ?? {};
+  const { text = "", choices = [], format, form } = approval.question ?? {};
   const asked = line(shownWords(form?.message ?? text, questionRoom));
   const path = shownWords(approval.reason, reasonRoom);
   if (state === "pending") {
@@ -508,7 +508,9 @@ function questionCard({ approval, decisions }: ShownApproval, { state, language,
       ...people(common.requester, [approval.requester], language),
       ...deciders(approval, language),
       moment(common.expires, approval.expiresAtMs, common.colon),
-      ...(form === undefined ? answerElements(approval, choices, language) : formElements(approval, form, language)),
+      ...(form === undefined && format === undefined
+        ? answerElements(approval, choices, language)
+        : formElements(approval, language)),
     ]);
   }
   const title = texts.endings[state] ?? texts.endings.cancelled;
@@ -533,13 +535,22 @@ function answerElements(approval: Approval, choices: readonly string[], language
   return [...(row.length === 0 ? [] : [buttonRow(row)]), answerForm(approval, language)];
 }
 
-/** The form of a server: its fields in their order, and a way to decline. */
-function formElements(approval: Approval, { fields }: AskedForm, language: ReplyLanguage): CardElement[] {
+const declinedNote = '{"action":"decline"}';
+
+/** The form of a server with its fields in their order, or the picker of a date; and a way to decline. */
+function formElements(approval: Approval, language: ReplyLanguage): CardElement[] {
   const { send, decline } = cardTexts[language].approval.question;
-  const value = answerValue(approval, { fields: fields.map(({ name }) => name) });
-  const submit = { ...button(send, { type: "primary", value }), name: "form_submit", form_action_type: "submit" };
-  const elements = fields.flatMap((field, at) => fieldElements(field, `field_${at}`, language));
-  const declining = answerValue(approval, { choice: '{"action":"decline"}' });
+  const { form, format: kind = "date" } = approval.question ?? {};
+  const names = form?.fields.map(({ name }) => name) ?? ["answer"];
+  const submit = {
+    ...button(send, { type: "primary", value: answerValue(approval, { fields: names }) }),
+    name: "form_submit",
+    form_action_type: "submit",
+  };
+  const elements = form?.fields.flatMap((field, at) => fieldElements(field, `field_${at}`, language)) ?? [
+    { ...controlOf({ kind }, language), name: "field_0" },
+  ];
+  const declining = answerValue(approval, { choice: declinedNote });
   return [
     { tag: "form", name: "server_form", elements: [...elements, submit] },
     buttonRow([button(decline, { elementId: "decline", value: declining })]),
@@ -566,7 +577,7 @@ function select(listed: readonly { value: string; label: string }[]): CardElemen
   return { tag: "select_static", options, width: "fill" };
 }
 
-function controlOf({ kind, options = [] }: FormField, language: ReplyLanguage): CardElement {
+function controlOf({ kind, options = [] }: Pick<FormField, "kind" | "options">, language: ReplyLanguage): CardElement {
   const { yes, no } = cardTexts[language].approval.question;
   if (kind === "choice") return select(options);
   if (kind === "boolean") {
@@ -582,8 +593,8 @@ function controlOf({ kind, options = [] }: FormField, language: ReplyLanguage): 
 
 /** The answer to a form, a field a part; other answers as they are. */
 function answerWords(note: string, form: AskedForm | undefined, language: ReplyLanguage): string {
-  if (form === undefined) return note;
   const { declined } = cardTexts[language].approval.question;
+  if (form === undefined) return note === declinedNote ? declined : note;
   try {
     const { action, content = {} } = JSON.parse(note) as { action?: string; content?: Record<string, unknown> }; // ingress stores it so
     if (action !== "accept") return declined;
