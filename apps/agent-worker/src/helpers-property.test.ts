@@ -2,20 +2,33 @@ import { messageStop, toolCallDelta, type LlmBackend, type ModelRequest } from "
 import { childSessionOf, textOf, turnIdOf, type Message, type ModelChunk } from "@larkline/protocol";
 import { expect, it } from "vitest";
 import { checkEnds, repliedTo, runUntilCrash } from "./crash.fixture.ts";
-import { append, checkPairs, crashing, inbound, newWorld, session, settle, type World } from "./turn-world.fixture.ts";
+import {
+  append,
+  checkPairs,
+  crashing,
+  inbound,
+  newWorld,
+  session,
+  settle,
+  type Differences,
+  type World,
+} from "./turn-world.fixture.ts";
 
 /*
- * Random runs of agents that work together: helpers in helpers, hand-overs, tools, questions whether a call may run, stops,
- * and processes that die at any write.
+ * Random runs of agents that work together: helpers in helpers, hand-overs, teams with their choices, also as helpers,
+ * tools, questions to people and whether a call may run, stops, and processes that die at any write.
  */
 
 const usage = { inputTokens: 1, outputTokens: 1, cacheReadTokens: 0, cacheCreationTokens: 0 };
 
-/** What an agent is to call; its message is a list of these. */
+/** What an agent is to call; its message is a list of these. Each member of a team does all of them. */
 interface Wanted {
   name: string;
   below?: Wanted[];
 }
+
+/** Agents that do what they are asked to, and a model that chooses who speaks, or rambles. */
+type Script = (dice: Dice) => LlmBackend;
 
 type Dice = (below: number) => number;
 
@@ -30,51 +43,92 @@ function diceOf(seed: number): Dice {
   };
 }
 
+const helperTools = ["dig", "confer"];
+
 function someCalls(dice: Dice, depth: number): Wanted[] {
   return Array.from({ length: dice(3) + (depth === 0 ? 1 : 0) }, () => {
-    const names = ["dig", "dig", "echo", "look", "pay", ...(depth === 0 ? ["transfer_to_expert"] : [])];
+    const first = depth === 0 ? ["transfer_to_expert", "transfer_to_critic", "confer"] : [];
+    const names = ["dig", "dig", "echo", "look", "pay", "ask_person", ...first];
     const name = names[dice(names.length)] ?? "dig";
-    return name === "dig" ? { name, below: someCalls(dice, depth + 1) } : { name };
+    return helperTools.includes(name) ? { name, below: someCalls(dice, depth + 1) } : { name };
   });
 }
 
-const obeying: LlmBackend = {
-  async *stream({ messages }: ModelRequest): AsyncIterable<ModelChunk> {
+function argumentsOf({ name, below = [] }: Wanted): object {
+  if (name.startsWith("transfer")) return { reason: "r" };
+  return name === "ask_person" ? { question: "Which?" } : { task: JSON.stringify(below) };
+}
+
+const members = ["writer", "critic", "judge"];
+
+const obeying: Script = (dice) => ({
+  async *stream({ messages, system = "", systemBlocks = [] }: ModelRequest): AsyncIterable<ModelChunk> {
     checkPairs(messages);
     const last = messages.at(-1);
-    const asked = last?.role === "user" ? (JSON.parse(textOf(last)) as Wanted[]) : []; // written below
+    expect(last?.role).not.toBe("assistant");
+    const chooses = [system, ...systemBlocks.map(({ text }) => text)].join("\n").includes("You choose who speaks");
+    const task = messages.findLast((message) => message.role === "user" && textOf(message).startsWith("["));
+    const asked = chooses || last?.role !== "user" || task === undefined ? [] : wantedIn(textOf(task));
     if (asked.length === 0) {
-      yield { type: "text_delta", text: "done" };
+      yield { type: "text_delta", text: chooses ? (members[dice(5)] ?? "let me think") : "done" };
       return yield messageStop("end_turn", usage);
     }
-    for (const [index, { name, below = [] }] of asked.entries()) {
-      const given = name.startsWith("transfer") ? { reason: "r" } : { task: JSON.stringify(below) };
-      yield toolCallDelta(index, { id: "", name, arguments: JSON.stringify(given) });
+    for (const [index, wanted] of asked.entries()) {
+      yield toolCallDelta(index, { id: "", name: wanted.name, arguments: JSON.stringify(argumentsOf(wanted)) });
     }
     yield messageStop("tool_use", usage);
   },
-};
+});
 
-const link = (agent: string) => ({ agent, as: "dig", timeoutMs: 600_000 });
+/** The list that a message begins with: what others have said may follow. */
+function wantedIn(text: string): Wanted[] {
+  return JSON.parse(text.split("\n", 1)[0] ?? "[]") as Wanted[]; // written below
+}
+
+const link = (agent: string, as = "dig") => ({ agent, as, timeoutMs: 600_000 });
 const handoffs = [{ agent: "expert", context: "all" }];
-const differences = {
-  backend: obeying,
-  configured: {
-    agents: {
-      default: { handoffs },
-      expert: { tools: ["look"], handoffs: [{ agent: "default", context: "all" }] },
-      digger: { tools: ["look", "echo", "pay"], helpers: [link("deeper")] },
-      deeper: { tools: ["look", "echo", "pay"], helpers: [link("deepest")] },
-      deepest: { tools: ["echo"] },
-    },
-  },
-  agent: { instructions: "default", helpers: [link("digger")] },
+const tools = ["look", "echo", "pay"];
+const team = { members, end: { messages: 3 } };
+const teams = {
+  ordered: { ...team, select: "round_robin" },
+  chosen: { ...team, select: "model" },
+  handed: { ...team, select: "handoff" },
 };
+const houses = [undefined, ...Object.keys(teams)];
 
-async function play(world: World, dice: Dice, messages: number): Promise<void> {
-  world.word = ({ kind }) => (kind === "outcome" ? "abort" : dice(3) === 0 ? "reject" : "approve");
+function housed(dice: Dice): Differences {
+  return {
+    backend: obeying(dice),
+    configured: {
+      agents: {
+        default: { handoffs, questions: true },
+        expert: { tools: ["look"], handoffs: [{ agent: "default", context: "all" }] },
+        digger: { tools, questions: true, helpers: [link("deeper")] },
+        deeper: { tools, helpers: [link("deepest")] },
+        deepest: { tools: ["echo"], questions: true },
+        writer: { tools: ["look"], questions: true, helpers: [link("deepest")] },
+        critic: { tools: ["echo", "pay"] },
+        judge: { tools: [] },
+      },
+      teams,
+    },
+    agent: { instructions: "default", helpers: [link("digger"), link("chosen", "confer")] },
+  };
+}
+
+/** Returns the runs that a team had. */
+async function play(world: World, dice: Dice, messages: number): Promise<Set<string>> {
+  const ofTeams = new Set<string>();
+  const differences = housed(dice);
+  world.word = ({ kind }) => {
+    if (kind === "question") return dice(3) === 0 ? undefined : "answer";
+    return kind === "outcome" ? "abort" : dice(3) === 0 ? "reject" : "approve";
+  };
   for (let at = 1; at <= messages; at += 1) {
-    await append(world, inbound(`om_${at}`, JSON.stringify(someCalls(dice, 0))));
+    const agent = houses[dice(houses.length)];
+    const fields = agent === undefined ? {} : { agent };
+    if (agent !== undefined) ofTeams.add(turnIdOf(session, at));
+    await append(world, inbound(`om_${at}`, JSON.stringify(someCalls(dice, 0)), fields));
     for (let crashes = dice(3); crashes > 0; crashes -= 1) {
       const when = dice(2) === 0 ? "before" : "after";
       await runUntilCrash(world, differences, crashing(world, 1 + dice(40), when));
@@ -86,6 +140,7 @@ async function play(world: World, dice: Dice, messages: number): Promise<void> {
     }
     await settle(world, differences);
   }
+  return ofTeams;
 }
 
 function answersIn(history: readonly Message[]): string[] {
@@ -94,21 +149,34 @@ function answersIn(history: readonly Message[]): string[] {
   );
 }
 
-/** Who had the word, record by record: it changes by a hand-over only. */
-async function checkSpeakers({ events }: World): Promise<void> {
-  let speaker: string | undefined;
-  for (const { event, agent } of await events.read(session, 0, 10_000)) {
-    if (event.type === "agent_changed") speaker = event.to;
-    else if (event.type === "turn_start") {
-      speaker ??= agent;
-      expect(agent).toBe(speaker);
+/**
+ * Who had the word, record by record: it changes by a hand-over, or in a team by a choice, for one contribution each. A
+ * team leaves the session to whom it belonged.
+ */
+async function checkSpeakers({ events }: World, of: string, ofTeams: ReadonlySet<string>): Promise<void> {
+  let holder: string | undefined;
+  for (const [run, records] of Map.groupBy(await events.read(of, 0, 10_000), ({ runId }) => runId)) {
+    const isTeam = ofTeams.has(run);
+    let speaker = isTeam ? undefined : holder;
+    for (const { event, agent } of records) {
+      if (event.type === "agent_changed") {
+        if (isTeam) expect(members).toContain(event.to);
+        if (speaker !== undefined) expect(event.from).toBe(speaker);
+        speaker = event.to;
+      } else if (event.type === "turn_start") {
+        speaker ??= agent;
+        expect(agent).toBe(speaker);
+      }
     }
+    if (!isTeam) holder = speaker;
+    const choices = records.filter(({ event }) => event.type === "agent_changed").length;
+    expect(choices).toBeLessThanOrEqual(isTeam ? 3 : 8);
   }
 }
 
 const first = process.env["PROPERTY_SEED"] === "random" ? Date.now() % 1_000_000 : 1;
 
-it.each(Array.from({ length: 12 }, (_, at) => first + at))(
+it.each(Array.from({ length: 20 }, (_, at) => first + at))(
   "AT-11: whatever agents do together and whenever processes die, every call is answered once and every helper has one asker (%i)",
   async (seed) => {
     const dice = diceOf(seed);
@@ -120,12 +188,12 @@ it.each(Array.from({ length: 12 }, (_, at) => first + at))(
       ran.push(`${job.turnId} ${job.callId} ${job.attempt}`);
       return outcomeOf(job);
     };
-    await play(world, dice, messages);
+    const ofTeams = await play(world, dice, messages);
     const numbers = Array.from({ length: messages }, (_, at) => at + 1);
     await checkEnds(world, numbers);
     expect(await repliedTo(world)).toEqual(numbers.map((at) => `om_${at}`));
     expect(new Set(ran).size).toBe(ran.length);
-    await checkSpeakers(world);
+
     expect(await world.store.childrenAtWork(session)).toEqual([]);
     const children = await world.store.children(session);
     const runs = new Set([
@@ -138,9 +206,11 @@ it.each(Array.from({ length: 12 }, (_, at) => first + at))(
       expect(child.session).toBe(childSessionOf(session, child.parentRunId, child.callId));
       const events = await world.events.read(child.session, 0, 10_000);
       expect(events.filter(({ event }) => event.type === "done" || event.type === "error")).toHaveLength(1);
-      expect(new Set(events.map(({ agent }) => agent)).size).toBe(1);
+      if (child.agent === "chosen") ofTeams.add(turnIdOf(child.session, 1));
+      else expect(new Set(events.map(({ agent }) => agent)).size).toBe(1);
     }
     for (const of of [session, ...children.map((child) => child.session)]) {
+      await checkSpeakers(world, of, ofTeams);
       const history = await world.store.history(of);
       checkPairs(history);
       const answers = answersIn(history);

@@ -433,15 +433,18 @@ export async function settle(world: World, differences: Differences = {}): Promi
     const isWoken = world.wakes.length + world.childWakes.length > 0;
     if (summary.state === "idle" && children.length === 0 && !isWoken) return;
     if (isWoken) continue;
+    // Under the generation that has claimed it, which may be that of a job of before.
+    const stale = await world.store.stale(Number.MAX_SAFE_INTEGER, 100);
+    const claimed = new Map(stale.map((each) => [each.session, each.gen]));
+    const healed = async (of: string, latest: number): Promise<number> => {
+      const running = claimed.get(of) ?? latest;
+      return (await world.store.heal(of, running)) ?? running;
+    };
     for (const child of children) {
-      const healed = await world.store.heal(child.session, child.gen);
-      world.childWakes.push({ session: child.session, gen: healed ?? child.gen });
+      world.childWakes.push({ session: child.session, gen: await healed(child.session, child.gen) });
     }
-    if (summary.state !== "idle") {
-      // A stalled job comes back under its own generation; a dead one is healed under a new one.
-      const healed = await world.store.heal(session, summary.gen);
-      world.wakes.push(healed ?? summary.gen);
-    }
+    // A stalled job comes back under its own generation; a dead one is healed under a new one.
+    if (summary.state !== "idle") world.wakes.push(await healed(session, summary.gen));
   }
   throw new Error("does not settle");
 }
