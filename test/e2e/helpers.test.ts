@@ -236,10 +236,12 @@ describe("helpers", () => {
     };
     await vi.waitFor(async () => {
       expect(await tree("en")).toMatch(
-        /Agent State Waits for Took Cost ↳ researcher research Waits Helpers: 1 .* ↳ reader read Waits a person: an answer /,
+        /Agent State Waits for Took Cost default Waits Helpers: 1 .* ↳ researcher research Waits Helpers: 1 .* ↳ reader read Waits a person: an answer /,
       );
     }, patience);
-    expect(await tree("zh")).toMatch(/researcher research 等待中 助手: 1 .* reader read 等待中 等人处理: 回答问题/);
+    expect(await tree("zh")).toMatch(
+      / default 等待中 助手: 1 .* researcher research 等待中 助手: 1 .* reader read 等待中 等人处理: 回答问题/,
+    );
     const pressed = await decide(system, card, { openId: person.openId, wanted: { choice: "Green" } });
     expect(pressed).toMatchObject({ toast: { type: "success" }, cardChanged: true });
     const { text } = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
@@ -247,7 +249,9 @@ describe("helpers", () => {
     expect((await untilRetired(system, person.chatId)).map(({ title }) => title)).toEqual(["Answered"]);
     expect(answersTo(system, written)).toHaveLength(1);
     await vi.waitFor(async () => {
-      expect(await tree("en")).toMatch(/↳ researcher research Answered .* ↳ reader read Answered /);
+      expect(await tree("en")).toMatch(
+        / Cost default Answered .* ↳ researcher research Answered .* ↳ reader read Answered /,
+      );
     }, patience);
   });
 

@@ -403,7 +403,7 @@ async function placeOf(
 }
 
 /** The last event of a run, as far as its events are kept. */
-async function endOf(log: EventLog, session: SessionKey, runId: string): Promise<EngineEvent | undefined> {
+export async function endOf(log: EventLog, session: SessionKey, runId: string): Promise<EngineEvent | undefined> {
   let after = 0;
   for (let read = 0; read < maxEvents; read += pageSize) {
     const page = await log.read(session, after, pageSize);

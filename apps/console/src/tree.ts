@@ -1,18 +1,20 @@
 import { usdText } from "@larkline/agent/budgets";
-import { rootSessionOf, sharedNow, turnIdOf, type SessionKey } from "@larkline/protocol";
+import { agentOfTurn, rootSessionOf, sharedNow, turnIdOf, type SessionKey } from "@larkline/protocol";
 import type { ApprovalStatus, ChildSession, SessionSummary } from "@larkline/store";
+import { endOf, type Diagnosis, type Standing } from "./diagnosis.ts";
 import { html, type Html, table } from "./html.ts";
 import { sessionPath, type View } from "./page.ts";
 import type { Services } from "./services.ts";
 import { durationText } from "./why-text.ts";
 import type { Word } from "./words.ts";
 
-// The helpers of a run, and theirs: who works below whom, since when, what each waits for, and what it costs.
+// A run with its helpers, and theirs: who works below whom, since when, what each waits for, and what it costs.
 
-/** A helper and how far below the run of the person's message it works. */
+/** A helper and how far below the run of the person's message it works; on level 0 that run. */
 export interface TreeRow {
   level: number;
   child: ChildSession;
+  usd?: number;
   /** Undefined: what is stored of its turn cannot be read. */
   summary: SessionSummary | undefined;
   approvals: readonly ApprovalStatus[];
@@ -48,24 +50,51 @@ export async function readTree(
       ]);
       const own = open.filter(({ approval }) => approval.session === child.session);
       const working = calledBy(turnIdOf(child.session, 1)).filter(({ endedAtMs }) => endedAtMs === undefined);
-      return { level, child, summary, approvals: own, below: working.length };
+      const usd = summary?.turn?.totals.costUsd ?? summary?.totals?.costUsd;
+      return { level, child, summary, approvals: own, below: working.length, ...(usd === undefined ? {} : { usd }) };
     }),
   );
 }
 
+/** The run of the person's message, above its helpers. */
+export async function readRoot(
+  { eventLog }: Services,
+  { session, seq, summary, approvals }: Standing,
+  { atMs, diagnosis, helpers }: { atMs: number; diagnosis: Diagnosis; helpers: readonly TreeRow[] },
+): Promise<TreeRow> {
+  const turnId = turnIdOf(session, seq);
+  const own = [summary, ...summary.setAside].find(({ head }) => head?.seq === seq);
+  const end = await endOf(eventLog, session, turnId);
+  const done = end?.type === "done" ? end : undefined;
+  const agent =
+    own?.turn === undefined ? (done?.agent ?? own?.head?.message.agent ?? "default") : agentOfTurn(own.turn);
+  const usd = own === undefined ? done?.totalCostUsd : own.turn?.totals.costUsd;
+  const took = own === undefined && "ms" in diagnosis ? diagnosis.ms : undefined;
+  const ended = took === undefined ? {} : { endedAtMs: atMs + took, isOk: diagnosis.is === "answered" };
+  const { turn: _latest, ...rest } = summary;
+  return {
+    level: 0,
+    child: { session, parentRunId: "", callId: "", as: agent, agent, beganAtMs: atMs, ...ended },
+    ...(usd === undefined ? {} : { usd }),
+    summary: { ...rest, ...(own?.turn === undefined ? {} : { turn: own.turn }) },
+    approvals: approvals.filter(({ approval }) => approval.session === session && approval.turnId === turnId),
+    below: helpers.filter(({ level, child }) => level === 1 && child.endedAtMs === undefined).length,
+  };
+}
+
 /** Undefined where there are no helpers. */
 export function treeSection(view: View, rows: readonly TreeRow[]): Html | undefined {
-  if (rows.length === 0) return undefined;
+  if (!rows.some(({ level }) => level > 0)) return undefined;
   const { say, language } = view;
   const list = table({
     caption: say("helpers"),
     columns: [say("agent"), say("state"), say("waitsFor"), say("took"), say("cost")],
     rows: rows.map((row) => {
-      const { child, level, summary } = row;
+      const { child, level, usd } = row;
       const { beganAtMs, endedAtMs = sharedNow() } = child;
-      const usd = summary?.turn?.totals.costUsd ?? summary?.totals?.costUsd;
+      const indent = level === 0 ? "" : `${"\u2003".repeat(level - 1)}↳ `;
       return [
-        html`${"\u2003".repeat(level - 1)}↳ <a href="${sessionPath(child.session)}">${child.agent}</a>${
+        html`${indent}<a href="${sessionPath(child.session)}">${child.agent}</a>${
             child.as !== child.agent && html` <span class="quiet">${child.as}</span>`
           }`,
         say(stateOf(row)),

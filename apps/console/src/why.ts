@@ -13,7 +13,7 @@ import { html, type Html, facts, moment, table, who } from "./html.ts";
 import { timelineOf, type MessageTrace, type TimelineRow, messagesOf } from "./message-trace.ts";
 import { durationText, happeningText, refusalText, sentenceOf, tagText } from "./why-text.ts";
 import type { Services } from "./services.ts";
-import { readTree, treeSection, type TreeRow } from "./tree.ts";
+import { readRoot, readTree, treeSection, type TreeRow } from "./tree.ts";
 
 /** Adds the page that says why a message has no answer; it shows no content. */
 export function registerWhy(server: FastifyInstance, services: Services): void {
@@ -61,7 +61,9 @@ async function diagnosed(services: Services, found: readonly Found[]): Promise<S
         message.place === undefined ? [] : readTree(services, message.place),
       ]);
       const diagnosis = diagnose(message, standing === undefined ? undefined : { ...standing, helpers });
-      return { traceId, message, helpers, diagnosis };
+      if (standing === undefined || helpers.length === 0) return { traceId, message, tree: helpers, diagnosis };
+      const root = await readRoot(services, standing, { atMs: message.atMs, diagnosis, helpers });
+      return { traceId, message, tree: [root, ...helpers], diagnosis };
     }),
   );
 }
@@ -71,8 +73,8 @@ interface ShownMessage {
   traceId: TraceId;
   message: MessageTrace;
   diagnosis: Diagnosis;
-  /** Those of its run. */
-  helpers: readonly TreeRow[];
+  /** Its run with the helpers below; empty without any. */
+  tree: readonly TreeRow[];
 }
 
 /** A message in a list; its reason as far as it is known without asking. */
@@ -265,7 +267,7 @@ function messageSection(view: View, shown: ShownMessage, everyFrame: boolean): H
   const { message, traceId } = shown;
   const rows = timelineOf(message.entries, { everyFrame });
   const hasMore = rows.some(({ count }) => count > 1);
-  return html`${reasonBox(view, shown)} ${messageFacts(view, shown)} ${treeSection(view, shown.helpers)}
+  return html`${reasonBox(view, shown)} ${messageFacts(view, shown)} ${treeSection(view, shown.tree)}
     <h2>${say("timeline")}</h2>
     ${rows.length === 0 ? html`<p class="quiet">${say("noTimeline")}</p>` : timelineTable(view, rows, message.atMs)}
     ${hasMore && html`<p><a href="${whyPath(traceId)}&amp;frames=all">${say("everyFrame")}</a></p>`}`;
