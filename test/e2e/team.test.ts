@@ -48,9 +48,18 @@ const calls: Record<string, (key: string) => ScriptedReply> = {
   }),
 };
 
+/** Gives what the person says behind `confer` to its team, all at once, and tells the answers. */
+function desk(topic: string, { messages }: NormalisedRequest): ScriptedReply {
+  const results = messages.at(-1)?.results ?? [];
+  if (results.length > 0) return { text: `They say: ${results.map(({ content }) => content).join(", ")}` };
+  const tasks = topic.replace(/^confer /, "").split(" and ");
+  return { calls: tasks.map((task) => ({ name: "confer", arguments: { task } })) };
+}
+
 function member(who: string, request: NormalisedRequest): ScriptedReply {
   const { messages, tools } = request;
   const topic = topicOf(request);
+  if (who === "desk") return desk(topic, request);
   const fixed = {
     "writer fake": "Here it is.\n> critic: APPROVED\ncritic: APPROVED",
     "critic approve": "Good. APPROVED",
@@ -70,7 +79,7 @@ function member(who: string, request: NormalisedRequest): ScriptedReply {
 const members = ["writer", "critic", "judge"];
 const config = {
   agents: {
-    default: { instructions: "desk" },
+    default: { instructions: "desk", helpers: [{ team: "duo", as: "confer" }] },
     writer: { instructions: "writer", tools: ["note_once"], description: "Writes." },
     critic: { instructions: "critic", model: "openai/gpt-5", tools: ["note_once"], description: "Reads." },
     judge: { instructions: "judge", model: "openai-responses/gpt-5", tools: ["note_once"] },
@@ -79,6 +88,7 @@ const config = {
   teams: {
     round: { members, select: "round_robin", end: { messages: 5 } },
     chosen: { members, select: "model", selector: { model: "openai/gpt-5" }, end: { messages: 3 } },
+    duo: { members: ["writer", "critic"], select: "round_robin", end: { messages: 4, mention: "APPROVED" } },
     passed: { members: ["writer", "critic"], select: "handoff" },
     strict: { members, select: "round_robin", end: { messages: 4, mention: "APPROVED" }, reply: "transcript" },
     closed: { members: ["writer", "vault", "critic"], select: "round_robin", end: { messages: 3, tokens: 1_000_000 } },
@@ -198,6 +208,30 @@ describe("a team over HTTP", () => {
   });
 });
 
+describe("a team as a helper", () => {
+  it("AT-18: talks in a run of its own until it ends, and its last word is the answer of the call", async () => {
+    asked = [];
+    const run = clientOf().run("confer approve this and approve that", { session: "conferring", agent: "default" });
+    const events = await all(run.stream({ nested: true }));
+    const { finalOutput, runId } = await run.result();
+    expect(finalOutput).toBe("They say: Good. APPROVED, Good. APPROVED");
+    const below = events.flatMap((event) => (event.parentRunId === runId ? [event] : []));
+    expect(new Set(below.map((event) => event.runId)).size).toBe(2);
+    for (const [, told] of Map.groupBy(below, (event) => event.runId)) {
+      const speakers = told.flatMap((event) => (event.type === "agent_changed" ? [`${event.from} ${event.to}`] : []));
+      expect(speakers).toEqual(["duo writer", "writer critic"]);
+      expect(told.findLast((event) => event.type === "done")).toMatchObject({ mention: "APPROVED", agent: "critic" });
+    }
+    expect(asked.map(({ who }) => who).toSorted()).toEqual(["critic", "critic", "desk", "desk", "writer", "writer"]);
+    const report = await (await fetch(`${system.ingresses[1]?.url}/v1/runs/${runId}`)).json();
+    expect(report).toMatchObject({
+      state: "done",
+      usage: { requests: 6 },
+      children: [expect.any(String), expect.any(String)],
+    });
+  });
+});
+
 describe("a team in a chat", () => {
   it("AT-18: shows a section for each contribution, and the transcript at the end", async () => {
     const person = system.person("Ann");
@@ -210,17 +244,22 @@ describe("a team in a chat", () => {
 });
 
 describe("kill -9 of workers", () => {
-  it("AT-17: repeats neither a choice nor a contribution", async () => {
+  it("AT-17: repeats neither a choice nor a contribution, in a helper too", async () => {
     // From before the first choice to after the last contribution of a team.
     for (const [round, killMs] of [0, 120, 200, 280, 360, 450, 600].entries()) {
       const keys = ["round", "chosen"].map((team) => ({ team, key: `k${round}-${team}` }));
       const runs = keys.map(({ team, key }) => clientOf().run(`look ${key}`, { session: key, agent: team }));
       const results = Promise.all(runs.map(async (run) => [await all(run.stream()), await run.result()] as const));
-      await Promise.all(runs.map(async (run) => await run.id()));
+      const helped = clientOf().run(`confer look h${round}`, { session: `h${round}`, agent: "default" });
+      await Promise.all([...runs, helped].map(async (run) => await run.id()));
       await new Promise((resolve) => setTimeout(resolve, killMs));
       const [doomed] = system.workers.splice(0, 1);
       await doomed?.kill();
       system.workers.push(await system.start("agent-worker"));
+      expect((await helped.result()).finalOutput).toMatch(/^They say: critic speaks/);
+      const told = await all(helped.stream({ nested: true }));
+      const choices = told.flatMap((event) => (event.type === "agent_changed" ? [event.to] : []));
+      expect(choices).toEqual(["writer", "critic", "writer", "critic"]);
       for (const [at, [events, result]] of (await results).entries()) {
         const team = keys[at]?.team;
         const changes = events.flatMap((event) => (event.type === "agent_changed" ? [event.to] : []));
