@@ -40,10 +40,26 @@ it.each([
     const problems: string[] = [];
     const paths = ["/", "/runs", "/trends?span=hour", "/trends?span=month", "/approvals", "/rules", "/budgets"];
     paths.push("/feedback", "/feishu", "/instances", "/runners", "/dead-letters", "/sessions", `/sessions/${session}`);
+    paths.push("/agents", "/agents/default");
     paths.push(`/sessions/${session}/reset`, `/why?q=${trace}`, "/why?q=unknown", "/sign-in", "/no-such-page");
     for (const path of paths) {
       await page.goto(`${operators.url}${path}`);
       problems.push(...(await accessibilityProblems(page, path)));
+    }
+    const steps = page.locator("[id='limits.maxIterations']");
+    await page.goto(`${operators.url}/agents/default`);
+    await page.locator("#instructions").fill("Be brief.\nBe kind.");
+    for (const [value, place] of [
+      ["1000", "a wrong field"],
+      ["3", "a preview"],
+    ] as const) {
+      await steps.fill(value);
+      await page.locator("form.change button").click();
+      await page
+        .locator(value === "3" ? ".diff" : "[aria-invalid]")
+        .first()
+        .waitFor();
+      problems.push(...(await accessibilityProblems(page, place)));
     }
     await context.close();
     expect(problems).toEqual([]);

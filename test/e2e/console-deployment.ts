@@ -1,3 +1,4 @@
+import { fileURLToPath } from "node:url";
 import { freePort } from "@larkline/testkit";
 import { afterAll, beforeAll } from "vitest";
 import { startApp, type AppProcess } from "../system/app-process.ts";
@@ -10,15 +11,25 @@ export let users: RedisUsers;
 /** The console. */
 export let operators: AppProcess;
 
+const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
+
 /** Starts the deployment for the file that calls it. */
 export function useDeployment(): void {
   beforeAll(async () => {
     users = await writeRedisUsers(["recording"]);
-    system = await startSystem({ redisUsers: users });
+    system = await startSystem({
+      redisUsers: users,
+      config: { console: { changes: true } },
+      env: { RUNNER_TOOLS: `${fixture("recording-tools.ts")},${fixture("holding-tools.ts")}` },
+    });
     operators = await startApp({
       program: { file: "apps/console/src/main.ts" },
       port: await freePort(),
-      env: { REDIS_URL: users.urlAs(system.redis.port, "console"), FEISHU_APP_ID: system.appId },
+      env: {
+        REDIS_URL: users.urlAs(system.redis.port, "console"),
+        FEISHU_APP_ID: system.appId,
+        LARKLINE_CONFIG: system.env["LARKLINE_CONFIG"] ?? "",
+      },
     });
   });
   afterAll(async () => {

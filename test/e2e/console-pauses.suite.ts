@@ -54,9 +54,12 @@ it("a tool that an operator pauses is not called", async () => {
   await system.ask(ben, 'call note_once {"key":"paused"}');
   expect(await system.recorded()).not.toContain("once paused");
   expect(await press("resume", tool)).toContain("It works again.");
-  await vi.waitFor(async () => {
-    await system.ask(ben, 'call note_once {"key":"resumed"}');
-    expect(await system.recorded()).toContain("once resumed");
-  });
+  await vi.waitFor(
+    async () => {
+      await system.ask(ben, 'call note_once {"key":"resumed"}');
+      expect(await system.recorded()).toContain("once resumed");
+    },
+    { timeout: 60_000 },
+  );
   expect(await refusals()).toEqual([]);
 });

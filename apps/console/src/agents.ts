@@ -1,5 +1,5 @@
-import { textIn, type LocalText, type OperatorOrder } from "@larkline/protocol";
-import type { Pause } from "@larkline/store/operations";
+import { textIn, type LocalText, type OperatorOrder, type ReplyLanguage } from "@larkline/protocol";
+import type { AgentVersion, Pause, StoredVersions } from "@larkline/store/operations";
 import type { FastifyInstance } from "fastify";
 import { html, type Html, type HtmlValue, moment, table } from "./html.ts";
 import { actionForm, answerPage, countAction, fieldOf, order, type Page, type View } from "./page.ts";
@@ -8,6 +8,11 @@ import type { Word } from "./words.ts";
 
 /** Where agents and tools are paused. */
 export const agentsPath = "/agents";
+
+/** The page of one agent. */
+export function agentPath(name: string): string {
+  return `${agentsPath}/${name}`;
+}
 
 /** Adds the page of agents and tools, with pausing them and letting them work again. */
 export function registerAgents(server: FastifyInstance, services: Services): void {
@@ -40,12 +45,21 @@ interface Shown {
   title?: LocalText | undefined;
   about: string;
   pause: Pause | undefined;
+  /** Whether it has a page of its own. */
+  hasPage?: boolean;
+  /** Number of the version of an agent that counts; absent: it is as in the file. */
+  version?: number | undefined;
 }
 
 /** All that there are, and what is paused and is not there any more. */
-async function shownAgents({ settings, directory, pauses }: Services): Promise<Record<Pausable, Shown[]>> {
-  const [paused, tools] = await Promise.all([pauses.list(), directory.tools()]);
-  const rowsOf = (what: Pausable, known: ReadonlyMap<string, Pick<Shown, "about" | "title">>): Shown[] => {
+async function shownAgents({
+  settings,
+  directory,
+  pauses,
+  agentVersions,
+}: Services): Promise<Record<Pausable, Shown[]>> {
+  const [paused, tools, stored] = await Promise.all([pauses.list(), directory.tools(), agentVersions.list()]);
+  const rowsOf = (what: Pausable, known: ReadonlyMap<string, Omit<Shown, "name" | "pause">>): Shown[] => {
     const its = new Map(paused.filter((pause) => pause.what === what).map((pause) => [pause.name, pause]));
     const names = [...new Set([...known.keys(), ...its.keys()])].sort();
     return names.map((name) => ({ about: "", ...known.get(name), name, pause: its.get(name) }));
@@ -53,12 +67,31 @@ async function shownAgents({ settings, directory, pauses }: Services): Promise<R
   const agents = Object.values(settings.agents);
   const offered = [...tools].map(([name, { runner, announcement }]) => ({ name, runner, announcement }));
   return {
-    agent: rowsOf("agent", new Map(agents.map(({ name, description = "" }) => [name, { about: description }]))),
+    agent: rowsOf(
+      "agent",
+      new Map(
+        agents.map(({ name, description = "", team }) => {
+          const version = settings.changesAgents ? inForce(stored, name)?.number : undefined;
+          return [name, { about: description, hasPage: team === null, version }];
+        }),
+      ),
+    ),
     tool: rowsOf(
       "tool",
       new Map(offered.map(({ name, runner, announcement: { title } }) => [name, { about: runner, title }])),
     ),
   };
+}
+
+/** Numbers of versions of an agent that count for no worker. */
+export function refusedOf({ refused }: StoredVersions, name: string): Set<number> {
+  return new Set(refused.filter(({ agent }) => agent === name).map(({ number }) => number));
+}
+
+/** The version of an agent that counts; undefined: it is as in the file. */
+export function inForce(stored: StoredVersions, name: string): AgentVersion | undefined {
+  const refused = refusedOf(stored, name);
+  return stored.versions.get(name)?.find(({ number }) => !refused.has(number));
 }
 
 function agentsPage(view: View, shown: Record<Pausable, Shown[]>, note?: Word): Page {
@@ -81,17 +114,18 @@ function tableOf(
   const { say, language } = view;
   return table({
     caption,
-    columns: [say(what), about, say("state"), ""],
-    rows: shown.map((one) => [
-      one.title === undefined ? one.name : `${textIn(one.title, language)} (${one.name})`,
-      one.about || "–",
-      stateOf(view, one.pause),
-      actOf(view, what, one),
-    ]),
+    columns: [say(what), about, say("state"), say("action")],
+    rows: shown.map((one) => [nameOf(one, language), one.about || "–", stateOf(view, one), actOf(view, what, one)]),
   });
 }
 
-function stateOf({ say, language }: View, pause: Pause | undefined): HtmlValue {
+function nameOf({ name, title, hasPage = false }: Shown, language: ReplyLanguage): HtmlValue {
+  if (hasPage) return html`<a href="${agentPath(name)}">${name}</a>`;
+  return title === undefined ? name : `${textIn(title, language)} (${name})`;
+}
+
+function stateOf({ say, language }: View, { pause, version }: Shown): HtmlValue {
+  if (pause === undefined && version !== undefined) return `${say("works")}, ${say("version")} ${version}`;
   if (pause === undefined) return say("works");
   return html`<strong>${say("paused")}</strong>, ${operatorIn(pause.by)}, ${moment(language, pause.sinceMs)}`;
 }

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import { resolveConfig, type LarklineConfig } from "@larkline/process/config";
+import { agentBounds, agentHash, narrowChange, resolveConfig, type LarklineConfig } from "@larkline/process/config";
 import { argumentsHashOf, type Approval, type InboundMessage, type ToolJob } from "@larkline/protocol";
 import { ToolQueues, TurnQueue } from "@larkline/queue";
 import {
@@ -41,8 +41,11 @@ export const appId = "cli_0123456789abcdef";
 export const session = `${appId}.oc_chat`;
 export const passwords: Passwords = { operator: "operator's password", viewer: "viewer's password" };
 
-/** Everything that other processes have put into Redis, in a namespace of its own. */
-export function openWorld() {
+/**
+ * Everything that other processes have put into Redis, in a namespace of its own. `config`: of the worker that carries
+ * out orders.
+ */
+export function openWorld(config: object = {}) {
   const redis = connectRedis(inject("redisUrl"));
   const namespace = `test-${randomUUID()}`;
   const options = { redis, namespace };
@@ -58,12 +61,19 @@ export function openWorld() {
     approvals: new ApprovalStore(options),
     audit: new AuditLog(options),
   };
+  const settings = settingsOf(config);
   const versions = new AgentVersions({ ...options, stateKey: "0".repeat(64) });
   const desk = serveOrders(new OperatorOrders(options), {
     ...stores,
     exists: ({ name }) => name !== "gone",
-    changeAgent: async (by, { do: _do, note = "", ...change }) =>
-      await versions.add({ ...change, by, note, atMs: Date.now(), file: "" }),
+    changeAgent: async (by, { do: _do, agent, base, change, note }) => {
+      const file = settings.agents[agent];
+      if (file === undefined || narrowChange(agentBounds(settings, file), change).problems.length > 0) {
+        return "not_possible";
+      }
+      const about = { by, atMs: Date.now(), file: agentHash(agentBounds(settings, file)) };
+      return await versions.add({ agent, base, change, ...(note === undefined ? {} : { note }), ...about });
+    },
     wake: async (key, gen) => await turns.wake(key, gen),
     stop: async () => {},
     stopCalls: async () => {},
@@ -85,6 +95,7 @@ export function openWorld() {
   return {
     redis,
     namespace,
+    versions,
     ...stores,
     tools,
     turns,

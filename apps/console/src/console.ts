@@ -3,6 +3,7 @@ import { botOfApp } from "@larkline/process/config";
 import { registerOpsRoutes, type Logger } from "@larkline/process/telemetry";
 import { fastify, type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import { guard, type Refusal } from "./access.ts";
+import { registerAgent } from "./agent.ts";
 import { registerAgents } from "./agents.ts";
 import { registerApprovals } from "./approvals.ts";
 import { registerBudgets } from "./budgets.ts";
@@ -108,6 +109,7 @@ async function createServer(services: Services, ready: ReadyChecks): Promise<Fas
   registerJob(server, services);
   registerRunners(server, services);
   registerAgents(server, services);
+  registerAgent(server, services);
   registerApprovals(server, services);
   registerRules(server, services);
   registerDeadLetters(server, services);

@@ -14,6 +14,7 @@ import {
 } from "@larkline/store";
 import { closeRedis, connectRedis, mastersOf, ServerClock, takesWrites } from "@larkline/store/redis";
 import {
+  AgentVersions,
   EventWatchReports,
   InstanceDirectory,
   OperatorOrders,
@@ -72,6 +73,8 @@ export interface Stores {
   orders: OperatorOrders;
   /** Agents and tools that operators have paused; only workers write it. */
   pauses: Pick<Pauses, "list">;
+  /** What operators have changed of agents; only workers write it. */
+  agentVersions: Pick<AgentVersions, "list">;
   index: SessionIndex;
   /** What was given up. */
   letters: DeadLetters;
@@ -151,6 +154,7 @@ function openStores({ redisUrl, namespace }: ConsoleConfig, settings: LarklineCo
     store: new SessionStore({ redis, namespace }),
     orders: new OperatorOrders({ redis, namespace }),
     pauses: new Pauses({ redis, namespace }),
+    agentVersions: new AgentVersions({ redis, namespace }),
     index: new SessionIndex({ redis, namespace }),
     letters: new DeadLetters({ redis, namespace }),
     instances: new InstanceDirectory({ redis, namespace }),

@@ -1,6 +1,8 @@
 import type { ReplyLanguage } from "@larkline/protocol";
+import { agentWords } from "./agent-words.ts";
 
 const words = {
+  ...agentWords,
   title: { zh: "Larkline 控制台", en: "Larkline console" },
   skip: { zh: "跳到正文", en: "Skip to content" },
   navigation: { zh: "导航", en: "Navigation" },
