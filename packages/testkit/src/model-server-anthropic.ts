@@ -252,6 +252,7 @@ function normalise(turn: Turn): NormalisedMessage {
   return {
     role: turn.role === "assistant" ? "assistant" : results.length > 0 && texts.length === 0 ? "tool" : "user",
     text: contentText(texts),
+    blocks: texts.map((block) => String(block["text"])),
     calls: uses.map((use) => ({
       id: String(use["id"]),
       name: String(use["name"]),

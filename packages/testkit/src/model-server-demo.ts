@@ -338,6 +338,26 @@ function received(request: NormalisedRequest, text: string, zh: boolean): string
   return zh ? "我收到了一张图片；真正的模型可以看懂它。" : "I got a picture; a real model can see what it shows.";
 }
 
+function isFile(block = ""): boolean {
+  return /^(?:<attachment |\[file )/.test(block);
+}
+
+/** The person's last message: a summary, or a message whose answer was stopped, may stand before it in the same one. */
+function lastWords({ text = "", blocks = [] }: Partial<NormalisedMessage> = {}): string {
+  let at = blocks.findLastIndex((block) => !isFile(block));
+  while (at > 0 && isFile(blocks[at - 1])) at -= 1;
+  return at <= 0 ? text : blocks.slice(at).join("\n");
+}
+
+const summaryOrders = /^(?:You compact conversation records|你负责压缩对话记录)/;
+
+/** A summary that asks for nothing: what the person has asked for was done before it. */
+function summaryReply({ system, messages }: NormalisedRequest): ScriptedReply | undefined {
+  if (!summaryOrders.test(system)) return undefined;
+  const zh = /[\u4e00-\u9fff]/.test(messages[0]?.text ?? "");
+  return { text: zh ? "用户和演示模型聊了一会儿。" : "The person has talked with the demo model." };
+}
+
 /** What a team has said stands before the person's next message, quoted below the names of its members. */
 function withoutContributions(text: string): string {
   return text.replaceAll(/^[\w-]+:\n(?:>.*(?:\n|$))+/gm, "");
@@ -351,10 +371,10 @@ function withoutContributions(text: string): string {
  * what a card can hold.
  */
 export function demoScript(request: NormalisedRequest): ScriptedReply {
-  const inRole = teamReply(request) ?? helperReply(request);
+  const inRole = summaryReply(request) ?? teamReply(request) ?? helperReply(request);
   if (inRole !== undefined) return inRole;
   const at = lastUserAt(request.messages);
-  const text = withoutContributions(request.messages[at]?.text ?? "");
+  const text = withoutContributions(lastWords(request.messages[at]));
   const zh = /[\u4e00-\u9fff]/.test(text);
   const round = request.messages.slice(at + 1);
   const lines = resultLines(round, zh);

@@ -15,6 +15,8 @@ export interface ScriptedCall {
 export interface NormalisedMessage {
   role: "user" | "assistant" | "tool";
   text: string;
+  /** The texts in it, where clients merge messages of one role that follow each other. */
+  blocks?: string[];
   calls: { id: string; name: string; arguments: string }[];
   results: { id: string; content: string; isError: boolean }[];
 }

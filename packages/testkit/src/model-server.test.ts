@@ -222,6 +222,22 @@ describe("demoScript", () => {
     expect(as("critic", draft, said("assistant", "No."), said("user", "writer:\n> Short."))).toMatch(/^APPROVED/);
   });
 
+  it("does what the person's last message asks for, not what one before it asked that was merged with it", async () => {
+    const text = (words: string) => ({ type: "text", text: words });
+    const tool = { name: "transfer_to_panel", description: "", input_schema: schema };
+    const stopped = turn("user", text("ask the team for a line"), text("and what is 6*7?"));
+    const summed = turn("user", text("[Summary of the earlier conversation]\n\nask the team"), text("hello"));
+    for (const messages of [[stopped], [summed]]) {
+      await post("/v1/messages", { ...anthropic, tools: [tool], messages }, { "anthropic-version": "2023-06-01" });
+      const request = server.requests.at(-1);
+      if (request === undefined) throw new Error("the server got no request");
+      expect(demoScript(request).calls).toBeUndefined();
+    }
+    const transcript = asked("<conversation>\n<user>ask the team</user>\n</conversation>");
+    const orders = { ...transcript, system: "You compact conversation records. The user message holds" };
+    expect(demoScript(orders).text).toBe("The person has talked with the demo model.");
+  });
+
   it("gives two tasks away where it has helpers, and works on one as a helper", () => {
     const offering = (text: string): NormalisedRequest => ({
       ...asked(text),
