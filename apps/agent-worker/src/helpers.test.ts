@@ -506,6 +506,35 @@ describe("a helper", () => {
     expect(children.map(({ isOk }) => isOk)).toEqual([false, false]);
   });
 
+  it.each(["dig(echo(a)); dig(b)", "dig(dig(echo(a)))"])(
+    "answers its asker with an error when an operator resets it (%s)",
+    async (text) => {
+      const { world, told, differences } = await waitingBelow(text);
+      const atWork = await world.store.childrenAtWork(session);
+      const child = atWork.find(({ parentRunId }) => parentRunId === turnIdOf(session, 1))?.session ?? "";
+      const services = servicesOf(world, differences);
+      const orders = startOrders(services);
+      const act = { do: "reset", session: child } as const;
+      expect(await services.orders.handIn({ v: 1, by: "ops", act }, 60_000)).toMatchObject({ state: "done" });
+      expect(await services.orders.handIn({ v: 1, by: "ops", act }, 60_000)).toMatchObject({ state: "done" });
+      await orders.close();
+      expect(told).toContain(child);
+      await runWakes(world, differences);
+      await settle(world, differences);
+      await checkEnds(world, [1]);
+      const results = (await eventsOf(world)).filter((event) => event.type === "tool_result");
+      expect(results.filter(({ isError }) => isError)).toMatchObject([
+        { output: expect.stringContaining("an operator has reset the helper before it had an answer") },
+      ]);
+      const children = await world.store.children(session);
+      expect(children.find((one) => one.session === child)).toMatchObject({
+        isOk: false,
+        endedAtMs: expect.any(Number),
+      });
+      expect((await eventsOf(world)).findLast(({ type }) => type === "done")).toMatchObject({ reason: "" });
+    },
+  );
+
   it("AT-12: hears at once that its asker was given up, and so do those below it", async () => {
     const { world, told, differences } = await waitingBelow("dig(a); dig(dig(echo(b)))");
     const [gen = 0] = world.wakes.splice(0);

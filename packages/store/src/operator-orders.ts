@@ -173,8 +173,9 @@ async function reset(
   by: string,
   session: SessionKey,
 ): Promise<OrderResult> {
-  const { turnId, wakeGen, runners = [], helpers = [] } = await store.reset(session, { by, replyOf });
+  const { turnId, wakeGen, runners = [], helpers = [], asker } = await store.reset(session, { by, replyOf });
   if (wakeGen !== undefined) await wake(session, wakeGen);
+  if (asker !== undefined) await wake(asker.session, asker.wakeGen);
   // Those that wait are woken, and those that run look: what the store has told them they tell all below them.
   const stopHelper = async (helper: SessionKey): Promise<void> => {
     const gen = await store.queuedGeneration(helper);

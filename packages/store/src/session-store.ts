@@ -18,6 +18,7 @@ import {
 import { indexApprovals } from "./approval-store.ts";
 import { auditResultOf, keepAllAudits } from "./audit-log.ts";
 import {
+  askerValue,
   cancelledRun,
   commitValues,
   defaultMaxApprovals,
@@ -41,6 +42,7 @@ import { type CellKeys, createKeyspace, type Keyspace, type SessionKeys, type St
 import { RedisOutbox } from "./outbox.ts";
 import {
   type AppendResult,
+  type AskerAnswer,
   type BeginResult,
   ChildFacts,
   type ChildSession,
@@ -677,6 +679,7 @@ async function resetSession(
     const hasCards = (await redis.hget(keys.cards, turnId)) !== null;
     const reply = message === undefined ? undefined : await replyOf(turnId, message, hasCards);
     const { runners, helpers } = await atWork(redis, keys.calls);
+    const asker = await endForAsker({ redis, keys }, session, message);
     const waiting = await waitingTurns({ redis, keys }, session, replyOf);
     const facts = JSON.stringify(seq === 0 ? {} : { turnId });
     const answer = await runScript(redis, reset, keys, {
@@ -689,20 +692,38 @@ async function resetSession(
       person: by,
       hasCards: hasCards ? 1 : 0,
       waiting: JSON.stringify(waiting),
+      asker: asker === undefined ? "" : askerValue(asker),
       auditMax,
     });
-    const [ended, gen = 0] = answer as [number, number?]; // shape fixed by the script
+    const [ended, gen = 0, askerGen = 0] = answer as [number, number?, number?]; // shape fixed by the script
     if (ended === -1) continue;
     return {
-      ...(ended === 1 ? { turnId } : {}),
       ...(gen > 0 ? { wakeGen: gen } : {}),
-      ...(ended === 1 && runners.length > 0 ? { runners } : {}),
+      ...(ended === 1 ? { turnId, ...(runners.length > 0 ? { runners } : {}) } : {}),
       ...(helpers.length > 0 ? { helpers } : {}),
+      ...(asker !== undefined && askerGen > 0 ? { asker: { session: asker.session, wakeGen: askerGen } } : {}),
     };
   }
   throw newEngineError("internal_error", `session ${session} answers faster than it can be reset`, {
     suggestion: "Try again.",
   });
+}
+
+/** What the asker of a helper hears of its reset; undefined for another session, or where the helper has ended. */
+async function endForAsker(
+  { redis, keys }: { redis: RedisConnection; keys: SessionKeys },
+  session: SessionKey,
+  message: InboundMessage | undefined,
+): Promise<AskerAnswer | undefined> {
+  if (message?.task === undefined) return undefined;
+  const { session: asker, turnId, callId } = message.task;
+  const [child] = childFrom(session, (await redis.hget(keys.children, session)) ?? "");
+  if (child === undefined) return undefined;
+  const { session: _session, ...facts } = child;
+  const outcome = { ok: false, error: "cancelled: an operator has reset the helper before it had an answer." } as const;
+  // What it has used is lost with its checkpoint, which only workers read.
+  const used = { steps: 0, inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0, costUsd: 0 };
+  return { session: asker, turnId, callId, outcome, used, facts: { ...facts, endedAtMs: sharedNow(), isOk: false } };
 }
 
 /** The turns set aside, as the script takes them. */

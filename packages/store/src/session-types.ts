@@ -384,6 +384,8 @@ export interface ResetResult {
   runners?: string[];
   /** Sessions of its helpers: they were told to stop, and are to be woken for that. */
   helpers?: SessionKey[];
+  /** Of a helper: the session that has called it, which waits for its end, to be woken. */
+  asker?: { session: SessionKey; wakeGen: number };
 }
 
 /** What goes with a reset. */

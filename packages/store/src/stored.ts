@@ -286,7 +286,7 @@ function newChild({ message, facts }: NonNullable<OpenCall["child"]>): object {
 }
 
 /** The end of a child session as the script takes it. */
-function askerValue({ session: sid, turnId, callId, outcome, used, facts }: AskerAnswer): string {
+export function askerValue({ session: sid, turnId, callId, outcome, used, facts }: AskerAnswer): string {
   const entry: ControlEntry = { needs: ["helpers"], type: "outcome", callId, outcome, used };
   const result = auditResultOf(outcome);
   return JSON.stringify({ sid, turnId, callId, entry: JSON.stringify(entry), result, facts: JSON.stringify(facts) });

@@ -1,6 +1,7 @@
 -- Forgets the context of a session and ends its turns. A turn has begun when its session runs or waits, or is queued with
 -- a checkpoint or after a crash; a message that was only queued is not touched.
--- -> {-1} another message is at the head by now, or its turn has got its first card | {ended, wakeGen}
+-- -> {-1} another message is at the head by now, or its turn has got its first card
+-- | {ended, wakeGen, generation of the asker's session}
 --
 -- KEYS session inbox control calls deadlines dirty history events outbox due ended untended requests cards state
 -- KEYS audit approvals pending kept expiries approvalCards said
@@ -14,6 +15,7 @@
 --   person    whose deed it is
 --   hasCards  '1': the turn at the head has cards
 --   waiting   turns that are set aside, as a JSON list of {seq, batch, reply, hasCards}
+--   asker     of a child session, who hears that it has ended, JSON, or ''
 --   auditMax
 
 -- include wake
@@ -60,16 +62,20 @@ for _, other in ipairs(others) do
 end
 redis.call('DEL', control)
 redis.call('HDEL', state, 'waits', 'headSeq', unpack(turnFields))
+local askerGen = 0
 if begun then
   redis.call('LPOP', inbox)
-  redis.call('ZADD', ended, now(), sid)
-  redis.call('ZADD', untended, now(), sid)
+  if asker ~= '' then askerGen = answerAsker(cjson.decode(asker))
+  else
+    redis.call('ZADD', ended, now(), sid)
+    redis.call('ZADD', untended, now(), sid)
+  end
   tell(batch, reply)
 end
 keepEvents()
 record('session_reset', sid, '', facts, {person = person})
 local hasEnded = begun and 1 or 0
-if head() ~= '' then return {hasEnded, wake(s[2])} end
+if head() ~= '' then return {hasEnded, wake(s[2]), askerGen} end
 redis.call('HSET', session, 'state', 'idle')
 redis.call('ZREM', dirty, sid)
-return {hasEnded, 0}
+return {hasEnded, 0, askerGen}
