@@ -64,6 +64,14 @@ it("a change counts without a restart on every worker, and a message keeps its v
   for (const prompt of told) expect(prompt).toContain("first version");
   expect(await promptOf("what now?")).toContain("second version");
 
+  await vi.waitFor(
+    async () => {
+      const runs = (await (await fetch(`${operators.url}/runs?q=${written.messageId}`)).text()).replaceAll(/\s+/g, " ");
+      expect(runs).toMatch(/default, Version \d/);
+    },
+    { timeout: 60_000 },
+  );
+
   expect(await change({ version: "0" }, "back")).toContain("It is applied.");
   await vi.waitFor(async () => expect(await promptOf("as in the file?")).toContain("helpful assistant"), {
     timeout: 60_000,

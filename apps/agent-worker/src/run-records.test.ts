@@ -43,7 +43,10 @@ describe("names and counts", () => {
     const ended = async (...messages: InboundMessage[]) => {
       const records = new RunRecords({ ...services, apis, timeZone: "UTC", logger: silentLogger, countMs: 1 });
       for (const message of messages) {
-        records.ended({ turn: newTurn({ seq: 1, message }, 1), model: "m", firstTextMs: undefined }, "answered");
+        records.ended(
+          { turn: newTurn({ seq: 1, message }, 1), model: "m", firstTextMs: undefined, version: 0 },
+          "answered",
+        );
       }
       return records;
     };
@@ -79,7 +82,7 @@ describe("names and counts", () => {
     const ended = (message: InboundMessage, inputTokens: number): void => {
       const turn = newTurn({ seq: 1, message }, 1);
       const totals = { ...turn.totals, inputTokens, costUsd: inputTokens / 1_000 };
-      records.ended({ turn: { ...turn, totals }, model: "m", firstTextMs: undefined }, "answered");
+      records.ended({ turn: { ...turn, totals }, model: "m", firstTextMs: undefined, version: 0 }, "answered");
     };
     const message = inbound("om_1", "hi");
     const of = { session, turnId: `${session}-1`, callId: "c1", as: "dig", path: ["default"], rootSteps: 1 };

@@ -33,6 +33,8 @@ export interface EndedRun {
   /** Id of the model that gave the last step; empty when none was asked. */
   model: string;
   firstTextMs: number | undefined;
+  /** Number of the version of the agent; 0: it was as in the file. */
+  version: number;
 }
 
 interface RunRecordsOptions {
@@ -286,7 +288,7 @@ class NamesSeen {
 }
 
 function recordOf(
-  { turn, model, firstTextMs }: EndedRun,
+  { turn, model, firstTextMs, version }: EndedRun,
   { outcome, endedAtMs }: Pick<RunRecord, "outcome" | "endedAtMs">,
 ): RunRecord {
   const { message, turnId, steps, totals, startedAtMs, waitedMs } = turn;
@@ -296,6 +298,7 @@ function recordOf(
     message: message.id,
     person: message.sender.id,
     agent: agentOfTurn(turn),
+    ...(version === 0 ? {} : { version }),
     model,
     outcome,
     endedAtMs,

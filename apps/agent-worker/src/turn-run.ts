@@ -597,11 +597,11 @@ export class TurnRun {
     const cancel = { session: turn.message.session, turnId: turn.turnId };
     for (const runner of this.#stopped) void stopCalls(this.#services, runner, cancel);
     const settings = this.#stored.settings ?? this.#start.settings;
-    const { history, totals } = this.#stored;
+    const { history, totals, firstTextMs } = this.#stored;
     // What is on its way to the card must not arrive after what the delivery of the answer sends.
     const released = this.#reply.release();
     const failure = this.#failure === undefined ? {} : { failure: this.#failure };
-    const run = { turn, model: this.#answeredBy ?? "", firstTextMs: this.#stored.firstTextMs };
+    const run = { turn, model: this.#answeredBy ?? "", firstTextMs, version: this.#run.agent.version };
     return { end: "committed", result, reason, history, settings, totals, released, ...failure, run };
   }
 }

@@ -118,6 +118,8 @@ it("an operator changes an agent: wrong fields are named, the difference is show
   expect(await page.locator("summary").innerText()).toMatch(/^Version 1, Ann, .*: complaints\s+in force$/);
   await page.goto(`${running.url}/agents`);
   await page.getByText("Works, Version 1").waitFor();
+  await page.goto(`${running.url}/budgets?id=sales`);
+  await page.getByText("1,000").first().waitFor();
 });
 
 it("goes back to an earlier version, or to the file, by a new version", async () => {
@@ -196,7 +198,8 @@ it("takes nothing without the token of its forms, that is no change, or that the
 it("says what of a version does not count after the file has changed, and which version a worker refuses", async () => {
   await change(0, { model: "openai/b", tools: ["pay"], limits: { maxIterations: 8 } });
   await change(1, { instructions: "forged" });
-  await world.redis.hset(`{${world.namespace}}:agent-versions`, "refused:sales:2", "1");
+  const key = `{${world.namespace}}:agent-versions`;
+  await world.redis.hset(key, { "refused:sales:2": "1", "version:sales:3": "garbage" });
   const later = { ...config, agents: { sales: { ...sales, models: [], tools: ["search"], maxIterations: 6 } } };
   const console = await startTestConsole(world, passwords, later);
   closing.push(async () => await console.close());
@@ -206,6 +209,7 @@ it("says what of a version does not count after the file has changed, and which 
   expect(text).toContain("Model: Not offered by the file: openai/b");
   expect(text).toContain("Tools: Not offered by the file: pay");
   expect(text).toContain("Model steps of a turn: More than the file allows: 6");
+  expect(text).toContain("Version 3: Damaged");
   expect(text).toMatch(/Version 2, .*Damaged, or not sealed by a worker of this deployment/);
   expect(text).toMatch(/Version 1, Bo, [^.]* in force/);
 });

@@ -3,7 +3,7 @@ import { AgentChange, jsonParserOf, parserOf } from "@larkline/protocol";
 import type { AgentVersion } from "@larkline/store/operations";
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import { isDeepStrictEqual } from "node:util";
-import { agentPath, inForce, operatorIn, refusedOf } from "./agents.ts";
+import { agentPath, operatorIn } from "./agents.ts";
 import { diffBlock, diffOf } from "./diff.ts";
 import { facts, html, type Html, type HtmlValue, moment } from "./html.ts";
 import { actionForm, answerPage, countAction, fieldOf, order, type Page, type View } from "./page.ts";
@@ -88,6 +88,8 @@ interface Shown {
   /** The newest first. */
   versions: AgentVersion[];
   refused: ReadonlySet<number>;
+  /** The one that counts; undefined: it is as in the file. */
+  present: AgentVersion | undefined;
   /** Number of the last version; 0: none. */
   head: number;
 }
@@ -102,20 +104,17 @@ async function shownAgent(
   if (config === undefined ? versions.length === 0 : config.team !== null) return undefined;
   const bounds = config && agentBounds(settings, config);
   const known = new Set(bounds?.tools ?? tools.keys());
-  for (const tool of bounds?.tools === null ? (inForce(stored, name)?.change.tools ?? []) : []) known.add(tool);
+  for (const tool of bounds?.tools === null ? (stored.inForce.get(name)?.change.tools ?? []) : []) known.add(tool);
   return {
     name,
     bounds,
     isChangeable: settings.changesAgents && bounds !== undefined,
     tools: [...known].toSorted(),
     versions,
-    refused: refusedOf(stored, name),
+    refused: new Set(stored.refused.filter(({ agent }) => agent === name).map(({ number }) => number)),
+    present: stored.inForce.get(name),
     head: stored.heads.get(name) ?? 0,
   };
-}
-
-function presentOf({ versions, refused }: Pick<Shown, "versions" | "refused">): AgentVersion | undefined {
-  return versions.find(({ number }) => !refused.has(number));
 }
 
 /** After a form was sent: links of the page lead to the page itself. */
@@ -226,9 +225,8 @@ function problemOf({ kind, detail }: ChangeProblem): Problem {
 function agentPage(view: View, shown: Shown | undefined, draft?: Draft, note?: Word): Page | undefined {
   if (shown === undefined) return undefined;
   const { say } = view;
-  const { bounds, name, isChangeable } = shown;
+  const { bounds, name, isChangeable, present } = shown;
   const isOperator = view.visitor?.role === "operator";
-  const present = presentOf(shown);
   const state = isChangeable ? "changesAre" : bounds === undefined ? "agentIsGone" : "changesAreOff";
   const body = html`<p class="quiet">${say(state)}</p>
     ${present !== undefined && bounds !== undefined && warnings(view, present, bounds)}
@@ -271,8 +269,7 @@ type Bounded = Shown & { bounds: AgentBounds };
 function previewOf(view: View, shown: Bounded, { wanted, values }: Draft): HtmlValue {
   const { say } = view;
   if (wanted === undefined) return undefined;
-  const present = presentOf(shown);
-  const now = narrowChange(shown.bounds, present?.change ?? {}).counts;
+  const now = narrowChange(shown.bounds, shown.present?.change ?? {}).counts;
   const isSame = isDeepStrictEqual(now, wanted);
   const fields = { base: String(shown.head), change: JSON.stringify(wanted), note: values["note"] ?? "" };
   return html`<section>
@@ -403,8 +400,8 @@ function problemBeside({ say }: View, field: string, problems: Draft["problems"]
 /** Every version with its differences to the one before; the newest first. */
 function versionList(view: View, shown: Shown): Html {
   const { say, language } = view;
-  const { versions, refused, bounds, name, isChangeable } = shown;
-  const present = presentOf(shown);
+  const { versions, refused, present, bounds, name, isChangeable } = shown;
+  const unreadable = [...refused].filter((number) => versions.every((version) => version.number !== number));
   const back = (number: number): HtmlValue =>
     isChangeable &&
     view.visitor?.role === "operator" &&
@@ -426,6 +423,7 @@ function versionList(view: View, shown: Shown): Html {
   });
   return html`<section>
     <h2>${say("versions")}</h2>
+    ${unreadable.map((number) => html`<p class="wrong">${say("version")} ${number}: ${say("versionIsRefused")}</p>`)}
     ${
       versions.length === 0
         ? html`<p class="quiet">${say("noVersions")}</p>`

@@ -1,5 +1,5 @@
 import { textIn, type LocalText, type OperatorOrder, type ReplyLanguage } from "@larkline/protocol";
-import type { AgentVersion, Pause, StoredVersions } from "@larkline/store/operations";
+import type { Pause } from "@larkline/store/operations";
 import type { FastifyInstance } from "fastify";
 import { html, type Html, type HtmlValue, moment, table } from "./html.ts";
 import { actionForm, answerPage, countAction, fieldOf, order, type Page, type View } from "./page.ts";
@@ -71,7 +71,7 @@ async function shownAgents({
       "agent",
       new Map(
         agents.map(({ name, description = "", team }) => {
-          const version = settings.changesAgents ? inForce(stored, name)?.number : undefined;
+          const version = settings.changesAgents ? stored.inForce.get(name)?.number : undefined;
           return [name, { about: description, hasPage: team === null, version }];
         }),
       ),
@@ -81,17 +81,6 @@ async function shownAgents({
       new Map(offered.map(({ name, runner, announcement: { title } }) => [name, { about: runner, title }])),
     ),
   };
-}
-
-/** Numbers of versions of an agent that count for no worker. */
-export function refusedOf({ refused }: StoredVersions, name: string): Set<number> {
-  return new Set(refused.filter(({ agent }) => agent === name).map(({ number }) => number));
-}
-
-/** The version of an agent that counts; undefined: it is as in the file. */
-export function inForce(stored: StoredVersions, name: string): AgentVersion | undefined {
-  const refused = refusedOf(stored, name);
-  return stored.versions.get(name)?.find(({ number }) => !refused.has(number));
 }
 
 function agentsPage(view: View, shown: Record<Pausable, Shown[]>, note?: Word): Page {

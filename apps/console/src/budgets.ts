@@ -1,6 +1,8 @@
 import { sharedNow } from "@larkline/protocol";
 import {
   accountIn,
+  type BudgetBook,
+  createBudgetBook,
   budgetUse,
   everybody,
   type BudgetAccount,
@@ -12,6 +14,7 @@ import {
   type BudgetKind,
   type BudgetLimit,
 } from "@larkline/agent/budgets";
+import { budgetsWith } from "@larkline/process/config";
 import type { FastifyInstance } from "fastify";
 import { answerPage, type Page, type View } from "./page.ts";
 import { html, type Html, type HtmlValue, facts, moment, table, who } from "./html.ts";
@@ -20,10 +23,9 @@ import type { Services } from "./services.ts";
 
 /** Adds the page of budgets: who has spent how much of theirs in the present period. */
 export function registerBudgets(server: FastifyInstance, services: Services): void {
-  const { budgetBook } = services;
   server.get<{ Querystring: { id?: string } }>("/budgets", async (request, reply) =>
     answerPage(services, request, reply, async (view) => {
-      const groups = budgetBook.groups(sharedNow());
+      const groups = (await budgetBookOf(services)).groups(sharedNow());
       const { id: given } = request.query;
       const id = typeof given === "string" ? given.trim().slice(0, maxIdLength) : "";
       const [spendings, lookup] = await Promise.all([
@@ -33,6 +35,12 @@ export function registerBudgets(server: FastifyInstance, services: Services): vo
       return budgetsPage(view, spendings, lookup);
     }),
   );
+}
+
+/** With what operators have changed of agents. */
+async function budgetBookOf({ settings, budgetBook, agentVersions }: Services): Promise<BudgetBook> {
+  if (!settings.changesAgents) return budgetBook;
+  return createBudgetBook(budgetsWith(settings, await agentVersions.list()));
 }
 
 /** How many of the biggest spenders are listed. */

@@ -221,7 +221,7 @@ export function runTable(view: View, runs: readonly RunRecord[]): Html {
       outcomePill(view, run.outcome),
       filterLink({ person: run.person }),
       filterLink({ chat: placeOfRun(run).chat }),
-      isChildSession(sessionOfRun(run)) ? `↳ ${run.agent}` : run.agent,
+      agentOf(view, run),
       run.model,
       toolsText(run),
       run.firstMs === undefined ? "–" : durationText(language, run.firstMs),
@@ -230,6 +230,12 @@ export function runTable(view: View, runs: readonly RunRecord[]): Html {
       usdText(run.usd),
     ]),
   });
+}
+
+/** The agent, with its version where operators have changed it. */
+function agentOf({ say }: View, run: RunRecord): string {
+  const name = isChildSession(sessionOfRun(run)) ? `↳ ${run.agent}` : run.agent;
+  return run.version === undefined ? name : `${name}, ${say("version")} ${run.version}`;
 }
 
 const kindWords = {

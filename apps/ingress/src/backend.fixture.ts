@@ -10,7 +10,7 @@ import type {
   SessionRetention,
   SessionStore,
 } from "@larkline/store";
-import type { EventWatchReports, InstanceDirectory, RatingStore } from "@larkline/store/operations";
+import type { AgentVersions, EventWatchReports, InstanceDirectory, RatingStore } from "@larkline/store/operations";
 import type { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import type { Stores } from "./services.ts";
 
@@ -28,6 +28,7 @@ export interface TestMemory {
   memories: MemoryStore;
   ratings: RatingStore;
   budgets: BudgetStore;
+  agentVersions: AgentVersions;
   letters: DeadLetters;
   instances: InstanceDirectory;
   watches: EventWatchReports;

@@ -68,6 +68,15 @@ describe("commands that only look are answered at once, without a run", () => {
     expect(rest.join("")).toBe("Times are those of UTC. Ask Bo if you need more.");
   });
 
+  it("/usage tells of a budget that operators have given an agent", async () => {
+    const here = await world({ settings: { console: { changes: true }, budgets: { timeZone: "UTC" } } });
+    expect(await answerTo(here, "/usage")).toContain("There is no budget here.");
+    const about = { agent: "default", by: "console", atMs: 1, file: "" };
+    const change = { budgets: { day: { tokens: 1_000 } } };
+    expect(await here.ingress.agentVersions.add({ ...about, base: 0, change })).toBe("done");
+    expect(await answerTo(here, "/usage")).toContain("The budget of this agent for today: 0%");
+  });
+
   it("delivered again, they are answered once", async () => {
     const here = await world();
     const messageId = await here.say("/help");

@@ -14,10 +14,10 @@ import {
   type CommandName,
   type CustomCommands,
 } from "@larkline/agent";
-import { budgetUse, spenderOf } from "@larkline/agent/budgets";
+import { budgetUse, createBudgetBook, spenderOf } from "@larkline/agent/budgets";
 import { decidersText, hasRole, matchesName, ruleText } from "@larkline/agent/permissions";
 import { aboutOf, memoriesText, memoryOrder, memoryOwnersOf } from "@larkline/agent/memory";
-import { agentOfMessage, nearestName } from "@larkline/process/config";
+import { agentOfMessage, budgetsWith, nearestName } from "@larkline/process/config";
 import {
   jsonParserOf,
   replyLanguages,
@@ -194,7 +194,10 @@ async function askedIn(
 }
 
 async function usage(services: Services, { message, language }: Ordered): Promise<string> {
-  const { budgetBook, budgets, clock, settings } = services;
+  const { budgets, clock, settings, agentVersions } = services;
+  const budgetBook = settings.changesAgents
+    ? createBudgetBook(budgetsWith(settings, await agentVersions.list()))
+    : services.budgetBook;
   const accounts = budgetBook.accountsOf(spenderOf(message, agentOfMessage(settings, message).name), clock.now());
   const spent = accounts.length === 0 ? [] : await budgets.spent(accounts);
   const uses = accounts.map((account, at) => budgetUse(account, spent[at] ?? { tokens: 0, usd: 0 }));

@@ -12,7 +12,7 @@ import {
   SessionStore,
 } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
-import { EventWatchReports, InstanceDirectory, RatingStore } from "@larkline/store/operations";
+import { AgentVersions, EventWatchReports, InstanceDirectory, RatingStore } from "@larkline/store/operations";
 import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import type { TestMemory } from "./backend.fixture.ts";
 
@@ -46,6 +46,7 @@ export function connectSharedRedis(limits: { maxWaiting?: number } = {}): Shared
       memories: new MemoryStore(options),
       ratings: new RatingStore(options),
       budgets: new BudgetStore(options),
+      agentVersions: new AgentVersions({ ...options, stateKey: "0".repeat(64) }),
       lookups: new LookupCache({ ...options, owner: "ingress" }),
       letters: new DeadLetters(options),
       instances: new InstanceDirectory(options),

@@ -24,7 +24,7 @@ import {
   WarmUpStore,
 } from "@larkline/store";
 import { closeRedis, connectRedis, ServerClock, takesWrites } from "@larkline/store/redis";
-import { EventWatchReports, InstanceDirectory, Presence, RatingStore } from "@larkline/store/operations";
+import { AgentVersions, EventWatchReports, InstanceDirectory, Presence, RatingStore } from "@larkline/store/operations";
 import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import { apiApp, RequestLimits } from "./callers.ts";
 import type { IngressConfig } from "./config.ts";
@@ -62,6 +62,8 @@ export interface Stores {
   /** What people say of answers. */
   ratings: RatingStore;
   budgets: BudgetStore;
+  /** What operators have changed of agents. */
+  agentVersions: Pick<AgentVersions, "list">;
   lookups: LookupCache;
   eventLog: EventLog;
   /** The cards of replies that an outbox delivery started here may have to finish. */
@@ -262,6 +264,7 @@ export function connectStores(
     memories: new MemoryStore({ redis, namespace }),
     ratings: new RatingStore({ redis, namespace }),
     budgets: new BudgetStore({ redis, namespace }),
+    agentVersions: new AgentVersions({ redis, namespace }),
     lookups: new LookupCache({ redis, namespace, owner: "ingress" }),
     warmUp: {
       store: new WarmUpStore({ redis, namespace }),

@@ -180,6 +180,7 @@ function ingress(place: Place): RedisUser {
       { keys: ["recalled"], commands: "set exists" },
       { keys: ["dirty"], commands: "zadd" },
       { keys: ["spending"], commands: "zscore" },
+      { keys: ["agentVersions"], commands: "hgetall" },
       // Looking for events that never came: one process at a time does.
       { keys: ["watchDuties"], commands: "set" },
       { keys: ["eventWatches"], commands: "get set" },

@@ -97,11 +97,21 @@ export function describeAgentVersions(name: string, makeHarness: () => Promise<A
       expect(byPlace((await elsewhere.refresh()).refused)).toEqual(places);
       expect([...elsewhere.known().keys()]).toEqual(["sales"]);
       expect(numbersOf(elsewhere)).toEqual([1]);
-      const { refused, versions: shown } = await elsewhere.list();
+      const { refused, versions: shown, inForce } = await elsewhere.list();
+      expect([...inForce.values()]).toMatchObject([{ agent: "sales", number: 1 }]);
       expect(new Set(refused.map((one) => JSON.stringify(one)))).toEqual(
         new Set(places.map((one) => JSON.stringify(one))),
       );
       expect(shown.get("sales")?.[0]).toMatchObject({ number: 2 });
+    });
+
+    it("that a worker with another key has refused count for people who look as soon as one finds them right", async () => {
+      await add(0, "good");
+      expect((await harness.foreign.refresh()).refused).toEqual([{ agent: "sales", number: 1 }]);
+      expect((await versions.list()).inForce.size).toBe(0);
+      await versions.refresh();
+      expect(await versions.list()).toMatchObject({ refused: [] });
+      expect((await versions.list()).inForce.get("sales")).toMatchObject({ number: 1 });
     });
 
     it("that a worker has found right stay as they were when they are edited", async () => {

@@ -34,6 +34,8 @@ export interface StoredVersions {
   /** Of each agent, the newest first. */
   versions: ReadonlyMap<string, AgentVersion[]>;
   refused: RefusedVersion[];
+  /** The newest version of each agent that is not refused. */
+  inForce: ReadonlyMap<string, AgentVersion>;
   /** Number of the last version of an agent, refused ones too. */
   heads: ReadonlyMap<string, number>;
 }
@@ -117,7 +119,8 @@ export class AgentVersions {
     const revision = (await this.#redis.hget(this.#key, "revision")) ?? "";
     if (revision === this.#revision && revision !== "") return { isNew: false, refused: [] };
     if (revision === "" && this.#known.size === 0) return { isNew: false, refused: [] };
-    const stored = (await this.#redis.hkeys(this.#key)).filter((field) => field.startsWith("version:"));
+    const fields = await this.#redis.hkeys(this.#key);
+    const stored = fields.filter(isVersion);
     const fresh = stored.filter((field) => !this.#known.has(field));
     const texts = fresh.length === 0 ? [] : await this.#redis.hmget(this.#key, ...fresh);
     const kept = new Set(stored);
@@ -125,8 +128,13 @@ export class AgentVersions {
     const wrong = fresh.filter((field, at) => !this.#learn(field, texts[at] ?? "") && !this.#refused.has(field));
     for (const field of wrong) {
       this.#refused.add(field);
-      await this.#redis.hset(this.#key, field.replace("version:", "refused:"), "1");
+      await this.#redis.hset(this.#key, refusedField(field), "1");
     }
+    // A worker with another key has marked what is right.
+    const marked = fresh
+      .map(refusedField)
+      .filter((field, at) => this.#known.has(fresh[at] ?? "") && fields.includes(field));
+    if (marked.length > 0) await this.#redis.hdel(this.#key, ...marked);
     this.#revision = revision;
     return { isNew: true, refused: wrong.flatMap((field) => placeOf(field) ?? []) };
   }
@@ -150,7 +158,14 @@ export class AgentVersions {
     const heads = stored.flatMap(([field, text]): [string, number][] =>
       field.startsWith("head:") ? [[field.slice(5), Number(text)]] : [],
     );
-    return { versions: byAgent(versions, (one, other) => other.number - one.number), refused, heads: new Map(heads) };
+    const newestFirst = byAgent(versions, (one, other) => other.number - one.number);
+    const inForce = [...newestFirst].flatMap(([agent, own]): [string, AgentVersion][] => {
+      const isRefused = ({ number }: AgentVersion): boolean =>
+        refused.some((one) => one.agent === agent && one.number === number);
+      const newest = own.find((version) => !isRefused(version));
+      return newest === undefined ? [] : [[agent, newest]];
+    });
+    return { versions: newestFirst, refused, inForce: new Map(inForce), heads: new Map(heads) };
   }
 
   /**
@@ -185,6 +200,10 @@ export class AgentVersions {
     if (this.#stateKey === undefined) throw new TypeError("only a store with a stateKey seals versions of agents");
     return createHmac("sha256", this.#stateKey).update("agent version\n").update(text).digest();
   }
+}
+
+function refusedField(field: string): string {
+  return field.replace("version:", "refused:");
 }
 
 function isVersion(field: string): boolean {

@@ -16,6 +16,8 @@ export const RunRecord = Type.Object({
   message: Type.Optional(Type.String()),
   person: Type.String(),
   agent: Type.String(),
+  /** Number of the version of that agent; absent: it was as in the file. */
+  version: Type.Optional(Type.Integer()),
   /** The one that answered last; empty when none was asked. */
   model: Type.String(),
   /** `answered`, or why it ended without an answer. */

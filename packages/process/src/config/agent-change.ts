@@ -133,6 +133,14 @@ export function withChanges(settings: LarklineConfig, changes: ReadonlyMap<strin
   return { agents, budgets };
 }
 
+/** What may be spent with the versions that count. */
+export function budgetsWith(
+  settings: LarklineConfig,
+  { inForce }: { inForce: ReadonlyMap<string, { change: AgentChange }> },
+): BudgetPolicy {
+  return withChanges(settings, new Map([...inForce].map(([agent, { change }]) => [agent, change]))).budgets;
+}
+
 /** What changes of agents make of the file. */
 export interface ChangedConfig {
   /** Those that are changed, by name. */

@@ -16,6 +16,7 @@ export {
 export {
   agentBounds,
   agentHash,
+  budgetsWith,
   narrowChange,
   withChanges,
   type AgentBounds,
