@@ -1,3 +1,5 @@
+import type { Server } from "node:http";
+import type { Socket } from "node:net";
 import cors from "@fastify/cors";
 import { registerOpsRoutes, type Logger } from "@larkline/process/telemetry";
 import { Announcer } from "@larkline/store/operations";
@@ -136,9 +138,25 @@ export async function createServer(
       });
     }
   });
+  const closeUnused = noteUnused(server.server);
   // Streams never end by themselves in time: they are ended before the server waits for its requests.
-  server.addHook("preClose", async () => await streams.close());
+  server.addHook("preClose", async () => {
+    await streams.close();
+    closeUnused();
+  });
   return server;
+}
+
+/** Node waits at its close for the first request of every connection; clients open some ahead, and use them later or never. */
+function noteUnused(server: Server): () => void {
+  const open = new Set<Socket>();
+  server.on("connection", (socket: Socket) => {
+    open.add(socket);
+    socket.once("close", () => open.delete(socket));
+  });
+  return () => {
+    for (const socket of open) if (socket.bytesRead === 0) socket.destroy();
+  };
 }
 
 function handleErrors(server: FastifyInstance, log: Logger): void {
