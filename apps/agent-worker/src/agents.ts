@@ -421,7 +421,7 @@ export function agentsIn({ agents }: Services, agent: Agent): Agent[] {
 
 /** Whether an operator has paused it. */
 export function isPaused({ pauses }: Services, agent: string): boolean {
-  return pauses.of("agent", agent) !== undefined;
+  return pauses.hasAny && pauses.of("agent", agent) !== undefined;
 }
 
 /** The end of the turn where a model would be asked, and the agent that has the word, or its team, is paused. */

@@ -429,7 +429,7 @@ export async function objectionTo(services: Services, turn: TurnState, call: Cal
 }
 
 function isToolPaused({ pauses }: Services, tool: string): boolean {
-  return pauses.of("tool", tool) !== undefined;
+  return pauses.hasAny && pauses.of("tool", tool) !== undefined;
 }
 
 function pausedText(tool: string): string {

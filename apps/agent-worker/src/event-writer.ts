@@ -66,6 +66,8 @@ export class EventWriter {
       this.#endText();
       return this.#push(this.#complete(event));
     }
+    // No mark of an image begins or continues in it.
+    if (this.#openText === "" && !event.text.includes("!")) return event.text === "" ? undefined : this.#push(event);
     const { shown, open } = splitAtOpenMark(this.#openText + event.text);
     this.#openText = open;
     if (shown !== "") this.#push({ type: "text_delta", text: shown });

@@ -34,7 +34,7 @@ export function toolsOfTurn(
 ): Tools {
   const offered = toolCatalog.offeredTo(config);
   const hasChat = peopleOf(stored.turn.message).reply.channel === "feishu";
-  const tools = withOwnTools(offered, { ...config, hasChat });
+  const tools = config.files || config.todos ? withOwnTools(offered, { ...config, hasChat }) : offered;
   const all = memories?.withTools(tools) ?? tools;
   return asks.questions === undefined ? all : withAskPerson(all, asks.questions);
 }
@@ -46,7 +46,6 @@ function withOwnTools(
   tools: Tools,
   { files, todos, hasChat }: { files: boolean; todos: boolean; hasChat: boolean },
 ): Tools {
-  if (!files && !todos) return tools;
   const byWish = known.get(tools) ?? new Map<string, Tools>();
   known.set(tools, byWish);
   const wish = `${files} ${todos} ${hasChat}`;

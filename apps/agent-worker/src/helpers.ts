@@ -58,13 +58,8 @@ export class HelperReadiness {
   }
 }
 
-/** The helpers of the agent that has the word; undefined where it has none. */
-export function helpersOf(
-  { agents, helperReadiness }: Services,
-  agent: Agent,
-  mayUse: MayUse,
-): HelperFacts | undefined {
-  if (agent.helpers.size === 0) return undefined;
+/** The helpers of the agent that has the word. */
+export function helpersOf({ agents, helperReadiness }: Services, agent: Agent, mayUse: MayUse): HelperFacts {
   const targets = [...agent.helpers].flatMap(([name, { link, tool }]): [string, HelperTarget][] => {
     const target = agents.get(link.agent);
     if (target === undefined) return [];
@@ -93,13 +88,9 @@ function childFactsOf({ task, agent = "default", createdAtMs }: InboundMessage):
 }
 
 /** What the asker of a helper hears of its end; undefined for the turn of a person's message. */
-export function askerAnswer(
-  { message }: TurnState,
-  end: HelperEnd | undefined,
-  endedAtMs: number,
-): AskerAnswer | undefined {
+export function askerAnswer({ message }: TurnState, end: HelperEnd, endedAtMs: number): AskerAnswer | undefined {
   const { task } = message;
-  if (task === undefined || end === undefined) return undefined;
+  if (task === undefined) return undefined;
   const { outcome, used } = end;
   const facts = { ...childFactsOf(message), endedAtMs, isOk: outcome.ok };
   return { session: task.session, turnId: task.turnId, callId: task.callId, outcome, used, facts };
@@ -184,10 +175,10 @@ async function asksPeople({ store, approvals }: Services, session: string): Prom
   return asked.some((list) => list.length > 0);
 }
 
-/** The bounds of a turn; a task may have fewer steps than the agent that works on it. */
-export function limitsFor({ task }: InboundMessage, limits: TurnLimits): TurnLimits {
-  if (task?.maxSteps === undefined) return limits;
-  return { ...limits, maxIterations: Math.min(limits.maxIterations, task.maxSteps) };
+/** The bounds of a turn that works on a task, which may have fewer steps than the agent. */
+export function limitsOfTask({ maxSteps }: NonNullable<InboundMessage["task"]>, limits: TurnLimits): TurnLimits {
+  if (maxSteps === undefined) return limits;
+  return { ...limits, maxIterations: Math.min(limits.maxIterations, maxSteps) };
 }
 
 /** The end of a helper's turn when the message that it works for has no model steps left; each is counted before it. */

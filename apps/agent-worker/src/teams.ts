@@ -45,10 +45,10 @@ export function teamOfRun(
   services: Services,
   { agent, first, stored: { turn } }: Pick<RunningTurn, "agent" | "first" | "stored">,
   facts: WordFacts,
-): { together: Agent | undefined; team: TeamFacts | undefined; limits: TurnLimits } {
+): { together?: Agent; team?: TeamFacts; limits: TurnLimits } {
   const together = turn.team === undefined ? agent : services.agents.get(turn.team.name);
   const team = together === undefined ? undefined : teamFactsOf(services, together, facts);
-  if (team === undefined) return { together: undefined, team, limits: first.limits };
+  if (together === undefined || team === undefined) return { limits: first.limits };
   // A contribution has as many steps as a turn of its agent.
   const maxIterations = (turn.team?.fromStep ?? 0) + agent.limits.maxIterations;
   return { together, team, limits: { ...first.limits, maxIterations } };

@@ -39,6 +39,7 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import type {
+  AskerWord,
   CallFacts,
   Claim,
   CommitRequest,
@@ -221,15 +222,21 @@ export class TurnStore {
 
   /** Of a helper: people have answered, and its asker does not know yet. */
   get waitIsOver(): boolean {
-    const word = askerWord(this.#services, this.#turn, this.#toldWait);
+    const word = this.#askerWord();
     return word !== undefined && word.wait === undefined;
+  }
+
+  /** Undefined for the turn of a person's message, too. */
+  #askerWord(): AskerWord | undefined {
+    const { task } = this.#turn.message;
+    return task === undefined ? undefined : askerWord(this.#services, this.#turn, this.#toldWait);
   }
 
   /** `hold`: go on running while the open calls are worked on. */
   async save(how: SaveRequest["mode"] | "hold"): Promise<SaveResult> {
     const mode = how === "hold" ? "continue" : how;
     const { history, context, absorbed, approvals } = this.#unsaved;
-    const asker = askerWord(this.#services, this.#turn, this.#toldWait);
+    const asker = this.#askerWord();
     const result = await this.#services.store.save({
       session: this.#session,
       epoch: this.#epoch,
@@ -264,7 +271,8 @@ export class TurnStore {
     this.#settings = settings ?? this.#settings;
     const totals = (this.#totals = totalsWith(this.#turn, this.#totals, this.#services.clock.now()));
     this.#events.push(sessionInfo(this.#session, totals));
-    const asker = askerAnswer(this.#turn, this.#unsaved.end, this.#services.clock.now());
+    const { end } = this.#unsaved;
+    const asker = end === undefined ? undefined : askerAnswer(this.#turn, end, this.#services.clock.now());
     const result = await this.#services.store.commit({
       ...ending,
       ...(asker === undefined ? {} : { asker }),

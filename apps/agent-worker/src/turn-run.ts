@@ -36,7 +36,7 @@ import type { Agent, ChosenModel, Speaker, TurnOptions } from "./agents.ts";
 import { agentOtherThan, agentsIn, commandFactsOf, isPaused, pausedEnd, refusalOf, transfersOf } from "./agents.ts";
 import { checkEntries, dropApprovals, TurnJudge, waitsForPeople } from "./approvals.ts";
 import { toolsOfTurn } from "./files.ts";
-import { helpersOf, limitsFor, withoutSteps } from "./helpers.ts";
+import { helpersOf, limitsOfTask, withoutSteps } from "./helpers.ts";
 import { TurnMemories } from "./memories.ts";
 import { ModelSteps, TurnBudget } from "./model-step.ts";
 import type { Services } from "./services.ts";
@@ -327,7 +327,9 @@ export class TurnRun {
     const instead =
       (await this.#makeReady()) ??
       (await this.#overBudget()) ??
-      (await withoutSteps(this.#services, { turn, epoch: this.#start.epoch }, this.#run.first.limits));
+      (turn.message.task === undefined
+        ? undefined
+        : await withoutSteps(this.#services, { turn, epoch: this.#start.epoch }, this.#run.first.limits));
     if (instead !== undefined) return instead;
     this.#stored.live = { text: "", thinking: "" };
     const step = await this.#askModel();
@@ -533,11 +535,15 @@ export class TurnRun {
     const { history, live } = this.#stored;
     const chosenModel = this.#start.settings.model;
     const mayUse = (other: Agent): boolean => this.#mayUse(other);
-    const { together, team, limits } = teamOfRun(this.#services, this.#run, { chosenModel, mayUse });
+    const isTeams = this.#stored.turn.team !== undefined || agent.config.team !== null;
+    const { together, team, limits } = isTeams
+      ? teamOfRun(this.#services, this.#run, { chosenModel, mayUse })
+      : { limits: this.#run.first.limits };
     const transfers = transfersOf(this.#services, { agent, team: together, chosenModel, mayUse });
-    const helpers = helpersOf(this.#services, agent, mayUse);
+    const helpers = agent.helpers.size === 0 ? undefined : helpersOf(this.#services, agent, mayUse);
+    const { task } = this.#head.message;
     return {
-      limits: limitsFor(this.#head.message, limits),
+      limits: task === undefined ? limits : limitsOfTask(task, limits),
       ...(team === undefined ? {} : { team }),
       tools: toolsOfTurn(this.#services, this.#run),
       model: model.model,

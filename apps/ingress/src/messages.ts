@@ -318,12 +318,14 @@ async function answer(services: Services, bot: Bot, { message, place }: Arrival,
   return await sendNotice(services, bot, { purpose: "notice", key: messageId, session, target, text }, { messageId });
 }
 
+const mayBeCommand = /^\s*[/\uFF0F]/u;
+
 /** What a message turns out to be; only bare words can be a command. */
 function readArrival(services: Services, bot: Bot, arrival: HeardArrival): ReadCommand {
   const { text, attachments, forwarded } = arrival.message;
   const message = inboundOf(services, bot, arrival);
   const bare = attachments.length === 0 && !forwarded;
-  if (!bare) return { for: "session", message };
+  if (!bare || !mayBeCommand.test(text)) return { for: "session", message };
   const { commands } = arrival.agent;
   const unknown = unknownCommand(text, commands);
   return unknown === undefined ? readCommand(message, text, commands) : { for: "now", ...unknown };

@@ -5,6 +5,7 @@ export {
   afterControl,
   afterStep,
   outOfSteps,
+  offeredSpecs,
   resumeTurn,
   startTurn,
   atRevision,
@@ -137,4 +138,4 @@ export {
   type HelperTarget,
   type HelperTool,
 } from "./helper.ts";
-export { offeredSpecs, transferTool, type Handoff, type TransferTarget, type TransferTool } from "./transfer.ts";
+export { transferTool, type Handoff, type TransferTarget, type TransferTool } from "./transfer.ts";

@@ -10,7 +10,6 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import type { TeamFacts } from "./team.ts";
-import { offeredHelpers } from "./helper.ts";
 import type { TurnEnvironment, TurnModel } from "./transition.ts";
 
 /*
@@ -78,22 +77,14 @@ function isObject(value: unknown): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** What the model is offered now: tools, and the helpers and hand-overs that the person may use, whose names no tool can have. */
-export function offeredSpecs(
+/** The hand-overs that the model is offered now. */
+export function offeredTransfers(
   turn: TurnState,
-  env: Pick<TurnEnvironment, "tools" | "transfers" | "helpers" | "limits" | "team">,
+  { transfers, limits, team }: Pick<TurnEnvironment, "transfers" | "limits" | "team">,
 ): ToolSpec[] {
-  const { tools, transfers = new Map<string, TransferTarget>(), helpers, limits, team } = env;
-  const all = [...tools.values()].map(({ announcement }) => announcement.spec);
-  const specs =
-    helpers === undefined
-      ? all
-      : [...all.filter(({ name }) => !helpers.targets.has(name)), ...offeredHelpers(turn, env)];
-  if (transfers.size === 0) return specs;
-  const offered = [...transfers.values()].filter(
-    ({ isAllowed }) => isAllowed && (team !== undefined || transfersMade(turn) < limits.maxTransfers),
-  );
-  return [...specs.filter(({ name }) => !transfers.has(name)), ...offered.map(({ tool }) => tool.spec)];
+  const isSpent = team === undefined && transfersMade(turn) >= limits.maxTransfers;
+  if (isSpent || transfers === undefined) return [];
+  return [...transfers.values()].flatMap(({ isAllowed, tool }) => (isAllowed ? [tool.spec] : []));
 }
 
 function transfersMade({ handedOverBy = [] }: TurnState): number {

@@ -553,7 +553,7 @@ const maxThinkingChars = 2_000;
 
 /** The end of all thinking, as much as is shown. */
 function shownThinking(earlier: string, more: string): string {
-  return textTail(joinedTexts(earlier, more), maxThinkingChars);
+  return more === "" ? earlier : textTail(joinedTexts(earlier, more), maxThinkingChars);
 }
 
 /** The turn with more text shown. */

@@ -5,6 +5,7 @@ import {
   type ModelFailure,
   type PutOffStep,
   type QueuedMessage,
+  type ToolSpec,
   type TurnState,
   turnIdOf,
   type InboundMessage,
@@ -57,7 +58,8 @@ import {
 import { contributionEnds, wordGoesOn, type TeamFacts } from "./team.ts";
 import { slashCommandIn, userMessageOf, languageOfMessage, joinedTexts, personMessageOf } from "./messages.ts";
 import { shownText } from "./structured-answer.ts";
-import { runningHelpers, taskEvents } from "./helper.ts";
+import { offeredHelpers, runningHelpers, taskEvents } from "./helper.ts";
+import { offeredTransfers } from "./transfer.ts";
 import { attemptOf } from "./tool-call.ts";
 import { addUse, noUse, requestTokens } from "./compaction.ts";
 import { exhaustedText, noticeText, inlineCode, textsOf } from "./texts/index.ts";
@@ -106,7 +108,7 @@ export function startTurn({
     userMessageOf(head.message),
   ];
   const told = [
-    ...taskEvents(head, agent ?? head.message.agent ?? "default"),
+    ...(head.message.task === undefined ? [] : taskEvents(head, agent ?? head.message.agent ?? "default")),
     ...(command === undefined ? [] : [command]),
   ];
   if (team !== undefined) {
@@ -191,6 +193,20 @@ function unreadFiles({ parts }: InboundMessage): string[] {
   return parts.flatMap((part) => (part.type === "file" && part.state !== "ready" ? [part.name] : []));
 }
 
+/** What the model is offered now: tools, and the helpers and hand-overs that the person may use, whose names no tool can have. */
+export function offeredSpecs(
+  turn: TurnState,
+  env: Pick<TurnEnvironment, "tools" | "transfers" | "helpers" | "limits" | "team">,
+): ToolSpec[] {
+  const { tools, transfers, helpers } = env;
+  let specs = [...tools.values()].map(({ announcement }) => announcement.spec);
+  if (helpers !== undefined) {
+    specs = [...specs.filter(({ name }) => !helpers.targets.has(name)), ...offeredHelpers(turn, env)];
+  }
+  if (transfers === undefined) return specs;
+  return [...specs.filter(({ name }) => !transfers.has(name)), ...offeredTransfers(turn, env)];
+}
+
 /**
  * A model step has ended, with an answer or a final failure: decides between tool calls, the answer and an error.
  * Do not call it for an aborted step: its stream has no end.
@@ -206,7 +222,7 @@ export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironmen
   const decided =
     step.stopReason === "tool_use" && step.toolCalls.length > 0
       ? openRound({ ...withText(next, shownText(step.text, env.output)), openStep: numbers }, step, env)
-      : finalAnswer(next, step, { env, numbers, end: contributionEnds(env) });
+      : finalAnswer(next, step, { env, numbers, end: turn.team === undefined ? endDone : contributionEnds(env) });
   return { ...decided, events: [...events, ...decided.events] };
 }
 

@@ -36,6 +36,8 @@ export class Pauses {
   readonly #audit: string;
   readonly #channel: string;
   readonly #maxPauses: number;
+  /** Whether anything is paused, as {@link refresh} has found it last. */
+  hasAny = false;
   #known: ReadonlyMap<string, Pause> = new Map();
 
   constructor({ redis, namespace, most = maxPauses }: StoreOptions & { most?: number }) {
@@ -73,11 +75,12 @@ export class Pauses {
 
   /** As {@link refresh} has found it last; undefined for what works. */
   of(what: Paused["what"], name: string): Pause | undefined {
-    return this.#known.size === 0 ? undefined : this.#known.get(fieldOf(what, name));
+    return this.#known.get(fieldOf(what, name));
   }
 
   async refresh(): Promise<void> {
     this.#known = new Map((await this.list()).map((one) => [fieldOf(one.what, one.name), one]));
+    this.hasAny = this.#known.size > 0;
   }
 
   /**
