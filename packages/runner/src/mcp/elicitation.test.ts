@@ -1,4 +1,4 @@
-import type { CallInput, InputRequired } from "@larkline/protocol";
+import { systemClock, type CallInput, type InputRequired } from "@larkline/protocol";
 import { InputRequiredError } from "@larkline/tool-kit";
 import { describe, expect, it } from "vitest";
 import { Elicitations } from "./elicitation.ts";
@@ -74,6 +74,26 @@ describe("what a server asks inside a call", () => {
     expect(endless.signal.aborted).toBe(false);
     endless.answer(question("Again?"));
     expect(endless.signal.aborted).toBe(true);
+  });
+
+  it("aborts by the clock a server that does not end the call, and no call that has ended", () => {
+    const timers = new Map<() => void, number>();
+    const after = (ms: number, work: () => void): (() => void) => {
+      timers.set(work, ms);
+      return () => timers.delete(work);
+    };
+    const clock = { ...systemClock, after };
+    const ended = new Elicitations("s", undefined, clock);
+    ended.answer(question("A?"));
+    ended.close();
+    expect(timers.size).toBe(0);
+    const silent = new Elicitations("s", undefined, clock);
+    silent.answer(question("A?"));
+    silent.answer(question("B?"));
+    expect([...timers.values()]).toEqual([5_000]);
+    for (const work of timers.keys()) work();
+    expect(silent.signal.reason).toBe(silent.open);
+    expect([ended.signal.aborted, silent.signal.aborted]).toEqual([false, true]);
   });
 
   it("takes a state that it did not write for none", () => {

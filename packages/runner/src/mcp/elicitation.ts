@@ -3,6 +3,8 @@ import {
   CallInput,
   jsonParserOf,
   maxInputStateLength,
+  systemClock,
+  type Clock,
   type InputRequired,
   type InputResponse,
   type ParseResult,
@@ -61,11 +63,14 @@ export class Elicitations {
   readonly #answers: Readonly<Record<string, InputResponse>>;
   readonly #times = new Map<string, number>();
   readonly #ended = new AbortController();
+  readonly #clock: Clock;
+  #stopTimer: (() => void) | undefined;
   #count = 0;
   #open: Error | undefined;
 
-  constructor(server: string, given: CallInput | undefined) {
+  constructor(server: string, given: CallInput | undefined, clock: Clock = systemClock) {
     this.#server = server;
+    this.#clock = clock;
     const kept = given?.state === undefined ? undefined : parseKept(given.state);
     this.#answers = { ...(kept?.ok === true ? kept.value.responses : {}), ...given?.responses };
   }
@@ -92,8 +97,13 @@ export class Elicitations {
     // Once a question is open the attempt is lost: the server gets as far as that, and no further.
     if (known !== undefined && this.#open === undefined) return known;
     this.#open ??= this.#asking(key, params);
-    AbortSignal.timeout(endsWithinMs).addEventListener("abort", () => this.#ended.abort(this.#open));
+    this.#stopTimer ??= this.#clock.after(endsWithinMs, () => this.#ended.abort(this.#open));
     return { action: "cancel" };
+  }
+
+  /** The call has ended. Idempotent. */
+  close(): void {
+    this.#stopTimer?.();
   }
 
   /** The same for the same question in each attempt; a server may ask it several times. */

@@ -262,13 +262,14 @@ export function mountedTool(
       const call = { server: server.name, context, timeoutMs };
       const mayAskInside = server.elicitation && effect !== "once" && client.getProtocolEra() !== "modern";
       if (!mayAskInside) return await callListed(listed, given, { ...call, client });
-      const asked = new Elicitations(server.name, context.input);
+      const asked = new Elicitations(server.name, context.input, clock);
       const open = async (signal: AbortSignal): ReturnType<typeof connectForCall> =>
         await connectForCall(server, { ask: (request) => asked.answer(request), signal, clock });
       const own = await connected(server, open, { signal: context.signal, timeoutMs });
       try {
         return await callListed(listed, given, { ...call, client: own.client, asked });
       } finally {
+        asked.close();
         await own.close();
       }
     },
