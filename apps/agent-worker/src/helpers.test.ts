@@ -20,6 +20,7 @@ import {
   crashing,
   inbound,
   newWorld,
+  runnerOf,
   outboxOf,
   runChildren,
   runWakes,
@@ -504,6 +505,23 @@ describe("a helper", () => {
     const children = await world.store.children(session);
     expect(told).toEqual(expect.arrayContaining(children.map((child) => child.session)));
     expect(children.map(({ isOk }) => isOk)).toEqual([false, false]);
+  });
+
+  it("AT-12: hears at once that a turn was given up whose checkpoint cannot be read, and so do those below it", async () => {
+    const { world, told, differences } = await waitingBelow("dig(a); dig(dig(echo(b)))");
+    const [key = ""] = await world.redis.keys(`{${world.namespace}:*}:state:${session}`);
+    expect(await world.redis.hset(key, "turn", "{{{")).toBe(0);
+    const [gen = 0] = world.wakes.splice(0);
+    const run = runnerOf(world, { ...differences, maxTries: 1 });
+    const job = { v: 1, session, gen } as const;
+    await expect(run(job, new AbortController().signal)).rejects.toThrow("cannot be read");
+    await run(job, new AbortController().signal);
+    expect((await eventsOf(world)).some(({ type }) => type === "error")).toBe(true);
+    await runChildren(world, differences);
+    expect(await world.store.childrenAtWork(session)).toEqual([]);
+    const dropped = (await world.store.children(session)).filter(({ isOk }) => isOk === false);
+    expect(dropped).toHaveLength(2);
+    expect(told).toEqual(expect.arrayContaining(dropped.map((child) => child.session)));
   });
 
   it.each(["dig(echo(a)); dig(b)", "dig(dig(echo(a)))"])(

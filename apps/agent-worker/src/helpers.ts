@@ -131,6 +131,12 @@ export async function stopHelpers(services: Services, calls: readonly CallState[
   await Promise.all(sessions.map(stop));
 }
 
+/** Sessions of helpers that work for a turn, as the store knows them. */
+export async function helpersOfRun({ store }: Services, { turnId, message }: TurnState): Promise<SessionKey[]> {
+  const children = await store.childrenAtWork(rootSessionOf(message.session));
+  return children.flatMap(({ session, parentRunId }) => (parentRunId === turnId ? [session] : []));
+}
+
 /** The turn of these calls is over, and the store has told their helpers to stop: those that wait are woken, the others look. */
 export async function hurryDropped(
   { store, turns, cancels }: Services,

@@ -53,7 +53,7 @@ import type {
 } from "@larkline/store";
 import { actorOf, approvalsAsked, argumentsTextOf, waitsForPeople } from "./approvals.ts";
 import { EventWriter, type PublishedEvents } from "./event-writer.ts";
-import { askerAnswer, askerWord, childOf, hurryDropped, wakeQueued } from "./helpers.ts";
+import { askerAnswer, askerWord, childOf, helpersOfRun, hurryDropped, wakeQueued } from "./helpers.ts";
 import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
@@ -126,7 +126,7 @@ export class TurnStore {
   readonly #epoch: string;
   readonly #events: EventWriter;
   /** The choices of the session when the turn began. */
-  readonly #before: Pick<TurnStart, "settings" | "isAgentGone">;
+  readonly #before: Pick<TurnStart, "settings" | "isAgentGone" | "damaged">;
   #turn: TurnState;
   #history: Message[];
   #unsaved: Unsaved;
@@ -287,7 +287,10 @@ export class TurnStore {
       ...(context === undefined ? {} : { context }),
       ...(settings === undefined ? {} : { settings }),
     });
-    if (result.state !== "fenced" && this.#dropped.length > 0) await hurryDropped(this.#services, this.#dropped);
+    if (result.state === "fenced") return result;
+    // A checkpoint that cannot be read names none of them.
+    if (this.#before.damaged !== undefined) this.#dropped = await helpersOfRun(this.#services, this.#turn);
+    if (this.#dropped.length > 0) await hurryDropped(this.#services, this.#dropped);
     return result;
   }
 
