@@ -14,7 +14,7 @@ async function press(deed: "preview" | "apply" | "back", fields: Record<string, 
 
 /** Previews the form, and applies what the preview would apply. */
 async function change(fields: Record<string, string>, deed: "preview" | "back" = "preview"): Promise<string> {
-  const preview = await press(deed, fields);
+  const preview = await press(deed, { everyTool: "on", ...fields });
   const [form = ""] = /<form method="post" action="\/agents\/default\/apply">.*?<\/form>/s.exec(preview) ?? [];
   const hidden = [...form.matchAll(/name="(base|change|note)" value="([^"]*)"/g)].map(([, name = "", value = ""]) => [
     name,

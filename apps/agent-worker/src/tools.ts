@@ -88,6 +88,7 @@ export class ToolCatalog {
     if (known !== undefined) return known;
     const used = allowed === null ? [...this.#tools] : [...this.#tools].filter(([name]) => allowed.includes(name));
     const offered: Tools = used.length === 0 ? new Map() : new Map([...used, ...builtInTools]);
+    if (this.#offered.size >= maxOffered) this.#offered.clear(); // lists of earlier versions of agents
     this.#offered.set(allowed, offered);
     return offered;
   }
@@ -96,6 +97,9 @@ export class ToolCatalog {
     return [...this.#tools.keys(), ...builtInTools.keys()];
   }
 }
+
+/** Lists of tools whose choices are kept. */
+const maxOffered = 1_000;
 
 /** How long runners of the same start are waited for: a sandbox is tried out before its tools are announced. */
 const graceMs = 15_000;

@@ -26,7 +26,7 @@ export const agentWords = {
   allowedTools: { zh: "可用的工具", en: "Tools that it may use" },
   toolsHint: { zh: "全部勾选表示与配置文件相同。", en: "All of them: as in the file." },
   everyTool: { zh: "所有工具", en: "every tool" },
-  noTools: { zh: "没有工具。", en: "There are no tools." },
+  laterTools: { zh: "与配置文件相同：所有工具，包括以后新增的", en: "As in the file: every tool, later ones too" },
   limitsHint: {
     zh: "留空表示与配置文件相同；不能超过括号里配置文件的值。",
     en: "Empty: as in the file; at most the file's number, in brackets.",

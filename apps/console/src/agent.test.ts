@@ -122,6 +122,28 @@ it("an operator changes an agent: wrong fields are named, the difference is show
   await page.getByText("1,000").first().waitFor();
 });
 
+it("of an agent with every tool, keeps others away only where that is not ticked any more", async () => {
+  const operator = await signIn(running, passwords.operator);
+  const wanted = async (fields: Record<string, string>): Promise<string> => {
+    const page = await (await operator.post("/agents/default/preview", { instructions: "x", ...fields })).text();
+    return /name="change" value="([^"]*)"/.exec(page)?.[1]?.replaceAll("&quot;", '"') ?? "";
+  };
+  expect(await wanted({ everyTool: "on", shown: "a", tool: "a" })).toBe('{"instructions":"x"}');
+  expect(await wanted({ shown: "a", tool: "a" })).toBe('{"instructions":"x","tools":["a"]}');
+  expect(await wanted({ everyTool: "on", shown: "a" })).toBe('{"instructions":"x","tools":[]}');
+  await change(0, { tools: ["away"] }, "default");
+  const page = await visit("/agents/default");
+  expect(await page.getByLabel("later ones too").isChecked()).toBe(false);
+  await page.getByLabel("Instructions").fill("y");
+  await press(page, "Preview");
+  await press(page, "Apply");
+  await page.getByText("It is applied.").waitFor();
+  expect(await stored("default")).toMatchObject([
+    [2, { instructions: "y", tools: ["away"] }],
+    [1, { tools: ["away"] }],
+  ]);
+});
+
 it("goes back to an earlier version, or to the file, by a new version", async () => {
   await change(0, { instructions: "one" });
   await change(1, { instructions: "two", tools: [] });

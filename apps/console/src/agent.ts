@@ -172,9 +172,10 @@ function draftIn({ body }: FastifyRequest, { bounds }: Shown): Draft | undefined
     valueOf("note").trim().slice(0, maxNote),
   ];
   const [chosen, offered] = [body.getAll("tool"), body.getAll("shown")];
-  const isEvery = offered.every((tool) => chosen.includes(tool));
+  // Of runners that are away no tools are shown: that all are ticked says nothing of those.
+  const isEvery = offered.every((tool) => chosen.includes(tool)) && (bounds.tools !== null || body.has("everyTool"));
   const isOther = instructions.trim() !== "" && instructions !== bounds.instructions;
-  const numbers = numbersIn(body, bounds);
+  const numbers = numbersIn(body);
   const problems = new Map(numbers.problems);
   const change: AgentChange = {
     ...(isOther ? { instructions } : {}),
@@ -192,7 +193,7 @@ function draftIn({ body }: FastifyRequest, { bounds }: Shown): Draft | undefined
 }
 
 /** Limits and budgets of the form. */
-function numbersIn(body: URLSearchParams, bounds: AgentBounds) {
+function numbersIn(body: URLSearchParams) {
   const change: Pick<AgentChange, "limits" | "budgets"> = {};
   const problems = new Map<string, Problem>();
   const values: Record<string, string> = {};
@@ -206,13 +207,13 @@ function numbersIn(body: URLSearchParams, bounds: AgentBounds) {
   };
   for (const name of limitNames) {
     const wanted = numberAt(`limits.${name}`, (value) => Number.isSafeInteger(value) && value >= 1);
-    if (wanted !== undefined && wanted !== bounds.limits[name]) change.limits = { ...change.limits, [name]: wanted };
+    if (wanted !== undefined) change.limits = { ...change.limits, [name]: wanted };
   }
   for (const name of budgetNames) {
     const [period, unit] = partsOf(name);
     const isAmount = unit === "tokens" ? Number.isSafeInteger : Number.isFinite;
     const wanted = numberAt(`budgets.${name}`, (value) => isAmount(value) && value >= 0);
-    if (wanted === undefined || wanted === bounds.budgets[period][unit]) continue;
+    if (wanted === undefined) continue;
     change.budgets = { ...change.budgets, [period]: { ...change.budgets?.[period], [unit]: wanted } };
   }
   return { change, problems, values };
@@ -332,7 +333,7 @@ ${values["instructions"] ?? ""}</textarea>
       <span class="quiet">${say("modelHint")}</span>
       ${problemBeside(view, "model", problems)}
     </div>
-    ${toolBoxes(view, tools, draft)}
+    ${toolBoxes(view, { tools, isBounded: bounds.tools !== null }, draft)}
     <fieldset class="field wider">
       <legend>${say("limits")}, ${say("budgets")}</legend>
       <span class="quiet">${say("limitsHint")}</span>
@@ -349,12 +350,23 @@ ${values["instructions"] ?? ""}</textarea>
   </form>`;
 }
 
-function toolBoxes(view: View, tools: readonly string[], draft: Draft): Html {
+function toolBoxes(
+  view: View,
+  { tools, isBounded }: { tools: readonly string[]; isBounded: boolean },
+  draft: Draft,
+): Html {
   const { say } = view;
+  const isEvery = draft.tools.has(anyTool);
   return html`<fieldset class="field wider">
     <legend>${say("allowedTools")}</legend>
-    <span class="quiet">${say(tools.length === 0 ? "noTools" : "toolsHint")}</span>
+    ${isBounded && html`<span class="quiet">${say("toolsHint")}</span>`}
     <div class="boxes">
+      ${
+        !isBounded &&
+        html`<label
+          ><input type="checkbox" name="everyTool" ${isEvery && html`checked`} /> ${say("laterTools")}</label
+        > `
+      }
       ${tools.map(
         (tool) =>
           html`<label
@@ -362,7 +374,7 @@ function toolBoxes(view: View, tools: readonly string[], draft: Draft): Html {
               type="checkbox"
               name="tool"
               value="${tool}"
-              ${(draft.tools.has(anyTool) || draft.tools.has(tool)) && html`checked`}
+              ${(isEvery || draft.tools.has(tool)) && html`checked`}
             />
             ${tool}</label
           > `,
