@@ -1,3 +1,4 @@
+import { systemClock, type Clock } from "@larkline/protocol";
 import { replaced } from "@larkline/store/testing";
 import { expect, it, describe } from "vitest";
 import { approvalWorld, dayMs, elementsOf, hasButtons, hourMs, minuteMs, titleOf } from "./approval-world.fixture.ts";
@@ -387,7 +388,9 @@ it("closing the cards waits for no store that hangs, and begins nothing more", a
   const world = await approvalWorld();
   const question = await world.ask();
   const hangs = async () => await new Promise<never>(() => undefined);
-  const cards = world.cardsOver({ approvals: replaced(world.approvals, { leaseCards: hangs }) });
+  const after: Clock["after"] = (ms, run) => systemClock.after(ms / 100, run);
+  const clock = { ...systemClock, now: world.now, after };
+  const cards = world.cardsOver({ approvals: replaced(world.approvals, { leaseCards: hangs }), clock });
   void cards.work(question.session, question.id);
   await cards.close();
   await cards.work(question.session, question.id);
