@@ -238,6 +238,30 @@ describe("demoScript", () => {
     expect(demoScript(orders).text).toBe("The person has talked with the demo model.");
   });
 
+  it("asks back where it may: with buttons for tea, with a picker for a day, and says what was answered", () => {
+    const asking = (text: string, ...rest: NormalisedMessage[]): NormalisedRequest => ({
+      ...asked(text, ...rest),
+      tools: [{ name: "ask_person", description: "", inputSchema: {} }],
+    });
+    const call = (text: string) => demoScript(asking(text)).calls;
+    expect(call("ask me: which tea today?")).toMatchObject([{ arguments: { choices: ["Green", "Black", "Oolong"] } }]);
+    const day = { question: "Which day to leave?", format: "date" };
+    expect(call("ask me: which day to leave?")).toEqual([{ name: "ask_person", arguments: day }]);
+    expect(call("问我：哪天出发？")).toMatchObject([{ arguments: { question: "哪天出发？", format: "date" } }]);
+    const told = (content: string) => {
+      const calls = [{ id: "a", name: "ask_person", arguments: "{}" }];
+      return demoScript(
+        asking(
+          "ask me: which day?",
+          { role: "assistant", text: "", calls, results: [] },
+          { role: "tool", text: "", calls: [], results: [{ id: "a", content, isError: false }] },
+        ),
+      ).text;
+    };
+    expect(told('{"answer":"2026-12-24","by":"Ann"}')).toContain("Ann has answered: 2026-12-24");
+    expect(told('{"declined":true,"by":"Ann"}')).toContain("Ann did not want to say");
+  });
+
   it("gives two tasks away where it has helpers, and works on one as a helper", () => {
     const offering = (text: string): NormalisedRequest => ({
       ...asked(text),
