@@ -229,7 +229,7 @@ function agentWorker(place: Place): RedisUser {
       { keys: ["orders"], commands: "xrange xdel" },
       { keys: ["orderResults"], commands: "set" },
       { keys: ["pauses"], commands: "hgetall hexists hlen hset hdel" },
-      { keys: ["agentVersions"], commands: "hget hmget hkeys hlen hset hdel" },
+      { keys: ["agentVersions"], commands: "hget hmget hgetall hlen hset hdel" },
       // Orders of operators: a reset, and running a message again.
       { keys: ["letters"], commands: "hmget hexists hget" },
       { keys: ["floors"], commands: "hget" },

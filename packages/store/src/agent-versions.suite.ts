@@ -13,6 +13,8 @@ export interface AgentVersionsHarness {
   /** What is stored in a field. */
   read(field: string): Promise<string>;
   write(field: string, text: string): Promise<void>;
+  /** As if nothing had ever been stored. */
+  lose(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -121,6 +123,24 @@ export function describeAgentVersions(name: string, makeHarness: () => Promise<A
       await add(0, "other", elsewhere, "default");
       await versions.refresh();
       expect(versions.known().get("sales")).toMatchObject([{ change: { instructions: "good" } }]);
+    });
+
+    it("that a failover has lost make room for others with their numbers, on every worker", async () => {
+      await add(0, "first");
+      const before = await harness.read("version:sales:1");
+      await add(1, "lost");
+      await Promise.all([versions.refresh(), elsewhere.refresh()]);
+      await harness.lose();
+      expect(await add(0, "first")).toBe("done");
+      expect(await harness.read("version:sales:1")).toBe(before);
+      expect(await add(1, "second", elsewhere)).toBe("done");
+      for (const worker of [versions, elsewhere]) {
+        await worker.refresh();
+        expect(worker.known().get("sales")).toMatchObject([{}, { number: 2, change: { instructions: "second" } }]);
+      }
+      await harness.lose();
+      await versions.refresh();
+      expect(versions.known().size).toBe(0);
     });
 
     it("reach a worker that watches; one that looks when nothing is new reads one field", async () => {

@@ -68,9 +68,11 @@ export class AgentVersions {
   readonly #channel: string;
   readonly #stateKey: string | undefined;
   readonly #most: number;
-  #revision = "";
+  /** Revision and stamp of the last version that was read. */
+  #last = " ";
   /** By field, as its seal was found right. */
-  readonly #known = new Map<string, AgentVersion>();
+  readonly #known = new Map<string, { version: AgentVersion; sealed: string }>();
+  /** Fields that were told of. */
   readonly #refused = new Set<string>();
 
   /** `stateKey`: seals versions, see `stateKeyOf`; only with it they can be added and believed. */
@@ -114,34 +116,35 @@ export class AgentVersions {
     throw new Error(`the revision of agents has moved ${maxTries} times while one was changed`);
   }
 
-  /** Reads what is new. What was found right before is not read again: it stays as it was. */
+  /**
+   * Reads what has changed. What was found right stays as it was where it is damaged since. A failover may have lost
+   * versions, and others may have their numbers: the stamp tells.
+   */
   async refresh(): Promise<{ isNew: boolean; refused: RefusedVersion[] }> {
-    const revision = (await this.#redis.hget(this.#key, "revision")) ?? "";
-    if (revision === this.#revision && revision !== "") return { isNew: false, refused: [] };
-    if (revision === "" && this.#known.size === 0) return { isNew: false, refused: [] };
-    const fields = await this.#redis.hkeys(this.#key);
-    const stored = fields.filter(isVersion);
-    const fresh = stored.filter((field) => !this.#known.has(field));
-    const texts = fresh.length === 0 ? [] : await this.#redis.hmget(this.#key, ...fresh);
-    const kept = new Set(stored);
-    for (const field of this.#known.keys()) if (!kept.has(field)) this.#known.delete(field);
-    const wrong = fresh.filter((field, at) => !this.#learn(field, texts[at] ?? "") && !this.#refused.has(field));
-    for (const field of wrong) {
-      this.#refused.add(field);
-      await this.#redis.hset(this.#key, refusedField(field), "1");
-    }
+    const last = (await this.#redis.hmget(this.#key, "revision", "stamp")).join(" ");
+    if (last === this.#last) return { isNew: false, refused: [] };
+    const stored = new Map(Object.entries(await this.#redis.hgetall(this.#key)));
+    for (const field of this.#known.keys()) if (!stored.has(field)) this.#known.delete(field);
+    const versions = [...stored].filter(([field]) => isVersion(field));
+    const fresh = versions.filter(([field, sealed]) => this.#known.get(field)?.sealed !== sealed);
+    const wrong = fresh.filter(([field, sealed]) => !this.#learn(field, sealed)).map(([field]) => field);
+    for (const field of wrong) await this.#redis.hset(this.#key, refusedField(field), "1");
     // A worker with another key has marked what is right.
-    const marked = fresh
-      .map(refusedField)
-      .filter((field, at) => this.#known.has(fresh[at] ?? "") && fields.includes(field));
+    const marked = versions.flatMap(([field]) => {
+      const mark = refusedField(field);
+      return stored.has(mark) && !wrong.includes(field) ? [mark] : [];
+    });
     if (marked.length > 0) await this.#redis.hdel(this.#key, ...marked);
-    this.#revision = revision;
-    return { isNew: true, refused: wrong.flatMap((field) => placeOf(field) ?? []) };
+    this.#last = last;
+    const unheard = wrong.filter((field) => !this.#refused.has(field));
+    for (const field of unheard) this.#refused.add(field);
+    return { isNew: true, refused: unheard.flatMap((field) => placeOf(field) ?? []) };
   }
 
   /** Known ones, of each agent in their order. */
   known(): ReadonlyMap<string, readonly AgentVersion[]> {
-    return byAgent(this.#known.values(), (one, other) => one.number - other.number);
+    const versions = [...this.#known.values()].map(({ version }) => version);
+    return byAgent(versions, (one, other) => one.number - other.number);
   }
 
   /** Everything as it is stored, for those who look. */
@@ -182,13 +185,13 @@ export class AgentVersions {
     if (signal.aborted) subscriber.disconnect();
   }
 
-  #learn(field: string, text: string): boolean {
-    const found = unsealed(field, text);
+  #learn(field: string, sealed: string): boolean {
+    const found = unsealed(field, sealed);
     if (found === undefined) return false;
     const given = Buffer.from(found.mac, "base64url");
     const expected = this.#mac(found.text);
     if (given.length !== expected.length || !timingSafeEqual(given, expected)) return false;
-    this.#known.set(field, found.version);
+    this.#known.set(field, { version: found.version, sealed });
     return true;
   }
 

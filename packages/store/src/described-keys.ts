@@ -256,7 +256,7 @@ export const describedKeys: readonly DescribedKey[] = [
     key: "`{<ns>}:agent-versions`",
     type: "hash",
     content:
-      "operators' changes of agents: `version:<agent>:<number>`, sealed, the last 50; `head:<agent>`; `revision` counts all; `refused:...` where a worker found a wrong seal",
+      "operators' changes of agents: `version:<agent>:<number>`, sealed, the last 50; `head:<agent>`; `revision` counts all, `stamp` is the last one's seal; `refused:...` where a worker found a wrong seal",
   },
   { key: "`{<ns>}:agent-versions-changed`", type: "channel", content: "an agent has a new version, for workers" },
   {

@@ -174,6 +174,7 @@ export async function makeAgentVersions(url: string): Promise<AgentVersionsHarne
     audit: there.audit,
     read: async (field) => (await here.redis.hget(key, field)) ?? "",
     write: async (field, text) => void (await here.redis.hset(key, field, text)),
+    lose: async () => void (await here.redis.del(key)),
     close,
   };
 }

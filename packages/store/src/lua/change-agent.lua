@@ -25,7 +25,7 @@ if last ~= tonumber(revision) - 1 then return {'moved', last} end
 if redis.call('HLEN', versions) >= tonumber(mostOfAll) then return {'full'} end
 local oldest = tonumber(number) - tonumber(most)
 redis.call('HDEL', versions, 'version:' .. agent .. ':' .. oldest, 'refused:' .. agent .. ':' .. oldest)
-redis.call('HSET', versions, 'revision', revision, 'head:' .. agent, number, 'version:' .. agent .. ':' .. number, sealed)
+redis.call('HSET', versions, 'revision', revision, 'stamp', string.sub(sealed, 1, 43), 'head:' .. agent, number, 'version:' .. agent .. ':' .. number, sealed)
 record('agent_changed', '', '', facts, {person = by})
 redis.call('PUBLISH', channel, revision)
 return {'done'}
