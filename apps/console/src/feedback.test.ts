@@ -1,5 +1,5 @@
 import type { Browser, Page } from "playwright-core";
-import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, expect, it, vi } from "vitest";
 import { launchBrowser, openPage, signInAs } from "./browser.fixture.ts";
 import { auditOf, openWorld, passwords, startTestConsole, type TestConsole, type World } from "./console.fixture.ts";
 
@@ -22,8 +22,10 @@ beforeEach(async () => {
   const ttlMs = 90 * 86_400_000;
   await world.ratings.rate({ ...run, turn: "cli_1.oc_1-1", person: "ou_ann" }, { rating: "up" }, ttlMs);
   await world.ratings.rate({ ...run, turn: "cli_1.oc_1-2", person: "ou_ann" }, { rating: "up" }, ttlMs);
+  await untilLater();
   const bob = { ...run, turn: "cli_1.oc_1-1", person: "ou_bob" };
   await world.ratings.rate(bob, { rating: "down", reason: "it <b>forgot</b> me" }, ttlMs);
+  await untilLater();
   await world.ratings.rate({ ...expert, turn: "cli_1.oc_2-1", person: "ou_bob" }, { reason: "slow" }, ttlMs);
   await world.names.keep(new Map([["ou_ann", "Ann"]]), Date.now());
 });
@@ -32,6 +34,12 @@ afterEach(async () => {
   await running.close();
   await world.close();
 });
+
+/** Ratings of one millisecond are in no order. */
+async function untilLater(): Promise<void> {
+  const nowMs = Date.now();
+  await vi.waitFor(() => expect(Date.now()).toBeGreaterThan(nowMs), { interval: 1 });
+}
 
 async function visit(path: string, { locale = "en-US", role = "viewer" as "viewer" | "operator" } = {}): Promise<Page> {
   const { page, problems, close } = await openPage(browser, `${running.url}${path}`, locale);
