@@ -524,9 +524,13 @@ describe("a helper", () => {
     expect(told).toEqual(expect.arrayContaining(dropped.map((child) => child.session)));
   });
 
-  it.each(["dig(echo(a)); dig(b)", "dig(dig(echo(a)))"])(
-    "answers its asker with an error when an operator resets it (%s)",
-    async (text) => {
+  // 10 tokens each: two steps of the root, one of the helper that is reset, and one of its sibling.
+  it.each([
+    ["dig(echo(a)); dig(b)", 40],
+    ["dig(dig(echo(a)))", 30],
+  ])(
+    "answers its asker with an error when an operator resets it (%s), and what it has used counts",
+    async (text, inputTokens) => {
       const { world, told, differences } = await waitingBelow(text);
       const atWork = await world.store.childrenAtWork(session);
       const child = atWork.find(({ parentRunId }) => parentRunId === turnIdOf(session, 1))?.session ?? "";
@@ -549,7 +553,8 @@ describe("a helper", () => {
         isOk: false,
         endedAtMs: expect.any(Number),
       });
-      expect((await eventsOf(world)).findLast(({ type }) => type === "done")).toMatchObject({ reason: "" });
+      const end = (await eventsOf(world)).findLast(({ type }) => type === "done");
+      expect(end).toMatchObject({ reason: "", totalInputTokens: inputTokens });
     },
   );
 

@@ -709,6 +709,9 @@ async function resetSession(
   });
 }
 
+/** As of a checkpoint that cannot be read. */
+const nothingUsed = { inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0, costUsd: 0 };
+
 /** What the asker of a helper hears of its reset; undefined for another session, or where the helper has ended. */
 async function endForAsker(
   { redis, keys }: { redis: RedisConnection; keys: SessionKeys },
@@ -721,8 +724,8 @@ async function endForAsker(
   if (child === undefined) return undefined;
   const { session: _session, ...facts } = child;
   const outcome = { ok: false, error: "cancelled: an operator has reset the helper before it had an answer." } as const;
-  // What it has used is lost with its checkpoint, which only workers read.
-  const used = { steps: 0, inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0, costUsd: 0 };
+  const { turn } = summaryFrom(session, await runScript(redis, summary, keys));
+  const used = { ...nothingUsed, ...turn?.totals, steps: (turn?.steps ?? 0) + (turn?.helpers?.steps ?? 0) };
   return { session: asker, turnId, callId, outcome, used, facts: { ...facts, endedAtMs: sharedNow(), isOk: false } };
 }
 
