@@ -93,6 +93,39 @@ it("a worker that has not heard of a version reads it for a message that began w
   expect(prompts(model.asked)).toEqual(["first", "first"]);
 });
 
+it("an agent that gets the word later has the version of the turn's beginning, too", async () => {
+  const world = newWorld();
+  const asked: ModelRequest[] = [];
+  const calls = ["echo", "transfer_to_expert"];
+  const backend: LlmBackend = {
+    async *stream(request): AsyncIterable<ModelChunk> {
+      asked.push(request);
+      const name = calls[asked.length - 1];
+      if (name === undefined) {
+        yield { type: "text_delta", text: "done" };
+        yield messageStop("end_turn");
+        return;
+      }
+      yield toolCallDelta(0, { id: "c1", name, arguments: name === "echo" ? "{}" : '{"reason":"wine"}' });
+      yield messageStop("tool_use");
+    },
+  };
+  const agents = { default: { handoffs: ["expert"] }, expert: { description: "Knows wine." } };
+  const agent = { handoffs: [{ agent: "expert", context: "all" as const }] };
+  const model = { backend, agent, configured: { ...configured, agents } };
+  await change(world, 0, { instructions: "first" });
+  await append(world, inbound("om_1", "go"));
+  await runWakes(world, await started(world, model));
+  const { agentVersions } = servicesOf(world, model);
+  const about = { agent: "expert", by: "console", atMs: 1, file: "", base: 0 };
+  expect(await agentVersions.add({ ...about, change: { instructions: "changed expert" } })).toBe("done");
+  await settle(world, await started(world, model));
+  expect(prompts(asked)).toEqual(["first", "first", "expert"]);
+  await append(world, inbound("om_2", "go"));
+  await settle(world, await started(world, model));
+  expect(prompts(asked).at(-1)).toBe("changed expert");
+});
+
 it("only workers that know versions take up a message of one; a message of the file needs nothing", async () => {
   const older = knownFeatures.filter((feature) => feature !== "agent-versions");
   const refusedAfter = async (world: World): Promise<unknown> => {

@@ -95,6 +95,42 @@ describe("what operators may change of an agent", () => {
     ]);
   });
 
+  it("never becomes more than in the file, whatever files and changes there are", () => {
+    let seed = 1;
+    const below = (most: number): number => (seed = (seed * 48_271) % 2_147_483_647) % most;
+    const some = (names: readonly string[]): string[] => names.filter(() => below(2) === 0);
+    const names = ["a", "b", "c", "d"];
+    for (let round = 0; round < 2_000; round += 1) {
+      const tools = below(4) === 0 ? {} : { tools: some(names) };
+      const ofFile = { ...tools, models: some(names).map((name) => `openai/${name}`), maxIterations: 1 + below(9) };
+      const limits = [
+        { per: "agent", period: "day", of: ["default"], tokens: below(9) },
+        { per: "agent", period: "day", usd: below(9) },
+      ];
+      const own = settingsOf({ agents: { default: ofFile }, budgets: { limits: limits.slice(below(3)) } });
+      const change = {
+        tools: some([...names, "e"]),
+        model: `openai/${names[below(4)]}`,
+        limits: { maxIterations: 1 + below(9), maxCallsPerStep: 1 + below(200) },
+        budgets: { day: { tokens: below(9), usd: below(9) } },
+      };
+      const { agents, budgets } = withChanges(own, new Map([["default", change]]));
+      const { config, limits: changed, model } = agents.get("default") ?? expect.fail();
+      const bounds = boundsOf("default", own);
+      expect(config.tools?.every((tool) => bounds.tools?.includes(tool) ?? true)).toBe(true);
+      expect(config.tools).not.toBeNull();
+      expect(model === undefined || bounds.models.includes(model)).toBe(true);
+      expect(config.maxIterations).toBeLessThanOrEqual(bounds.limits.maxIterations);
+      expect(changed.maxCallsPerStep).toBeLessThanOrEqual(bounds.limits.maxCallsPerStep);
+      const after = agentBounds({ ...own, budgets }, own.agents.default).budgets.day;
+      for (const unit of ["tokens", "usd"] as const) {
+        expect(after[unit] ?? Infinity).toBeLessThanOrEqual(bounds.budgets.day[unit] ?? Infinity);
+      }
+      const { tools: _tools, maxIterations: _steps, ...same } = config;
+      expect(own.agents.default).toMatchObject(same);
+    }
+  });
+
   it("has no words for approvals, people, roles or egress", () => {
     const parse = parserOf(AgentChange);
     for (const field of ["approvals", "people", "roles", "egress", "chats", "memory", "files", "handoffs"]) {
