@@ -34,6 +34,21 @@ async function expectCancelled({ person, card }: Asked, key: string): Promise<vo
 }
 
 describe("while people are asked", () => {
+  it("the answer's card does not stream and says what it waits for; after kill -9 another worker continues it", async () => {
+    const { person, written, card } = await ask("ask_once", "resting");
+    const shown = () => visibleAnswers(system.feishu, written).at(-1)?.messages.at(-1);
+    await vi.waitUntil(() => shown()?.card?.streaming === false, { timeout: 60_000, interval: 20 });
+    expect(shown()?.card?.json).toMatchObject({ config: { summary: { content: "✋ waiting for a person" } } });
+    const { messageId } = shown() ?? {};
+    for (const worker of system.workers.splice(0)) await worker.kill();
+    system.workers.push(await system.start("agent-worker"));
+    await decide(system, card, { openId: person.openId, wanted: approve });
+    expect(await answerTo(system, written)).toContain('ok:{"key":"resting"}');
+    expect(shown()).toMatchObject({ messageId, card: { streaming: false } });
+    expect(JSON.stringify(shown()?.card?.json)).not.toContain("waiting for a person");
+    expect(await runs("resting")).toBe(1);
+  });
+
   it("/stop ends the turn, and the buttons go", async () => {
     const asked = await ask("ask_once", "stopped");
     await write(system, asked.person, "/stop");

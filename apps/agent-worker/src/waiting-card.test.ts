@@ -148,7 +148,8 @@ describe("the card of a reply whose turn waits for people", () => {
     const bots = new Map([[appId, new Bot(plain.settings, api, plain.lookups, plain.log)]]);
     await sweepCards({ ...plain, bots, clock }, new AbortController().signal);
     expect(healedIn(world, "card")).toBe(0);
-    expect(cardsIn(chatId)[0]?.card?.streaming).toBe(true);
+    await vi.waitFor(() => expect(cardsIn(chatId)[0]?.card?.streaming).toBe(false), patience);
+    expect(JSON.stringify(cardsIn(chatId)[0]?.card?.json)).not.toContain("interrupted");
   });
 });
 

@@ -60,7 +60,7 @@ export interface CardPage {
 export type CardStyle = "formatted" | "imageless" | "plain" | "bare";
 
 interface RenderOptions {
-  /** More frames of this card follow. */
+  /** The card types: more of its answer follows soon. */
   streaming: boolean;
   /** Default `formatted`. */
   style?: CardStyle;
@@ -114,9 +114,7 @@ function formattedCard(view: ReplyView, page: CardPage, options: AnswerForm): Re
       update_multi: true,
       streaming_mode: options.streaming,
       streaming_config: streamingConfig,
-      ...(options.streaming
-        ? {}
-        : { summary: inLanguages(view, (language) => ({ content: summaryOf({ ...view, language }) })) }),
+      ...(options.streaming ? {} : { summary: summaryPart(view) }),
     },
     body: {
       direction: "vertical",
@@ -260,7 +258,7 @@ function panelTitle(view: ReplyView, language: ReplyLanguage): string {
   return [
     ...(running.length === 0 ? [texts.tools(tools.length + earlierTools)] : runningMarks(running, language)),
     ...failedMarks(failed, language),
-    ...(tools.some(({ state }) => state === "waiting") ? [`${stateIcons.waiting} ${texts.waiting}`] : []),
+    ...(tools.some(isWaiting) ? [`${stateIcons.waiting} ${texts.waiting}`] : []),
     ...(tools.some(isAway) ? [`${awayIcon} ${texts.away}`] : []),
   ].join(" · ");
 }
@@ -318,8 +316,8 @@ function helperLines({ state, tools, language }: ReplyView): CardElement | undef
     const { elapsedMs = 0, progress } = tool;
     const detail = oneLine(progress?.detail ?? "", 30);
     const seconds = elapsedMs < 1_000 ? [] : [filled(texts.seconds, String(Math.floor(elapsedMs / 1_000)))];
-    const isWaiting = tool.state === "waiting" ? [waitText(tool, language)] : [];
-    return [`${stateIcons[tool.state]} ${nameOf(tool, language)}`, ...isWaiting, ...seconds, detail]
+    const waits = isWaiting(tool) ? [waitText(tool, language)] : [];
+    return [`${stateIcons[tool.state]} ${nameOf(tool, language)}`, ...waits, ...seconds, detail]
       .filter((part) => part !== "")
       .join(" · ");
   });
@@ -651,8 +649,23 @@ function shortened(text: string): string {
   return text;
 }
 
-/** The line in the list of chats: the beginning of the answer, or how the reply ended. */
+/** The line in the list of chats, as settings of a card have it. */
+export function summaryPart(view: ReplyView): CardElement | undefined {
+  return inLanguages(view, (language) => ({ content: summaryOf({ ...view, language }) }));
+}
+
+/** The turn waits for people and for nothing else: no text comes before one of them has answered. */
+export function waitsForPeople({ state, tools }: ReplyView): boolean {
+  return state === "running" && tools.some(isWaiting) && !tools.some((tool) => tool.state === "running");
+}
+
+function isWaiting({ state }: ShownTool): boolean {
+  return state === "waiting";
+}
+
+/** The line in the list of chats: the beginning of the answer, what the reply waits for, or how it ended. */
 export function summaryOf(view: ReplyView): string {
+  if (waitsForPeople(view)) return `${stateIcons.waiting} ${cardTexts[view.language].waiting}`;
   const state = cardTexts[view.language].states[view.state];
   const text = withoutMarks(view.answer.slice(0, 1_000));
   if (view.state === "running" || text === "") return state;

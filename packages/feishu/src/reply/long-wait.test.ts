@@ -1,7 +1,7 @@
 import type { ReplyView, ShownTool } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { endOrphan } from "./live-reply.ts";
-import { expectFinished, textOf } from "./live-typing.fixture.ts";
+import { expectFinished, textOf, typing } from "./live-typing.fixture.ts";
 import { answered, hourMs, opened, replyWorld, until, viewOf, type ReplyWorld } from "./reply-world.fixture.ts";
 import { replacing } from "../simulated-api.fixture.ts";
 
@@ -10,6 +10,11 @@ const dayMs = 24 * hourMs;
 
 const waiting: ShownTool = { id: "c1", name: "deploy", state: "waiting", startedAtMs: 0 };
 const done: ShownTool = { ...waiting, state: "done", elapsedMs: 2_000 };
+
+function summaryIn(world: ReplyWorld): unknown {
+  const card = world.cards()[0]?.json as { config?: { summary?: { content: string } } } | undefined; // a card of ours
+  return card?.config?.summary?.content;
+}
 
 /** A turn whose card shows that it waits for a person, and is suspended for that. */
 async function waitingTurn(world: ReplyWorld) {
@@ -37,6 +42,43 @@ describe("the card of a turn that waits for a person", () => {
     const world = await replyWorld();
     await waitingTurn(world);
     expect(JSON.stringify(world.cards()[0]?.json)).toContain("✋ deploy · waiting for a person");
+  });
+
+  it("does not stream meanwhile, and the list of chats says what for", async () => {
+    const world = await replyWorld();
+    const { resume } = await waitingTurn(world);
+    await until(() => world.cards()[0]?.streaming === false);
+    expect(summaryIn(world)).toBe("✋ waiting for a person");
+    const show = await resume();
+    show("I need to deploy. It is");
+    await until(() => textOf(world) === "I need to deploy. It is");
+    expect(world.cards()[0]?.streaming).toBe(true);
+    expect(summaryIn(world)).toBe("Answering…");
+    expect(world.cards()[0]?.operations.filter(({ code }) => code !== 0)).toEqual([]);
+  });
+
+  it("stops to stream when it has typed before, and is drawn once for each state", async () => {
+    const { world, show, reads } = await typing();
+    show("I need to deploy.");
+    await reads("I need to deploy.");
+    expect(world.cards()[0]?.streaming).toBe(true);
+    show("I need to deploy.", { tools: [waiting] });
+    await until(() => world.cards()[0]?.streaming === false);
+    const drawn = world.cards()[0]?.operations.length;
+    show("I need to deploy.", { tools: [waiting] });
+    show("I need to deploy.", { tools: [{ ...waiting, state: "running" }] });
+    await until(() => world.cards()[0]?.streaming === true);
+    expect(summaryIn(world)).toBe("Answering…");
+    // Streaming is enabled, and the call drawn.
+    await until(() => (world.cards()[0]?.operations.length ?? 0) >= (drawn ?? 0) + 2);
+    expect(world.cards()[0]?.operations).toHaveLength((drawn ?? 0) + 2);
+  });
+
+  it("streams while another call runs", async () => {
+    const { world, show, reads } = await typing();
+    show("both", { tools: [waiting, { ...waiting, id: "c2", state: "running" }] });
+    await reads("both");
+    expect(world.cards()[0]?.streaming).toBe(true);
   });
 
   it.each([

@@ -7,6 +7,8 @@ import {
   renderCard,
   restFileName,
   sliceOf,
+  summaryPart,
+  waitsForPeople,
   type CardPage,
   type CardStyle,
   type CardElement,
@@ -276,7 +278,8 @@ export class ReplyCards {
     try {
       await this.#visible(goal, rendered);
       if (closing) await this.#close(goal, rendered);
-      else await this.#write(number, rendered);
+      else if (waitsForPeople(view)) await this.#rest(number, rendered);
+      else await this.#write(goal, rendered);
       return undefined;
     } catch (error) {
       if (error instanceof FeishuError) return { number, error, bytes: rendered.bytes };
@@ -287,7 +290,8 @@ export class ReplyCards {
   #draw({ view, page, closing }: Goal): RenderedCard {
     const { images } = this.#options;
     const style = this.#style;
-    return renderCard(view, page, { streaming: !closing, style, ...(images === undefined ? {} : { images }) });
+    const streaming = !closing && !waitsForPeople(view);
+    return renderCard(view, page, { streaming, style, ...(images === undefined ? {} : { images }) });
   }
 
   async #visible(goal: Goal, rendered: RenderedCard): Promise<void> {
@@ -297,7 +301,7 @@ export class ReplyCards {
     if (entry.state === "created") await this.#send(number, entry);
   }
 
-  async #create({ page, closing }: Goal, rendered: RenderedCard): Promise<CardEntry> {
+  async #create({ view, page, closing }: Goal, rendered: RenderedCard): Promise<CardEntry> {
     const { api, clock, record, uuid } = this.#options;
     const { number, cuts } = page;
     const { handover } = this.#options;
@@ -310,7 +314,7 @@ export class ReplyCards {
       cardId,
       uuid: derivedUuid(uuid, cardId),
       reservedSequence: 0,
-      streamingSinceMs: closing ? 0 : sinceMs,
+      streamingSinceMs: closing || waitsForPeople(view) ? 0 : sinceMs,
       state: "created" as const,
       from: cuts[number - 1] ?? 0,
       ...(to === undefined ? {} : { to }),
@@ -372,9 +376,9 @@ export class ReplyCards {
     }
   }
 
-  async #write(number: number, rendered: RenderedCard): Promise<void> {
-    await this.#reopen(number);
-    await this.#writer.keepStreaming(number);
+  async #write({ view, page: { number } }: Goal, rendered: RenderedCard): Promise<void> {
+    const wasWhole = await this.#reopen(number);
+    await this.#writer.keepStreaming(number, wasWhole ? { summary: summaryPart(view) } : {});
     const shown = this.#shown.get(number);
     if (shown === undefined || this.#style === "plain" || this.#style === "bare") {
       return await this.#redraw(number, rendered);
@@ -396,12 +400,37 @@ export class ReplyCards {
     }
   }
 
-  /** Streams again on a card that was drawn whole: the answer started again and has not filled it yet. */
-  async #reopen(number: number): Promise<void> {
+  /**
+   * Streams again on a card that was drawn whole: people have answered, or the answer started again and has not filled
+   * it yet. Resolves to whether it was.
+   */
+  async #reopen(number: number): Promise<boolean> {
+    const { state, streamingSinceMs } = this.#options.record.entry(number);
+    const wasWhole = state === "closed" || streamingSinceMs === 0;
+    if (wasWhole) await this.#noteWhole(number);
+    return wasWhole;
+  }
+
+  /** Stores that the card does not stream, before it is drawn so. */
+  async #noteWhole(number: number): Promise<void> {
     const { record } = this.#options;
     const { to: _to, ...entry } = record.entry(number);
-    const wasWhole = entry.state === "closed" || entry.streamingSinceMs === 0;
-    if (wasWhole) await record.put(number, { ...entry, state: "sent", streamingSinceMs: 0, parts: {} });
+    await record.put(number, { ...entry, state: "sent", streamingSinceMs: 0, parts: {} });
+  }
+
+  /**
+   * Shows that the turn waits for people: the whole card, with streaming off. The wait may last for days, and the list
+   * of chats says what it is for.
+   */
+  async #rest(number: number, rendered: RenderedCard): Promise<void> {
+    const { record } = this.#options;
+    const card = hashOf(rendered.card);
+    const { state, streamingSinceMs, parts } = record.entry(number);
+    if (state === "sent" && streamingSinceMs === 0 && parts["card"] === card) return;
+    await this.#noteWhole(number);
+    await this.#redraw(number, rendered);
+    const measures = measuresOf(rendered);
+    await record.change(number, { ...measures, parts: { ...measures.parts, card } });
   }
 
   async #redraw(number: number, rendered: RenderedCard): Promise<void> {
@@ -679,17 +708,17 @@ class CardWriter {
     });
   }
 
-  /** Enables streaming when it is off or about to end. */
-  async keepStreaming(number: number): Promise<void> {
+  /** Enables streaming when it is off or about to end; `more` is set with it. */
+  async keepStreaming(number: number, more: { summary?: CardElement | undefined }): Promise<void> {
     const { clock, record } = this.#options;
-    if (clock.now() - record.entry(number).streamingSinceMs >= streamingLifetimeMs) await this.#enable(number);
+    if (clock.now() - record.entry(number).streamingSinceMs >= streamingLifetimeMs) await this.#enable(number, more);
   }
 
-  async #enable(number: number): Promise<void> {
+  async #enable(number: number, more: { summary?: CardElement | undefined } = {}): Promise<void> {
     const { api, clock, record } = this.#options;
     const sinceMs = clock.now();
     await this.#numbered(number, true, async (id) => {
-      const settings = { config: { streaming_mode: true } };
+      const settings = { config: { streaming_mode: true, ...more } };
       await api.cards.settings({ ...id, settings }, callOf("final", this.#options));
     });
     await record.change(number, { streamingSinceMs: sinceMs });

@@ -1,4 +1,4 @@
-import type { ReplyView } from "@larkline/protocol";
+import type { ReplyView, ShownTool } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { twoCards } from "./live-typing.fixture.ts";
 import { mortal, type Fate } from "./mortal-parts.fixture.ts";
@@ -20,11 +20,14 @@ import {
 const leaseMs = 31_000;
 const anew = longAnswer(20_000, "Written by another run of the model");
 
-/** A reply that starts, thinks, goes over to a second card, starts anew and grows beyond it again. */
+const waiting: ShownTool = { id: "c1", name: "deploy", state: "waiting", startedAtMs: 0 };
+
+/** A reply that starts, thinks, waits for a person, goes over to a second card, starts anew and grows beyond it again. */
 const views: ReplyView[] = [
   viewOf(""),
   viewOf("", { thinking: "hm" }),
   viewOf(twoCards.slice(0, 3_000), { thinking: "hm" }),
+  viewOf(twoCards.slice(0, 3_000), { thinking: "hm", tools: [waiting] }),
   viewOf(twoCards, { thinking: "hm" }),
   viewOf("Anew", { thinking: "hm" }),
   viewOf(anew, { thinking: "hm" }),
