@@ -23,10 +23,11 @@ export function useDeployment(): void {
           },
           small: { model: "anthropic/small" },
           remembering: { memory: { person: "direct", chat: true } },
+          listening: { groupContext: 4 },
         },
         models: [{ provider: "anthropic", id: "small", contextWindow: 3_600, maxOutputTokens: 1_000 }],
       },
-      bots: { small: { agent: "small" }, remembering: { agent: "remembering" } },
+      bots: { small: { agent: "small" }, remembering: { agent: "remembering" }, listening: { agent: "listening" } },
     });
   });
   afterAll(async () => await system.close());

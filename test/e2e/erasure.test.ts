@@ -26,7 +26,13 @@ const patienceMs = 60_000;
 const config = {
   limits: { maxResultChars: 200 },
   agents: {
-    default: { model: "anthropic/small", memory: { person: "everywhere", chat: true }, files: true, questions: true },
+    default: {
+      model: "anthropic/small",
+      memory: { person: "everywhere", chat: true },
+      files: true,
+      questions: true,
+      groupContext: 3,
+    },
   },
   models: [{ provider: "anthropic", id: "small", contextWindow: 3_600, maxOutputTokens: 1_000 }],
   budgets: { limits: [{ per: "person", period: "month", tokens: 10_000_000 }] },
@@ -187,7 +193,10 @@ it(
       }),
       patienceMs,
     );
+    // Not for the bot, which reads along.
+    await send(system, inTeam(openId), { text: `${marker} is overheard` });
     await answerTo(system, await send(system, inTeam(ben), { text: "Ben in the group", mention: true }), patienceMs);
+    expect(JSON.stringify(system.model.requests.at(-1)?.messages)).toContain(`${marker} is overheard`);
     // Messages that wait behind a question whether to run them.
     const createdAtMs = Date.now() - 3_600_000;
     await send(system, ann, { text: `late ${marker}`, createdAtMs });

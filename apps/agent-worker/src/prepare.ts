@@ -1,13 +1,14 @@
-import { speakerName, underSpeaker } from "@larkline/agent";
+import { overheard, speakerName, underSpeaker, type UserMessage } from "@larkline/agent";
 import { createSlots, type TextExtractor } from "./attachments/text-extractor.ts";
 import { addressesIn } from "@larkline/agent/permissions";
-import { readContent, type FetchedMessage } from "@larkline/feishu";
+import { readContent, type FetchedMessage, type SaidMessage } from "@larkline/feishu";
 import {
   imageTypeOf,
   type Attachment,
   type AttachmentState,
   type FilePart,
   type InboundMessage,
+  type Message,
   type QueuedMessage,
   type TextPart,
   type UserPart,
@@ -30,6 +31,11 @@ const maxQuotedCharacters = 8_000;
 const maxAttachments = 20;
 const lineBreak = /\r\n|[\n\v\f\r\u0085\u2028\u2029]/g;
 const maxQuotedFiles = 5;
+/** What was said in a group is a courtesy, too. */
+const saidPatienceMs = 5_000;
+const saidWithinMs = 24 * 3_600_000;
+const maxSaidBytes = 8_192;
+const maxSaidCharacters = 2_000;
 
 interface Fetching {
   bot: Bot;
@@ -75,6 +81,34 @@ export class MessagePreparer {
     } catch (error) {
       bot.log.error({ error, session: message.session }, "message not prepared");
       return { ...message, ...facts };
+    }
+  }
+
+  /**
+   * What people have said in a group since the last message that was for the bot, of a day at most: `most` messages, 8 KB.
+   * Never rejects: without the right to read the group there is nothing.
+   */
+  async overheard(
+    { app, reply, chatType, createdAtMs, session }: InboundMessage,
+    { most, history }: { most: number; history: readonly Message[] },
+    signal: AbortSignal,
+  ): Promise<UserMessage[]> {
+    const bot = this.#bots.get(app);
+    if (bot === undefined || reply.channel === "none" || chatType !== "group") return [];
+    const patience = { signal: AbortSignal.any([signal, AbortSignal.timeout(saidPatienceMs)]) };
+    const times = history.flatMap((said) => (said.role === "user" && said.atMs !== undefined ? [said.atMs] : []));
+    const { chatId, messageId, inThread } = reply;
+    const place = inThread && messageId !== "" ? { chatId, threadOf: messageId } : { chatId };
+    const afterMs = Math.max(...times, createdAtMs - saidWithinMs);
+    const time = { afterMs, beforeMs: createdAtMs, sinceOwn: times.length === 0 };
+    try {
+      const said = await bot.api.history.said({ ...place, ...time, most }, patience);
+      const people = [...new Set(said.map(({ senderId }) => senderId))];
+      const names = await this.#names(app, people, { bot, signal, owner: "" });
+      return newestOf(said.map((one) => overheard(one.senderId, names.get(one.senderId), wordsOf(one))));
+    } catch (error) {
+      bot.log.warn({ error, session }, "what was said in the group before was not read");
+      return [];
     }
   }
 
@@ -247,7 +281,19 @@ function detailOf({ pages, truncated }: { pages?: number; truncated: boolean }):
   return parts.filter((part) => part !== "").join(", ");
 }
 
-function contentOf({ messageId, messageType, content, mentions }: FetchedMessage) {
+function wordsOf(message: SaidMessage): string {
+  return cut(contentOf(message).text, maxSaidCharacters);
+}
+
+/** The last of them that have 8 KB together. */
+function newestOf(said: readonly UserMessage[]): UserMessage[] {
+  let bytes = 0;
+  const fits = (one: UserMessage): boolean => (bytes += Buffer.byteLength(JSON.stringify(one.content))) <= maxSaidBytes;
+  const tooMany = said.findLastIndex((one) => !fits(one));
+  return said.slice(tooMany + 1);
+}
+
+function contentOf({ messageId, messageType, content, mentions }: Omit<SaidMessage, "senderId">) {
   return readContent({ messageId, messageType, content, mentions, botKey: undefined });
 }
 
@@ -256,10 +302,10 @@ function quotedText(text: string): string {
   return cut(text.replaceAll(lineBreak, "\n").replaceAll(/^\]/gm, " ]"));
 }
 
-function cut(text: string): string {
-  if (text.length <= maxQuotedCharacters) return text;
+function cut(text: string, most = maxQuotedCharacters): string {
+  if (text.length <= most) return text;
   // Half of a character would make the whole request unreadable for some vendors.
-  const whole = text.slice(0, maxQuotedCharacters).replace(/[\uD800-\uDBFF]$/, "");
+  const whole = text.slice(0, most).replace(/[\uD800-\uDBFF]$/, "");
   return `${whole}… (cut off)`;
 }
 

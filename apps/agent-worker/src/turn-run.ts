@@ -18,6 +18,7 @@ import {
   type StepResult,
   type Transition,
   type TurnEnvironment,
+  type UserMessage,
 } from "@larkline/agent";
 import {
   agentOfTurn,
@@ -80,6 +81,8 @@ export class TurnRun {
   };
   readonly #speaker: Speaker;
   #head: QueuedMessage;
+  /** What was said in the group before; undefined where the agent does not read along. */
+  #overheard: UserMessage[] | undefined;
   /** Of the last step. */
   #failure: ModelFailure | undefined;
   /** Id of the model that gave the last step: a fallback may have. */
@@ -188,7 +191,15 @@ export class TurnRun {
     const { message } = this.#head;
     if (message.command !== undefined) return; // no model sees it
     const wanted = this.#start.history.length === 0 ? message : withoutThreadRoot(message);
-    const prepared = await this.#services.preparer.prepare(wanted, this.#run.controller.signal);
+    const { preparer } = this.#services;
+    const { signal } = this.#run.controller;
+    const { history } = this.#start;
+    const { groupContext: most } = this.#run.agent.config;
+    const overheard = most === 0 ? undefined : preparer.overheard(message, { most, history }, signal);
+    const prepared = await preparer.prepare(wanted, signal);
+    this.#overheard = await overheard;
+    const authors = new Set(this.#overheard?.flatMap(({ sender }) => sender ?? []));
+    if (authors.size > 0) await this.#services.store.noteAuthors(message.session, [...authors]);
     const isRated = this.#services.bots.get(message.app)?.settings.feishu.feedback === true;
     this.#head = { ...this.#head, message: isRated ? { ...prepared, seq: this.#head.seq } : prepared };
   }
@@ -211,6 +222,7 @@ export class TurnRun {
         agent: agentOtherThan(message, agent),
         team,
         texts,
+        overheard: this.#overheard,
       });
     const { revision } = this.#services;
     return { ...first, turn: this.#withNotes(revision === 0 ? first.turn : atRevision(first.turn, revision)) };

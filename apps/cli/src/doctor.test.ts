@@ -292,18 +292,18 @@ describe("npm run doctor", () => {
     ]);
   });
 
-  it("asks for the sensitive scope only when an agent answers everything in groups", async () => {
+  it("asks for the sensitive scope only when an agent answers or reads everything in groups", async () => {
     platform.setConsole(app.appId, { scopes: ["im:message.group_msg"].concat(allScopesBut("im:message.group_msg")) });
     expect((await examined(healthy())).of("feishu.scopes")).toMatchObject([{ status: "ok" }]);
     platform.setConsole(app.appId, { scopes: allScopesBut("im:message.group_msg") });
     expect((await examined(healthy())).of("feishu.scopes")).toMatchObject([{ status: "ok" }]);
-    await writeFile(
-      join(workplace.folder, "larkline.config.ts"),
-      'export default { agents: { default: { groups: "all" } } };',
-    );
-    expect((await examined(healthy())).of("feishu.scopes")).toMatchObject([
-      { status: "problem", text: "Scopes are missing: im:message.group_msg" },
-    ]);
+    for (const wish of ['groups: "all"', "groupContext: 5"]) {
+      const config = `export default { agents: { default: { ${wish} } } };`;
+      await writeFile(join(workplace.folder, "larkline.config.ts"), config);
+      expect((await examined(healthy())).of("feishu.scopes")).toMatchObject([
+        { status: "problem", text: "Scopes are missing: im:message.group_msg" },
+      ]);
+    }
   });
 
   it("asks for the scope of user groups only when a role names one", async () => {

@@ -131,7 +131,8 @@ async function clockOffset(clock: Clock, inspector: AppInspector): Promise<{ off
 function neededScopes(name: string, config: LarklineConfig | undefined): string[] {
   const bot = config?.bots[name];
   const agents = bot === undefined ? [] : [bot.agent, ...bot.chats.values()];
-  const readsAll = agents.some((agent) => config?.agents[agent]?.groups === "all");
+  const configs = agents.flatMap((agent) => config?.agents[agent] ?? []);
+  const readsAll = configs.some(({ groups, groupContext }) => groups === "all" || groupContext > 0);
   const asksGroups = Object.values(config?.permissions.roles ?? {}).some(({ groups }) => groups.length > 0);
   return [...(readsAll ? ["im:message.group_msg"] : []), ...(asksGroups ? ["contact:group:readonly"] : [])];
 }

@@ -375,11 +375,15 @@ async function survey(
 /** What answers to the person hold that a group has not been shown: calls with their results, and thoughts. */
 async function answersTo({ stores, person }: Deletion, session: SessionKey) {
   const theirs = new Set<number>();
+  let last: Message["role"] | undefined;
   const calls = new Set<number>();
   const withoutThoughts = new Map<number, Message>();
   const results = new Set<string>();
   for await (const { number, message } of copiesOf(stores, session)) {
-    const isTheirs = message.role === "user" ? isOwn(message, person) : theirs.has(number - 1);
+    // What stands before a message without an answer of its own has the same answer: words that the bot read along.
+    const isWithTheirs = theirs.has(number - 1) && (message.role !== "user" || last === "user");
+    const isTheirs = isWithTheirs || (message.role === "user" && isOwn(message, person));
+    last = message.role;
     if (!isTheirs) continue;
     theirs.add(number);
     for (const handle of storedResultsIn(message)) results.add(handle);
@@ -449,7 +453,8 @@ async function redactSession(deletion: Deletion, session: SessionKey): Promise<v
     for (const [number, message] of answers.withoutThoughts) {
       await redactAll(deletion, session, { numbers: [number], marker: message });
     }
-    const what = { person: person.id, numbers: [...numbers], marker };
+    // A bot that reads along in the group reads nothing again that was said before.
+    const what = { person: person.id, numbers: [...numbers], marker: { ...marker, atMs: deletion.clock.now() } };
     // A running turn has read the old messages and may be writing a summary of them; another turn may begin meanwhile.
     const before = await runningTurn(stores, session);
     await stores.archive?.redact(session, what);

@@ -56,7 +56,14 @@ import {
   withNeeds,
 } from "./transition.ts";
 import { contributionEnds, wordGoesOn, type TeamFacts } from "./team.ts";
-import { slashCommandIn, userMessageOf, languageOfMessage, joinedTexts, personMessageOf } from "./messages.ts";
+import {
+  type UserMessage,
+  slashCommandIn,
+  userMessageOf,
+  languageOfMessage,
+  joinedTexts,
+  personMessageOf,
+} from "./messages.ts";
 import { shownText } from "./structured-answer.ts";
 import { offeredHelpers, runningHelpers, taskEvents } from "./helper.ts";
 import { offeredTransfers } from "./transfer.ts";
@@ -88,6 +95,7 @@ export function startTurn({
   agent,
   team,
   texts,
+  overheard,
   othersWait = false,
   history = [],
 }: {
@@ -99,13 +107,17 @@ export function startTurn({
   /** It is a team that answers. */
   team?: TeamFacts | undefined;
   texts?: ReplyLanguage | undefined;
+  /** What was said in the group since the message before; undefined where the agent does not read along. */
+  overheard?: readonly UserMessage[] | undefined;
 } & Pick<TurnEnvironment, "othersWait" | "history">): Transition {
   const command = head.message.task === undefined ? slashCommandIn(head.message) : undefined;
   const turn = newTurn(head, nowMs, agent);
+  const asked = userMessageOf(head.message);
   const said = [
     ...givenHistory(head.message, history),
     ...(othersWait ? pauseNote(history) : []),
-    userMessageOf(head.message),
+    ...(overheard ?? []),
+    overheard === undefined ? asked : { ...asked, atMs: head.message.createdAtMs },
   ];
   const told = [
     ...(head.message.task === undefined ? [] : taskEvents(head, agent ?? head.message.agent ?? "default")),

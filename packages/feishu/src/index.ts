@@ -4,6 +4,7 @@ export { FeishuApi } from "./feishu-api.ts";
 export { FeishuError } from "./transport/error.ts";
 /** A message as the platform keeps it. */
 export type { FetchedMessage } from "./feishu-api.ts";
+export type { SaidMessage } from "./messages/chat-history.ts";
 
 /** Decides on the requests of the platform's webhook. */
 export { WebhookVerifier } from "./events/webhook.ts";

@@ -110,6 +110,8 @@ export const Message = Type.Union([
     foreign: Type.Optional(Type.Boolean()),
     /** Number of the message, where people may rate the answer: so a rated answer is found. No model sees it. */
     seq: Type.Optional(Type.Integer()),
+    /** Epoch ms of writing, where the next message counts from it what was said in between. No model sees it. */
+    atMs: Type.Optional(Type.Integer()),
   }),
   Type.Object({ role: Type.Literal("assistant"), content: Type.Array(AssistantPart), ...writtenBy }),
   Type.Object({

@@ -97,6 +97,7 @@ const deliver = script("deliver");
 const cancelTurn = script("cancel");
 const claim = script("claim");
 const handOff = script("hand-off");
+const noteAuthors = script("note-authors");
 const excuse = script("excuse");
 const save = script("save");
 const commit = script("commit");
@@ -632,6 +633,12 @@ export class SessionStore {
    */
   async release(session: SessionKey, messageId: string, action: "append" | "drop"): Promise<AppendResult | undefined> {
     return await this.#outbox.release(session, messageId, action);
+  }
+
+  /** People whose words a turn is about to store are found by exports and deletions from now on. May be repeated. */
+  async noteAuthors(session: SessionKey, persons: readonly string[]): Promise<void> {
+    const keys = this.#keys.session(session);
+    await runScript(this.#redis, noteAuthors, keys, { sid: session, persons: JSON.stringify(persons) });
   }
 
   /** Takes the session's outbox if no process holds it. */

@@ -15,6 +15,8 @@ export type ConfigInput = {
     egress?: (string)[];
     /** When the bot answers in a group: only when mentioned, always, or never. */
     groups?: "mention" | "all" | "none";
+    /** Messages of a group since the last one for the bot that its model reads with the next. Default 0. */
+    groupContext?: number;
     /** Models that people may choose with `/model`; absent means none but the agent's own. */
     models?: (string)[];
     /** Ask for thinking; a model without it ignores this. */

@@ -30,6 +30,28 @@ export interface FindCardRequest {
   mark: string;
 }
 
+/** What was said in a chat before a moment. */
+export interface SaidRequest {
+  chatId: string;
+  /** A message of the thread that counts in place of the chat. */
+  threadOf?: string;
+  /** Epoch ms, both exclusive. */
+  afterMs: number;
+  beforeMs: number;
+  /** Nothing that is older than the newest message of the app's own in that time. */
+  sinceOwn: boolean;
+  most: number;
+}
+
+/** What a person has said, as `readContent` reads it. */
+export interface SaidMessage {
+  messageId: string;
+  senderId: string;
+  messageType: string;
+  content: string;
+  mentions: { key: string; openId: string; name: string }[];
+}
+
 /** A message as the platform lists it, without its content. */
 export interface ListedFacts {
   messageId: string;
@@ -97,6 +119,23 @@ export class ChatHistory {
     return listed;
   }
 
+  /** The newest messages of people in a chat, oldest first: none of bots, and none that were taken back. */
+  async said(request: SaidRequest, options?: CallOptions): Promise<SaidMessage[]> {
+    const { chatId, threadOf, afterMs: sinceMs, beforeMs, sinceOwn, most } = request;
+    const threadId = threadOf === undefined ? undefined : await this.#threadOf(threadOf, options);
+    const container: Container =
+      threadId === undefined ? { type: "chat", id: chatId, sinceMs } : { type: "thread", id: threadId, sinceMs };
+    const said: SaidMessage[] = [];
+    for await (const message of this.#messagesOf(container, options)) {
+      const atMs = Number(message.create_time ?? 0);
+      if (atMs >= beforeMs) continue;
+      if (atMs <= sinceMs || said.length === most) break;
+      if (sinceOwn && isOurs(message, this.#caller.appId)) break;
+      if (message.sender?.sender_type === "user" && message.deleted !== true) said.unshift(saidMessage(message));
+    }
+    return said;
+  }
+
   /** The thread that a message belongs to: answers inside a thread are missing from the chat's own list. */
   async #threadOf(messageId: string, callOptions?: CallOptions): Promise<string | undefined> {
     const api = "im.message.get";
@@ -150,6 +189,15 @@ const ListedMessage = Type.Object({
   create_time: Type.Optional(Type.String()),
   deleted: Type.Optional(Type.Boolean()),
   sender: Type.Optional(Type.Object({ id: Type.Optional(Type.String()), sender_type: Type.Optional(Type.String()) })),
+  mentions: Type.Optional(
+    Type.Array(
+      Type.Object({
+        key: Type.Optional(Type.String()),
+        id: Type.Optional(Type.String()),
+        name: Type.Optional(Type.String()),
+      }),
+    ),
+  ),
   body: Type.Optional(Type.Object({ content: Type.Optional(Type.String()) })),
 });
 type ListedMessage = Static<typeof ListedMessage>;
@@ -173,6 +221,17 @@ interface Container {
   sinceMs: number;
   /** Cards as the JSON that was sent, not as what a reader sees of them. */
   cardsAsSent?: boolean;
+}
+
+function saidMessage({ message_id: messageId, msg_type: messageType = "", ...message }: ListedMessage): SaidMessage {
+  const mentions = (message.mentions ?? []).map(({ key = "", id = "", name = "" }) => ({ key, openId: id, name }));
+  return {
+    messageId,
+    senderId: message.sender?.id ?? "",
+    messageType,
+    content: message.body?.content ?? "",
+    mentions,
+  };
 }
 
 function isOurs(message: ListedMessage, appId: string): boolean {

@@ -128,8 +128,8 @@ export const appManifest: AppManifest = {
       level: "optional",
       coveredBy: [],
       purpose: {
-        zh: "接收群聊中的所有消息（groups 为 all 时必需），故障后确认群内回复是否已送达；敏感权限，需管理员审核",
-        en: "Receive all messages of groups (needed for groups: all), and see after a failure whether an answer arrived there; sensitive, an administrator decides",
+        zh: "接收群聊中的所有消息（groups 为 all 或 groupContext 大于 0 时必需），故障后确认群内回复是否已送达；敏感权限，需管理员审核",
+        en: "Receive all messages of groups (needed for groups: all and for groupContext), and see after a failure whether an answer arrived there; sensitive, an administrator decides",
       },
     },
     {

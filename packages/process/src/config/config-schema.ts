@@ -117,6 +117,8 @@ export const AgentInput = Type.Object(
       }),
     ),
     groups: Type.Optional(Type.Enum([...groupPolicies])),
+    /** Messages of a group since the last one for the bot that its model reads with the next. Default 0. */
+    groupContext: Type.Optional(Type.Integer({ minimum: 0, maximum: 50 })),
     /** Models that people may choose with `/model`; absent means none but the agent's own. */
     models: Type.Optional(Type.Array(Type.String({ pattern: "^[a-z][a-z0-9-]*/[^,\\s]+$" }), { maxItems: 20 })),
     /** Ask for thinking; a model without it ignores this. */

@@ -42,6 +42,8 @@ export interface AgentConfig {
   /** Hosts that its tools may reach unasked, besides what people name. */
   readonly egress: readonly string[];
   readonly groups: GroupPolicy;
+  /** Messages of a group that were not for the bot and that its model reads with the next one; 0: none. */
+  readonly groupContext: number;
   readonly models: readonly string[];
   readonly busy: BusyPolicy;
   readonly sessions: SessionScope;
@@ -186,6 +188,7 @@ function agentOf(name: string, input: AgentInput): AgentConfig {
     tools: input.tools ?? null,
     egress: input.egress ?? [],
     groups: input.groups ?? "mention",
+    groupContext: input.groupContext ?? 0,
     request: requestOf(input),
     output: input.output ?? null,
     description: input.description,
@@ -200,8 +203,9 @@ function agentOf(name: string, input: AgentInput): AgentConfig {
 /** A team as an agent: how it behaves in chats is as its first member does. */
 function teamAgentOf(name: string, input: TeamInput, agents: Readonly<Record<string, AgentInput>>): AgentConfig {
   const { members, selector = {}, description = `A team: ${members.join(", ")}.` } = input;
-  const { busy, sessions, reply, card, language, defaultLanguage, groups } = agents[members[0] ?? ""] ?? {};
-  const behaviour = { busy, sessions, reply, card, language, defaultLanguage, groups };
+  const { busy, sessions, reply, card, language, defaultLanguage, groups, groupContext } =
+    agents[members[0] ?? ""] ?? {};
+  const behaviour = { busy, sessions, reply, card, language, defaultLanguage, groups, groupContext };
   // Fields that are undefined count as absent.
   const plain = agentOf(name, { ...behaviour, model: selector.model, description, tools: [] } as AgentInput);
   return { ...plain, instructions: "", team: teamOf(input) };
