@@ -25,6 +25,15 @@ async function historyOf({ chatId }: Writer): Promise<string[]> {
   return messages.map((json) => textOf(JSON.parse(json) as Message)); // our own store wrote it
 }
 
+/** Waits until the session holds the outcome of `count` calls that its running turn made. */
+async function untilDoneCalls({ chatId }: Writer, count: number): Promise<void> {
+  const redis = new Redis(system.redis.url);
+  const [key = ""] = await redis.keys(`*:calls:${system.appId}.${chatId}`);
+  const done = async () => (await redis.hvals(key)).filter((state) => state === "done").length;
+  await vi.waitFor(async () => expect(await done()).toBe(count), { timeout: 30_000, interval: 20 });
+  redis.disconnect();
+}
+
 describe("orders to the bot", () => {
   beforeAll(() => system.model.setScript(model.script));
   afterAll(() => system.model.setScript(obedientModel));
@@ -164,6 +173,7 @@ describe("orders to the bot", () => {
       const lines = ['call note_once {"key":"paid"}', 'call hold_once {"key":"sent"}', 'call hold_pure {"key":"read"}'];
       const written = await write(system, person, ["work", ...lines].join("\n"));
       await untilRecorded("once sent", "pure read", "once paid");
+      await untilDoneCalls(person, 1);
       await write(system, person, "/stop");
       const text = await answerTo(system, written);
       expect(text).toMatch(/Stopped\.[^]*Already finished: `note_once`/);

@@ -29,7 +29,11 @@ const direct = `${app}.oc_direct`;
 const group = `${app}.oc_group`;
 const ann = { app, id: "ou_ann", chats: [] };
 const quick = { clock: systemClock, patienceMs: 20_000, intervalMs: 10, settleMs: 0 };
-const gone = { role: "user", content: [{ type: "text", text: "[此消息已删除 / message deleted]" }] };
+const gone = {
+  role: "user",
+  content: [{ type: "text", text: "[此消息已删除 / message deleted]" }],
+  atMs: expect.any(Number),
+};
 
 let postgres: TestPostgres;
 let namespace: string;
