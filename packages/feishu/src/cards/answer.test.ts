@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { imageRefsIn } from "./answer.ts";
-import { extendCuts, renderCard } from "./card.ts";
+import { extendCuts, maxCardBytes, renderCard, type RenderedCard } from "./card.ts";
 import { viewOf } from "./streams.fixture.ts";
 
 const z = "\u200B";
@@ -15,9 +15,13 @@ function streamed(answer: string, images?: ReadonlyMap<string, string | null>): 
   return renderCard(viewOf(answer), { cuts: [], number: 0 }, options).answer;
 }
 
-function finalPages(answer: string): string[] {
+function finalCards(answer: string): RenderedCard[] {
   const cuts = extendCuts(answer, []);
-  return [...cuts, 0].map((_, number) => renderCard(viewOf(answer), { cuts, number }, { streaming: false }).answer);
+  return [...cuts, 0].map((_, number) => renderCard(viewOf(answer), { cuts, number }, { streaming: false }));
+}
+
+function finalPages(answer: string): string[] {
+  return finalCards(answer).map((card) => card.answer);
 }
 
 describe("an answer on a card", () => {
@@ -171,8 +175,45 @@ describe("an answer on a card", () => {
     const tables = Array.from({ length: 20 }, (_, index) => `| t${index} |\n|---|\n| x |\n`);
     const pages = finalPages(tables.join("\n"));
     expect(pages).toHaveLength(5);
-    expect(pages.map((page) => page.match(/^\| t\d+ \|\n\|---\|/gm)?.length)).toEqual([3, 3, 3, 3, 8]);
+    expect(pages.map((page) => page.match(/^\| t\d+ \|\n\|-+\|/gm)?.length)).toEqual([3, 3, 3, 3, 8]);
     expect(pages[4]?.match(/^```\n\| t\d+ \|/gm)).toHaveLength(5);
+  });
+
+  it("aligns the columns of tables that are shown as code, by their heads, and keeps that while rows come", () => {
+    const native = "| t |\n|---|\n| x |\n\n".repeat(15);
+    const lastPage = (table: string): string => finalPages(native + table).at(-1) ?? "";
+    const stock =
+      "| fruit | 数量 | price |\n|:--|:-:|--:|\n| 苹果 | 3 | 1.5\n|pear||12.25|\n| watermelon | 4 | 2 | more |\n";
+    expect(lastPage(stock)).toContain(`\`\`\`
+| fruit | 数量 | price |
+|:------|:----:|------:|
+| 苹果  |  3   |   1.5 |
+| pear  |      | 12.25 |
+| watermelon | 4 |   2 | more |
+\`\`\``);
+    const own = "| a    | b\\|c |\n|------|---|\n| 👩‍👩‍👧‍👦🇨🇳 | e\u0301 |\n| <at id=all> | \u1100 |\n";
+    expect(lastPage(own)).toContain(`\`\`\`
+| a    | b\\|c |
+|------|------|
+| 👩‍👩‍👧‍👦🇨🇳 | e\u0301    |
+| <${z}at id=all> | \u1100 |
+\`\`\``);
+    const wide = `| ${"w".repeat(300)} | b |\n|-|-|\n| 1 | 2 |\n`;
+    expect(lastPage(wide)).toContain(`\`\`\`\n${wide}\`\`\``);
+    expect(shown(stock)).toBe(stock.trim());
+    const long = finalCards(`${native}| ${"w".repeat(150)} |\n|---|\n${"|1|\n".repeat(2_000)}`).slice(5);
+    expect(long.length).toBeGreaterThan(10);
+    for (const card of long) expect(card.bytes).toBeLessThan(maxCardBytes);
+  });
+
+  it("aligns the columns of tables in panels by all their rows", () => {
+    const thinking = `| a | b |\n|---|--:|\n| long | 1 |\n| 苹果 | 1,024 |\n| ${"w".repeat(200)} | 3 |\n`;
+    const panelOf = (text: string) =>
+      JSON.stringify(renderCard(viewOf("", { thinking: text }), { cuts: [], number: 0 }, { streaming: false }).card);
+    const some = thinking.split("\n").slice(0, 4).join("\n");
+    const aligned = "| a    |     b |\n|------|------:|\n| long |     1 |\n| 苹果 | 1,024 |";
+    expect(panelOf(some)).toContain(JSON.stringify(aligned).slice(1, -1));
+    expect(panelOf(thinking)).toContain(JSON.stringify("| a | b |\n|---|--:|\n| long | 1 |\n").slice(1, -1));
   });
 
   it("is cut between paragraphs, else lines, else words, and never within a character", () => {

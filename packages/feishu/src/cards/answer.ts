@@ -15,7 +15,8 @@ interface AnswerOptions {
   /** More frames of this card follow: undecided text is held back, and open code stays open. */
   streaming: boolean;
   images: ImageKeys | undefined;
-  tablesPerCard?: number;
+  /** The text is whole and has a panel of its own. Its tables are shown as code: the answer needs those of the card. */
+  inPanel?: boolean;
 }
 
 /** Shows a slice of the answer; `context` is what is open where it begins. */
@@ -165,7 +166,7 @@ class AnswerWriter {
     if (table?.asCode === true) {
       if (kind === "table-head") this.#put("fence-open", codeTableFence);
       this.#codeTable = true;
-      this.#put("code", neutralCode(row));
+      this.#put("code", neutralCode(alignedRow(row, kind, table.columns)));
       return true;
     }
     const { text: shown, held } = this.#inline(row, true);
@@ -214,6 +215,90 @@ class AnswerWriter {
     if (context.fence !== undefined) this.#put("fence-close", context.fence.marker);
     return this.text;
   }
+}
+
+// Tables that are shown as code: every row fills the columns that the head and the delimiter row make.
+
+/** A column in the width of a terminal: wide characters take two. */
+interface Column {
+  width: number;
+  /** The sides to which its cells keep, as colons of the delimiter row say; both: they stand in the middle. */
+  left: boolean;
+  right: boolean;
+}
+
+/** Wider tables stay as they were written: no card shows their rows in one line. */
+const maxAlignedWidth = 160;
+
+/** The columns of a table, or undefined where they would be too wide; `rows`: those that are known beforehand. */
+function columnsOf(head: string, delimiter: string, rows: readonly string[]): readonly Column[] | undefined {
+  const heads = cellsOf(head);
+  const marks = cellsOf(delimiter);
+  const widths = rows.map((row) => cellsOf(row).map((cell) => widthOf(cell.trim())));
+  const columns = Array.from({ length: Math.max(heads.length, marks.length) }, (_, at): Column => {
+    const [title = "", mark = ""] = [heads[at], marks[at]];
+    // A blank on either side belongs to the frame; further ones show how wide the writer made the column.
+    const ownWidth = Math.max(1, widthOf(title.trim()), widthOf(title) - 2, mark.length - 2);
+    const width = widths.reduce((most, row) => Math.max(most, row[at] ?? 0), ownWidth);
+    return { width, left: mark.trim().startsWith(":"), right: mark.trim().endsWith(":") };
+  });
+  const total = columns.reduce((sum, { width }) => sum + width + 3, 1);
+  if (total <= maxAlignedWidth) return columns;
+  return rows.length === 0 ? undefined : columnsOf(head, delimiter, []);
+}
+
+/** Between the bars, with their blanks. */
+function cellsOf(row: string): string[] {
+  return row
+    .trim()
+    .replace(/^\|/, "")
+    .replace(/(?<!\\)\|$/, "")
+    .split(/(?<!\\)\|/);
+}
+
+/**
+ * A row with its cells in their columns. A cell that is too long shifts the next ones until their blanks make up for
+ * it. Cells beyond the last column stay as they were written, so that a row grows by less than {@link maxAlignedWidth}.
+ */
+export function alignedRow(row: string, kind: LineKind, columns: readonly Column[] | undefined): string {
+  if (columns === undefined) return row;
+  if (kind === "table-delimiter") return `|${columns.map(delimiterOf).join("|")}|`;
+  const cells = cellsOf(row);
+  let shift = 0;
+  const shown = cells.map((written, at) => {
+    const column = columns[at];
+    if (column === undefined) return written;
+    const cell = written.replaceAll("\t", " ").trim();
+    const blanks = column.width - widthOf(cell) - shift;
+    shift = Math.max(0, -blanks);
+    return ` ${placed(cell, Math.max(0, blanks), column)} `;
+  });
+  return `|${shown.join("|")}|`;
+}
+
+function delimiterOf({ width, left, right }: Column): string {
+  const dashes = "-".repeat(width + 2 - Number(left) - Number(right));
+  return `${left ? ":" : ""}${dashes}${right ? ":" : ""}`;
+}
+
+function placed(cell: string, blanks: number, { left, right }: Column): string {
+  const before = right ? Math.floor(blanks / (left ? 2 : 1)) : 0;
+  return " ".repeat(before) + cell + " ".repeat(blanks - before);
+}
+
+const graphemes = new Intl.Segmenter(undefined, { granularity: "grapheme" });
+const wide =
+  /^(?![\uFF61-\uFFDC\uFFE8-\uFFEE])[\p{Script=Han}\p{Script=Hangul}\u3000-\u33FF\uFF01-\uFFE6\p{Emoji_Presentation}]|\uFE0F/u;
+const invisibleOnly = /^[\p{Mn}\p{Me}\p{Cf}\p{Cc}]*$/u;
+
+/** Columns that the text takes in a font of equal widths. */
+function widthOf(text: string): number {
+  if (/^[ -~]*$/.test(text)) return text.length;
+  let width = 0;
+  for (const { segment } of graphemes.segment(text)) {
+    width += wide.test(segment) ? 2 : invisibleOnly.test(segment) ? 0 : 1;
+  }
+  return width;
 }
 
 /** An item of a list of tasks, which the platform does not know. */
@@ -448,6 +533,8 @@ interface OpenTable {
   delimiter: string;
   /** Whether it is shown as a code block. */
   asCode: boolean;
+  /** Of a code block whose rows are aligned. */
+  columns?: readonly Column[] | undefined;
 }
 
 /** How a formula of several lines ends. */
@@ -604,9 +691,9 @@ export class LineReader {
   #tablesHere = 0;
   /** The table began on an earlier card; whether it continues here is not known yet. */
   #carried: boolean;
-  readonly #tablesPerCard: number;
+  readonly #inPanel: boolean;
 
-  constructor(slice: string, context: Context, { end, tablesPerCard = maxTablesPerCard }: ReaderOptions) {
+  constructor(slice: string, context: Context, { end, inPanel = false }: ReaderOptions) {
     this.#slice = slice;
     this.#end = end;
     this.#withinLine = context.withinLine;
@@ -615,7 +702,7 @@ export class LineReader {
     this.#table = context.withinLine ? undefined : context.table;
     this.#carried = this.#table !== undefined;
     this.#tables = context.tables;
-    this.#tablesPerCard = tablesPerCard;
+    this.#inPanel = inPanel;
   }
 
   /** Tables shown as tables so far. */
@@ -740,12 +827,24 @@ export class LineReader {
     const isHead = headFollowedBy(next);
     if (isHead === undefined && growing) return { kind: "pending" };
     if (isHead !== true) return { kind: "text" };
-    const asCode = this.#tables >= maxTables || this.#tablesHere >= this.#tablesPerCard;
+    const asCode = this.#inPanel || this.#tables >= maxTables || this.#tablesHere >= maxTablesPerCard;
     this.#table = { head: raw.text, delimiter: next?.text ?? "", asCode };
+    if (asCode) {
+      const rows = this.#inPanel ? this.#rowsFrom(following?.end ?? raw.end) : [];
+      this.#table.columns = columnsOf(this.#table.head, this.#table.delimiter, rows);
+    }
     this.#tables += 1;
     if (!asCode) this.#tablesHere += 1;
     this.#delimiterNext = true;
     return { kind: "table-head", table: this.#table };
+  }
+
+  #rowsFrom(start: number): string[] {
+    const rows: string[] = [];
+    for (let raw = this.#rawAt(start); raw?.text.trimStart().startsWith("|"); raw = this.#rawAt(raw.end)) {
+      rows.push(printable(raw.text));
+    }
+    return rows;
   }
 }
 
@@ -761,8 +860,7 @@ type Judgement = Pick<Line, "kind" | "fence" | "table" | "formulaEnd">;
 
 interface ReaderOptions {
   end: SliceEnd;
-  /** Default: what the platform takes. */
-  tablesPerCard?: number;
+  inPanel?: boolean;
 }
 
 /*

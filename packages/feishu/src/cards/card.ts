@@ -9,6 +9,7 @@ import {
   replyLanguages,
 } from "@larkline/protocol";
 import {
+  alignedRow,
   showAnswer,
   type ImageKeys,
   type ShownAnswer,
@@ -230,7 +231,7 @@ function thinkingPanel(view: ReplyView, bytes: number): CardElement | undefined 
     end: "line",
     streaming: false,
     images: undefined,
-    tablesPerCard: 0,
+    inPanel: true,
   });
   const room = { characters: maxThinkingCharacters * 2, bytes };
   const shown = jsonBytes(text) <= bytes ? text : fenced(headWithin(tail, { ...room, bytes: bytes / 2 }));
@@ -467,7 +468,7 @@ function sectionText(text: string, bytes: number): string {
   const said = printable(text).trim();
   const head = headWithin(said, { characters: said.length, bytes: bytes * 0.75 });
   const whole = `${head}${head.length < said.length ? "…" : ""}`;
-  const options = { end: "line", streaming: false, images: undefined, tablesPerCard: 0 } as const;
+  const options = { end: "line", streaming: false, images: undefined, inPanel: true } as const;
   const { text: shown } = showAnswer(whole, startOfAnswer, options);
   if (shown.trim() === "") return "…";
   return jsonBytes(shown) <= bytes ? shown : fenced(headWithin(said, { characters: said.length, bytes: bytes / 2 }));
@@ -764,6 +765,13 @@ function lineOverhead({ text, kind }: Line): number {
   return (kind === "quote" ? 6 : 4) + indent * 4 + (kind === "fence-open" || kind === "table-head" ? 24 : 0);
 }
 
+/** Blanks of a row that is shown as code. They are counted when the row is complete: only then is it shown. */
+function alignmentCost({ text, kind, table }: Line): number {
+  if (table?.columns === undefined) return 0;
+  const row = printable(text.trim());
+  return Math.max(0, alignedRow(row, kind, table.columns).length - row.length);
+}
+
 function openingCost({ table }: Context): number {
   let bytes = reopenBytes;
   for (const line of [table?.head ?? "", table?.delimiter ?? ""]) {
@@ -847,6 +855,7 @@ function cutWithin(line: Line, page: Page): number | undefined {
     }
     page.cost += unitCost(line.text, at);
   }
+  page.cost += alignmentCost(line);
   return undefined;
 }
 

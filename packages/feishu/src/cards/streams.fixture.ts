@@ -76,6 +76,21 @@ const table = fc
     return [row, `|${" --- |".repeat(width)}`, ...Array.from({ length: rows }, () => row)].join("\n");
   });
 
+/** More than a reply shows as tables, of columns and rows of all widths. */
+const manyTables = fc
+  .tuple(
+    fc.integer({ min: 14, max: 17 }),
+    fc.array(fc.array(fc.oneof(word, line), { minLength: 1, maxLength: 6 }), { minLength: 1, maxLength: 12 }),
+    fc.array(fc.constantFrom("---", ":--", "--:", ":-:", "-------------", "-"), { minLength: 1, maxLength: 6 }),
+    fc.boolean(),
+  )
+  .map(([few, rows, delimiters, closed]) => {
+    const row = (cells: string[]): string => `|${cells.join("|")}${closed ? "|" : ""}`;
+    const [head = [], ...others] = rows;
+    const own = [row(head), `|${delimiters.join("|")}|`, ...others.map(row)].join("\n");
+    return `${"| t |\n|---|\n\n".repeat(few)}${own}`;
+  });
+
 const code = fc
   .tuple(
     fc.constantFrom("```", "````", "~~~", "  ```", "- ```", "1. ```js"),
@@ -127,6 +142,7 @@ const block = fc.oneof(
     ),
   },
   { weight: 2, arbitrary: table },
+  { weight: 1, arbitrary: manyTables },
   { weight: 2, arbitrary: code },
   { weight: 1, arbitrary: fc.string({ unit: "binary", maxLength: 200 }) },
   { weight: 1, arbitrary: fc.tuple(word, fc.integer({ min: 1, max: 900 })).map(([text, count]) => text.repeat(count)) },
