@@ -524,10 +524,10 @@ describe("a helper", () => {
     expect(told).toEqual(expect.arrayContaining(dropped.map((child) => child.session)));
   });
 
-  // 10 tokens each: two steps of the root, one of the helper that is reset, and one of its sibling.
+  // 10 tokens each: two steps of the root, one of the helper that is reset, one of its sibling or its own helper.
   it.each([
     ["dig(echo(a)); dig(b)", 40],
-    ["dig(dig(echo(a)))", 30],
+    ["dig(dig(echo(a)))", 40],
   ])(
     "answers its asker with an error when an operator resets it (%s), and what it has used counts",
     async (text, inputTokens) => {

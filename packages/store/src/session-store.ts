@@ -40,6 +40,7 @@ import {
 import { type RedisConnection, duePairs, oldestMembers, runScript, script } from "./connection.ts";
 import { type CellKeys, createKeyspace, type Keyspace, type SessionKeys, type StoreOptions } from "./keys.ts";
 import { RedisOutbox } from "./outbox.ts";
+import { sessionOfRun } from "./run-log.ts";
 import {
   type AppendResult,
   type AskerAnswer,
@@ -340,8 +341,7 @@ export class SessionStore {
    * wait stay, and are answered in the new conversation. Works on stored state that no worker can read, too.
    */
   async reset(session: SessionKey, options: ResetOptions): Promise<ResetResult> {
-    const keys = this.#keys.session(session);
-    return await resetSession(this.#redis, keys, session, { ...options, auditMax: this.#auditMax });
+    return await resetSession(this.#redis, this.#keys, session, { ...options, auditMax: this.#auditMax });
   }
 
   get #seal(): StateSeal {
@@ -674,10 +674,11 @@ const maxLooks = 10;
 /** Looks at the head, then resets the session if all is still as it was seen. */
 async function resetSession(
   redis: RedisConnection,
-  keys: SessionKeys,
+  keyspace: Keyspace,
   session: SessionKey,
   { by, replyOf, auditMax }: ResetOptions & { auditMax: number },
 ): Promise<ResetResult> {
+  const keys = keyspace.session(session);
   for (let look = 0; look < maxLooks; look += 1) {
     const entry = (await redis.lindex(keys.inbox, 0)) ?? "";
     const seq = entry === "" ? 0 : Number.parseInt(entry, 10);
@@ -686,7 +687,7 @@ async function resetSession(
     const hasCards = (await redis.hget(keys.cards, turnId)) !== null;
     const reply = message === undefined ? undefined : await replyOf(turnId, message, hasCards);
     const { runners, helpers } = await atWork(redis, keys.calls);
-    const asker = await endForAsker({ redis, keys }, session, message);
+    const asker = await endForAsker({ redis, keyspace }, session, message);
     const waiting = await waitingTurns({ redis, keys }, session, replyOf);
     const facts = JSON.stringify(seq === 0 ? {} : { turnId });
     const answer = await runScript(redis, reset, keys, {
@@ -718,22 +719,39 @@ async function resetSession(
 
 /** As of a checkpoint that cannot be read. */
 const nothingUsed = { inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0, costUsd: 0 };
+const kindsOfUse = Object.keys(nothingUsed) as (keyof typeof nothingUsed)[]; // an object of ours
 
 /** What the asker of a helper hears of its reset; undefined for another session, or where the helper has ended. */
 async function endForAsker(
-  { redis, keys }: { redis: RedisConnection; keys: SessionKeys },
+  { redis, keyspace }: { redis: RedisConnection; keyspace: Keyspace },
   session: SessionKey,
   message: InboundMessage | undefined,
 ): Promise<AskerAnswer | undefined> {
   if (message?.task === undefined) return undefined;
   const { session: asker, turnId, callId } = message.task;
-  const [child] = childFrom(session, (await redis.hget(keys.children, session)) ?? "");
+  const stored = await redis.hgetall(keyspace.session(session).children);
+  const children = Object.entries(stored).flatMap(([one, text]) => childFrom(one, text));
+  const child = children.find((one) => one.session === session);
   if (child === undefined) return undefined;
   const { session: _session, ...facts } = child;
   const outcome = { ok: false, error: "cancelled: an operator has reset the helper before it had an answer." } as const;
-  const { turn } = summaryFrom(session, await runScript(redis, summary, keys));
-  const used = { ...nothingUsed, ...turn?.totals, steps: (turn?.steps ?? 0) + (turn?.helpers?.steps ?? 0) };
+  const used = { ...nothingUsed, steps: 0 };
+  // Its own helpers are stopped with it, and would have told it alone what they have used.
+  for (const one of [session, ...atWorkBelow(session, children)]) {
+    const { turn } = summaryFrom(one, await runScript(redis, summary, keyspace.session(one)));
+    if (turn === undefined) continue;
+    used.steps += turn.steps + (turn.helpers?.steps ?? 0);
+    for (const kind of kindsOfUse) used[kind] += turn.totals[kind] ?? 0;
+  }
   return { session: asker, turnId, callId, outcome, used, facts: { ...facts, endedAtMs: sharedNow(), isOk: false } };
+}
+
+/** The helpers of a session that have not ended, and theirs. */
+function atWorkBelow(session: SessionKey, children: readonly ChildSession[]): SessionKey[] {
+  const own = children.filter(
+    ({ parentRunId, endedAtMs }) => endedAtMs === undefined && sessionOfRun({ turn: parentRunId }) === session,
+  );
+  return own.flatMap((child) => [child.session, ...atWorkBelow(child.session, children)]);
 }
 
 /** The turns set aside, as the script takes them. */
