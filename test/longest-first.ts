@@ -3,11 +3,13 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 /** Those that take half a minute or more: begun last, one would run while all others are done. */
 const long = new RegExp(
   [
-    "/test/(?:chaos|upgrade|launcher|packages)/",
-    "e2e/(?:approvals|cards|clocks|conversation|half-open|hand-over|http|inputs-files|policies|python-runner)\\b",
-    "e2e/(?:questions|redis-nodes|rolling-restart|runners|team)\\.",
+    "/test/(?:bench|chaos|upgrade|launcher|packages)/",
+    "e2e/(?:approvals|cards|clocks|console|conversation|feedback|half-open|hand-over|http|inputs-files)\\b",
+    "e2e/(?:model-failures|policies|python-runner|questions|redis-nodes|rolling-restart|runners|team)\\.",
     "sandbox/src/(?:attack|probe|sandbox-life|sandbox-run)\\.",
     "runner/src/(?:levels|process)\\.",
+    "queue/src/small-scripts\\.",
+    "ingress/src/process\\.",
     "agent-worker/src/(?:turn|waiting)-crash\\.",
     "console/src/access\\.",
   ].join("|"),
