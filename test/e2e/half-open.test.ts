@@ -56,7 +56,8 @@ function waitsForJobs(lastSent: string): boolean {
   return /bzpopmin/i.test(lastSent);
 }
 
-describe.each([
+// Both wait for deadlines nearly all of their time: beside each other, the tests of each in their order.
+describe.concurrent.each([
   ["one server", oneServer],
   ["a Cluster", cluster],
 ] as const)("connections to Redis that are swallowed: %s", (_name, start) => {
@@ -77,7 +78,7 @@ describe.each([
 
   it.each<Swallowed>(["both", "toClient", "toServer"])(
     "the first message is answered, once, long before TCP gives up (%s)",
-    { timeout: 240_000 },
+    { timeout: 240_000, concurrent: false },
     async (what) => {
       const person = system.person(`Ann ${what}`);
       expect(await system.ask(person, "before")).toBe("[before]");
@@ -92,7 +93,7 @@ describe.each([
 
   it(
     "/ready of those that wait for jobs turns red, although everything else is answered",
-    { timeout: 240_000 },
+    { timeout: 240_000, concurrent: false },
     async () => {
       for (const line of place.lines) line.swallow("both", { which: waitsForJobs, andNew: true });
       await Promise.all(
