@@ -222,7 +222,7 @@ class AnswerWriter {
 /** A column in the width of a terminal: wide characters take two. */
 interface Column {
   width: number;
-  /** The sides to which its cells keep, as colons of the delimiter row say; both: they stand in the middle. */
+  /** Alignment, by the colons of the delimiter row; `left` and `right` together centre the cells. */
   left: boolean;
   right: boolean;
 }
