@@ -9,10 +9,12 @@ export function textOf(path: string): string {
   return readFileSync(`${root}/${path}`, "utf8");
 }
 
-/** Both READMEs and everything in docs, as paths from the checkout. */
+/** All documents in Markdown, as paths from the checkout. */
 export function documents(): string[] {
-  const docs = readdirSync(`${root}/docs`, { recursive: true, encoding: "utf8" });
-  return ["README.md", "README.zh.md", ...docs.filter((name) => name.endsWith(".md")).map((name) => `docs/${name}`)];
+  return globSync(["*.md", "{docs,apps,packages,infra,simulator,test}/**/*.md"], {
+    cwd: root,
+    exclude: ["**/node_modules/**"],
+  });
 }
 
 /** Texts of the TypeScript or JavaScript files below a folder, tests left out. */

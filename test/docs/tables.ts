@@ -17,7 +17,7 @@ type Rows = readonly (readonly string[])[];
 
 /** Every page with its tables, each between `<!-- <name>:begin -->` and `<!-- <name>:end -->`. */
 export const tables: Readonly<Record<string, Readonly<Record<string, Rows>>>> = {
-  "docs/architecture.md": {
+  "packages/store/src/keys.md": {
     "redis-keys": [["key", "type", "content"], ...describedKeys.map(({ key, type, content }) => [key, type, content])],
   },
   "docs/observability.md": {

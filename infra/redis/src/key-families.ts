@@ -36,8 +36,8 @@ function handoffs(name: "handoff" | "begun") {
 }
 
 /**
- * All keys, by what they hold, as patterns of Redis. The names are those of docs/architecture.md,
- * "What is in Redis"; a pattern holds one kind of value and nothing else.
+ * All keys, by what they hold, as patterns of Redis. The names are those of packages/store/src/keys.md;
+ * a pattern holds one kind of value and nothing else.
  */
 export const keyFamilies = {
   sessions: ofCell("s:*"),

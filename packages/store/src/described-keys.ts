@@ -1,4 +1,4 @@
-/** A key, or the beginning of one, as docs/architecture.md shows it: `<ns>` is the namespace, `<c>` a cell, `<s>` a session. */
+/** A key, or the beginning of one, as keys.md shows it: `<ns>` is the namespace, `<c>` a cell, `<s>` a session. */
 interface DescribedKey {
   key: string;
   type: string;
@@ -6,8 +6,8 @@ interface DescribedKey {
 }
 
 /**
- * Everything that is in Redis, for people. `npm run doc-tables` writes it into docs/architecture.md, and a test holds it
- * to the keys that the stores use.
+ * Everything that is in Redis, for people. `npm run doc-tables` writes it into keys.md beside this file, and a
+ * test holds it to the keys that the stores use.
  */
 export const describedKeys: readonly DescribedKey[] = [
   {
