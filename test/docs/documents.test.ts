@@ -52,9 +52,7 @@ const pages = documents().filter((path) => /^docs\/[^/]+\.md$/.test(path));
 
 /** What people write on a page: without tables that programs write into it. */
 function proseOf(path: string): string {
-  return textOf(path)
-    .replaceAll(/^<!-- (\w+):begin -->$.*?^<!-- \1:end -->$/gms, "")
-    .replaceAll(/^<!-- matrix -->$.*?^<!-- \/matrix -->$/gms, "");
+  return textOf(path).replaceAll(/^<!-- (\w+):begin -->$.*?^<!-- \1:end -->$/gms, "");
 }
 
 describe("the pages of docs", () => {

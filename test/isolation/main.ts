@@ -17,7 +17,7 @@ import { attackWithStolenUsers } from "./stolen-users.ts";
 
 const { values } = parseArgs({
   options: {
-    /** Writes the matrix into docs/isolation.md. */
+    /** Writes the matrix into results.md beside this file. */
     write: { type: "boolean", default: false },
     /** Columns, comma-separated. Default: all. */
     columns: { type: "string" },
@@ -34,7 +34,7 @@ const { values } = parseArgs({
   },
 });
 
-const document = fileURLToPath(new URL("../../docs/isolation.md", import.meta.url));
+const document = fileURLToPath(new URL("results.md", import.meta.url));
 const marks = ["<!-- matrix -->", "<!-- /matrix -->"] as const;
 
 async function writeDocument(matrix: string): Promise<void> {
