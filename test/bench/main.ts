@@ -59,7 +59,7 @@ import { measureViews } from "./views.ts";
 import { measureWaiting } from "./waiting.ts";
 import { measureModelWait, measureScale, type ScaleNumbers } from "./workers.ts";
 
-/** What can be measured, each with its own tables in docs/performance.md. */
+/** What can be measured, each with its own tables in one of {@link pages}. */
 const parts = {
   turns: { tells: "throughput, CPU, latency and memory beside the baselines", measure: turnTables },
   profile: { tells: "CPU of a turn by cause, from profiles of the processes", measure: causeTables },
@@ -82,10 +82,13 @@ const parts = {
 };
 type PartName = keyof typeof parts;
 
+/** What users ask for is in docs; the rest beside the bench. */
+const pages = ["../../docs/performance.md", "results.md"].map((path) => fileURLToPath(new URL(path, import.meta.url)));
+
 const help = `npm run bench -- [options]
 
   --only <parts>      measures these parts only, names joined by commas
-  --write             writes the tables of the measured parts into docs/performance.md
+  --write             writes the tables of the measured parts into docs/performance.md and test/bench/results.md
   --rounds <n>        rounds of turns and bursts; medians are shown (5)
   --turns <n>         turns of each subject in a round, with 32 in flight; with 1 a sixth of it (2000)
   --warm <n>          turns of each subject before anything is measured (3000)
@@ -143,19 +146,20 @@ async function run(): Promise<void> {
   if (values.write) await write(measured);
 }
 
-/** Replaces what stands between the marks of these parts. */
+/** Replaces what is between the marks of these parts, on the page that has the marks. */
 async function write(measured: readonly [PartName, string[]][]): Promise<void> {
-  const file = fileURLToPath(new URL("../../docs/performance.md", import.meta.url));
-  let page = await readFile(file, "utf8");
+  const texts = new Map<string, string>();
+  for (const page of pages) texts.set(page, await readFile(page, "utf8"));
   for (const [name, tables] of measured) {
     const [begin, end] = [`<!-- ${name}:begin -->`, `<!-- ${name}:end -->`];
-    const [head, rest] = page.split(begin);
+    const [page = "", text = ""] = [...texts].find(([, each]) => each.includes(begin)) ?? [];
+    const [head = "", rest] = text.split(begin);
     const [, tail] = rest?.split(end) ?? [];
-    if (head === undefined || tail === undefined) throw new Error(`docs/performance.md has no place for ${name}`);
+    if (tail === undefined) throw new Error(`${pages.join(" and ")} have no place for ${name}`);
     const machine = `Measured ${new Date().toISOString().slice(0, 10)} on ${cpus().length} cores (${cpus()[0]?.model.trim()}), Node ${process.version}, with \`${commandLine()}\`.`;
-    page = `${head}${begin}\n\n${[machine, ...tables].join("\n\n")}\n\n${end}${tail}`;
+    texts.set(page, `${head}${begin}\n\n${[machine, ...tables].join("\n\n")}\n\n${end}${tail}`);
   }
-  await writeFile(file, page);
+  for (const [page, text] of texts) await writeFile(page, text);
 }
 
 function commandLine(): string {

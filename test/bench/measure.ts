@@ -55,13 +55,13 @@ const baseline = (name: string) => ({ file: `test/bench/baselines/${name}.ts` })
 
 /** No queue, no Redis, one process: the lower bound. */
 export const rawLoop: Subject = {
-  name: "raw loop (one process, no queue, no Redis, no guarantees)",
+  name: "raw loop",
   options: { programs: { ingress: baseline("raw-loop") }, workers: 0, runners: 0 },
 };
 
 /** BullMQ as its manual shows it. */
 export const naiveBullmq: Subject = {
-  name: "naive BullMQ (turn queue, tool queue, no guarantees)",
+  name: "naive BullMQ",
   options: {
     programs: {
       ingress: { ...baseline("naive-bullmq"), args: ["ingress"] },
