@@ -177,6 +177,23 @@ describe("README.md", () => {
   });
 });
 
+describe("docs/api.md", () => {
+  it("lists every error code with what the code says about it", () => {
+    const rows = rowsUnder(textOf("docs/api.md"), "code").map(([code = "", retryable, advice]) => [
+      code.slice(1, -1),
+      retryable,
+      advice,
+    ]);
+    expect(rows).toEqual(
+      Object.entries(errorCodes).map(([code, { retryable, suggestion }]) => [
+        code,
+        retryable ? "yes" : "no",
+        suggestion,
+      ]),
+    );
+  });
+});
+
 describe("docs/architecture.md", () => {
   const text = textOf("docs/architecture.md");
 
@@ -190,21 +207,6 @@ describe("docs/architecture.md", () => {
     ]);
     const stray = stops.filter(({ path, before }) => before.length > 0 && !before.some((file) => imports(file, path)));
     expect(stray.map(({ path }) => path)).toEqual([]);
-  });
-
-  it("lists every error code with what the code says about it", () => {
-    const rows = rowsUnder(text, "code").map(([code = "", retryable, advice]) => [
-      code.slice(1, -1),
-      retryable,
-      advice,
-    ]);
-    expect(rows).toEqual(
-      Object.entries(errorCodes).map(([code, { retryable, suggestion }]) => [
-        code,
-        retryable ? "yes" : "no",
-        suggestion,
-      ]),
-    );
   });
 
   it("names every key and channel of the stores", () => {
