@@ -1,5 +1,13 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { larkline, measureTurns, naiveBullmq, processNames, rawLoop, startSubject } from "./measure.ts";
+import {
+  checkpointBytes,
+  larkline,
+  measureTurns,
+  naiveBullmq,
+  processNames,
+  rawLoop,
+  startSubject,
+} from "./measure.ts";
 import { measureTogether, togetherTable } from "./together.ts";
 import { BenchVendors } from "./vendors.ts";
 
@@ -40,6 +48,8 @@ describe("the bench", () => {
       expect(numbers.harnessMs).toBeGreaterThan(0);
       expect(numbers.redisScripts >= 5).toBe(redis);
       expect(numbers.redisCommands > 20).toBe(redis);
+      expect((await checkpointBytes(running, "tool")) > 0).toBe(subject === larkline);
+      expect(await checkpointBytes(running, "nothing")).toBe(0);
     } finally {
       await running.close();
     }

@@ -10,6 +10,7 @@ import { conversationMemoryTable, measureMemory } from "./conversation-memory.ts
 import { measureLevels } from "./levels.ts";
 import { measureLengths } from "./long-conversation.ts";
 import {
+  checkpointBytes,
   larkline,
   larklineOf,
   larklineProcess,
@@ -30,6 +31,7 @@ import {
   addedTable,
   approvalTable,
   atOnceTable,
+  besideTable,
   burstTable,
   cpuTable,
   latencyTable,
@@ -54,7 +56,7 @@ import {
 import { soak } from "./soak.ts";
 import { measureStreaming, streamingBound } from "./streaming.ts";
 import { measureTogether, togetherTable } from "./together.ts";
-import { BenchVendors } from "./vendors.ts";
+import { BenchVendors, type Before } from "./vendors.ts";
 import { measureViews } from "./views.ts";
 import { measureWaiting } from "./waiting.ts";
 import { measureModelWait, measureScale, type ScaleNumbers } from "./workers.ts";
@@ -77,7 +79,7 @@ const parts = {
   waiting: { tells: "sessions that wait for people", measure: waitingTables },
   memory: { tells: "what a conversation holds in Redis", measure: dataTables },
   holds: { tells: "turns that keep their slots while calls run, beside turns that do not", measure: holdTables },
-  calls: { tells: "a call of a tool beside another version; only with --beside", measure: callTables },
+  calls: { tells: "turns with and without a call beside another version; only with --beside", measure: callTables },
   soak: { tells: "an hour of steady load; only when it is named", measure: soakTables },
 };
 type PartName = keyof typeof parts;
@@ -167,7 +169,11 @@ function commandLine(): string {
 }
 
 /** Each round measures every subject; the first of them changes, so that noise hits all alike. */
-async function measureSubjects(vendors: BenchVendors, subjects: readonly Subject[]): Promise<SubjectRounds[]> {
+async function measureSubjects(
+  vendors: BenchVendors,
+  subjects: readonly Subject[],
+  before: Before = "tool",
+): Promise<SubjectRounds[]> {
   const turns = Number(values.turns);
   const each: { running: Running; single: TurnNumbers[]; loaded: TurnNumbers[] }[] = [];
   try {
@@ -179,18 +185,20 @@ async function measureSubjects(vendors: BenchVendors, subjects: readonly Subject
     for (let round = 0; round < Number(values.rounds); round += 1) {
       const first = round % each.length;
       for (const { running, single, loaded } of [...each.slice(first), ...each.slice(0, first)]) {
-        single.push(await measureTurns(running, { inFlight: 1, messages: Math.ceil(turns / 6), perChat: 5 }));
-        const numbers = await measureTurns(running, { inFlight: 32, messages: turns, perChat: 5 });
+        const few = { inFlight: 1, messages: Math.ceil(turns / 6), perChat: 5, before };
+        single.push(await measureTurns(running, few));
+        const numbers = await measureTurns(running, { ...few, inFlight: 32, messages: turns });
         loaded.push(numbers);
         console.log(`round ${round + 1}: ${running.name}: ${summaryOf(numbers)}`);
       }
     }
-    return each.map(({ running, single, loaded }) => ({
-      name: running.name,
-      single,
-      loaded,
-      memoryMb: memoryOf(running),
-    }));
+    const measured: SubjectRounds[] = [];
+    for (const { running, single, loaded } of each) {
+      const memoryMb = memoryOf(running);
+      const checkpoint = await checkpointBytes(running, before);
+      measured.push({ name: running.name, single, loaded, memoryMb, checkpoint });
+    }
+    return measured;
   } finally {
     for (const { running } of each) await running.close();
   }
@@ -225,7 +233,10 @@ async function causeTables(): Promise<string[]> {
 async function callTables(): Promise<string[]> {
   if (values.beside === undefined) throw new Error("the part calls needs --beside <folder>");
   const subjects = [larklineOf(resolve(values.beside)), larkline];
-  return [callTable(await withVendors(async (vendors) => await measureSubjects(vendors, subjects)))];
+  return await withVendors(async (vendors) => {
+    const calls = await measureSubjects(vendors, subjects);
+    return [besideTable(calls, await measureSubjects(vendors, subjects, "nothing")), callTable(calls)];
+  });
 }
 
 async function holdTables(): Promise<string[]> {

@@ -2,9 +2,10 @@ import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { Redis } from "ioredis";
 import { startSystem, type System, type SystemOptions } from "../system/system.ts";
 import { load, WebhookSender, type LoadOptions, type LoadResult, type Recipient } from "./driver.ts";
-import type { BenchVendors, Trip } from "./vendors.ts";
+import type { BenchVendors, Before, Trip } from "./vendors.ts";
 
 /** One way to do the work. */
 export interface Subject {
@@ -264,7 +265,7 @@ export const partsOfTrip = {
 /** Measures one slice of load; a short one before it wakes what has slept while others were measured. */
 export async function measureTurns(
   running: Running,
-  work: { inFlight: number; messages: number; perChat: number },
+  work: { inFlight: number; messages: number; perChat: number; before?: Before },
 ): Promise<TurnNumbers> {
   await running.load({ ...work, messages: Math.ceil(work.messages / 10) });
   const redisBefore = redisUse(running.system);
@@ -289,4 +290,23 @@ export async function measureTurns(
     tool: part(partsOfTrip.tool),
     after: part(partsOfTrip.after),
   };
+}
+
+/** Bytes of the largest checkpoint that one turn stores, as Redis sees them come; 0 where it stores none. */
+export async function checkpointBytes({ system, load: send }: Running, before: Before): Promise<number> {
+  const redis = new Redis(system.redis.url);
+  const monitor = await redis.monitor();
+  try {
+    let most = 0;
+    monitor.on("monitor", (_time: string, [command, key = "", ...fields]: string[]) => {
+      const at = fields.indexOf("turn");
+      if (command?.toLowerCase() !== "hset" || !key.includes(":state:") || at < 0) return;
+      most = Math.max(most, Buffer.byteLength(fields[at + 1] ?? ""));
+    });
+    await send({ inFlight: 1, messages: 1, perChat: 1, before });
+    return most;
+  } finally {
+    monitor.disconnect();
+    redis.disconnect();
+  }
 }

@@ -18,6 +18,8 @@ export interface SubjectRounds {
   single: TurnNumbers[];
   loaded: TurnNumbers[];
   memoryMb: PerProcess;
+  /** Bytes of the largest checkpoint of one turn. */
+  checkpoint: number;
 }
 
 function ms(value: number): string {
@@ -142,6 +144,32 @@ export function latencyTable(subjects: readonly SubjectRounds[]): string {
     });
   const rows = subjects.map(({ name, single }) => [name, ...partNames.map((part) => cell(single, part))]);
   return table(["1 in flight, p50 / p99, ms", ...partHeads], rows);
+}
+
+/** What turns with one call and without any cost, the other version first; the brackets hold how many times as much it is now. */
+export function besideTable(calls: readonly SubjectRounds[], plain: readonly SubjectRounds[]): string {
+  const rowsOf = (kind: string, subjects: readonly SubjectRounds[]): string[][] =>
+    subjects.map(({ name, loaded, checkpoint }, index) => {
+      const [base] = subjects;
+      const cell = (pick: (round: TurnNumbers) => number, digits: number): string => {
+        const shown = median(loaded.map(pick)).toFixed(digits);
+        const ratio = compared(loaded, base?.loaded ?? [], (one, other) => pick(one) / pick(other));
+        return index === 0 ? shown : `${shown} (${ratio.toFixed(3)})`;
+      };
+      return [
+        kind,
+        name,
+        cell(({ turnsPerSecond }) => turnsPerSecond, 0),
+        cell(cpuOf, 2),
+        cell(({ redisScripts }) => redisScripts, 2),
+        cell(({ redisCommands }) => redisCommands, 1),
+        `${checkpoint} B`,
+      ];
+    });
+  return table(
+    ["32 in flight", "", "turns/s", "CPU ms", "Redis scripts", "Redis commands", "checkpoint"],
+    [...rowsOf("one tool call per turn", calls), ...rowsOf("text only", plain)],
+  );
 }
 
 /** The parts of a turn, the other version first; the brackets hold how many times as long it takes now. */
