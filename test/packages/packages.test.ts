@@ -76,7 +76,7 @@ async function findNode20(): Promise<string> {
 
 /** Every example of these pages that says the name of its file. */
 async function writeExamples(): Promise<void> {
-  const pages = ["docs/sdk.md", ...["sdk", "tool-kit", "engine"].map((name) => `packages/${name}/README.md`)];
+  const pages = ["sdk", "tool-kit", "engine"].map((name) => `packages/${name}/README.md`);
   for (const page of pages) {
     for (const [, name = "", code = ""] of textOf(page).matchAll(/^```ts\n\/\/ (\S+\.ts)\n([^]*?)^```$/gm)) {
       await writeFile(join(folder, name), code);
