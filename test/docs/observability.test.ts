@@ -32,6 +32,17 @@ describe("docs/observability.md", () => {
     expect(documented.toSorted()).toEqual([...catalogue, ...new Set(others)].toSorted());
   });
 
+  it("says of which kind a metric is by its name", () => {
+    const catalogue = Object.entries<MetricFacts>(metricCatalogue).map(
+      ([name, facts]) => [prometheusName(name, facts), facts] as const,
+    );
+    for (const [name, { kind }] of catalogue) expect(kind, name).toBe(kindOf(name));
+    for (const [name, { kind, by }] of Object.entries(instrumentCatalogue)) {
+      const isState = by.includes("console") && kind === "gauge";
+      expect(kind, name).toBe(isState ? "gauge" : kindOf(name));
+    }
+  });
+
   it.each([
     ["ingress", "apps/ingress/src"],
     ["agent-worker", "apps/agent-worker/src"],
@@ -47,3 +58,8 @@ describe("docs/observability.md", () => {
     for (const name of told) expect(catalogue[name]?.by, name).toContain(service);
   });
 });
+
+function kindOf(metric: string): string {
+  if (metric.endsWith("_total")) return "counter";
+  return metric.endsWith("_seconds") ? "histogram" : "gauge";
+}

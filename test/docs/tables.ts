@@ -24,20 +24,14 @@ export const tables: Readonly<Record<string, Readonly<Record<string, Rows>>>> = 
     events: observations("event", eventCatalogue),
     spans: observations("span", spanCatalogue),
     metrics: [
-      ["metric", "from", "kind", "labels", "meaning"],
+      ["metric", "from", "labels", "meaning"],
       ...Object.entries<MetricFacts>(metricCatalogue).map(([name, facts]) =>
         metricRow(prometheusName(name, facts), facts, [facts.by.join(", ")]),
       ),
       ...instruments("processes").map(([name, facts]) => metricRow(name, facts, [facts.by.join(", ")])),
     ],
-    states: [
-      ["metric", "kind", "labels", "meaning"],
-      ...instruments("states").map(([name, facts]) => metricRow(name, facts)),
-    ],
-    canary: [
-      ["metric", "kind", "labels", "meaning"],
-      ...instruments("canary").map(([name, facts]) => metricRow(name, facts)),
-    ],
+    states: [["metric", "labels", "meaning"], ...instruments("states").map(([name, facts]) => metricRow(name, facts))],
+    canary: [["metric", "labels", "meaning"], ...instruments("canary").map(([name, facts]) => metricRow(name, facts))],
   },
 };
 
@@ -66,8 +60,9 @@ function instruments(table: "states" | "canary" | "processes"): [string, Instrum
   return Object.entries(instrumentCatalogue).filter(([name, facts]) => tableFor(name, facts) === table);
 }
 
-function metricRow(name: string, { kind, labels, help }: InstrumentFacts | MetricFacts, from: string[] = []): string[] {
-  return [`\`${name}\``, ...from, kind, labels.map((label) => `\`${label}\``).join(", "), help];
+/** Without the kind, which the name says. */
+function metricRow(name: string, { labels, help }: InstrumentFacts | MetricFacts, from: string[] = []): string[] {
+  return [`\`${name}\``, ...from, labels.map((label) => `\`${label}\``).join(", "), help];
 }
 
 /** With cells as wide as their column, as the formatter has them. */
