@@ -162,7 +162,7 @@ export class TurnStore {
     const run = { session, epoch, runId: turn.turnId, agent: agentOfTurn(turn), published, parentRunId };
     this.#events = new EventWriter(services, run, onLost);
     this.#mayBegin = start.turn === undefined || start.turn.steps === 0;
-    this.#toldWait = start.turn === undefined ? undefined : waitOf(start.turn);
+    this.#toldWait = start.turn?.message.task === undefined ? undefined : waitOf(start.turn);
   }
 
   get turn(): TurnState {
@@ -193,7 +193,9 @@ export class TurnStore {
   take(transition: Transition): void {
     const { turn, history, events, context, settings, absorbed = [], approvals = [], next } = transition;
     if (next.do === "finish" && turn.message.task !== undefined) this.#unsaved.end = helperEnd(transition);
-    if (next.do === "finish") this.#dropped = runningHelpers(this.#turn).flatMap(({ helper }) => helper?.session ?? []);
+    if (next.do === "finish" && this.#turn.helpers !== undefined) {
+      this.#dropped = runningHelpers(this.#turn).flatMap(({ helper }) => helper?.session ?? []);
+    }
     const agent = agentOfTurn(this.#turn); // before a hand-over
     const said = signedBy(history, { agent, team: this.#turn.team?.name });
     this.#turn = turn;

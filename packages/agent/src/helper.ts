@@ -69,7 +69,7 @@ export interface HelperFacts {
 }
 
 /** How far below the run of a person's message helpers work. */
-const maxDepth = 3;
+export const maxHelperDepth = 3;
 
 /** Of the arguments of one call: as much as a job of a tool may have. */
 const maxTaskBytes = 200_000;
@@ -101,18 +101,6 @@ export function helperTool(link: HelperLink, description: string | undefined): H
   };
 }
 
-/** The helpers that the model is offered now. */
-export function offeredHelpers(turn: TurnState, { helpers, limits }: Pick<TurnEnvironment, "helpers" | "limits">) {
-  if (helpers?.isReady !== true || depthOf(turn) >= maxDepth) return [];
-  if ((turn.helpers?.calls ?? 0) >= limits.maxHelpers) return [];
-  return [...helpers.targets.values()].filter(({ isAllowed }) => isAllowed).map(({ tool }) => tool.spec);
-}
-
-/** How far the turn itself is below the run of a person's message. */
-function depthOf({ message }: TurnState): number {
-  return message.task?.path.length ?? 0;
-}
-
 /** Why a helper cannot be called; undefined where it can. `opened`: calls of helpers in this step before it. */
 export function helperRefusal(
   { name, given }: { name: string; given: ParseResult<unknown> },
@@ -124,8 +112,8 @@ export function helperRefusal(
   if (target === undefined) return `tool_not_found: there is no helper ${JSON.stringify(name)}.`;
   if (!target.isAllowed) return `permission_denied: this person may not use the agent ${target.agent} here.`;
   if (helpers?.isReady !== true) return "Helpers cannot be started at the moment. Do it yourself, or try again later.";
-  if (depthOf(turn) >= maxDepth) {
-    return `Helpers may have helpers ${maxDepth} deep at most: this task was not given out. Do it yourself.`;
+  if ((turn.message.task?.path.length ?? 0) >= maxHelperDepth) {
+    return `Helpers may have helpers ${maxHelperDepth} deep at most: this task was not given out. Do it yourself.`;
   }
   if ((turn.helpers?.calls ?? 0) + opened >= limits.maxHelpers) {
     return `A turn has ${limits.maxHelpers} helpers at most: this task was not given out. Answer with what you have.`;
@@ -147,15 +135,12 @@ function stepsWithHelpers({ steps, helpers }: TurnState): number {
   return steps + (helpers?.steps ?? 0);
 }
 
-/** Steps of a person's message and its helpers; below it they are counted before each. */
+/** Steps of a person's message that has called helpers; below it they are counted before each. */
 export function hasStepsLeft(turn: TurnState, { maxStepsWithHelpers }: TurnLimits): boolean {
-  return turn.helpers === undefined || stepsWithHelpers(turn) < maxStepsWithHelpers;
+  return stepsWithHelpers(turn) < maxStepsWithHelpers;
 }
 
-/** Undefined where the turn has called no helper yet. */
-export function withHelperCalls({ helpers }: TurnState, calls: readonly CallState[]): TurnState["helpers"] {
-  const called = calls.filter(({ helper }) => helper !== undefined).length;
-  if (called === 0) return helpers;
+export function withHelperCalls({ helpers }: TurnState, called: number): NonNullable<TurnState["helpers"]> {
   return { calls: (helpers?.calls ?? 0) + called, steps: helpers?.steps ?? 0 };
 }
 
@@ -243,11 +228,13 @@ export function taskEvents(
 }
 
 /** Word of the answer of a helper, for the run of its asker. */
-export function answerEvents(turn: TurnState, call: CallState, text: string): EventOf<"teammate_message_received">[] {
-  const { helper } = call;
-  if (helper === undefined) return [];
+export function answerEvent(
+  turn: TurnState,
+  helper: NonNullable<CallState["helper"]>,
+  text: string,
+): EventOf<"teammate_message_received"> {
   const id = turnIdOf(helper.session, 1);
-  return [teammateMessage({ from: helper.agent, to: agentOfTurn(turn), messageType: "task_result", id, text })];
+  return teammateMessage({ from: helper.agent, to: agentOfTurn(turn), messageType: "task_result", id, text });
 }
 
 /** What people are asked before this turn, or a helper below it, can continue; undefined: nothing. */

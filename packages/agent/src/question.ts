@@ -3,7 +3,6 @@ import {
   builtInRunner,
   compileJsonSchema,
   type AskedQuestion,
-  type CallState,
   type ControlEntry,
   type Deciders,
   type EventOf,
@@ -122,11 +121,6 @@ export function wantedQuestion(
       deciders: { requester: !isOfRole, people: [], roles: isOfRole ? [to] : [], fourEyes: false, count: 1 },
     },
   };
-}
-
-/** Whether a call is a question to people. */
-export function isQuestion({ name, runner }: Pick<CallState, "name" | "runner">): boolean {
-  return name === askPersonName && runner === builtInRunner;
 }
 
 /** Told before the question is sent. */

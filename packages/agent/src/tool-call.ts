@@ -1,6 +1,8 @@
 import {
   agentOfTurn,
   argumentsHashOf,
+  askPersonName,
+  builtInRunner,
   type Approval,
   type CallState,
   type CallWords,
@@ -16,6 +18,7 @@ import {
   chatOf,
   peopleOf,
   traceparentOfMessage,
+  transferPrefix,
   type ReplyLanguage,
   outcomeText,
   resultCodeIn,
@@ -33,9 +36,9 @@ import {
 import type { TurnEnvironment, TurnLimits } from "./transition.ts";
 import { addressContextOf, languageOfMessage } from "./messages.ts";
 import { noticeText, oneLine, textHead, textsOf } from "./texts/index.ts";
-import { inputRequested, isQuestion, wantedQuestion } from "./question.ts";
+import { inputRequested, wantedQuestion } from "./question.ts";
 import { helperCall, helperRefusal } from "./helper.ts";
-import { isTransfer, transferRefusal } from "./transfer.ts";
+import { transferRefusal } from "./transfer.ts";
 
 /** A tool that can be called now, and the runner that offers it. */
 export interface OfferedTool {
@@ -98,6 +101,12 @@ export function prepareCalls(
   return prepared.map((each) => (isAsked(each) && !allowed.has(each) ? unasked(each, env) : each));
 }
 
+/** Whether a call of that name asks for a hand-over. */
+function isTransfer(name: string, { tools, transfers }: TurnEnvironment): boolean {
+  if (transfers === undefined) return false;
+  return transfers.has(name) || (name.startsWith(transferPrefix) && !tools.has(name));
+}
+
 /** Steps in a row that may make the same call; the next one is not run, unless its tool is there to be polled. */
 const maxRepeats = 2;
 
@@ -118,6 +127,11 @@ function prepare(source: ToolCall, position: number, preparation: Preparation): 
   if (isQuestion(call)) return preparedQuestion({ call, use, tool }, preparation);
   const verdict = judge.verdict({ name: source.name, arguments: given, addressContext: preparation.addressContext });
   return judged({ call, use, tool }, verdict, preparation);
+}
+
+/** Whether a call is a question to people. */
+export function isQuestion({ name, runner }: Pick<CallState, "name" | "runner">): boolean {
+  return name === askPersonName && runner === builtInRunner;
 }
 
 /** A call that asks a person: it waits for the answer, which is its result. */

@@ -26,6 +26,7 @@ import {
   answered,
   resultText,
   attemptOf,
+  isQuestion,
   prepareCalls,
   signatureOf,
   turnNumberOf,
@@ -64,10 +65,10 @@ import {
 } from "./transition.ts";
 import { isSummary } from "./compaction.ts";
 import { recallEvents, rememberedBy } from "./memory.ts";
-import { isQuestion, questionOutcome } from "./question.ts";
+import { questionOutcome } from "./question.ts";
 import { serverAnswer, serverQuestion, type ServerQuestion } from "./server-question.ts";
 import { isCorrection, shownText } from "./structured-answer.ts";
-import { answerEvents, hasStepsLeft, lateOutcome, withHelperCalls, withHelperUse, withWait } from "./helper.ts";
+import { answerEvent, hasStepsLeft, lateOutcome, withHelperCalls, withHelperUse, withWait } from "./helper.ts";
 import { endsInstead, handedOver, refusedByEnd } from "./team.ts";
 import { settledTransfer, type SettledTransfer } from "./transfer.ts";
 
@@ -103,17 +104,17 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
   const signatures = new Set(step.toolCalls.map(signatureOf));
   const repeated = Object.fromEntries([...signatures].map((one) => [one, (turn.repeated?.[one] ?? 0) + 1]));
   const calls = prepared.map(({ call }) => call);
-  const helpers = withHelperCalls(turn, calls);
+  const called = calls.filter(({ helper }) => helper !== undefined).length;
+  const before = called === 0 ? turn : { ...turn, helpers: withHelperCalls(turn, called) };
   const mcpServers = serversOf(calls, turn, env);
   const open = {
-    ...turn,
+    ...before,
     ...(mcpServers.length === 0 ? {} : { mcpServers }),
     repeated,
     calls,
     callIds: [...known, ...ids],
     held,
-    ...(helpers === undefined ? {} : { helpers }),
-    needs: needsOf({ ...turn, calls, ...(helpers === undefined ? {} : { helpers }) }, "held-step"),
+    needs: needsOf({ ...before, calls }, "held-step"),
   };
   const refusals = prepared.flatMap(({ call, refusal }) =>
     refusal === undefined ? [] : [{ callId: call.id, outcome: refusal }],
@@ -217,7 +218,9 @@ function answerCalls(
     const done = answered(call, outcome, maxChars);
     calls[index] = done.call;
     const { id, name: toolName } = call;
-    events.push(...recallEvents(call, outcome), ...answerEvents(turn, call, done.event.output), done.event, {
+    events.push(...recallEvents(call, outcome));
+    if (call.helper !== undefined) events.push(answerEvent(turn, call.helper, done.event.output));
+    events.push(done.event, {
       type: "tool_summary",
       id,
       toolName,
@@ -237,14 +240,14 @@ function answerCalls(
  * round is made here, so that one write has all of it.
  */
 function settleRound(open: TurnState, env: TurnEnvironment): Transition {
-  const transfer = settledTransfer(open, env, refusedByEnd(open, env));
+  const pending = open.calls.find(({ handoff, outcome }) => handoff !== undefined && outcome === undefined);
+  const transfer = pending === undefined ? undefined : settledTransfer(pending, open, env, refusedByEnd(open, env));
   const answers = transfer === undefined ? [] : [{ callId: attemptOf(transfer.call), outcome: transfer.outcome }];
   const { turn, events } = answerCalls(open, answers, env);
   const { history, events: ends } = roundRecords(turn, env.history, transfer);
   const records: Records = { history, events: [...events, ...ends] };
-  if (turn.steps >= env.limits.maxIterations || !hasStepsLeft(turn, env.limits)) {
-    return after(records, exhausted(turn, env));
-  }
+  const hasSteps = turn.helpers === undefined || hasStepsLeft(turn, env.limits);
+  if (turn.steps >= env.limits.maxIterations || !hasSteps) return after(records, exhausted(turn, env));
   if (transfer?.endsTeam === true) return endsInstead(turn, records, env);
   const { openStep: _openStep, held: _held, ...rest } = turn;
   const next: TurnState = { ...rest, calls: [] };

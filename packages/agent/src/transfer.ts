@@ -2,7 +2,6 @@ import {
   agentOfTurn,
   compileJsonSchema,
   transferName,
-  transferPrefix,
   type CallState,
   type ParseResult,
   type ToolOutcome,
@@ -77,26 +76,6 @@ function isObject(value: unknown): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** The hand-overs that the model is offered now. */
-export function offeredTransfers(
-  turn: TurnState,
-  { transfers, limits, team }: Pick<TurnEnvironment, "transfers" | "limits" | "team">,
-): ToolSpec[] {
-  const isSpent = team === undefined && transfersMade(turn) >= limits.maxTransfers;
-  if (isSpent || transfers === undefined) return [];
-  return [...transfers.values()].flatMap(({ isAllowed, tool }) => (isAllowed ? [tool.spec] : []));
-}
-
-function transfersMade({ handedOverBy = [] }: TurnState): number {
-  return handedOverBy.length;
-}
-
-/** Whether a call of that name asks for a hand-over. */
-export function isTransfer(name: string, { tools, transfers }: Pick<TurnEnvironment, "tools" | "transfers">): boolean {
-  if (transfers === undefined) return false;
-  return transfers.has(name) || (name.startsWith(transferPrefix) && !tools.has(name));
-}
-
 /** Why the hand-over cannot be made; undefined where it can. `isSecond`: another call of the step was first. */
 export function transferRefusal(
   { name, given }: { name: string; given: ParseResult<unknown> },
@@ -109,7 +88,7 @@ export function transferRefusal(
   if (target === undefined) return noSuchAgent(name);
   if (!target.isAllowed) return notAllowed(target.to);
   // A team has a limit of its own.
-  if (env.team === undefined && transfersMade(turn) >= maxTransfers) {
+  if (env.team === undefined && (turn.handedOverBy ?? []).length >= maxTransfers) {
     return `A turn has ${maxTransfers} hand-overs at most: nothing was handed over. Answer yourself.`;
   }
   if (isSecond) return "Another call of this step hands over already: this one does nothing.";
@@ -125,11 +104,6 @@ function notAllowed(agent: string): string {
   return `permission_denied: this person may not use the agent ${agent} here. Nothing was handed over.`;
 }
 
-/** The call of the open round that hands over when all others are answered. */
-export function pendingTransfer({ calls }: TurnState): CallState | undefined {
-  return calls.find(({ handoff, outcome }) => handoff !== undefined && outcome === undefined);
-}
-
 /** What becomes of the pending hand-over now that all other calls of its step are answered. */
 export interface SettledTransfer {
   call: CallState;
@@ -141,21 +115,20 @@ export interface SettledTransfer {
 }
 
 /**
- * Undefined where the round has none. The configuration may have changed since the call was made. `ended`: why the team
- * of the turn ends with this step.
+ * The end of a pending hand-over: the configuration may have changed since the call was made. `ended`: why the team of
+ * the turn ends with this step.
  */
 export function settledTransfer(
-  turn: TurnState,
+  call: CallState,
+  { steps }: TurnState,
   { transfers, limits }: TurnEnvironment,
   ended: string | undefined,
-): SettledTransfer | undefined {
-  const call = pendingTransfer(turn);
-  if (call === undefined) return undefined;
+): SettledTransfer {
   const target = transfers?.get(call.name);
   const refused = (error: string): SettledTransfer => ({ call, outcome: { ok: false, error } });
   if (target === undefined) return refused(noSuchAgent(call.name));
   if (!target.isAllowed) return refused(notAllowed(target.to));
-  if (turn.steps >= limits.maxIterations) return refused("The turn has no further steps: nothing was handed over.");
+  if (steps >= limits.maxIterations) return refused("The turn has no further steps: nothing was handed over.");
   if (ended !== undefined) return { ...refused(ended), endsTeam: true };
   return { call, outcome: { ok: true, result: `Transferred to ${target.to}.` }, target };
 }

@@ -36,8 +36,8 @@ import type { AnswerForm } from "./structured-answer.ts";
 import type { HelperFacts } from "./helper.ts";
 import type { TransferTarget } from "./transfer.ts";
 import type { TeamFacts } from "./team.ts";
-import { isQuestion, type QuestionSettings } from "./question.ts";
-import { type OfferedTool, plainResultText } from "./tool-call.ts";
+import type { QuestionSettings } from "./question.ts";
+import { isQuestion, type OfferedTool, plainResultText } from "./tool-call.ts";
 import { noticeText, type NoticeName, exhaustedText, textHead, textTail } from "./texts/index.ts";
 
 /*

@@ -65,8 +65,8 @@ import {
   personMessageOf,
 } from "./messages.ts";
 import { shownText } from "./structured-answer.ts";
-import { offeredHelpers, runningHelpers, taskEvents } from "./helper.ts";
-import { offeredTransfers } from "./transfer.ts";
+import { maxHelperDepth, runningHelpers, taskEvents, type HelperTarget } from "./helper.ts";
+import type { TransferTarget } from "./transfer.ts";
 import { attemptOf } from "./tool-call.ts";
 import { addUse, noUse, requestTokens } from "./compaction.ts";
 import { exhaustedText, noticeText, inlineCode, textsOf } from "./texts/index.ts";
@@ -205,18 +205,33 @@ function unreadFiles({ parts }: InboundMessage): string[] {
   return parts.flatMap((part) => (part.type === "file" && part.state !== "ready" ? [part.name] : []));
 }
 
+type OfferFacts = Pick<TurnEnvironment, "tools" | "transfers" | "helpers" | "limits" | "team">;
+
 /** What the model is offered now: tools, and the helpers and hand-overs that the person may use, whose names no tool can have. */
-export function offeredSpecs(
-  turn: TurnState,
-  env: Pick<TurnEnvironment, "tools" | "transfers" | "helpers" | "limits" | "team">,
-): ToolSpec[] {
+export function offeredSpecs(turn: TurnState, env: OfferFacts): ToolSpec[] {
   const { tools, transfers, helpers } = env;
-  let specs = [...tools.values()].map(({ announcement }) => announcement.spec);
-  if (helpers !== undefined) {
-    specs = [...specs.filter(({ name }) => !helpers.targets.has(name)), ...offeredHelpers(turn, env)];
-  }
-  if (transfers === undefined) return specs;
-  return [...specs.filter(({ name }) => !transfers.has(name)), ...offeredTransfers(turn, env)];
+  const specs = [...tools.values()].map(({ announcement }) => announcement.spec);
+  if (helpers === undefined && transfers === undefined) return specs;
+  return [
+    ...specs.filter(({ name }) => helpers?.targets.has(name) !== true && transfers?.has(name) !== true),
+    ...(helpers === undefined || !mayCallHelpers(turn, env) ? [] : specsOf(helpers.targets)),
+    ...(transfers === undefined || !mayHandOver(turn, env) ? [] : specsOf(transfers)),
+  ];
+}
+
+/** Of those that the person may use. */
+function specsOf(targets: ReadonlyMap<string, HelperTarget | TransferTarget>): ToolSpec[] {
+  return [...targets.values()].flatMap(({ isAllowed, tool }) => (isAllowed ? [tool.spec] : []));
+}
+
+function mayCallHelpers({ message, helpers: used }: TurnState, { helpers, limits }: OfferFacts): boolean {
+  const depth = message.task?.path.length ?? 0;
+  return helpers?.isReady === true && depth < maxHelperDepth && (used?.calls ?? 0) < limits.maxHelpers;
+}
+
+/** Among the members of a team the word may be given as often as the team's own limit lets it. */
+function mayHandOver({ handedOverBy = [] }: TurnState, { limits, team }: OfferFacts): boolean {
+  return team !== undefined || handedOverBy.length < limits.maxTransfers;
 }
 
 /**
@@ -233,7 +248,14 @@ export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironmen
   const { turn: next, events } = warnFullWindow(withThinking(counted(turn, numbers), step), step, env);
   const decided =
     step.stopReason === "tool_use" && step.toolCalls.length > 0
-      ? openRound({ ...withText(next, shownText(step.text, env.output)), openStep: numbers }, step, env)
+      ? openRound(
+          {
+            ...withText(next, env.output === undefined ? step.text : shownText(step.text, env.output)),
+            openStep: numbers,
+          },
+          step,
+          env,
+        )
       : finalAnswer(next, step, { env, numbers, end: turn.team === undefined ? endDone : contributionEnds(env) });
   return { ...decided, events: [...events, ...decided.events] };
 }
