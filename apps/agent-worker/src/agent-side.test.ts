@@ -1,8 +1,8 @@
 import { readProviders, resolveConfig } from "@larkline/process/config";
-import type { ToolAnnouncement } from "@larkline/protocol";
+import { builtInRunner, readResultName, type ToolAnnouncement } from "@larkline/protocol";
 import type { AvailableTool } from "@larkline/store/runners";
 import { describe, expect, it } from "vitest";
-import { agentFor, agentsOf, createAgentModels } from "./agents.ts";
+import { agentFor, agentsOf, createAgentModels, type Agent } from "./agents.ts";
 import type { Services } from "./services.ts";
 import { append, inbound, newWorld, servicesOf, settle } from "./turn-world.fixture.ts";
 
@@ -28,6 +28,7 @@ function deployment(): Services {
         language: "zh",
       },
       ops: { card: { cost: false } },
+      alone: { tools: [] },
     },
     bots: { desk: { appId: "cli_dddddddddddddddd", agent: "support" } },
   });
@@ -47,6 +48,44 @@ function deployment(): Services {
 
 const services = deployment();
 
+/** The names of the tools that an agent is offered. */
+function offeredTo(agent: Agent | undefined): string[] {
+  const turn = { message: inbound("om_1", "hi") };
+  const found = agent ?? expect.fail("no such agent");
+  return [...services.toolCatalog.ofTurn({ agent: found, memories: undefined, stored: { turn } }).keys()];
+}
+
+describe("the tools of an agent", () => {
+  it("are those of runners with the built-in ones, and none where it may use none of them", async () => {
+    await services.toolCatalog.refresh();
+    expect(offeredTo(services.agents.get("ops"))).toEqual(["search", "shell", readResultName]);
+    expect(offeredTo(services.agents.get("support"))).toEqual(["search", readResultName]);
+    expect(offeredTo(services.agents.get("alone"))).toEqual([]);
+  });
+
+  it("stay the same map while runners say the same", async () => {
+    const turn = { message: inbound("om_1", "hi") };
+    const agent = services.agents.get("ops") ?? expect.fail("no such agent");
+    const offered = () => services.toolCatalog.ofTurn({ agent, memories: undefined, stored: { turn } });
+    await services.toolCatalog.refresh();
+    const before = offered();
+    await services.toolCatalog.refresh();
+    expect(offered()).toBe(before);
+  });
+
+  it("have no runner's tool under a built-in tool's name", async () => {
+    const { runners } = services;
+    const tools = runners.tools.bind(runners);
+    runners.tools = async () => new Map([tool(readResultName), tool("search")]);
+    await services.toolCatalog.refresh();
+    const turn = { message: inbound("om_1", "hi") };
+    const agent = services.agents.get("ops") ?? expect.fail("no such agent");
+    const offered = services.toolCatalog.ofTurn({ agent, memories: undefined, stored: { turn } });
+    expect(offered.get(readResultName)?.runner).toBe(builtInRunner);
+    runners.tools = tools;
+  });
+});
+
 describe("the agent of a message", () => {
   it("brings its instructions, models, tools and limits", async () => {
     const agent = agentFor(services, inbound("om_1", "hi", { agent: "support" }));
@@ -54,7 +93,7 @@ describe("the agent of a message", () => {
     expect(agent.modelOf(undefined).chain.models.map(({ id }) => id)).toEqual(["gpt-5", "claude-opus-4-6"]);
     expect([agent.limits.maxIterations, agent.speech.texts]).toEqual([2, "zh"]);
     await services.toolCatalog.refresh();
-    expect([...services.toolCatalog.offeredTo(agent.config).keys()]).toEqual(["search", "read_result"]);
+    expect(offeredTo(agent)).toEqual(["search", "read_result"]);
     expect(agent.defaultModel).toBe("openai/gpt-5");
   });
 
@@ -62,7 +101,7 @@ describe("the agent of a message", () => {
     const agent = agentFor(services, inbound("om_1", "hi"));
     expect(agent.config.instructions).toBe("Help.");
     await services.toolCatalog.refresh();
-    expect([...services.toolCatalog.offeredTo(agent.config).keys()]).toEqual(["search", "shell", "read_result"]);
+    expect(offeredTo(agent)).toEqual(["search", "shell", "read_result"]);
   });
 
   it.each([true, false])("shows its own card: with tokens %j", async (tokens) => {

@@ -33,7 +33,6 @@ import {
 } from "@larkline/protocol";
 import { settlesAlone, type ApprovalStatus } from "@larkline/store";
 import type { Agent } from "./agents.ts";
-import { toolsOfTurn } from "./files.ts";
 import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
@@ -88,7 +87,7 @@ export class TurnJudge implements CallJudge {
     const { settings } = this.#services;
     const { agent, memories } = this.#run;
     const { config } = agent;
-    const tool = toolsOfTurn(this.#services, this.#run).get(call.name);
+    const tool = this.#services.toolCatalog.ofTurn(this.#run).get(call.name);
     if (tool === undefined) return refused("its tool is not offered any more");
     if (isToolPaused(this.#services, call.name)) return refused(pausedText(call.name));
     if (tool.runner === builtInRunner) {

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { attemptOf, withAskPerson } from "@larkline/agent";
+import { attemptOf } from "@larkline/agent";
 import {
   builtInRunner,
   parserOf,
@@ -19,41 +19,10 @@ import { folderLimits, problemOfPath, type SessionFile, type WriteResult } from 
 import type { AvailableTool } from "@larkline/store/runners";
 import { Type, type TSchema } from "typebox";
 import type { Services } from "./services.ts";
-import type { RunningTurn } from "./turn-run.ts";
 
 // The to-do list of a turn, and the working folder of its session: the tools that the model gets for them, and what they do. The files are values
 // of the store (packages/store/src/session-files.ts), so no path of a model reaches a file system. Texts of files are
 // material, as results of tools are.
-
-type Tools = ReadonlyMap<string, AvailableTool>;
-
-/** The tools of who has the word: those of runners that it may use, and the built-in ones that its configuration names. */
-export function toolsOfTurn(
-  { toolCatalog }: Pick<Services, "toolCatalog">,
-  { agent: { config, asks }, memories, stored }: Pick<RunningTurn, "agent" | "memories" | "stored">,
-): Tools {
-  const offered = toolCatalog.offeredTo(config);
-  const hasChat = peopleOf(stored.turn.message).reply.channel === "feishu";
-  const tools = config.files || config.todos ? withOwnTools(offered, { ...config, hasChat }) : offered;
-  const all = memories?.withTools(tools) ?? tools;
-  return asks.questions === undefined ? all : withAskPerson(all, asks.questions);
-}
-
-const known = new WeakMap<Tools, Map<string, Tools>>();
-
-/** The tools with those for files and for a to-do list; the same map for the same tools. `hasChat`: files can be sent. */
-function withOwnTools(
-  tools: Tools,
-  { files, todos, hasChat }: { files: boolean; todos: boolean; hasChat: boolean },
-): Tools {
-  const byWish = known.get(tools) ?? new Map<string, Tools>();
-  known.set(tools, byWish);
-  const wish = `${files} ${todos} ${hasChat}`;
-  const own = [...(files ? fileTools : []), ...(files && hasChat ? [sendTool] : []), ...(todos ? [todoTool] : [])];
-  const made = byWish.get(wish) ?? new Map([...tools, ...own]);
-  byWish.set(wish, made);
-  return made;
-}
 
 const linesOfPage = 2_000;
 /** Arguments of calls are bounded, too: longer files are written in several calls. */
@@ -130,13 +99,18 @@ const TodoInput = Type.Object({ todos: Type.Array(ShownTodo, { maxItems: todoLim
 
 type Effect = ToolAnnouncement["effect"];
 
-const todoTool = tool(
+export const todoTool = tool(
   todoToolName,
   "idempotent",
   "Writes your to-do list for what the person wants, all of it each time; the person sees it. Use it for work of " +
     "several steps: write the list first, then again whenever you begin or finish something.",
   TodoInput,
 );
+
+/** The tools for the working folder. `hasChat`: its files can be sent. */
+export function toolsForFiles(hasChat: boolean): readonly [string, AvailableTool][] {
+  return hasChat ? [...fileTools, sendTool] : fileTools;
+}
 
 const fileTools: readonly [string, AvailableTool][] = [
   tool("list_files", "pure", "Lists the files of this conversation's working folder, with their sizes.", ListInput),

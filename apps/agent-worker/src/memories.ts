@@ -37,7 +37,7 @@ import type { TurnStore } from "./turn-output.ts";
 // Memories in a turn: what is looked up before its first step, the tools that the model gets for them, and whether its
 // owner is asked before something is written. The owner is always that of the turn's message.
 
-type Tools = ReadonlyMap<string, AvailableTool>;
+type About = ReturnType<typeof aboutOf>;
 
 /** A turn waits for this before its first step; without notes it is as good as one whose people have none. */
 const lookUpMs = 2_000;
@@ -48,6 +48,8 @@ export class TurnMemories {
   readonly #agent: Agent;
   readonly #stored: TurnStore;
   readonly #owners: readonly MemoryOwner[];
+  /** What may be remembered here: something of the person, of the chat, of both or of neither. */
+  readonly about: readonly About[];
   /** What was looked up before the first step of this run. */
   #found: readonly OwnedMemory[] | undefined;
 
@@ -56,11 +58,7 @@ export class TurnMemories {
     this.#agent = agent;
     this.#stored = stored;
     this.#owners = memoryScope(agent.config.memory, stored.turn.message);
-  }
-
-  /** The tools of an agent, with those for memories where there may be some. */
-  withTools(tools: Tools): Tools {
-    return this.#owners.length === 0 ? tools : toolsWith(tools, this.#owners);
+    this.about = this.#owners.map(({ kind }) => aboutOf(kind));
   }
 
   /** What stands behind the instructions: looked up once in a run, before its first step. Never rejects. */
@@ -95,7 +93,7 @@ export class TurnMemories {
     const { message } = this.#stored.turn;
     const about = given["about"] === "chat" ? "chat" : "me";
     // One that is not kept here is refused when it runs.
-    const isKept = this.#owners.some(({ kind }) => aboutOf(kind) === about);
+    const isKept = this.about.includes(about);
     if (name !== rememberName || !isKept || !this.#mayComeFromOthers(about, message)) {
       return { do: "run", authority: { by: "policy" }, findings: [] };
     }
@@ -109,7 +107,7 @@ export class TurnMemories {
     return { do: "ask", question, findings: [] };
   }
 
-  #mayComeFromOthers(about: "me" | "chat", { chatType, sender }: InboundMessage): boolean {
+  #mayComeFromOthers(about: About, { chatType, sender }: InboundMessage): boolean {
     const isGroup = chatType === "group";
     // Notes of a group come from all of its members.
     const isToldByOthers = (this.#found ?? []).some(({ by }) => by !== sender.id);
@@ -190,20 +188,9 @@ const announcements: readonly ToolAnnouncement[] = [
   announcementOf(forgetName, "Takes a note away, when the person asks for that.", ForgetInput),
 ];
 
-const known = new WeakMap<Tools, Map<string, Tools>>();
-
-/** The tools with those for memories of these owners; the same map for the same tools. */
-function toolsWith(tools: Tools, owners: readonly MemoryOwner[]): Tools {
-  const kinds = owners.map(({ kind }) => aboutOf(kind));
-  const byKinds = known.get(tools) ?? new Map<string, Tools>();
-  known.set(tools, byKinds);
-  const key = kinds.join(" ");
-  const made = byKinds.get(key) ?? new Map([...tools, ...toolsFor(kinds)]);
-  byKinds.set(key, made);
-  return made;
-}
-
-function toolsFor(kinds: readonly ("me" | "chat")[]): [string, AvailableTool][] {
+/** The tools for memories, of which there may be some. */
+export function toolsForMemories(kinds: readonly About[]): [string, AvailableTool][] {
+  if (kinds.length === 0) return [];
   return announcements.map((announcement) => {
     const { spec } = announcement;
     if (spec.name !== rememberName) return [spec.name, { runner: builtInRunner, announcement }];

@@ -1,5 +1,6 @@
-import { attemptOf, callInputOf, largeResults, resultShare } from "@larkline/agent";
-import { didYouMean, type AgentConfig } from "@larkline/process/config";
+import { isDeepStrictEqual } from "node:util";
+import { askPersonTool, attemptOf, callInputOf, largeResults, resultShare } from "@larkline/agent";
+import { didYouMean } from "@larkline/process/config";
 import type { Logger, Telemetry } from "@larkline/process/telemetry";
 import {
   argumentsHashOf,
@@ -9,6 +10,7 @@ import {
   todoToolName,
   memoryToolNames,
   parserOf,
+  peopleOf,
   signCall,
   traceparentOfMessage,
   withDeadline,
@@ -29,10 +31,11 @@ import { keepResult, resultPage, type AvailableTool, type RunnerDirectory } from
 import { Type } from "typebox";
 import { limitsOf, type Agent } from "./agents.ts";
 import { actorOf, argumentsTextOf, objectionTo } from "./approvals.ts";
-import { runFileTool, runTodoTool } from "./files.ts";
+import { runFileTool, runTodoTool, todoTool, toolsForFiles } from "./files.ts";
 import { stopHelpers, wakeQueued } from "./helpers.ts";
-import { runMemoryTool } from "./memories.ts";
+import { runMemoryTool, toolsForMemories, type TurnMemories } from "./memories.ts";
 import type { Services } from "./services.ts";
+import type { RunningTurn } from "./turn-run.ts";
 
 // Tools as a worker sees them: which there are, how a call gets to its runner, how its turn waits for it in its slot, and
 // what becomes of a long result.
@@ -40,14 +43,19 @@ import type { Services } from "./services.ts";
 
 type Tools = ReadonlyMap<string, AvailableTool>;
 
+/** Who has the word in a turn, and for which message. */
+interface SpeakingTurn extends Pick<RunningTurn, "agent" | "memories"> {
+  stored: { turn: Pick<TurnState, "message"> };
+}
+
 /** The tools of all living runners, kept up to date. */
 export class ToolCatalog {
   readonly #runners: RunnerDirectory;
   readonly #clock: Clock;
   readonly #log: Logger;
   #tools: Tools = new Map();
-  /** What was worked out for agents from the present tools. */
-  readonly #offered = new Map<AgentConfig["tools"], Tools>();
+  /** What was made for agents from the present tools, by what else decides it. */
+  #ofAgents = new WeakMap<Agent, Map<string, Tools>>();
 
   constructor(runners: RunnerDirectory, clock: Clock, log: Logger) {
     this.#runners = runners;
@@ -69,9 +77,9 @@ export class ToolCatalog {
 
   async refresh(): Promise<void> {
     const tools = await this.#runners.tools();
-    if (tools === this.#tools) return;
+    if (isDeepStrictEqual(tools, this.#tools)) return;
     this.#tools = tools;
-    this.#offered.clear();
+    this.#ofAgents = new WeakMap();
     for (const [name, { runner }] of this.#tools) {
       if (builtInTools.has(name)) {
         this.#log.warn({ tool: name, runner }, "a runner offers a built-in tool's name; it is not used");
@@ -79,27 +87,39 @@ export class ToolCatalog {
     }
   }
 
+  /** The tools of who has the word in a turn; the same map for as long as nothing changes. */
+  ofTurn({ agent, memories, stored: { turn } }: SpeakingTurn): Tools {
+    const hasChat = peopleOf(turn.message).reply.channel === "feishu";
+    const about = memories?.about ?? [];
+    const known = this.#ofAgents.get(agent) ?? new Map<string, Tools>();
+    this.#ofAgents.set(agent, known);
+    const place = `${hasChat} ${about.join(" ")}`;
+    const tools = known.get(place) ?? this.#offered(agent, hasChat, about);
+    known.set(place, tools);
+    return tools;
+  }
+
   /**
-   * The tools that an agent may use: all of the runners', or those in `tools`. Built-in ones come along wherever there
-   * is a tool whose results they are for.
+   * All of the runners', or those that the agent names, and the built-in ones that its configuration asks for. The one
+   * that reads long results comes along wherever there is a tool whose results it is for.
    */
-  offeredTo({ tools: allowed }: Pick<AgentConfig, "tools">): Tools {
-    const known = this.#offered.get(allowed);
-    if (known !== undefined) return known;
+  #offered({ config, asks }: Agent, hasChat: boolean, about: TurnMemories["about"]): Tools {
+    const { tools: allowed, files, todos } = config;
     const used = allowed === null ? [...this.#tools] : [...this.#tools].filter(([name]) => allowed.includes(name));
-    const offered: Tools = used.length === 0 ? new Map() : new Map([...used, ...builtInTools]);
-    if (this.#offered.size >= maxOffered) this.#offered.clear(); // lists of earlier versions of agents
-    this.#offered.set(allowed, offered);
-    return offered;
+    return new Map([
+      ...used,
+      ...(used.length === 0 ? [] : builtInTools),
+      ...(files ? toolsForFiles(hasChat) : []),
+      ...(todos ? [todoTool] : []),
+      ...toolsForMemories(about),
+      ...(asks.questions === undefined ? [] : [askPersonTool(asks.questions)]),
+    ]);
   }
 
   names(): string[] {
     return [...this.#tools.keys(), ...builtInTools.keys()];
   }
 }
-
-/** Lists of tools whose choices are kept. */
-const maxOffered = 1_000;
 
 /** How long runners of the same start are waited for: a sandbox is tried out before its tools are announced. */
 const graceMs = 15_000;

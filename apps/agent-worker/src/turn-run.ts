@@ -36,7 +36,6 @@ import type { SaveResult } from "@larkline/store";
 import type { Agent, ChosenModel, Speaker, TurnOptions } from "./agents.ts";
 import { agentOtherThan, agentsIn, commandFactsOf, isPaused, pausedEnd, refusalOf, transfersOf } from "./agents.ts";
 import { checkEntries, dropApprovals, TurnJudge, waitsForPeople } from "./approvals.ts";
-import { toolsOfTurn } from "./files.ts";
 import { helpersOf, limitsOfTask, withoutSteps } from "./helpers.ts";
 import { TurnMemories } from "./memories.ts";
 import { ModelSteps, TurnBudget } from "./model-step.ts";
@@ -557,7 +556,7 @@ export class TurnRun {
     return {
       limits: task === undefined ? limits : limitsOfTask(task, limits),
       ...(team === undefined ? {} : { team }),
-      tools: toolsOfTurn(this.#services, this.#run),
+      tools: this.#services.toolCatalog.ofTurn(this.#run),
       model: model.model,
       ...(options.form === undefined ? {} : { output: options.form }),
       ...(transfers === undefined ? {} : { transfers }),

@@ -107,7 +107,7 @@ export {
 export { exhaustedText, noticeText, textHead, type NoticeName, type NoticeValues } from "./texts/index.ts";
 export { answerForm, type AnswerForm } from "./structured-answer.ts";
 export { answerToStore, callInputOf } from "./server-question.ts";
-export { withAskPerson, type QuestionSettings } from "./question.ts";
+export { askPersonTool, type QuestionSettings } from "./question.ts";
 export {
   finalView,
   inLanguage,

@@ -1,12 +1,12 @@
 import type { Approval, ControlEntry, EventOf, SettledState, TurnState } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { afterControl, afterStep, resumeTurn, withAskPerson } from "./index.ts";
+import { afterControl, afterStep, askPersonTool, resumeTurn } from "./index.ts";
 import type { Transition } from "./transition.ts";
 import { call, cancel, decision, environment, startRun, step, type Run } from "./turn.fixture.ts";
 
 const questions = { roles: ["leads"], expiresMs: 60_000 };
 const plain = environment();
-const env = { ...plain, questions, tools: withAskPerson(plain.tools, questions) };
+const env = { ...plain, questions, tools: new Map([...plain.tools, askPersonTool(questions)]) };
 
 interface AskingRun extends Run {
   asked: Approval[];

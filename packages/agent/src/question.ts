@@ -8,7 +8,6 @@ import {
   type EventOf,
   type Approval,
   type ParseResult,
-  type ToolAnnouncement,
   type ToolOutcome,
 } from "@larkline/protocol";
 import type { OfferedTool } from "./tool-call.ts";
@@ -26,36 +25,17 @@ export interface QuestionSettings {
   readonly expiresMs: number;
 }
 
-type Tools<Tool> = ReadonlyMap<string, Tool | BuiltInTool>;
-
-/** As offered to models, and run by none. */
-type BuiltInTool = Pick<OfferedTool, "runner" | "announcement">;
-
-const known = new WeakMap<object, Map<string, unknown>>();
-
-/** The tools with `ask_person`; the same map for the same tools. Its name is taken, whatever runners offer. */
-export function withAskPerson<Tool>(tools: ReadonlyMap<string, Tool>, { roles }: QuestionSettings): Tools<Tool> {
-  const byRoles = known.get(tools) ?? new Map<string, unknown>();
-  known.set(tools, byRoles);
-  const key = roles.join(" ");
-  const made = byRoles.get(key) as Tools<Tool> | undefined; // made of the same tools
-  if (made !== undefined) return made;
-  const tool: BuiltInTool = { runner: builtInRunner, announcement: announcementFor(roles) };
-  const all = new Map<string, Tool | BuiltInTool>([...tools, [askPersonName, tool]]);
-  byRoles.set(key, all);
-  return all;
+/** `ask_person`, as offered to models; its name is taken, whatever runners offer. */
+export function askPersonTool({ roles }: QuestionSettings): [string, Pick<OfferedTool, "runner" | "announcement">] {
+  const spec = { name: askPersonName, description, inputSchema: inputFor(roles) };
+  const facts = { effect: "idempotent", requiresApproval: false, risk: "low", timeoutMs: 30_000 } as const;
+  return [askPersonName, { runner: builtInRunner, announcement: { spec, ...facts } }];
 }
 
 const description =
   "Asks a person and waits for the answer, for a day at most; the result is {answer, by}. Use it where you cannot go on " +
   "without something that only a person can say, not for what you can find out or may decide yourself. Ask one thing " +
   "at a time, and offer choices where there are a few.";
-
-function announcementFor(roles: readonly string[]): ToolAnnouncement {
-  const inputSchema = inputFor(roles);
-  const spec = { name: askPersonName, description, inputSchema };
-  return { spec, effect: "idempotent", requiresApproval: false, risk: "low", timeoutMs: 30_000 };
-}
 
 function inputFor(roles: readonly string[]): Record<string, unknown> {
   const to = {

@@ -35,7 +35,7 @@ import {
   signedBy,
   speakerChosen,
   startTurn,
-  withAskPerson,
+  askPersonTool,
   withUse,
   isOfTeam,
   type LiveStep,
@@ -537,7 +537,7 @@ function playTurn(session: Session, moves: readonly Move[], team?: TeamFacts): v
     bounds: { maxCallsPerStep: 4, maxResultChars: 50, maxStepResultChars: 120, maxAbsorbed: 4, maxTransfers: 2 },
   });
   const questions = { roles: [], expiresMs: 60_000 };
-  const env = frozen({ ...plain, questions, tools: withAskPerson(plain.tools, questions) });
+  const env = frozen({ ...plain, questions, tools: new Map([...plain.tools, askPersonTool(questions)]) });
   const head = frozen(queued("hello", session.seq));
   const start = startTurn({ head, nowMs: env.nowMs, model: testModel, team, texts: "en" });
   const { next } = start;
