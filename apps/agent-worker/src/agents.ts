@@ -16,6 +16,9 @@ import {
   type HelperTool,
   type CommandFacts,
   type SessionChoices,
+  type HelperFacts,
+  type HelperTarget,
+  type TeamFacts,
   type TransferTarget,
   type Transition,
   type QuestionSettings,
@@ -50,11 +53,11 @@ import {
   chatOf,
   peopleOf,
   type QueuedMessage,
+  type TeamState,
   type TurnState,
 } from "@larkline/protocol";
 import { hasAccess } from "@larkline/agent/permissions";
 import { groupsOf } from "./approvals.ts";
-import { memberIn, teamFactsOf } from "./teams.ts";
 import type { TurnStart } from "./turn-output.ts";
 import type { WorkerConfig } from "./config.ts";
 import type { Services } from "./services.ts";
@@ -337,7 +340,8 @@ function turnModelOf(chain: ModelChain): TurnModel {
   };
 }
 
-// Who has the word: in a turn that begins or continues, whom that agent may give it to, and whom a person may choose.
+// Who has the word: in a turn that begins or continues, whom that agent may give it or a task to, and whom a person may
+// choose.
 
 /** Who answers a message. */
 export interface Speaker {
@@ -377,6 +381,22 @@ export async function speakerIn(services: Services, { turn, head, settings }: Tu
   const isRefused = !(await answers(services, entry, message));
   const note = active === undefined ? "agentGone" : "agentElsewhere";
   return { ...speak(entry, wanted === undefined ? undefined : note), isRefused };
+}
+
+/**
+ * Who has the word in a turn of a team. A member that is gone is followed by another one. Without its team a member
+ * answers alone.
+ */
+function memberIn({ agents }: Services, turn: TurnState, { team, entry }: { team: TeamState; entry: Agent }): Speaker {
+  const speaker = { turn, isRefused: false, isGone: false, notes: [] };
+  const together = agents.get(team.name);
+  const member = turn.agent === undefined ? undefined : agents.get(turn.agent);
+  if (together !== undefined && together.config.team !== null) {
+    if (member === undefined || team.choosing === true) return { ...speaker, agent: together };
+    return { ...speaker, agent: member };
+  }
+  const { team: _team, ...rest } = turn;
+  return { ...speaker, agent: member ?? entry, turn: rest };
 }
 
 /** Whether an agent answers the person of a message in its chat; a team where one of its members does. */
@@ -471,6 +491,47 @@ export function transfersOf(
     return [[tool.spec.name, { to, context, tool, isAllowed, model, ...members }]];
   });
   return new Map(targets);
+}
+
+/** The team that has the word in a run, or gets it with the turn that begins, and the bounds of the turn then. */
+export function teamOfRun(
+  services: Services,
+  { agent, first, stored: { turn } }: Pick<RunningTurn, "agent" | "first" | "stored">,
+  facts: WordFacts,
+): { together?: Agent; team?: TeamFacts; limits: TurnLimits } {
+  const together = turn.team === undefined ? agent : services.agents.get(turn.team.name);
+  const team = together === undefined ? undefined : teamFactsOf(services, together, facts);
+  if (together === undefined || team === undefined) return { limits: first.limits };
+  // A contribution has as many steps as a turn of its agent.
+  const maxIterations = (turn.team?.fromStep ?? 0) + agent.limits.maxIterations;
+  return { together, team, limits: { ...first.limits, maxIterations } };
+}
+
+/** A team for the person of a turn: whom of its members they may use. */
+function teamFactsOf({ agents }: Services, { name, config }: Agent, facts: WordFacts): TeamFacts | undefined {
+  if (config.team === null) return undefined;
+  const { members, ...settings } = config.team;
+  const known = members.flatMap((member) => agents.get(member) ?? []);
+  return {
+    ...settings,
+    name,
+    members: known.map((member) => ({
+      name: member.name,
+      description: member.config.description,
+      isAllowed: facts.mayUse(member),
+      model: member.modelOf(facts.chosenModel).model,
+    })),
+  };
+}
+
+/** The helpers of the agent that has the word. */
+export function helpersOf({ agents, helperReadiness }: Services, agent: Agent, mayUse: MayUse): HelperFacts {
+  const targets = [...agent.helpers].flatMap(([name, { link, tool }]): [string, HelperTarget][] => {
+    const target = agents.get(link.agent);
+    if (target === undefined) return [];
+    return [[name, { agent: link.agent, tool, timeoutMs: link.timeoutMs, isAllowed: mayUse(target) }]];
+  });
+  return { targets: new Map(targets), isReady: helperReadiness.isReady };
 }
 
 /** The end of a turn whose message is for an agent that does not answer this person; undefined for others. */

@@ -4,8 +4,6 @@ import {
   taskMessage,
   waitOf,
   type HelperEnd,
-  type HelperFacts,
-  type HelperTarget,
   type Transition,
   type TurnLimits,
 } from "@larkline/agent";
@@ -22,10 +20,9 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import type { AskerAnswer, AskerWord, ChildFacts, OpenCall } from "@larkline/store";
-import type { Agent, MayUse } from "./agents.ts";
 import type { Services } from "./services.ts";
 
-// Helpers as a worker sees them: which there are, how the session of one begins, is woken, stopped and ends, and how many
+// Helpers as a worker sees them: how the session of one begins, is woken, stopped and ends, and how many
 // steps it may take. That a call and its session begin and end together is for the store to see to (lua/children.lua).
 
 /** How old the last look may be, ms. */
@@ -56,16 +53,6 @@ export class HelperReadiness {
       void look().catch((error: unknown) => log.warn({ error }, "processes were not looked up"));
     signal.addEventListener("abort", clock.every(lookEveryMs, again), { once: true });
   }
-}
-
-/** The helpers of the agent that has the word. */
-export function helpersOf({ agents, helperReadiness }: Services, agent: Agent, mayUse: MayUse): HelperFacts {
-  const targets = [...agent.helpers].flatMap(([name, { link, tool }]): [string, HelperTarget][] => {
-    const target = agents.get(link.agent);
-    if (target === undefined) return [];
-    return [[name, { agent: link.agent, tool, timeoutMs: link.timeoutMs, isAllowed: mayUse(target) }]];
-  });
-  return { targets: new Map(targets), isReady: helperReadiness.isReady };
 }
 
 /** The session of a helper, which begins with the write that opens its call. */

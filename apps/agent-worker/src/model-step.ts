@@ -12,14 +12,21 @@ import {
   isOwn,
   languageOfMessage,
   modelMessagesOf,
+  noUse,
+  readChoice,
   requestTokens,
+  selectionRequest,
+  speakerChosen,
   stepUse,
   summaryIn,
   teamNote,
   warnNearBudget,
+  withUse,
   type BudgetFacts,
+  type Choice,
   type CompactionPlan,
   type CompactionRequest,
+  type DecidingFacts,
   type StepResult,
   type Transition,
 } from "@larkline/agent";
@@ -103,10 +110,32 @@ export class ModelSteps {
   }
 
   /**
-   * What the model of a team says about the next speaker; `late`: it had not said all of it in time. `brokenOff` is set
-   * where the run's signal has ended it.
+   * Asks the model of a team who speaks next, up to three times; the next in order where that leads to no member. What
+   * becomes of the answer is decided by the turn machine. Undefined when it was broken off.
    */
-  async choose({ system, messages: history }: CompactionRequest): Promise<StepResult & { late: boolean }> {
+  async chooseSpeaker(
+    facts: DecidingFacts,
+    overBudget: () => Promise<Transition | undefined>,
+  ): Promise<Transition | undefined> {
+    const { stored } = this.#run;
+    const wrong: Choice[] = [];
+    for (;;) {
+      const refused = await overBudget();
+      if (refused !== undefined) return refused;
+      const { turn } = stored;
+      const answer = await this.#choose(selectionRequest(turn, facts, wrong));
+      stored.take({ turn: withUse(turn, answer.use ?? noUse), history: [], events: [], next: { do: "choose" } });
+      if (answer.brokenOff === true) return undefined;
+      const failed = answer.late ? "the answer of the model took too long." : answer.failure?.message;
+      const read = readChoice(turn, answer.text, { team: facts.team, tries: wrong.length + 1 });
+      if (failed !== undefined) return speakerChosen(stored.turn, { why: failed }, facts);
+      if (read.isFinal) return speakerChosen(stored.turn, { speaker: read.speaker, why: read.problem }, facts);
+      wrong.push(read);
+    }
+  }
+
+  /** What the model of a team says about the next speaker; `late`: it had not said all of it in time. */
+  async #choose({ system, messages: history }: CompactionRequest): Promise<StepResult & { late: boolean }> {
     const limit = new AbortController();
     const stopTimer = this.#services.clock.after(choiceMs, () => limit.abort());
     try {

@@ -14,6 +14,7 @@ import {
   stepRestart,
   withNotes,
   teamFactsIn,
+  wordGoesOn,
   type CommandFacts,
   type StepResult,
   type Transition,
@@ -34,14 +35,23 @@ import {
 } from "@larkline/protocol";
 import type { SaveResult } from "@larkline/store";
 import type { Agent, ChosenModel, Speaker, TurnOptions } from "./agents.ts";
-import { agentOtherThan, agentsIn, commandFactsOf, isPaused, pausedEnd, refusalOf, transfersOf } from "./agents.ts";
+import {
+  agentOtherThan,
+  agentsIn,
+  commandFactsOf,
+  helpersOf,
+  isPaused,
+  pausedEnd,
+  refusalOf,
+  teamOfRun,
+  transfersOf,
+} from "./agents.ts";
 import { checkEntries, dropApprovals, TurnJudge, waitsForPeople } from "./approvals.ts";
-import { helpersOf, limitsOfTask, withoutSteps } from "./helpers.ts";
+import { limitsOfTask, withoutSteps } from "./helpers.ts";
 import { TurnMemories } from "./memories.ts";
 import { ModelSteps, TurnBudget } from "./model-step.ts";
 import type { Services } from "./services.ts";
 import type { AbortReason, TurnEnd, TurnSlot } from "./session-runner.ts";
-import { chooseSpeaker, teamOfRun } from "./teams.ts";
 import { dispatchCalls, keepLargeResults, mayHold, runnerAtWork, stopCalls, stopCallsOf, type Hold } from "./tools.ts";
 import { messagesToJoin, supersedes, takeBackReaction, waitingAtOnce, withoutThreadRoot } from "./prepare.ts";
 import { expiringSoon, lostIn, TurnReply, TurnStore, type TurnStart } from "./turn-output.ts";
@@ -322,8 +332,12 @@ export class TurnRun {
     for (;;) {
       const facts = teamFactsIn(this.#environment());
       if ((await this.#judge?.supply()) === true) continue;
-      const how = { facts, overBudget: async () => await this.#overBudget() };
-      return (await chooseSpeaker(this.#run, this.#steps, how)) ?? (await this.#brokenOff());
+      const { turn } = this.#stored;
+      // Its team is not configured any more: its member answers alone.
+      if (facts === undefined) return { turn, history: [], events: [], next: { do: "model" } };
+      if (turn.team?.choosing !== true) return wordGoesOn(turn, facts);
+      const chosen = await this.#steps.chooseSpeaker(facts, async () => await this.#overBudget());
+      return chosen ?? (await this.#brokenOff());
     }
   }
 
