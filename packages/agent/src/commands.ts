@@ -12,7 +12,7 @@ import { zh } from "./texts/zh.ts";
 import { newTurn } from "./turn.ts";
 import { slashCommandIn, languageOfMessage } from "./messages.ts";
 import { endDone, after, type SessionChoices, type Transition } from "./transition.ts";
-import type { CompactionReport } from "./compaction.ts";
+import type { CompactionReport } from "./context.ts";
 import { ruleText } from "./permissions/index.ts";
 
 /** The built-in commands, in the order of `/help`. */

@@ -8,7 +8,7 @@ import {
   type CompactionPlan,
 } from "./index.ts";
 import { startRun } from "./turn.fixture.ts";
-import { messageTokens, requestTokens, textTokens } from "./compaction.ts";
+import { messageTokens, requestTokens, textTokens } from "./context.ts";
 
 const { turn } = startRun();
 

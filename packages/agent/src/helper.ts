@@ -20,7 +20,7 @@ import {
   type ToolSpec,
   type TurnState,
 } from "@larkline/protocol";
-import { addressContextOf } from "./messages.ts";
+import { addressContextOf } from "./context.ts";
 import { textHead } from "./texts/index.ts";
 import type { Transition, TurnEnvironment, TurnLimits } from "./transition.ts";
 

@@ -15,7 +15,6 @@ export {
   withNotes,
   type LostState,
 } from "./turn.ts";
-export { conversationFor, isOfTeam, signedBy } from "./conversation.ts";
 export {
   readChoice,
   selectionRequest,
@@ -86,6 +85,9 @@ export {
   type PermissionsOrder,
 } from "./commands.ts";
 export {
+  conversationFor,
+  isOfTeam,
+  signedBy,
   compactionPlan,
   type CompactionNeed,
   type CompactionPlan,
@@ -103,7 +105,7 @@ export {
   stepUse,
   type CallUse,
   type StepRequest,
-} from "./compaction.ts";
+} from "./context.ts";
 export { exhaustedText, noticeText, textHead, type NoticeName, type NoticeValues } from "./texts/index.ts";
 export { answerForm, type AnswerForm } from "./structured-answer.ts";
 export { answerToStore, callInputOf } from "./server-question.ts";

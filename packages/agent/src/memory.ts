@@ -14,7 +14,7 @@ import {
   type ShownMemory,
   type ToolOutcome,
 } from "@larkline/protocol";
-import { isSummary } from "./compaction.ts";
+import { isSummary } from "./context.ts";
 import { oneLine, textsOf } from "./texts/index.ts";
 
 // What is remembered over conversations, as pure decisions: whose it is, who may be behind a wish to remember

@@ -14,8 +14,7 @@ import {
   parserOf,
   SessionKey,
 } from "@larkline/protocol";
-import { addressesIn, type AddressContext } from "./permissions/index.ts";
-import { isSummary } from "./compaction.ts";
+import { addressesIn } from "./permissions/index.ts";
 import { oneLine, textHead } from "./texts/index.ts";
 
 /** Where a message was written; empty strings count as absent. */
@@ -175,7 +174,7 @@ export function overheard(senderId: string, name: string | undefined, text: stri
 }
 
 /** Addresses that the person named. */
-function namedIn({ addresses, foreign, parts }: InboundMessage): readonly string[] {
+export function namedIn({ addresses, foreign, parts }: InboundMessage): readonly string[] {
   if (addresses !== undefined) return addresses;
   return foreign === true ? [] : parts.flatMap((part) => (part.type === "text" ? addressesIn(part.text) : []));
 }
@@ -244,17 +243,6 @@ export function callIdsOf(history: readonly Message[]): Set<string> {
     for (const part of content) if (part.type === "tool_use") ids.add(part.id);
   }
   return ids;
-}
-
-/** What the conversation says about addresses: what a call may reach unasked depends on it. */
-export function addressContextOf(history: readonly Message[], message: InboundMessage): AddressContext {
-  const named = new Set(namedIn(message));
-  let foreign = message.foreign === true;
-  for (const said of history) {
-    foreign ||= said.role === "tool" || isSummary(said) || (said.role === "user" && said.foreign === true);
-    if (said.role === "user") for (const address of said.addresses ?? []) named.add(address);
-  }
-  return { foreign, named };
 }
 
 /** `/name`, alone or with arguments after a blank. Paths such as `/etc/hosts` are none. */

@@ -18,7 +18,7 @@ import {
   type TurnState,
   type Message,
 } from "@larkline/protocol";
-import { writtenTokens, addUse, allTokens, noUse, stepUse } from "./compaction.ts";
+import { writtenTokens, addUse, allTokens, noUse, stepUse } from "./context.ts";
 import {
   type TurnEnvironment,
   type TurnModel,

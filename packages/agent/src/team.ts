@@ -9,8 +9,16 @@ import {
   type TeamState,
   type TurnState,
 } from "@larkline/protocol";
-import { addUse, allTokens, noUse } from "./compaction.ts";
-import { authorOf, contributionAt, isOfTeam, quotedText, type Contribution } from "./conversation.ts";
+import {
+  addUse,
+  allTokens,
+  authorOf,
+  contributionAt,
+  isOfTeam,
+  noUse,
+  quotedText,
+  type Contribution,
+} from "./context.ts";
 import { joinedTexts, languageOfMessage } from "./messages.ts";
 import { isCorrection } from "./structured-answer.ts";
 import { stepStart, warningEvent } from "./step.ts";

@@ -34,7 +34,8 @@ import {
   type RiskFinding,
 } from "./permissions/index.ts";
 import type { TurnEnvironment, TurnLimits } from "./transition.ts";
-import { addressContextOf, languageOfMessage } from "./messages.ts";
+import { addressContextOf } from "./context.ts";
+import { languageOfMessage } from "./messages.ts";
 import { noticeText, oneLine, textHead, textsOf } from "./texts/index.ts";
 import { inputRequested, wantedQuestion } from "./question.ts";
 import { helperCall, helperRefusal } from "./helper.ts";

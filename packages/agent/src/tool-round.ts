@@ -43,7 +43,7 @@ import {
   type OfferedTool,
 } from "./tool-call.ts";
 import { exhaustedText, textHead } from "./texts/index.ts";
-import { callIdsOf, isSendable, userMessageOf, addressContextOf, languageOfMessage } from "./messages.ts";
+import { callIdsOf, isSendable, userMessageOf, languageOfMessage } from "./messages.ts";
 import {
   endedTool,
   shownOf,
@@ -63,7 +63,7 @@ import {
   needsOf,
   withNeeds,
 } from "./transition.ts";
-import { isSummary } from "./compaction.ts";
+import { addressContextOf, isSummary } from "./context.ts";
 import { recallEvents, rememberedBy } from "./memory.ts";
 import { questionOutcome } from "./question.ts";
 import { serverAnswer, serverQuestion, type ServerQuestion } from "./server-question.ts";

@@ -42,7 +42,7 @@ import {
   type TeamFacts,
   type ViewOptions,
 } from "./index.ts";
-import { authorOf } from "./conversation.ts";
+import { authorOf } from "./context.ts";
 import type { StepResult } from "./step.ts";
 import { attemptOf } from "./tool-call.ts";
 import { decision, environment, passesOf, queued, step, teamOf, testModel, transfersOf } from "./turn.fixture.ts";

@@ -68,7 +68,7 @@ import { shownText } from "./structured-answer.ts";
 import { maxHelperDepth, runningHelpers, taskEvents, type HelperTarget } from "./helper.ts";
 import type { TransferTarget } from "./transfer.ts";
 import { attemptOf } from "./tool-call.ts";
-import { addUse, noUse, requestTokens } from "./compaction.ts";
+import { addUse, noUse, requestTokens } from "./context.ts";
 import { exhaustedText, noticeText, inlineCode, textsOf } from "./texts/index.ts";
 
 /*
