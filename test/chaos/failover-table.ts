@@ -38,7 +38,7 @@ function lineOf({ kind, settings, happens }: Case, report: FailoverReport): stri
   return `| ${cells.join(" | ")} |`;
 }
 
-/** For docs/reliability.md: prints a line for each case. Resolves to how much of it must never happen. */
+/** For results.md, and with fewer columns docs/reliability.md: prints a line for each case. Resolves to how much of it must never happen. */
 export async function printFailovers(given: { rounds: number; chats: number; patienceMs: number }): Promise<number> {
   console.log(
     "| servers | a master | settings | accepted | lost | twice | out of order | foreign | stuck | `once` repeated | p50, s | longest, s |",

@@ -51,7 +51,7 @@ export function recoveryOf(messages: readonly Watched[], harms: readonly Harm[])
   return { undisturbed: timesOf(undisturbed), hit: Object.fromEntries(hit) };
 }
 
-/** For docs/reliability.md. */
+/** For results.md. */
 export function recoveryTable({ undisturbed, hit }: Recovery): string {
   const line = (name: string, { p50, p99, count }: Times): string =>
     `| ${name} | ${(p50 / 1_000).toFixed(1)} | ${(p99 / 1_000).toFixed(1)} | ${count} |`;
