@@ -84,8 +84,9 @@ const parts = {
 };
 type PartName = keyof typeof parts;
 
-/** What users ask for is in docs; the rest beside the bench. */
+/** What users ask for is in docs; the rest beside the bench. Where both have a part, docs has its first three tables. */
 const pages = ["../../docs/performance.md", "results.md"].map((path) => fileURLToPath(new URL(path, import.meta.url)));
+const shared = 3;
 
 const help = `npm run bench -- [options]
 
@@ -148,20 +149,23 @@ async function run(): Promise<void> {
   if (values.write) await write(measured);
 }
 
-/** Replaces what is between the marks of these parts, on the page that has the marks. */
+/** Replaces what is between the marks of these parts, on each page that has the marks. */
 async function write(measured: readonly [PartName, string[]][]): Promise<void> {
-  const texts = new Map<string, string>();
-  for (const page of pages) texts.set(page, await readFile(page, "utf8"));
+  const texts = await Promise.all(pages.map(async (page) => await readFile(page, "utf8")));
   for (const [name, tables] of measured) {
     const [begin, end] = [`<!-- ${name}:begin -->`, `<!-- ${name}:end -->`];
-    const [page = "", text = ""] = [...texts].find(([, each]) => each.includes(begin)) ?? [];
-    const [head = "", rest] = text.split(begin);
-    const [, tail] = rest?.split(end) ?? [];
-    if (tail === undefined) throw new Error(`${pages.join(" and ")} have no place for ${name}`);
+    const places = [...texts.keys()].filter((at) => texts[at]?.includes(begin));
+    if (places.length === 0) throw new Error(`${pages.join(" and ")} have no place for ${name}`);
     const machine = `Measured ${new Date().toISOString().slice(0, 10)} on ${cpus().length} cores (${cpus()[0]?.model.trim()}), Node ${process.version}, with \`${commandLine()}\`.`;
-    texts.set(page, `${head}${begin}\n\n${[machine, ...tables].join("\n\n")}\n\n${end}${tail}`);
+    for (const [nth, at] of places.entries()) {
+      const own = places.length === 1 ? tables : nth === 0 ? tables.slice(0, shared) : tables.slice(shared);
+      const [head = "", rest = ""] = (texts[at] ?? "").split(begin);
+      const [, tail] = rest.split(end);
+      if (tail === undefined) throw new Error(`${pages[at] ?? ""} has no ${end}`);
+      texts[at] = `${head}${begin}\n\n${[machine, ...own].join("\n\n")}\n\n${end}${tail}`;
+    }
   }
-  for (const [page, text] of texts) await writeFile(page, text);
+  for (const [at, page] of pages.entries()) await writeFile(page, texts[at] ?? "");
 }
 
 function commandLine(): string {
@@ -218,10 +222,10 @@ async function turnTables(): Promise<string[]> {
   const results = await withVendors(async (vendors) => await measureSubjects(vendors, subjects));
   return [
     throughputTable(results),
-    cpuTable(results),
     latencyTable(results),
-    addedTable(results),
     memoryTable(results),
+    cpuTable(results),
+    addedTable(results),
   ];
 }
 
