@@ -20,9 +20,11 @@ export const tables: Readonly<Record<string, Readonly<Record<string, Rows>>>> = 
   "packages/store/src/keys.md": {
     "redis-keys": [["key", "type", "content"], ...describedKeys.map(({ key, type, content }) => [key, type, content])],
   },
-  "docs/observability.md": {
+  "packages/process/src/telemetry/observations.md": {
     events: observations("event", eventCatalogue),
     spans: observations("span", spanCatalogue),
+  },
+  "docs/observability.md": {
     metrics: [
       ["metric", "from", "labels", "meaning"],
       ...Object.entries<MetricFacts>(metricCatalogue).map(([name, facts]) =>
