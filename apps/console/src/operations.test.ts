@@ -68,10 +68,10 @@ const replyRecord: OutboxRecord = {
   uncertainSinceMs: 0,
 };
 
-async function buryReply(): Promise<string> {
+async function abandonReply(): Promise<string> {
   const lease = await world.store.pushOutbox(replyRecord, "om_1");
   if (lease === undefined) throw new Error("the outbox is taken");
-  await letters().bury(lease, "im.message.reply forbidden 230002");
+  await letters().moveToDeadLetters(lease, "im.message.reply forbidden 230002");
   return `/dead-letters/${at}/${encodeURIComponent(`reply:${turnId}`)}`;
 }
 
@@ -203,7 +203,7 @@ it("drops the messages that wait, not the one being answered", async () => {
 });
 
 it("a reply that was given up is sent again once, however often an operator asks", async () => {
-  const path = await buryReply();
+  const path = await abandonReply();
   expect(await textOf(viewer.get("/dead-letters"))).toMatch(/Undelivered reply.*im\.message\.reply forbidden 230002/);
   expect(await textOf(viewer.get(path))).not.toContain(secretText);
   expect(await textOf(operator.post(`${path}/content`))).toContain(secretText);
@@ -229,7 +229,7 @@ it("a message that was given up runs again as one new message, after asking", as
 });
 
 it("a letter is discarded once, and a viewer changes nothing", async () => {
-  const path = await buryReply();
+  const path = await abandonReply();
   for (const act of ["retry", "discard", "content"]) expect((await viewer.post(`${path}/${act}`)).status).toBe(403);
   expect(await textOf(viewer.get(path))).not.toContain("Discard");
   expect(await textOf(operator.post(`${path}/discard`))).toContain("The letter is discarded.");
@@ -288,7 +288,7 @@ it("shows the processes, those that went silent, and messages that never came", 
 });
 
 it("speaks Chinese on all of these pages", async () => {
-  const path = await buryReply();
+  const path = await abandonReply();
   for (const page of ["/sessions", "/dead-letters", path, "/feishu", "/instances"]) {
     const response = await fetch(`${running.url}${page}`, {
       headers: { cookie: `${viewer.cookie}; larkline_language=zh` },

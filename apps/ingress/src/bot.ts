@@ -293,8 +293,8 @@ class NoticeOutbox {
       leaseOutbox: async (session) => await this.#unlessReply(await all.leaseOutbox(session)),
       retryOutbox: async (lease, retryAtMs) => await all.retryOutbox(lease, retryAtMs),
     };
-    const letters: Pick<DeadLetters, "bury"> = {
-      bury: async (lease, reason) => await this.#unlessReply(await deadLetters.bury(lease, reason)),
+    const letters: Pick<DeadLetters, "moveToDeadLetters"> = {
+      moveToDeadLetters: async (lease, reason) => await this.#unlessReply(await deadLetters.moveToDeadLetters(lease, reason)),
     };
     const watch = watchPlatform(telemetry).deliveries;
     const apis = new Map([[api.appId, api]]);

@@ -89,7 +89,7 @@ export function describeDeadLetters(name: string, makeHarness: MakeSessionStore)
       const lease = await mustCommitReply("om_1");
       await commitReply("om_2");
       await cards.save(cardsOf("om_1"), { outboxToken: lease.token });
-      const next = await letters.bury(lease, "forbidden 230013");
+      const next = await letters.moveToDeadLetters(lease, "forbidden 230013");
       expect(next?.record.id).toBe("om_2");
       expect(await cards.load(session, "om_1")).toBeUndefined();
       expect(await letters.find(session, "reply:om_1")).toMatchObject({
@@ -105,7 +105,7 @@ export function describeDeadLetters(name: string, makeHarness: MakeSessionStore)
       const { letters, store } = harness;
       const lease = await mustCommitReply("om_1");
       await store.ackOutbox(session, lease.token);
-      expect(await letters.bury(lease, "too late")).toBeUndefined();
+      expect(await letters.moveToDeadLetters(lease, "too late")).toBeUndefined();
       expect(await letters.list(10)).toEqual([]);
     });
 
@@ -116,7 +116,7 @@ export function describeDeadLetters(name: string, makeHarness: MakeSessionStore)
       const again = await store.leaseOutbox(session);
       if (again === undefined) throw new Error("nothing to send");
       await cards.save(cardsOf("om_1"), { outboxToken: again.token });
-      await letters.bury(again, "too old");
+      await letters.moveToDeadLetters(again, "too old");
       const results = await Promise.all([1, 2, 3].map(async () => await letters.resend(session, "reply:om_1")));
       expect(results.filter(Boolean)).toHaveLength(1);
       expect((await store.summary(session)).unsent).toBe(1);

@@ -87,7 +87,7 @@ interface DeadLettersOptions extends StoreOptions {
 }
 
 const { keptMs, perCell } = deadLetterLimits;
-const [addLetter, bury, resend] = [script("add-letter"), script("bury"), script("resend")];
+const [addLetter, moveReply, resend] = [script("add-letter"), script("move-to-dead-letters"), script("resend")];
 
 /** Session keys have no bar. */
 function memberOf(session: SessionKey, id: string): string {
@@ -95,7 +95,7 @@ function memberOf(session: SessionKey, id: string): string {
 }
 
 function letterFrom(text: string, cards: string | null): DeadLetter {
-  const letter = JSON.parse(text) as DeadLetter; // written by add and bury from the same type
+  const letter = JSON.parse(text) as DeadLetter; // written by add and moveToDeadLetters from the same type
   return letter.kind === "reply" && cards !== null ? { ...letter, cards: cardsFrom(cards) } : letter;
 }
 
@@ -125,10 +125,10 @@ export class DeadLetters {
    * The head of a leased outbox is given up: it leaves the outbox as after an `ackOutbox`, and is kept as
    * a letter with its cards in the same step. Returns what `ackOutbox` does. Does nothing under a lease that is lost.
    */
-  async bury({ token, record }: OutboxLease, reason: string): Promise<OutboxLease | undefined> {
+  async moveToDeadLetters({ token, record }: OutboxLease, reason: string): Promise<OutboxLease | undefined> {
     const { session } = record;
     const letter = letterOfReply(record, reason, sharedNow());
-    const reply = await runScript(this.#redis, bury, this.#keys.session(session), {
+    const reply = await runScript(this.#redis, moveReply, this.#keys.session(session), {
       sid: session,
       token,
       leaseMs: this.#leaseMs,

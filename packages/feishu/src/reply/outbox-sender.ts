@@ -55,7 +55,7 @@ export type DeliveryWatch = (record: OutboxRecord) => (result: DeliveryResult) =
 export interface OutboxSenderOptions {
   store: OutboxStore;
   /** Keeps replies that are given up; without it they are dropped. */
-  letters?: Pick<DeadLetters, "bury">;
+  letters?: Pick<DeadLetters, "moveToDeadLetters">;
   /** The cards of replies that are not finished. */
   ledger: CardLedger;
   /** Uploads the images that answers name; without it they show none. */
@@ -196,7 +196,7 @@ export class OutboxSender {
     const { record, token } = lease;
     const reason = [api, kind, ...(code === 0 ? [] : [code])].join(" ");
     // Not repeated here: when its answer is lost it may have leased the next reply under the same token.
-    return letters === undefined ? await store.ackOutbox(record.session, token) : await letters.bury(lease, reason);
+    return letters === undefined ? await store.ackOutbox(record.session, token) : await letters.moveToDeadLetters(lease, reason);
   }
 
   /** Resolves to the lease of a reply that is to be sent at once. */
