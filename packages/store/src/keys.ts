@@ -58,7 +58,7 @@ export interface CellKeys {
   /** ZSET root -> ms of the end of the child session that has ended first of those kept. */
   childRoots: string;
   /** HASH: the highest numbers that sessions had when they were removed; see `beginLife`. */
-  floor: string;
+  highest: string;
   /** STRING: a message was taken back by its sender, perhaps before it was stored. */
   recalledOf(app: string, messageId: string): string;
   /** STREAM: what a runner has handed in about calls of the cell's sessions; no other one can write there. */
@@ -217,7 +217,7 @@ function cellsOf(namespace: string): (CellKeys & { base: string })[] {
       untended: `${base}:untended`,
       people: `${base}:people`,
       childRoots: `${base}:child-roots`,
-      floor: `${base}:floor`,
+      highest: `${base}:floor`,
       recalledOf: (app: string, messageId: string) => `${base}:recalled:${app}:${messageId}`,
       handoffOf: (runner: string) => `${base}:handoff:${runner}`,
       answerOf: (runner: string, ask: string) => `${base}:begun:${runner}:${ask}`,

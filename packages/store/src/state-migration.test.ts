@@ -40,7 +40,7 @@ it("what the version before has stored gets the names of this version, once", as
         "cs=contextStart|3 hv=contextVersion|11 set=settings|t turn|u counted|12:6:try>12:6:tries asides|,5, aside:5|5:{} " +
         "aside:5:try=aside:5:tries|2 aside:5:abs=aside:5:absorbed|,6,",
     ],
-    [keys.floor, "seq|1 gen=generation|2 es=eventSeq|3 hb=historyBase|4"],
+    [keys.highest, "seq|1 gen=generation|2 es=eventSeq|3 hb=historyBase|4"],
     [
       keys.approvalOf("a1"),
       "a=approval|{} kind|call exp=expiresAtMs|8 need=needed|1 hash=argumentsHash|h hc=hasCards|1 f=facts|{}",

@@ -29,7 +29,7 @@ const stateNames = {
   hv: "contextVersion",
   set: "settings",
 };
-const floorNames = { gen: "generation", es: "eventSeq", hb: "historyBase" };
+const highestNames = { gen: "generation", es: "eventSeq", hb: "historyBase" };
 const approvalNames = {
   a: "approval",
   exp: "expiresAtMs",
@@ -73,7 +73,7 @@ export class StateMigration {
   /** Resolves to the number of sessions when all are moved. Two processes may run it at once, and it may be run again. */
   async run(signal: AbortSignal): Promise<number> {
     let moved = 0;
-    for (const { floor } of this.#keys.cells()) await this.#rename(floor, floorNames);
+    for (const { highest } of this.#keys.cells()) await this.#rename(highest, highestNames);
     for await (const session of storedSessions(this.#redis, this.#namespace, signal)) {
       const keys = this.#keys.session(session);
       for (const id of await this.#redis.zrange(keys.kept, "0", "-1")) {

@@ -2,7 +2,7 @@
 -- A session of the HTTP API takes messages of one person only, the first one.
 -- -> {'accepted' | 'asks' | 'duplicate' | 'full' | 'recalled' | 'foreign', seq, wakeGen, eventSeq or '', ahead, head or ''}
 --
--- KEYS session inbox dirty seen recalled floor who people state
+-- KEYS session inbox dirty seen recalled highest who people state
 -- ARGV
 --   sid
 --   message     JSON

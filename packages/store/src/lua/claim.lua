@@ -3,7 +3,7 @@
 -- | {'claimed', epoch, turn, head, tries, deaths, deathsAlone, contextVersion, from, context from there on, control,
 --    settings, summary, whether turns are set aside, whether the head may have waited, totals}
 --
--- KEYS session inbox control history dirty floor requests state
+-- KEYS session inbox control history dirty highest requests state
 -- ARGV
 --   sid
 --   gen           the generation that was woken
@@ -43,7 +43,7 @@ if st == 'queued' then
   if hasChanged then readState() end
 end
 -- Its first claim: what is counted in its history begins above what removed sessions of its cell had.
-local base = not v.epoch and redis.call('HGET', floor, 'historyBase')
+local base = not v.epoch and redis.call('HGET', highest, 'historyBase')
 if base then
   v.contextVersion = above(nil)
   redis.call('HSET', state, 'historyBase', base, 'contextVersion', v.contextVersion)

@@ -1,7 +1,7 @@
 -- Puts a message into the inbox of its session, and wakes the session if nothing runs that would see it.
 -- -> {'accepted' | 'full' | 'asks', seq, wakeGen, eventSeq or '', ahead, head or ''}
 --
--- KEYS session inbox dirty seen floor who people state
+-- KEYS session inbox dirty seen highest who people state
 -- ARGV
 --   sid
 --   seenTtlMs   how long the message's id is remembered
@@ -29,7 +29,7 @@ local function enqueue(message, mayAnswer)
   -- history when it is claimed for the first time.
   local fields = {}
   if not seq then
-    local f = redis.call('HMGET', floor, 'seq', 'generation', 'eventSeq')
+    local f = redis.call('HMGET', highest, 'seq', 'generation', 'eventSeq')
     seq, fields = f[1] or 0, {'behind', 0}
     if f[1] then gen, fields = f[2], {'behind', 0, 'generation', f[2], 'eventSeq', f[3]} end
   end

@@ -1,7 +1,7 @@
 -- Moves a parked message into its session, once. It stays parked while the session is full.
 -- -> nil not parked | as append
 --
--- KEYS session inbox dirty seen parked floor who people state
+-- KEYS session inbox dirty seen parked highest who people state
 -- ARGV
 --   sid
 --   action      append or drop

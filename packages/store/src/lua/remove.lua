@@ -1,7 +1,7 @@
 -- Removes everything of a session, with its child sessions, but the ids of its messages, which expire by themselves.
 -- -> removed | in_use | changed
 --
--- KEYS session inbox control calls history events outbox cards pending kept who floor ended untended dirty due
+-- KEYS session inbox control calls history events outbox cards pending kept who highest ended untended dirty due
 -- KEYS openCards expiries approvalCards people requests state approvals said files deadlines children endedChildren
 -- KEYS childRoots
 -- ARGV
@@ -32,9 +32,9 @@ if inUse then return 'in_use' end
 local inAll = tonumber(base or 0) + redis.call('LLEN', history)
 if length ~= '' and tonumber(length) < inAll then return 'changed' end
 
-local f = redis.call('HMGET', floor, 'seq', 'generation', 'eventSeq', 'historyBase')
+local f = redis.call('HMGET', highest, 'seq', 'generation', 'eventSeq', 'historyBase')
 local function above(at, value) return string.format('%.0f', math.max(tonumber(f[at] or 0), tonumber(value or 0))) end
-redis.call('HSET', floor, 'seq', above(1, v[2]), 'generation', above(2, v[3]), 'eventSeq', above(3, v[4]), 'historyBase', above(4, inAll))
+redis.call('HSET', highest, 'seq', above(1, v[2]), 'generation', above(2, v[3]), 'eventSeq', above(3, v[4]), 'historyBase', above(4, inAll))
 
 if string.find(sid, '~', 1, true) then
   redis.call('HDEL', children, sid, 'steps ' .. sid .. '-1')
