@@ -158,7 +158,7 @@ export class ApprovalStore {
     decision: Omit<ApprovalDecision, "atMs">,
   ): Promise<DecideResult> {
     const { decision: word, by, note, remember, via } = decision;
-    return await this.#settling(decide, session, {
+    return await this.#settleWith(decide, session, {
       id: approvalId,
       word,
       about: answersKind(word, "outcome") ? "outcome" : answersKind(word, "question") ? "question" : "",
@@ -184,22 +184,26 @@ export class ApprovalStore {
     const marks = { seen: keys.seenOf(app, messageId), recalled: keys.recalledOf(app, messageId) };
     const decision = JSON.stringify({ decision: "answer", by, note: text });
     const values = { id: approvalId, decision, person: by.id, seenTtlMs: defaultDedupTtlMs };
-    return await this.#settling(takeAnswer, session, values, marks);
+    return await this.#settleWith(takeAnswer, session, values, marks);
   }
 
   /** Settles without a person: past its expiry by the store's clock, or because no person could be asked. */
   async settle(session: SessionKey, approvalId: string, state: "expired" | "undeliverable"): Promise<DecideResult> {
-    return await this.#settling(settle, session, { id: approvalId, result: state });
+    return await this.#settleWith(settle, session, { id: approvalId, result: state });
   }
 
-  async #settling(
-    settling: Script,
+  async #settleWith(
+    settleScript: Script,
     session: SessionKey,
     values: Record<string, string | number>,
     marks: { seen?: string; recalled?: string } = {},
   ): Promise<DecideResult> {
     const keys = { ...this.#keys.session(session), ...marks };
-    const reply = await runScript(this.#redis, settling, keys, { ...values, sid: session, auditMax: this.#auditMax });
+    const reply = await runScript(this.#redis, settleScript, keys, {
+      ...values,
+      sid: session,
+      auditMax: this.#auditMax,
+    });
     if (reply === null) return { result: "unknown" };
     const [result, approval, state, decisions, settledAtMs, gen] = reply as [
       Exclude<DecideResult["result"], "unknown">,

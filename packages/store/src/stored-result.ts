@@ -4,7 +4,7 @@ import { type BlobStore, defaultBlobTtlMs } from "./blob-store.ts";
 import type { LookupCache } from "./platform.ts";
 
 /** Where results are kept that are too large for a conversation. */
-export interface ResultDesk {
+export interface ResultStores {
   blobs: Pick<BlobStore, "put" | "get">;
   lookups: Pick<LookupCache, "get" | "set">;
 }
@@ -25,7 +25,7 @@ function lookupKeyOf(session: SessionKey, handle: string): string {
 
 /** Keeps the whole text for as long as blobs are kept. Rejects when the store refuses or fails. */
 export async function keepResult(
-  { blobs, lookups }: ResultDesk,
+  { blobs, lookups }: ResultStores,
   session: SessionKey,
   text: string,
 ): Promise<StoredResult> {
@@ -36,7 +36,7 @@ export async function keepResult(
 
 /** Stores the text under a handle that is good for nothing yet: see {@link nameResult}. */
 export async function putResult(
-  blobs: ResultDesk["blobs"],
+  blobs: ResultStores["blobs"],
   text: string,
   random = systemRandom,
 ): Promise<{ stored: StoredResult; blobId: string }> {
@@ -46,7 +46,7 @@ export async function putResult(
 
 /** Makes the handle of a stored text good for a session. A handle that is good for another text stays so. */
 export async function nameResult(
-  lookups: ResultDesk["lookups"],
+  lookups: ResultStores["lookups"],
   session: SessionKey,
   { handle, blobId }: { handle: string; blobId: string },
 ): Promise<void> {
@@ -56,7 +56,7 @@ export async function nameResult(
 
 /** One page of a stored result; undefined when the handle is not known in this session, or no longer. */
 export async function resultPage(
-  { blobs, lookups }: ResultDesk,
+  { blobs, lookups }: ResultStores,
   session: SessionKey,
   { handle, offset, characters }: { handle: string; offset: number; characters: number },
 ): Promise<ResultPage | undefined> {

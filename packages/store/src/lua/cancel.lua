@@ -10,7 +10,7 @@
 --   doneBatch  the event that ends a waiting message's run
 
 -- include wake
--- include asides
+-- include set-aside
 -- include emit
 -- include old-form
 
@@ -28,13 +28,13 @@ local function takeOut(queued)
 end
 local first = head()
 -- While turns are set aside, a claim may bring one of them to the head instead, which would read a cancel that is not its own.
-if st == 'queued' and seqOf(first) == seq and asideList() ~= ',' and not hasBegun(first) then return takeOut(first) end
+if st == 'queued' and seqOf(first) == seq and turnsSetAside() ~= ',' and not hasBegun(first) then return takeOut(first) end
 if seq == '' or seqOf(first) == seq or string.find(joined, ',' .. seq .. ',', 1, true) then
   redis.call('RPUSH', requests, entry)
   if st == 'suspended' then return {1, wake(v[2])} end
   return {1, 0}
 end
-if asideOf(seq) then
+if setAsideTurnOf(seq) then
   redis.call('RPUSH', requests, entry)
   -- Where another turn runs or waits for calls, it is heard after that.
   if st == 'suspended' and redis.call('HGET', state, 'waits') then return {1, wake(v[2])} end

@@ -19,7 +19,7 @@
 
 -- include rising
 -- include requests
--- include choosing
+-- include switch-turns
 -- include needs
 
 local s = redis.call('HMGET', session, 'state', 'behind')
@@ -30,7 +30,7 @@ local fields = {'epoch', 'runningGeneration', 'turn', 'headSeq', 'tries', 'conte
 local v = {}
 local function readState()
   for at, value in ipairs(redis.call('HMGET', state, unpack(fields))) do v[fields[at]] = value end
-  noteAsides(v.asides)
+  noteTurnsSetAside(v.asides)
 end
 readState()
 if st ~= 'queued' and v.runningGeneration ~= gen then return false end
@@ -91,5 +91,5 @@ if skipped > 0 then
 end
 tail = tail or redis.call('LRANGE', history, start + skipped, -1)
 return {'claimed', epoch, v.turn or '', first, tries, deaths, deathsAlone, version, from, tail, entries, v.settings or '',
-  from == 0 and summary or '', asideList() ~= ',' and 1 or 0,
+  from == 0 and summary or '', turnsSetAside() ~= ',' and 1 or 0,
   (not behind or tonumber(seq) <= tonumber(behind)) and 1 or 0, v.totals or ''}

@@ -27,7 +27,7 @@
 
 -- include wake
 -- include requests
--- include choosing
+-- include switch-turns
 -- include emit
 -- include context
 -- include lease
@@ -36,7 +36,7 @@
 
 local v = redis.call('HMGET', state, 'epoch', 'asides')
 if v[1] ~= epoch then return {-1} end
-noteAsides(v[2])
+noteTurnsSetAside(v[2])
 -- A turn that was committed before is not committed again, even under the same epoch.
 local entries = redis.call('LRANGE', inbox, 0, 1)
 if (seqOf(entries[1] or '') or '0') ~= seq then return {-1} end
@@ -57,7 +57,7 @@ end
 redis.call('HDEL', state, 'turn', 'absorbed', 'needs')
 if needs ~= '' then redis.call('HSET', state, 'needs', needs) end
 -- What has come for turns that are set aside is kept for them.
-if asideList() ~= ',' then takeRequests() end
+if turnsSetAside() ~= ',' then takeRequests() end
 redis.call('DEL', control, calls, requests)
 local askerGen = 0
 if asker ~= '' then askerGen = answerAsker(cjson.decode(asker))
@@ -67,7 +67,7 @@ else
   redis.call('ZADD', untended, now(), sid)
 end
 local first = entries[2] or ''
-local isOver = first == '' and asideList() == ','
+local isOver = first == '' and turnsSetAside() == ','
 local leased, isIdle = '', false
 if reply ~= '' then
   -- An outbox that was empty is leased to none, and waits for no retry.
@@ -76,8 +76,8 @@ if reply ~= '' then
   else leased = grant(reply) end
 end
 local function requeue() return {2, leased, wake(redis.call('HGET', session, 'generation'))} end
-if asideList() ~= ',' then
-  local free, back = firstFree(), asideWithNews()
+if turnsSetAside() ~= ',' then
+  local free, back = firstFree(), setAsideTurnWithNews()
   if not free and not back then
     waitAtHead()
     return {0, leased}

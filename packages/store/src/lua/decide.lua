@@ -12,7 +12,7 @@
 --   settlesAlone    '1': one is enough
 --   auditMax
 
--- include settling
+-- include approval-outcome
 
 if gate.isOld then return oldForm() end
 if not text or ((kind == 'outcome' or kind == 'question') and kind or '') ~= about then return false end

@@ -3,7 +3,7 @@
 --
 -- KEYS requests control state
 
--- include asides
+-- include set-aside
 
 local function takeRequests()
   local entries = redis.call('LRANGE', requests, 0, -1)
@@ -11,7 +11,7 @@ local function takeRequests()
   for _, entry in ipairs(entries) do
     local ok, request = pcall(cjson.decode, entry)
     if ok and type(request) == 'table' and (request.type == 'cancel' or request.type == 'decision') then
-      local aside = type(request.turnId) == 'string' and asideOf(numberOf(request.turnId))
+      local aside = type(request.turnId) == 'string' and setAsideTurnOf(numberOf(request.turnId))
       if aside then
         local field = 'aside:' .. aside .. ':control'
         local known = redis.call('HGET', state, field)

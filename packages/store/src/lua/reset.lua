@@ -19,7 +19,7 @@
 --   auditMax
 
 -- include wake
--- include choosing
+-- include switch-turns
 -- include emit
 -- include context
 -- include audit
@@ -38,7 +38,7 @@ for _, other in ipairs(others) do
   numbers = numbers .. other.seq .. ','
   if hasCardsNow(other.seq) ~= other.hasCards then return {-1} end
 end
-if asideList() ~= numbers then return {-1} end
+if turnsSetAside() ~= numbers then return {-1} end
 local function tell(event, answer)
   emit(event, 1)
   if answer == '' then return end

@@ -28,7 +28,7 @@
 
 -- include wake
 -- include requests
--- include choosing
+-- include switch-turns
 -- include emit
 -- include context
 -- include audit
@@ -83,7 +83,7 @@ if mode == 'suspend' and #unread == 0 then
   keepEvents()
   if waits ~= '' then
     redis.call('HSET', state, 'waits', waits)
-    if asideWithNews() or firstFree(waits) then
+    if setAsideTurnWithNews() or firstFree(waits) then
       return string.format('%.0f', wake(redis.call('HGET', session, 'generation')))
     end
   end

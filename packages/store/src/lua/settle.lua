@@ -6,7 +6,7 @@
 --   result    expired or undeliverable
 --   auditMax
 
--- include settling
+-- include approval-outcome
 
 if gate.isOld then return oldForm() end
 if not text then return false end

@@ -4,12 +4,12 @@
 --
 -- KEYS session inbox history outbox state
 
--- include asides
+-- include set-aside
 
 local s, v = redis.call('HMGET', session, 'state', 'generation', 'eventSeq'), redis.call('HMGET', state, 'turn', 'settings', 'contextStart', 'epoch', 'totals')
 local waiting, messages = redis.call('LLEN', inbox), redis.call('LLEN', history)
 local unsent, setAside = redis.call('LLEN', outbox), {}
-for seq in string.gmatch(asideList(), '%d+') do
+for seq in string.gmatch(turnsSetAside(), '%d+') do
   local a = redis.call('HMGET', state, 'aside:' .. seq, 'aside:' .. seq .. ':turn')
   table.insert(setAside, {a[1] or '', a[2] or ''})
 end

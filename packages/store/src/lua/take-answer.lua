@@ -10,7 +10,7 @@
 --   seenTtlMs  how long the message's id is remembered
 --   auditMax
 
--- include settling
+-- include approval-outcome
 
 if gate.isOld then return oldForm() end
 local before = redis.call('MGET', seen, recalled)

@@ -3,7 +3,7 @@
 -- KEYS session state inbox control dirty
 -- ARGV sid
 
--- include asides
+-- include set-aside
 
 -- Only people in groups wait for each other.
 local function personOf(entry)
@@ -28,8 +28,8 @@ local function bringForward(entry)
 end
 
 -- The oldest turn set aside for which something has come. -> seq | nil
-local function asideWithNews()
-  for seq in string.gmatch(asideList(), '%d+') do
+local function setAsideTurnWithNews()
+  for seq in string.gmatch(turnsSetAside(), '%d+') do
     if redis.call('HGET', state, 'aside:' .. seq .. ':control') then return seq end
   end
   return nil
@@ -38,11 +38,11 @@ end
 local function setAside(waits)
   local entry = redis.call('LPOP', inbox)
   local seq, seqs = seqOf(entry), {}
-  for other in string.gmatch(asideList() .. seq, '%d+') do table.insert(seqs, tonumber(other)) end
+  for other in string.gmatch(turnsSetAside() .. seq, '%d+') do table.insert(seqs, tonumber(other)) end
   table.sort(seqs)
   local all = ',' .. table.concat(seqs, ',') .. ','
   redis.call('HSET', state, 'aside:' .. seq, entry, 'waits:' .. waits, seq, 'asides', all)
-  noteAsides(all)
+  noteTurnsSetAside(all)
   for _, field in ipairs(turnFields) do
     local value = redis.call('HGET', state, field)
     if value then redis.call('HSET', state, 'aside:' .. seq .. ':' .. field, value) end
@@ -63,9 +63,9 @@ local function bringBack(seq)
     if value then redis.call('HSET', state, field, value) end
     redis.call('HDEL', state, 'aside:' .. seq .. ':' .. field)
   end
-  local rest = string.gsub(asideList(), ',' .. seq .. ',', ',')
+  local rest = string.gsub(turnsSetAside(), ',' .. seq .. ',', ',')
   redis.call('HSET', state, 'asides', rest)
-  noteAsides(rest)
+  noteTurnsSetAside(rest)
   redis.call('HDEL', state, 'aside:' .. seq, 'aside:' .. seq .. ':control', 'waits:' .. (person or ''))
   if rest == ',' then redis.call('HDEL', state, 'asides') end
   return person or ''
@@ -78,18 +78,18 @@ end
 
 -- No other turn has anything to do: the oldest one waits at the head again.
 local function waitAtHead()
-  redis.call('HSET', state, 'waits', bringBack(string.match(asideList(), '%d+')))
+  redis.call('HSET', state, 'waits', bringBack(string.match(turnsSetAside(), '%d+')))
   suspend()
 end
 
 -- Puts at the head what is to be run now; `waits` is the person whose turn waits at the head, or false.
 -- -> whether anything has changed, or nil: everything that there is waits for people
 local function choose(waits)
-  if not waits and asideList() == ',' then return false end
+  if not waits and turnsSetAside() == ',' then return false end
   local first, hasNews = head(), redis.call('LLEN', control) > 0
   if waits then
     if hasNews then return false end
-    local back = asideWithNews()
+    local back = setAsideTurnWithNews()
     local free = not back and firstFree(waits)
     if not back and not free then
       suspend()
@@ -102,7 +102,7 @@ local function choose(waits)
   if hasBegun(first) then return false end
   local free = firstFree()
   if hasNews and free == first then return false end -- a cancel of the message at the head
-  local back = asideWithNews()
+  local back = setAsideTurnWithNews()
   if back then bringBack(back)
   elseif free then bringForward(free)
   else

@@ -7,7 +7,7 @@
 --   id   of the approval
 
 -- include wake
--- include asides
+-- include set-aside
 -- include approvals
 -- include old-form
 
@@ -44,7 +44,7 @@ end
 
 -- Nothing to decide any more; a question whose turn is over is settled by that. -> nil | answer
 local function closed()
-  if known == 'pending' and kind ~= 'rule' and not isAtHead and not asideOf(numberOf(turn)) then
+  if known == 'pending' and kind ~= 'rule' and not isAtHead and not setAsideTurnOf(numberOf(turn)) then
     become(id, 'cancelled')
     return answer('closed')
   end

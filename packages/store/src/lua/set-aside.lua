@@ -9,17 +9,17 @@
 -- include inbox
 
 local turnFields = {'turn', 'absorbed', 'needs', 'tries', 'deaths', 'deathsAlone'}
-local asidesRead
--- Read once in a run; `noteAsides` says that a script has read or changed them.
-local function noteAsides(value) asidesRead = value or ',' end
-local function asideList()
-  if not asidesRead then noteAsides(redis.call('HGET', state, 'asides')) end
-  return asidesRead
+local turnsRead
+-- Read once in a run; `noteTurnsSetAside` says that a script has read or changed them.
+local function noteTurnsSetAside(value) turnsRead = value or ',' end
+local function turnsSetAside()
+  if not turnsRead then noteTurnsSetAside(redis.call('HGET', state, 'asides')) end
+  return turnsRead
 end
 
 -- The turn that a message belongs to, when it is set aside. -> seq | nil
-local function asideOf(seq)
-  for aside in string.gmatch(asideList(), '%d+') do
+local function setAsideTurnOf(seq)
+  for aside in string.gmatch(turnsSetAside(), '%d+') do
     if aside == seq then return aside end
     local joined = redis.call('HGET', state, 'aside:' .. aside .. ':absorbed')
     if joined and string.find(joined, ',' .. seq .. ',', 1, true) then return aside end
