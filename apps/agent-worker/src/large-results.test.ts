@@ -80,7 +80,7 @@ describe("a result that is too large for the conversation", () => {
   it("is cut, and the turn continues, when it cannot be kept", async () => {
     const world = newWorld();
     world.outcomeOf = () => ({ ok: true, result: large });
-    world.desk.blobs.put = async () => await Promise.reject(new Error("full"));
+    world.resultStores.blobs.put = async () => await Promise.reject(new Error("full"));
     await run(world, ["echo"]);
     expect(await toolResults(world)).toMatchObject([{ truncated: true, storedPath: "", isError: false }]);
     expect((await resultsIn(world))[0]?.[0]).toMatch(/^line 0\n[^]*\[Result cut off: /);
@@ -93,7 +93,7 @@ describe("reading a stored result", () => {
     const { world, handle } = await withLargeResult();
     const unknown = [expect.stringContaining("no stored result"), true];
     expect(await read(world, { handle: `${handle}x` })).toEqual(unknown);
-    const other = await keepResult(world.desk, "cli_app.oc_2", large);
+    const other = await keepResult(world.resultStores, "cli_app.oc_2", large);
     expect(await read(world, { handle: other.handle })).toEqual(unknown);
   });
 

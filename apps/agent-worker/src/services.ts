@@ -232,7 +232,7 @@ export interface Connections {
   /** Whether Redis answers, and takes what is written. */
   checkRedis(): Promise<{ redis: boolean; writes: boolean }>;
   /** Whether the connection that waits for jobs is answered. */
-  hearsOfJobs(): boolean;
+  isQueueAnswering(): boolean;
   close(): Promise<void>;
 }
 
@@ -275,7 +275,7 @@ export async function connect(parts: ServiceParts, accesses: readonly BotAccess[
     queue,
     clockProblem: serverClock.problem,
     checkRedis: async () => ({ redis: (await redis.ping()) === "PONG", writes: await takesWrites(redis) }),
-    hearsOfJobs: () => isAnswered(queueRedis),
+    isQueueAnswering: () => isAnswered(queueRedis),
     close: async () => {
       serverClock.close();
       services.liveReplies.close();

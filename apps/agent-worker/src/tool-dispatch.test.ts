@@ -157,7 +157,7 @@ describe("handing out calls", () => {
 
   it("runs calls of built-in tools here, and answers them like any runner", async () => {
     const world = newWorld();
-    const { handle } = await keepResult(world.desk, "s", "a page");
+    const { handle } = await keepResult(world.resultStores, "s", "a page");
     const call = callOf({ name: readResultName, runner: builtInRunner, arguments: { handle } });
     const { handedOut, answers } = await dispatched([call], turnOf(), world);
     expect(handedOut).toEqual([]);

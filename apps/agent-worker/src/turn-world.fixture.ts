@@ -161,7 +161,7 @@ export interface World extends Parts, Omit<TestStores, keyof Parts> {
   outcomeOf: (job: ToolJob) => ToolOutcome;
   /** What a person says when they are asked; undefined: nothing yet. */
   word: (approval: Approval) => DecisionWord | undefined;
-  desk: Pick<TestStores, "blobs" | "lookups">;
+  resultStores: Pick<TestStores, "blobs" | "lookups">;
   /** The bot's; its platform is away. */
   api: FeishuApi;
   counters: WorkerCounters;
@@ -191,7 +191,7 @@ export function newWorld(stores: TestStores = openTestStores()): World {
     carded: [],
     outcomeOf: (job) => ({ ok: true, result: attemptIdOf(job) }),
     word: ({ kind }) => (kind === "outcome" ? "abort" : "approve"),
-    desk: stores,
+    resultStores: stores,
     api: new FeishuApi({
       appId: "cli_app",
       appSecret: "secret",
@@ -285,7 +285,14 @@ export function servicesOf(world: World, differences: Differences = {}, parts: P
   const log = createLogger({ service: "test", level: "info", destination });
   const { store, approvals, rules, queues } = parts;
   const { events: eventLog, letters: deadLetters, cards, budgets } = world;
-  const kept = { eventLog, deadLetters, cards, budgets, blobs: world.desk.blobs, lookups: world.desk.lookups };
+  const kept = {
+    eventLog,
+    deadLetters,
+    cards,
+    budgets,
+    blobs: world.resultStores.blobs,
+    lookups: world.resultStores.lookups,
+  };
   const stores = { ...openStores(config, settings, world.redis), store, approvals, rules, ...kept };
   const there = new Map([...tools].map(([name, tool]) => [name, { ...tool, ...presence }]));
   stores.runners.tools = async () => there;

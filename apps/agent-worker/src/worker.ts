@@ -72,7 +72,7 @@ export async function startWorker(connections: Connections): Promise<AgentWorker
     ready: async () => ({
       ...(await connections.checkRedis()),
       clock: clockProblem() ?? true,
-      queue: (work?.turns.isRunning() ?? false) && connections.hearsOfJobs(),
+      queue: (work?.turns.isRunning() ?? false) && connections.isQueueAnswering(),
       state: work !== undefined,
     }),
     close: async () => await (closed ??= close()),

@@ -63,7 +63,7 @@ export function openWorld(config: object = {}) {
   };
   const settings = settingsOf(config);
   const versions = new AgentVersions({ ...options, stateKey: "0".repeat(64) });
-  const desk = serveOrders(new OperatorOrders(options), {
+  const orders = serveOrders(new OperatorOrders(options), {
     ...stores,
     exists: ({ name }) => name !== "gone",
     changeAgent: async (by, { do: _do, agent, base, change, note }) => {
@@ -107,7 +107,7 @@ export function openWorld(config: object = {}) {
     directory: new RunnerDirectory(options),
     presence: new Presence(options),
     close: async () => {
-      await desk.close();
+      await orders.close();
       await Promise.all([tools.close(), turns.close()]);
       await closeRedis(redis);
     },

@@ -21,7 +21,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { bodyText, isSessionId, isTheirs } from "./api-access.ts";
 import { apiApp } from "./callers.ts";
 import { obeyCommand, readCommand, type Order } from "./commands.ts";
-import { hearLanguage, shownLanguage } from "./messages.ts";
+import { languageOfMessage, shownLanguage } from "./messages.ts";
 import type { Services } from "./services.ts";
 import { answeredBy, appendMessage, busyPolicyOf, MessageWatch, supersedeTurn, wakeSession } from "./sessions.ts";
 import { chatView, findRun, followRun, lostRunFrame, sendFrames, takePlace, type RunQuery } from "./stream.ts";
@@ -119,7 +119,7 @@ function parseAsk(
   if (!parsed.ok) return parsed;
   const sessionId = parsed.value.session_id ?? headerOf(headers, "x-session-id");
   const key = parsed.value.message_id ?? headerOf(headers, "idempotency-key");
-  // Headers obey the same patterns as the fields they stand for.
+  // Headers obey the same patterns as the fields that they replace.
   const checked = parseFields({
     ...(sessionId === undefined ? {} : { session_id: sessionId }),
     ...(key === undefined ? {} : { message_id: key }),
@@ -171,7 +171,7 @@ async function start(services: Services, reply: FastifyReply, ask: Ask, agent: A
   // Also of what is refused from here on: that is what people ask about.
   reply.header("x-trace-id", traceIdOf(traceparentOfMessage(asked.message)));
   const command = readCommand(asked.message, ask.text, agent.commands);
-  if (command.for === "now") return await obey(services, reply, command, asked);
+  if (command.for === "now") return await runOrder(services, reply, command, asked);
   const { message } = command;
   const stored = await storeMessage(services, message, agent);
   count(services, message, outcomeOf(stored));
@@ -198,7 +198,7 @@ export async function askedOf(services: Services, ask: Ask, agent: AgentConfig):
   const { apiChannel, clock, random } = services;
   const { sessionId = random.id(), key = random.id() } = ask;
   // No person is known: the session stands for one.
-  const language = await hearLanguage(services, apiChannel, { person: sessionId, text: ask.text }, agent);
+  const language = await languageOfMessage(services, apiChannel, { person: sessionId, text: ask.text }, agent);
   const message: InboundMessage = {
     v: 1,
     session: sessionKeyOf(apiApp, sessionId),
@@ -219,7 +219,7 @@ export async function askedOf(services: Services, ask: Ask, agent: AgentConfig):
 }
 
 /** Answers an order that needs no run, such as `/stop`, with text. */
-async function obey(services: Services, reply: FastifyReply, order: Order, asked: Asked): Promise<void> {
+async function runOrder(services: Services, reply: FastifyReply, order: Order, asked: Asked): Promise<void> {
   const { message, sessionId } = asked;
   const obeyed = await obeyNow(services, order, asked);
   switch (obeyed) {

@@ -294,7 +294,8 @@ class NoticeOutbox {
       retryOutbox: async (lease, retryAtMs) => await all.retryOutbox(lease, retryAtMs),
     };
     const letters: Pick<DeadLetters, "moveToDeadLetters"> = {
-      moveToDeadLetters: async (lease, reason) => await this.#unlessReply(await deadLetters.moveToDeadLetters(lease, reason)),
+      moveToDeadLetters: async (lease, reason) =>
+        await this.#unlessReply(await deadLetters.moveToDeadLetters(lease, reason)),
     };
     const watch = watchPlatform(telemetry).deliveries;
     const apis = new Map([[api.appId, api]]);

@@ -251,7 +251,7 @@ export interface Arrival {
 }
 
 /** The same when it is known in which languages to answer. */
-interface HeardArrival extends Arrival {
+interface ReadyArrival extends Arrival {
   agent: AgentConfig;
   /** The sender's. */
   spoken: ReplyLanguage;
@@ -269,7 +269,7 @@ export async function takeMessage(
   admitted: Admitted,
 ): Promise<ArrivalOutcome> {
   const { message, place } = arrived;
-  const arrival = await heard(services, bot, arrived, admitted);
+  const arrival = await ready(services, bot, arrived, admitted);
   const { verdict } = admitted;
   const read = readArrival(services, bot, arrival);
   // A message that is stored is looked at by the script that stores it.
@@ -284,7 +284,7 @@ export async function takeMessage(
     const isKnown = (await services.store.seqOf(place.session, bot.app, message.messageId)) !== undefined;
     if (!isKnown) return await askWhetherStillWanted(services, bot, { arrival, read, ageMs: admitted.ageMs });
   }
-  if (read.for === "now") return await obey(services, bot, arrival, read);
+  if (read.for === "now") return await runOrder(services, bot, arrival, read);
   const outcome = await enqueue(services, bot, arrival, read.message);
   if (outcome === "full") await answer(services, bot, arrival, refusalText("full", arrival.language));
   if (outcome === "busy") await answer(services, bot, arrival, noticeText("busy", arrival.language));
@@ -295,7 +295,7 @@ export async function takeMessage(
 const ownKinds: ReadonlySet<string> = new Set(["text", "post"]);
 
 /** The arrival with the language of its sender, which is kept from one message to the next. */
-async function heard(services: Services, bot: Bot, arrival: Arrival, { verdict }: Admitted): Promise<HeardArrival> {
+async function ready(services: Services, bot: Bot, arrival: Arrival, { verdict }: Admitted): Promise<ReadyArrival> {
   const { message, fromMenu = false } = arrival;
   const { text, senderOpenId, messageType, forwarded, mentions } = message;
   const agent = bot.agentIn(message.chatId);
@@ -306,7 +306,7 @@ async function heard(services: Services, bot: Bot, arrival: Arrival, { verdict }
     isForeign: fromMenu || forwarded,
     isStranger: verdict === "foreign_tenant",
   };
-  const spoken = await hearLanguage(services, bot, written, agent);
+  const spoken = await languageOfMessage(services, bot, written, agent);
   const bilingual = agent.language === "auto" && message.chatType === "group";
   return { ...arrival, agent, spoken, language: shownLanguage(agent, spoken), bilingual };
 }
@@ -321,7 +321,7 @@ async function answer(services: Services, bot: Bot, { message, place }: Arrival,
 const mayBeCommand = /^\s*[/\uFF0F]/u;
 
 /** What a message turns out to be; only bare words can be a command. */
-function readArrival(services: Services, bot: Bot, arrival: HeardArrival): ReadCommand {
+function readArrival(services: Services, bot: Bot, arrival: ReadyArrival): ReadCommand {
   const { text, attachments, forwarded } = arrival.message;
   const message = inboundOf(services, bot, arrival);
   const bare = attachments.length === 0 && !forwarded;
@@ -333,7 +333,7 @@ function readArrival(services: Services, bot: Bot, arrival: HeardArrival): ReadC
 
 const maxTenantLength = 128;
 
-function inboundOf(services: Services, bot: Bot, arrival: HeardArrival): InboundMessage {
+function inboundOf(services: Services, bot: Bot, arrival: ReadyArrival): InboundMessage {
   const { message, place, tenant, spoken, agent } = arrival;
   const references = referencesOf(message, place);
   return {
@@ -373,7 +373,7 @@ function referencesOf(message: FeishuMessage, { threadRootId }: Place): MessageR
 async function askWhetherStillWanted(
   services: Services,
   bot: Bot,
-  { arrival, read, ageMs }: { arrival: HeardArrival; read: ReadCommand; ageMs: number },
+  { arrival, read, ageMs }: { arrival: ReadyArrival; read: ReadCommand; ageMs: number },
 ): Promise<"late"> {
   const { language, bilingual, place, message } = arrival;
   const line = refusalText("late", language, ageMs);
@@ -389,7 +389,7 @@ async function askWhetherStillWanted(
   return "late";
 }
 
-async function obey(services: Services, bot: Bot, arrival: HeardArrival, order: Order): Promise<ArrivalOutcome> {
+async function runOrder(services: Services, bot: Bot, arrival: ReadyArrival, order: Order): Promise<ArrivalOutcome> {
   const ordered = { message: inboundOf(services, bot, arrival), language: arrival.language };
   const text = await obeyCommand(services, bot, order, ordered);
   return text === undefined || (await answer(services, bot, arrival, text)) ? "command" : "duplicate";
@@ -399,7 +399,7 @@ async function obey(services: Services, bot: Bot, arrival: HeardArrival, order: 
 async function enqueue(
   services: Services,
   bot: Bot,
-  arrival: HeardArrival,
+  arrival: ReadyArrival,
   message: InboundMessage,
 ): Promise<ArrivalOutcome> {
   const policy = await busyPolicyOf(services, bot, arrival.agent, message.session);
@@ -427,7 +427,7 @@ async function enqueue(
 
 /** A stored message: its number, how many come before it, and whether it will join the running turn. */
 interface Spot {
-  arrival: HeardArrival;
+  arrival: ReadyArrival;
   message: InboundMessage;
   seq: number;
   ahead: number;
@@ -435,7 +435,7 @@ interface Spot {
 }
 
 /** Whether a message is words alone, so that they may be the answer to a question. */
-function isPlain({ message, fromMenu = false }: HeardArrival, { command }: InboundMessage): boolean {
+function isPlain({ message, fromMenu = false }: ReadyArrival, { command }: InboundMessage): boolean {
   const { text, attachments, forwarded } = message;
   const hasWords = text.trim() !== "" && !/^\s*[/／]/.test(text);
   return hasWords && attachments.length === 0 && !forwarded && !fromMenu && command === undefined;
@@ -445,7 +445,7 @@ function isPlain({ message, fromMenu = false }: HeardArrival, { command }: Inbou
 async function answerWith(
   services: Services,
   bot: Bot,
-  arrival: HeardArrival,
+  arrival: ReadyArrival,
   message: InboundMessage,
 ): Promise<"answer" | "not_asked" | "duplicate" | "too_long" | undefined> {
   const { text, parentId } = arrival.message;
@@ -552,7 +552,7 @@ type DefaultLanguage = Pick<AgentConfig, "defaultLanguage">;
  * The language of a message's writer: that of their last message with words of their own, which is kept. Over HTTP,
  * where no person is known, `person` is the id of the session. Never rejects.
  */
-export async function hearLanguage(
+export async function languageOfMessage(
   services: Services,
   channel: Channel,
   { person, ...written }: Written & { person: string },

@@ -144,7 +144,7 @@ interface Branch {
 interface Helper extends Branch {
   runId: string;
   /** Aborts when the result of its call is in the log of its asker. From then on its own log is complete. */
-  readonly heard: AbortController;
+  readonly resultSeen: AbortController;
   /** Of its level. Kept until its end is told in the run of its asker: so long its position is needed. */
   hasPlace: boolean;
   done: Promise<void> | undefined;
@@ -210,7 +210,7 @@ class RunTree {
       const helper = branch.open.get(callId);
       if (record.seq > branch.began.seq && helper !== undefined) {
         this.#start(helper);
-        helper.heard.abort();
+        helper.resultSeen.abort();
         await helper.done;
         if (this.#stop.aborted) return false;
       }
@@ -271,7 +271,7 @@ class RunTree {
       emissions: (record) => stream.push(record),
       calls: new Set(),
       open: new Map(),
-      heard: new AbortController(),
+      resultSeen: new AbortController(),
       hasPlace: position !== undefined,
       done: undefined,
     });
@@ -286,7 +286,7 @@ class RunTree {
 
   async #tellHelper(helper: Helper): Promise<void> {
     // When its asker tells its end it has to be told first, with a place or without.
-    helper.hasPlace ||= await this.#placesOf(helper.path).take(AbortSignal.any([this.#stop, helper.heard.signal]));
+    helper.hasPlace ||= await this.#placesOf(helper.path).take(AbortSignal.any([this.#stop, helper.resultSeen.signal]));
     const own = recordsOfRun(this.#recordsOf(helper), helper.runId);
     const records = this.#nested.view.also === "totals" ? withTotals(this.#services, helper.session, own) : own;
     for await (const record of records) {
@@ -295,10 +295,10 @@ class RunTree {
   }
 
   /** The records of a helper's session: as they come, and when its asker knows of its end what there is of them. */
-  async *#recordsOf({ session, heard }: Helper): AsyncGenerator<EventRecord> {
+  async *#recordsOf({ session, resultSeen }: Helper): AsyncGenerator<EventRecord> {
     const { eventLog } = this.#services;
     let last = 0;
-    for await (const record of eventLog.follow(session, 0, AbortSignal.any([this.#stop, heard.signal]))) {
+    for await (const record of eventLog.follow(session, 0, AbortSignal.any([this.#stop, resultSeen.signal]))) {
       if (record === undefined) continue;
       last = record.seq;
       yield record;

@@ -196,7 +196,9 @@ export class OutboxSender {
     const { record, token } = lease;
     const reason = [api, kind, ...(code === 0 ? [] : [code])].join(" ");
     // Not repeated here: when its answer is lost it may have leased the next reply under the same token.
-    return letters === undefined ? await store.ackOutbox(record.session, token) : await letters.moveToDeadLetters(lease, reason);
+    return letters === undefined
+      ? await store.ackOutbox(record.session, token)
+      : await letters.moveToDeadLetters(lease, reason);
   }
 
   /** Resolves to the lease of a reply that is to be sent at once. */

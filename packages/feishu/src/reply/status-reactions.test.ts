@@ -3,13 +3,13 @@ import { describe, expect, it } from "vitest";
 import { simulatedApi } from "../simulated-api.fixture.ts";
 import { StatusReactions } from "./status-reactions.ts";
 
-async function desks() {
+async function reactionsOfTwoProcesses() {
   const { api, connect, simulator, say, chatId } = await simulatedApi();
   const { lookups } = openTestStores();
   const lines: unknown[] = [];
   const write = (fields: object): void => void lines.push(fields);
   const logger = { debug: write, info: write, warn: write, error: write };
-  const desk = new StatusReactions({ api, lookups, logger });
+  const here = new StatusReactions({ api, lookups, logger });
   const elsewhere = new StatusReactions({ api: connect(), lookups, logger });
   const messageId = await say("hi");
   const shown = (): string[] =>
@@ -22,54 +22,54 @@ async function desks() {
       match: { path: /\/reactions/ },
       action: { kind: "respond", status: 400, body: { code, msg: "no" } },
     });
-  return { desk, elsewhere, simulator, messageId, lookups, shown, refuse, lines };
+  return { here, elsewhere, simulator, messageId, lookups, shown, refuse, lines };
 }
 
 describe("status reactions", () => {
   it("are added, and taken back by any process", async () => {
-    const { desk, elsewhere, messageId, shown } = await desks();
-    await desk.add(messageId, "queued");
-    await desk.add(messageId, "typing");
+    const { here, elsewhere, messageId, shown } = await reactionsOfTwoProcesses();
+    await here.add(messageId, "queued");
+    await here.add(messageId, "typing");
     expect(shown()).toEqual(["OneSecond", "Typing"]);
     await elsewhere.remove(messageId, "queued");
     expect(shown()).toEqual(["Typing"]);
     await elsewhere.remove(messageId, "typing");
-    await desk.remove(messageId, "typing");
+    await here.remove(messageId, "typing");
     expect(shown()).toEqual([]);
   });
 
   it("do not stay when they are taken back while they are on their way", async () => {
-    const { desk, elsewhere, simulator, messageId, shown } = await desks();
+    const { here, elsewhere, simulator, messageId, shown } = await reactionsOfTwoProcesses();
     simulator.faults.add({ match: { path: /\/reactions$/ }, times: 1, action: { kind: "delay", delayMs: 60 } });
-    const adding = desk.add(messageId, "queued");
+    const adding = here.add(messageId, "queued");
     await elsewhere.remove(messageId, "queued");
     await adding;
     expect(shown()).toEqual([]);
   });
 
   it("are not added any more when it is over already", async () => {
-    const { desk, elsewhere, messageId, shown, simulator } = await desks();
+    const { here, elsewhere, messageId, shown, simulator } = await reactionsOfTwoProcesses();
     await elsewhere.remove(messageId, "queued");
-    await desk.add(messageId, "queued");
+    await here.add(messageId, "queued");
     expect(shown()).toEqual([]);
     expect(simulator.apiCalls.filter(({ path }) => path.includes("reactions"))).toEqual([]);
   });
 
   it.each([231001, 231003, 231008, 231018, 99991672])("fail nothing when they are refused: %d", async (code) => {
-    const { desk, messageId, shown, refuse, lines } = await desks();
+    const { here, messageId, shown, refuse, lines } = await reactionsOfTwoProcesses();
     const heal = refuse(code);
-    await desk.add(messageId, "typing");
-    await desk.remove(messageId, "typing");
+    await here.add(messageId, "typing");
+    await here.remove(messageId, "typing");
     heal();
     expect(shown()).toEqual([]);
     expect(lines).toEqual([expect.objectContaining({ code })]);
   });
 
   it("fail nothing when what was added cannot be noted", async () => {
-    const { desk, messageId, lookups, lines } = await desks();
+    const { here, messageId, lookups, lines } = await reactionsOfTwoProcesses();
     lookups.set = () => Promise.reject(new Error("redis"));
-    await desk.add(messageId, "typing");
-    await desk.remove(messageId, "typing");
+    await here.add(messageId, "typing");
+    await here.remove(messageId, "typing");
     expect(lines).toHaveLength(2);
   });
 });
