@@ -1,8 +1,9 @@
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import { Redis } from "ioredis";
 import { startSystem, type System, type SystemOptions } from "../system/system.ts";
 import { load, WebhookSender, type LoadOptions, type LoadResult, type Recipient } from "./driver.ts";
 import type { BenchVendors, Before, Trip } from "./vendors.ts";
@@ -294,19 +295,20 @@ export async function measureTurns(
 
 /** Bytes of the largest checkpoint that one turn stores, as Redis sees them come; 0 where it stores none. */
 export async function checkpointBytes({ system, load: send }: Running, before: Before): Promise<number> {
-  const redis = new Redis(system.redis.url);
-  const monitor = await redis.monitor();
+  const monitor = spawn("redis-cli", ["-p", String(system.redis.port), "monitor"], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
   try {
+    const lines = createInterface({ input: monitor.stdout });
+    await once(lines, "line"); // it watches
     let most = 0;
-    monitor.on("monitor", (_time: string, [command, key = "", ...fields]: string[]) => {
-      const at = fields.indexOf("turn");
-      if (command?.toLowerCase() !== "hset" || !key.includes(":state:") || at < 0) return;
-      most = Math.max(most, Buffer.byteLength(fields[at + 1] ?? ""));
+    lines.on("line", (line) => {
+      const [, quoted] = /"HSET" "[^"]*:state:[^"]*".*? "turn" "((?:[^"\\]|\\.)*)"/i.exec(line) ?? [];
+      most = Math.max(most, (quoted ?? "").replaceAll(/\\(?:x..|.)/g, "_").length);
     });
     await send({ inFlight: 1, messages: 1, perChat: 1, before });
     return most;
   } finally {
-    monitor.disconnect();
-    redis.disconnect();
+    monitor.kill();
   }
 }
