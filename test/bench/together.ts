@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { createClient } from "@larkline/sdk";
-import { MemoryStore, type MemoryOwner } from "@larkline/store";
+import type { MemoryOwner } from "@larkline/protocol";
+import { MemoryStore } from "@larkline/store";
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import { startRedis, type ModelScript } from "@larkline/testkit";
 import { startSystem } from "../system/system.ts";

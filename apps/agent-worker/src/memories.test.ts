@@ -1,6 +1,5 @@
 import type { AgentConfig } from "@larkline/process/config";
-import type { InboundMessage, Message } from "@larkline/protocol";
-import type { MemoryOwner } from "@larkline/store";
+import type { InboundMessage, MemoryOwner, Message } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { survives } from "./crash.fixture.ts";
 import { calling, eventsOf, resultsIn, typesOf, type Wanted } from "./approval-world.fixture.ts";

@@ -16,10 +16,11 @@ import {
 } from "@larkline/agent";
 import { budgetUse, createBudgetBook, spenderOf } from "@larkline/agent/budgets";
 import { decidersText, hasRole, matchesName, ruleText } from "@larkline/agent/permissions";
-import { aboutOf, memoriesText, memoryOrder, memoryOwnersOf } from "@larkline/agent/memory";
+import { aboutOf, memoriesText, memoryOrder } from "@larkline/agent/memory";
 import { agentOfMessage, budgetsWith, nearestName } from "@larkline/process/config";
 import {
   jsonParserOf,
+  memoryOwnersOf,
   replyLanguages,
   textIn,
   type CallWords,

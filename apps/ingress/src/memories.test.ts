@@ -1,4 +1,4 @@
-import type { MemoryOwner } from "@larkline/agent/memory";
+import type { MemoryOwner } from "@larkline/protocol";
 import { afterEach, describe, expect, it } from "vitest";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
 import { connectSharedRedis } from "./redis.fixture.ts";

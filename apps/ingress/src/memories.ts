@@ -1,6 +1,5 @@
 import { sessionKeyOf } from "@larkline/agent";
-import { memoryOwnersOf, type MemoryOwner } from "@larkline/agent/memory";
-import { withDeadline, type SessionKey } from "@larkline/protocol";
+import { memoryOwnersOf, withDeadline, type MemoryOwner, type SessionKey } from "@larkline/protocol";
 import type { Memories } from "@larkline/protocol/views/run-api";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { isSessionId, isTheirs } from "./api-access.ts";

@@ -106,7 +106,7 @@ export {
   type CallUse,
   type StepRequest,
 } from "./context.ts";
-export { exhaustedText, noticeText, textHead, type NoticeName, type NoticeValues } from "./texts/index.ts";
+export { exhaustedText, noticeText, oneLine, textHead, type NoticeName, type NoticeValues } from "./texts/index.ts";
 export { answerForm, type AnswerForm } from "./structured-answer.ts";
 export { answerToStore, callInputOf } from "./server-question.ts";
 export { askPersonTool, type QuestionSettings } from "./question.ts";

@@ -1,5 +1,6 @@
 import {
   agentOfTurn,
+  builtInRunner,
   awayMs,
   toolResultPart,
   type Approval,
@@ -217,20 +218,17 @@ function answerCalls(
     if (call === undefined) continue;
     const done = answered(call, outcome, maxChars);
     calls[index] = done.call;
-    const { id, name: toolName } = call;
-    events.push(...recallEvents(call, outcome));
+    if (call.runner === builtInRunner) {
+      events.push(...recallEvents(call, outcome));
+      const memory = rememberedBy(call, outcome);
+      if (memory !== undefined) written.push(memory);
+      shown = withTodos(shown, call, outcome);
+    }
     if (call.helper !== undefined) events.push(answerEvent(turn, call.helper, done.event.output));
-    events.push(done.event, {
-      type: "tool_summary",
-      id,
-      toolName,
-      summary: resultSummary(outcome, language),
-    });
+    const summary = resultSummary(outcome, language);
+    events.push(done.event, { type: "tool_summary", id: call.id, toolName: call.name, summary });
     const isStopped = stopped || (turn.stopping !== undefined && call.helper !== undefined && !outcome.ok);
     ended.push(endedTool(call, done.outcome, { nowMs, stopped: isStopped, timing }));
-    const memory = rememberedBy(call, outcome);
-    if (memory !== undefined) written.push(memory);
-    shown = withTodos(shown, call, outcome);
   }
   return { turn: { ...turn, calls, shown: withMemories(withTools(shown, ended), written) }, events };
 }

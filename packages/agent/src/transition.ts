@@ -605,9 +605,9 @@ interface EndedFacts {
   timing?: CallTiming | undefined;
 }
 
-/** What is shown, with the to-do list that a call has written, if it did. An empty one is none. */
-export function withTodos(shown: ShownSoFar, { name, runner }: CallState, outcome: ToolOutcome): ShownSoFar {
-  if (name !== todoToolName || runner !== builtInRunner || !outcome.ok) return shown;
+/** What is shown, with the to-do list that a call of a built-in tool has written, if it did. An empty one is none. */
+export function withTodos(shown: ShownSoFar, { name }: CallState, outcome: ToolOutcome): ShownSoFar {
+  if (name !== todoToolName || !outcome.ok) return shown;
   const { todos } = outcome.result as { todos: ShownTodo[] }; // workers alone answer calls of their own tools
   const { todos: _before, ...rest } = shown;
   return todos.length === 0 ? rest : { ...rest, todos };

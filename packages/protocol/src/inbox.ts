@@ -147,6 +147,34 @@ export function chatOf(message: Pick<InboundMessage, "reply" | "session" | "task
   return reply.channel === "feishu" ? reply.chatId : session;
 }
 
+/** Whose memories are meant: those of a person or of a chat, within one app and one tenant. */
+export interface MemoryOwner {
+  readonly kind: "person" | "chat";
+  readonly app: string;
+  readonly tenant?: string | undefined;
+  readonly id: string;
+}
+
+/** Who has written a message, and where, as owners of memories. */
+export interface MemoryOwners {
+  person: MemoryOwner;
+  chat: MemoryOwner;
+}
+
+/**
+ * Owners come from the message alone. All callers of the HTTP API without names are one sender, which may stand for
+ * many people: there the session is the person.
+ */
+export function memoryOwnersOf(
+  message: Pick<InboundMessage, "app" | "tenant" | "sender" | "session" | "reply" | "task">,
+): MemoryOwners {
+  const { app, tenant, sender } = message;
+  const { reply, session } = peopleOf(message); // helpers have the memories of those they work for
+  const place = chatOf(message);
+  const person = reply.channel === "none" && sender.id === app ? session : sender.id;
+  return { person: { kind: "person", app, tenant, id: person }, chat: { kind: "chat", app, tenant, id: place } };
+}
+
 /** What a helper and those below it have used, as its asker hears of it. */
 export const HelperUse = Type.Object({
   steps: Type.Integer({ minimum: 0 }),

@@ -177,6 +177,7 @@ export {
   HelperUse,
   HelperWait,
   InboundMessage,
+  memoryOwnersOf,
   MessageReferences,
   peopleOf,
   ReplyTarget,
@@ -185,6 +186,7 @@ export {
   SessionCommand,
   TaskOrigin,
   type CancelReason,
+  type MemoryOwner,
   type QueuedMessage,
 } from "./inbox.ts";
 export {

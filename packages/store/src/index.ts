@@ -36,7 +36,7 @@ export {
 export { AuditLog, type AuditPlace } from "./audit-log.ts";
 export { PermissionRules } from "./permission-rules.ts";
 export { folderLimits, problemOfPath, SessionFiles, type SessionFile, type WriteResult } from "./session-files.ts";
-export { MemoryStore, type Memory, type MemoryOwner, type OwnedMemory } from "./memory-store.ts";
+export { MemoryStore, type Memory, type OwnedMemory } from "./memory-store.ts";
 export { CardLedger, type CardEntry, type CardFence, type CardReply, type ReplyMode } from "./outbox.ts";
 export { DeadLetters, type DeadLetter, type DeadLetterFacts } from "./dead-letters.ts";
 export { blobIdOf, defaultBlobTtlMs, type BlobStore, RedisBlobStore } from "./blob-store.ts";

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { MemoryOwner, MemoryStore } from "./memory-store.ts";
+import type { MemoryOwner } from "@larkline/protocol";
+import type { MemoryStore } from "./memory-store.ts";
 
 /** A store under test with storage of its own. */
 export interface MemoryStoreHarness {

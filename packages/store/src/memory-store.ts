@@ -1,15 +1,7 @@
 import { createHash } from "node:crypto";
-import { hideSecrets } from "@larkline/protocol";
+import { hideSecrets, type MemoryOwner } from "@larkline/protocol";
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type Keyspace, type MemoryKeys, type StoreOptions } from "./keys.ts";
-
-/** Whose memories are meant: those of a person or of a chat, within one app and one tenant. */
-export interface MemoryOwner {
-  readonly kind: "person" | "chat";
-  readonly app: string;
-  readonly tenant?: string | undefined;
-  readonly id: string;
-}
 
 export interface Memory {
   /** Unique within its owner. */
