@@ -68,8 +68,9 @@ export class MessagePreparer {
 
   /** Fetches what the message refers to. Never rejects: the message names each thing that could not be fetched. */
   async prepare(message: InboundMessage, signal: AbortSignal): Promise<InboundMessage> {
-    // From here on the parts hold more than the person's own words.
-    const addresses = message.parts.flatMap((part) => (part.type === "text" ? addressesIn(part.text) : []));
+    // From here on the parts hold more than the person's own words. Those of a task are a model's: it brings its own.
+    const own = message.parts.flatMap((part) => (part.type === "text" ? addressesIn(part.text) : []));
+    const { addresses = own } = message;
     const { attachments = [], ...others } = message.references ?? {};
     const refers = attachments.length > 0 || Object.values(others).some((id) => id !== undefined);
     const foreign = refers || message.parts.some(({ type }) => type !== "text");
