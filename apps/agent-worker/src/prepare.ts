@@ -354,16 +354,3 @@ export function withoutThreadRoot(message: InboundMessage): InboundMessage {
 export function supersedes(later: InboundMessage, { chatType, sender, createdAtMs }: InboundMessage): boolean {
   return later.createdAtMs >= createdAtMs && (chatType === "p2p" || later.sender.id === sender.id);
 }
-
-/** Takes back a reaction that ingress has put on a message, when it stops being true. Waits for nothing; never throws. */
-export function takeBackReaction(
-  { bots }: Services,
-  { app, reply }: InboundMessage,
-  purpose: "queued" | "typing",
-): void {
-  const bot = bots.get(app);
-  if (bot === undefined || reply.channel !== "feishu" || reply.messageId === "") return;
-  const { queueNotice, typing } = bot.settings.feishu;
-  const isShown = purpose === "queued" ? queueNotice === "reaction" : typing;
-  if (isShown) void bot.reactions.remove(reply.messageId, purpose);
-}

@@ -33,9 +33,8 @@ import { hasDied } from "./background-jobs.ts";
 import type { Services } from "./services.ts";
 import type { EndedRun } from "./run-records.ts";
 import { TurnRun } from "./turn-run.ts";
-import { takeBackReaction } from "./prepare.ts";
 import { publishedBefore } from "./event-writer.ts";
-import type { TurnStart } from "./turn-output.ts";
+import { takeBackReaction, type TurnStart } from "./turn-output.ts";
 
 /** What is in session keys where those of a bot have its app id. */
 const apiApp = "api";

@@ -31,6 +31,7 @@ import {
   type ControlEntry,
   type EngineEvent,
   type HelperWait,
+  type InboundMessage,
   type NewEvent,
   type Message,
   type QueuedMessage,
@@ -58,7 +59,7 @@ import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
 // All that leaves a running turn: its state and history (`TurnStore`), with events that
-// `EventWriter` collects, and what its person sees of it (`TurnReply`).
+// `EventWriter` collects, and what its person sees of it (`TurnReply`, and reactions on the message).
 
 /** Where a turn starts from: a claim of its session, and the checkpoint of an earlier run if there was one. */
 export interface TurnStart {
@@ -494,4 +495,17 @@ export class TurnReply {
     const ratedModel = this.#asksForRating() ? (answeredBy ?? "") : undefined;
     return finalView(this.#run.stored.turn, { reply, reason }, { ...options, model, ratedModel });
   }
+}
+
+/** Takes back a reaction that ingress has put on a message, when it stops being true. Waits for nothing; never throws. */
+export function takeBackReaction(
+  { bots }: Services,
+  { app, reply }: InboundMessage,
+  purpose: "queued" | "typing",
+): void {
+  const bot = bots.get(app);
+  if (bot === undefined || reply.channel !== "feishu" || reply.messageId === "") return;
+  const { queueNotice, typing } = bot.settings.feishu;
+  const isShown = purpose === "queued" ? queueNotice === "reaction" : typing;
+  if (isShown) void bot.reactions.remove(reply.messageId, purpose);
 }

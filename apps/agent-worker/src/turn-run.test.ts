@@ -90,7 +90,8 @@ describe("running a session", () => {
 
   it("a run that is handed over before its first save counts neither as an error nor as a death", async () => {
     const world = newWorld();
-    await append(world, inbound("om_1", "hello"));
+    const attachments = [{ kind: "file" as const, messageId: "om_1", key: "k", name: "a.txt" }];
+    await append(world, inbound("om_1", "hello", { references: { attachments } }));
     const gen = world.wakes.shift() ?? 0;
     for (let restart = 0; restart < 3; restart += 1) {
       const shutdown = new AbortController();

@@ -28,6 +28,7 @@ import {
   type CancelReason,
   type ControlEntry,
   type EngineEvent,
+  type InboundMessage,
   type ModelFailure,
   type QueuedMessage,
   type ToolSpec,
@@ -53,8 +54,8 @@ import { ModelSteps, TurnBudget } from "./model-step.ts";
 import type { Services } from "./services.ts";
 import type { AbortReason, TurnEnd, TurnSlot } from "./session-runner.ts";
 import { dispatchCalls, keepLargeResults, mayHold, runnerAtWork, stopCalls, stopCallsOf, type Hold } from "./tools.ts";
-import { messagesToJoin, supersedes, takeBackReaction, waitingAtOnce, withoutThreadRoot } from "./prepare.ts";
-import { expiringSoon, lostIn, TurnReply, TurnStore, type TurnStart } from "./turn-output.ts";
+import { messagesToJoin, supersedes, waitingAtOnce, withoutThreadRoot } from "./prepare.ts";
+import { expiringSoon, lostIn, takeBackReaction, TurnReply, TurnStore, type TurnStart } from "./turn-output.ts";
 
 /** What the parts of a run share: who answers, what is stored, and what the run may spend. */
 export interface RunningTurn extends TurnSlot {
@@ -195,17 +196,19 @@ export class TurnRun {
     return abandonTurn(begun, this.#environment(), `given up: ${reason}`);
   }
 
-  /** Fetches what the message refers to. */
+  /** Fetches what the message refers to, and what was said in the group before it. */
   async #prepare(): Promise<void> {
     const { message } = this.#head;
     if (message.command !== undefined) return; // no model sees it
-    const wanted = this.#start.history.length === 0 ? message : withoutThreadRoot(message);
     const { preparer } = this.#services;
     const { signal } = this.#run.controller;
     const { history } = this.#start;
     const { groupContext: most } = this.#run.agent.config;
     const overheard = most === 0 ? undefined : preparer.overheard(message, { most, history }, signal);
-    const prepared = await preparer.prepare(wanted, signal);
+    let prepared = message;
+    if (!isPlain(message)) {
+      prepared = await preparer.prepare(history.length === 0 ? message : withoutThreadRoot(message), signal);
+    }
     this.#overheard = await overheard;
     const authors = new Set(this.#overheard?.flatMap(({ sender }) => sender ?? []));
     if (authors.size > 0) await this.#services.store.noteAuthors(message.session, [...authors]);
@@ -635,6 +638,12 @@ export class TurnRun {
     const run = { turn, model: this.#answeredBy ?? "", firstTextMs, version: this.#run.agent.version };
     return { end: "committed", result, reason, history, settings, totals, released, ...failure, run };
   }
+}
+
+/** Whether the text of a message is all that a model has to know of it, as of most. */
+function isPlain({ references, parts, chatType, sender }: InboundMessage): boolean {
+  const isKnown = chatType !== "group" || sender.name !== undefined;
+  return references === undefined && isKnown && parts.every(({ type }) => type === "text");
 }
 
 function suspendedBy({ wakeGen }: Extract<SaveResult, { state: "suspended" }>): TurnEnd {
