@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { expect, it, onTestFinished } from "vitest";
-import { LockTable, type JobLock } from "./renewal-memory.ts";
+import { LockTable, type JobLock } from "./renewals.ts";
 
 function lockOf(n: number): JobLock {
   return { queue: "{larkline}:turns:", id: `cli_1.oc_${n}-${n}`, token: `token:${n}` };
@@ -44,7 +44,7 @@ it("never shows half of a lock to another thread", async () => {
   const table = new LockTable();
   const program = `
     import { parentPort, workerData } from "node:worker_threads";
-    import { LockTable } from ${JSON.stringify(new URL("./renewal-memory.ts", import.meta.url).href)};
+    import { LockTable } from ${JSON.stringify(new URL("./renewals.ts", import.meta.url).href)};
     const table = new LockTable(workerData);
     let seen = 0;
     while (seen < 10_000) {

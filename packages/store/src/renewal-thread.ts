@@ -9,7 +9,7 @@ import {
   sharedTimes,
   type FromThread,
   type RenewalOrders,
-} from "./renewal-memory.ts";
+} from "./renewals.ts";
 
 /** Locks are renewed every other time. */
 const renewEveryMs = 150;

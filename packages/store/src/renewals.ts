@@ -1,17 +1,9 @@
 import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
-import { createKeyspace } from "./keys.ts";
-import {
-  heartbeatMs,
-  lockMs,
-  LockTable,
-  monotonicMs,
-  sharedTimes,
-  type FromThread,
-  type JobLock,
-  type RenewalOrders,
-} from "./renewal-memory.ts";
+
+// Heartbeat and locks are renewed by a thread of their own (renewal-thread.ts), which loads nothing but this file and a
+// connection, so that a process starts soon: this file loads nothing else of this package before a thread is started.
 
 export interface RenewalOptions {
   redisUrl: string;
@@ -39,6 +31,7 @@ export class Renewals {
   /** How long a lock is good for, ms: the first one of a job, and each renewed one. */
   readonly lockMs = lockMs;
   readonly #options: RenewalOptions;
+  readonly #keys: RenewalOrders["keys"];
   readonly #buffer = new SharedArrayBuffer(Object.keys(sharedTimes).length * BigInt64Array.BYTES_PER_ELEMENT);
   readonly #times = new BigInt64Array(this.#buffer);
   readonly #held = new LockTable();
@@ -49,7 +42,10 @@ export class Renewals {
 
   /** Resolves after the first renewal. Rejects if Redis does not take it. */
   static async start(options: RenewalOptions): Promise<Renewals> {
-    const renewals = new Renewals(options);
+    const { createKeyspace } = await import("./keys.ts");
+    const { global } = createKeyspace(options.namespace);
+    const keys = { heartbeat: global(`alive:${options.owner ?? ""}`), workers: global("workers") };
+    const renewals = new Renewals(options, keys);
     try {
       await renewals.#firstRenewal();
       return renewals;
@@ -59,8 +55,9 @@ export class Renewals {
     }
   }
 
-  private constructor(options: RenewalOptions) {
+  private constructor(options: RenewalOptions, keys: RenewalOrders["keys"]) {
     this.#options = options;
+    this.#keys = keys;
     const beat = (): void => void Atomics.store(this.#times, sharedTimes.beatAt, BigInt(monotonicMs()));
     beat();
     this.#beating = setInterval(beat, beatEveryMs).unref();
@@ -100,10 +97,14 @@ export class Renewals {
   }
 
   #spawn(): Worker {
-    const { redisUrl, namespace, owner } = this.#options;
-    const { global } = createKeyspace(namespace);
-    const keys = { heartbeat: global(`alive:${owner ?? ""}`), workers: global("workers") };
-    const workerData: RenewalOrders = { redisUrl, owner, keys, times: this.#buffer, locks: this.#held.buffer };
+    const { redisUrl, owner } = this.#options;
+    const workerData: RenewalOrders = {
+      redisUrl,
+      owner,
+      keys: this.#keys,
+      times: this.#buffer,
+      locks: this.#held.buffer,
+    };
     const resourceLimits = { maxYoungGenerationSizeMb: 2, maxOldGenerationSizeMb: 64 };
     const thread = new Worker(new URL("./renewal-thread.ts", import.meta.url), { workerData, resourceLimits });
     thread.unref();
@@ -164,4 +165,129 @@ export class Renewals {
 
 function asError(cause: unknown): Error {
   return cause instanceof Error ? cause : new Error(String(cause));
+}
+
+// What both threads share.
+
+/** What the thread is started with. */
+export interface RenewalOrders {
+  redisUrl: string;
+  /** The worker whose heartbeat is renewed. */
+  owner: string | undefined;
+  keys: { heartbeat: string; workers: string };
+  /** See {@link sharedTimes}. */
+  times: SharedArrayBuffer;
+  /** The locks to renew. */
+  locks: SharedArrayBuffer;
+}
+
+/** `silent` are workers that have stopped beating since the last report, and have not said that they end. */
+export type FromThread = { error: string } | { silent: string[] } | "renewed";
+
+/** Where in the memory of both threads which time is, by {@link monotonicMs}. */
+export const sharedTimes = {
+  /** When the main thread was not stuck last. */
+  beatAt: 0,
+  /** When Redis took the last renewal. */
+  renewedAt: 1,
+  /** Since when no renewal has been late. */
+  steadySince: 2,
+} as const;
+
+/** How long a heartbeat is good for. Workers whose heartbeat has expired count as dead. */
+export const heartbeatMs = 800;
+/** How long the lock of a job is good for. */
+export const lockMs = 1_000;
+
+/** A clock that all threads of a process share, and that is never set. */
+export function monotonicMs(): number {
+  return Number(process.hrtime.bigint() / 1_000_000n);
+}
+
+/** The lock of a running job of BullMQ. */
+export interface JobLock {
+  /** What the keys of its queue begin with, such as `{larkline}:turns:`. */
+  queue: string;
+  id: string;
+  /** What the lock holds while the job is this process's. */
+  token: string;
+}
+
+/** A lock in the table. */
+export interface HeldLock extends JobLock {
+  /** Tells this use of its place in the table from all others. */
+  use: number;
+}
+
+/** Longer than any id and name of ours together. */
+const slotBytes = 2_048;
+const firstSlots = 64;
+const maxSlots = 65_536;
+/** A slot begins with its state (0: free) and the length of its text. */
+const headBytes = 8;
+/** The largest number of a signed integer of 32 bits. */
+const lastUse = 0x7fffffff;
+
+/**
+ * The locks that a process holds, in memory that two threads share: the one that runs the jobs writes it, the one that
+ * renews locks reads it. A message between threads for each job would cost more than the rest of holding its lock.
+ */
+export class LockTable {
+  readonly buffer: SharedArrayBuffer;
+  /** Grows with the memory, as the other view does. */
+  readonly #bytes: Buffer;
+  readonly #heads: Int32Array;
+  readonly #free: number[] = [];
+  /** Slots below it have been used. */
+  #used = 0;
+  /** Numbers the uses; 0 is none. */
+  #uses = 0;
+
+  constructor(buffer = new SharedArrayBuffer(firstSlots * slotBytes, { maxByteLength: maxSlots * slotBytes })) {
+    this.buffer = buffer;
+    this.#bytes = Buffer.from(buffer);
+    this.#heads = new Int32Array(buffer);
+  }
+
+  /** Adds a lock; the returned function takes it out again. Throws a `RangeError` when a name is too long. */
+  add({ queue, id, token }: JobLock): () => void {
+    const text = `${queue}\n${id}\n${token}`;
+    if (Buffer.byteLength(text) > slotBytes - headBytes) throw new RangeError(`the id ${id.slice(0, 80)}… is too long`);
+    const slot = this.#free.pop() ?? this.#newSlot();
+    const at = slot * slotBytes;
+    const head = at / Int32Array.BYTES_PER_ELEMENT;
+    this.#heads[head + 1] = this.#bytes.write(text, at + headBytes);
+    this.#uses = this.#uses === lastUse ? 1 : this.#uses + 1;
+    Atomics.store(this.#heads, head, this.#uses);
+    let isHeld = true;
+    return () => {
+      if (!isHeld) return;
+      isHeld = false;
+      Atomics.store(this.#heads, head, 0);
+      this.#free.push(slot);
+    };
+  }
+
+  /** All locks at this moment. */
+  read(): HeldLock[] {
+    const found: HeldLock[] = [];
+    for (let at = 0; at < this.buffer.byteLength; at += slotBytes) {
+      const head = at / Int32Array.BYTES_PER_ELEMENT;
+      const use = Atomics.load(this.#heads, head);
+      if (use === 0) continue;
+      const text = this.#bytes.toString("utf8", at + headBytes, at + headBytes + (this.#heads[head + 1] ?? 0));
+      // It was freed, perhaps used anew, while it was read.
+      if (Atomics.load(this.#heads, head) !== use) continue;
+      const [queue = "", id = "", token = ""] = text.split("\n");
+      found.push({ use, queue, id, token });
+    }
+    return found;
+  }
+
+  #newSlot(): number {
+    const slot = this.#used;
+    if ((slot + 1) * slotBytes > this.buffer.byteLength) this.buffer.grow(2 * this.buffer.byteLength);
+    this.#used += 1;
+    return slot;
+  }
 }
