@@ -3,7 +3,7 @@
 import { spawn } from "node:child_process";
 import { Failure } from "./launcher/failure.mjs";
 import { live } from "./launcher/life.mjs";
-import { dataFolder, pinnedNode } from "./launcher/paths.mjs";
+import { dataFolder, nodeProgram } from "./launcher/paths.mjs";
 import { installDependencies, installProgram, redisProgram } from "./launcher/set-up.mjs";
 
 const exitCodeOfSignal = 128;
@@ -25,7 +25,7 @@ function codeCache() {
 }
 
 async function runFile(args) {
-  const child = spawn(pinnedNode, args, { stdio: "inherit", env: { ...codeCache(), ...process.env } });
+  const child = spawn(nodeProgram(), args, { stdio: "inherit", env: { ...codeCache(), ...process.env } });
   forwardSignals(child);
   return await new Promise((resolve, reject) => {
     child.once("error", reject);
@@ -38,7 +38,7 @@ await live(
     const needsRedis = process.argv[2] === "--redis";
     const args = process.argv.slice(needsRedis ? 3 : 2);
     if (args.length === 0) throw new Failure("usage: node infra/dev/run.mjs [--redis] <file.ts> [arguments]");
-    await installDependencies(life, args[0].startsWith("apps/") ? "start" : "all");
+    await installDependencies(life, args[0].startsWith("apps/") ? "playground" : "all");
     if (needsRedis) await installProgram(redisProgram, life);
     return await runFile(args);
   },

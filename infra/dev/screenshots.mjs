@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { demoScript, freePort, startModelServer } from "../../packages/testkit/src/index.ts";
-import { pinnedNode, root } from "./launcher/paths.mjs";
+import { nodeProgram, root } from "./launcher/paths.mjs";
 
 const require = createRequire(join(root, "test/package.json"));
 const driver = "playwright-core"; // One of the tests' dependencies, not of this folder's.
@@ -102,7 +102,7 @@ async function startEverything(modelUrl, directory) {
     ANTHROPIC_API_KEY: "scripted",
     ANTHROPIC_BASE_URL: modelUrl,
   };
-  const child = spawn(pinnedNode, [join(root, "infra/dev/start.mjs")], { env, stdio: "inherit" });
+  const child = spawn(nodeProgram(), [join(root, "infra/dev/start.mjs")], { env, stdio: "inherit" });
   const stop = async () => {
     if (child.exitCode !== null) return;
     const exited = new Promise((resolve) => child.once("exit", resolve));

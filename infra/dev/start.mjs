@@ -12,7 +12,7 @@ import { freePort, requireFree } from "./launcher/port.mjs";
 import { isRunning } from "./launcher/process.mjs";
 import { watchFiles } from "./launcher/reload.mjs";
 import { requireRedis, startPrivateRedis } from "./launcher/redis.mjs";
-import { serviceEnv } from "./launcher/service-env.mjs";
+import { isPlayground, serviceEnv } from "./launcher/service-env.mjs";
 import { startService, stopService, untilReady } from "./launcher/service.mjs";
 import { installDependencies, installProgram, offerProgram, redisProgram, sandboxProgram } from "./launcher/set-up.mjs";
 import { summaryOf } from "./launcher/summary.mjs";
@@ -104,7 +104,7 @@ async function prepare(life) {
   const plan = planFrom(env);
   await requireFree(plan.ports);
   if (plan.redisUrl !== undefined) await requireRedis(plan.redisUrl);
-  await installDependencies(life, "start");
+  await installDependencies(life, isPlayground(env, plan) ? "playground" : "start");
   if (plan.redisUrl === undefined) await installProgram(redisProgram, life);
   if (process.platform === "linux") await offerProgram(sandboxProgram, life);
   // From here on only for data: what was installed above may be for all users. Services and Redis inherit it.

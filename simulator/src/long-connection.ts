@@ -1,7 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import { type Clock, systemRandom } from "@larkline/protocol";
-import { parse } from "protobufjs";
+import protobuf from "protobufjs"; // version 7, as the platform's SDK needs: one is enough
 import { type RawData, type WebSocket, WebSocketServer } from "ws";
 import { sameSecret, type SimApp } from "./apps.ts";
 import type { DeliveryAttempt, OutgoingEvent, Push } from "./delivery.ts";
@@ -316,7 +316,8 @@ export interface Frame {
   logIdNew?: string;
 }
 
-const frameType = parse(`
+const frameType = protobuf
+  .parse(`
   syntax = "proto2";
   message Header {
     required string key = 1;
@@ -333,7 +334,9 @@ const frameType = parse(`
     optional bytes payload = 8;
     optional string logIdNew = 9;
   }
-`).root.lookupType("Frame");
+`)
+  .root.resolveAll()
+  .lookupType("Frame");
 
 /** A frame as protobufjs has it: absent fields are no properties. */
 type WireFrame = Omit<Frame, "headers"> & { headers?: { key: string; value: string }[] };

@@ -1,4 +1,4 @@
-import { chmodSync, lstatSync, mkdirSync, readdirSync } from "node:fs";
+import { chmodSync, existsSync, lstatSync, mkdirSync, readdirSync } from "node:fs";
 import { join, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Failure } from "./failure.mjs";
@@ -11,8 +11,13 @@ export const root = fileURLToPath(new URL("../../..", import.meta.url));
 export const dataDirectory = resolve(root, process.env.LARKLINE_DATA_DIR ?? ".data");
 export const logDirectory = join(dataDirectory, "logs");
 
-/** The Node that the lock file pins; services never run on the machine's own one. */
+/** The Node that the lock file pins. */
 export const pinnedNode = join(root, "node_modules", "node", "bin", "node");
+
+/** What services run on: the pinned Node, or ours where that was as good (see set-up.mjs) and none was installed. */
+export function nodeProgram() {
+  return existsSync(pinnedNode) ? pinnedNode : process.execPath;
+}
 
 /** A program that the dependencies bring along. */
 export function toolPath(name) {

@@ -96,11 +96,16 @@ function addressesOf({ plan, redisUrl, modelPort }) {
   };
 }
 
-/** Shows what has to be switched on, where no configuration says what is. */
-function playgroundConfig(env, { feishu, model, ports }) {
-  const consoleUrl = local(ports.find(({ service }) => service === "console").port);
+/** Whether this start has no bot, no model and no configuration of its own. */
+export function isPlayground(env, { feishu, model }) {
   const isOwn = feishu.kind === "simulator" && model.kind === "scripted";
-  if (!isOwn || env.LARKLINE_CONFIG || existsSync(join(root, "larkline.config.ts"))) return {};
+  return isOwn && !env.LARKLINE_CONFIG && !existsSync(join(root, "larkline.config.ts"));
+}
+
+/** Shows what has to be switched on, where no configuration says what is. */
+function playgroundConfig(env, plan) {
+  if (!isPlayground(env, plan)) return {};
+  const consoleUrl = local(plan.ports.find(({ service }) => service === "console").port);
   return { LARKLINE_CONFIG: join(root, "infra/dev/playground.config.ts"), PLAYGROUND_CONSOLE_URL: consoleUrl };
 }
 

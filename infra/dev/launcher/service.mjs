@@ -3,7 +3,7 @@ import { closeSync, openSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { signalGroup } from "./command.mjs";
-import { logDirectory, pinnedNode, root } from "./paths.mjs";
+import { logDirectory, nodeProgram, root } from "./paths.mjs";
 import { until } from "./process.mjs";
 import { text } from "./texts.mjs";
 
@@ -64,7 +64,7 @@ export function startService({ name, args, env, onLine }) {
   // Type stripping in the playground is an experiment of Node's; a person can do nothing about it.
   // V8 would let the space of young objects grow to 3 x 64 MB in each process, most of it empty.
   const flags = ["--disable-warning=ExperimentalWarning", "--max-semi-space-size=16"];
-  const child = spawn(pinnedNode, [...flags, ...args], {
+  const child = spawn(nodeProgram(), [...flags, ...args], {
     cwd: root,
     env,
     detached: true,

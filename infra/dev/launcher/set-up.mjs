@@ -16,11 +16,42 @@ function lockHash() {
   return hash.digest("hex");
 }
 
-/** What the last installation brought: `all`, or what a `start` needs. */
-function installed() {
-  if (!existsSync(pinnedNode) || !existsSync(stampFile)) return { hash: "", part: "" };
-  const [hash = "", part = ""] = readFileSync(stampFile, "utf8").split(" ");
-  return { hash, part: part === "start" ? part : "all" };
+/** What may be installed; each has what those before it have. */
+const parts = ["playground", "start", "all"];
+
+/** Projects that run in a start; pnpm adds those that they need. */
+const startProjects = ["agent-worker", "cli", "console", "ingress", "simulator", "tool-runner"];
+
+/** What each part leaves out. */
+const pnpmOptions = {
+  playground: ["--prod", ...startFilters(), "--filter=!@larkline/openai-sdk"],
+  start: ["--prod", ...startFilters()],
+  all: [],
+};
+
+function startFilters() {
+  return startProjects.map((name) => `--filter=@larkline/${name}...`);
+}
+
+/** What the last installation brought; nothing when the lock file or the machine's Node has changed since. */
+function installedPart() {
+  if (!existsSync(stampFile)) return undefined;
+  const [hash, part] = readFileSync(stampFile, "utf8").split(" ");
+  if (hash !== lockHash() || !parts.includes(part)) return undefined;
+  return existsSync(pinnedNode) || (part !== "all" && isOwnNodeGood()) ? part : undefined;
+}
+
+/**
+ * Whether the machine's own Node may run a start: the major version that is pinned, not older, and built as nodejs.org
+ * builds it. Others load libraries of the machine, which a sandbox does not show them.
+ */
+export function isOwnNodeGood({ version, config } = process) {
+  const [, pinned] = /^nodeVersion: (\S+)$/m.exec(readFileSync(join(root, "pnpm-workspace.yaml"), "utf8"));
+  const [major, ...rest] = pinned.split(".").map(Number);
+  const [ownMajor, ...ownRest] = version.slice(1).split(".").map(Number);
+  const isOlder = ownRest[0] < rest[0] || (ownRest[0] === rest[0] && ownRest[1] < rest[1]);
+  const isShared = Object.entries(config.variables).some(([name, is]) => name.startsWith("node_shared") && is === true);
+  return ownMajor === major && !isOlder && !isShared;
 }
 
 /** A command with the pinned pnpm on its PATH; npm fetches that once. */
@@ -30,21 +61,24 @@ export function withPnpm(command) {
 }
 
 /**
- * Installs what the lock file names, the pinned Node included; does nothing when that is in place,
- * or when `LARKLINE_INSTALL` is `never` (tests and images have their dependencies). `wanted` is `start` where
- * nothing is tested, checked or built: that leaves out nearly half of the files. What is there stays.
+ * Installs what the lock file names; does nothing when that is in place, or when `LARKLINE_INSTALL` is `never` (tests
+ * and images have their dependencies). `wanted` is `start` where nothing is tested, checked or built, and `playground`
+ * where no model of OpenAI's interface is used either. What is there stays.
  */
 export async function installDependencies({ signal, say }, wanted = "all") {
-  const { hash, part: before } = installed();
-  const part = before === "all" ? before : wanted;
-  if (process.env.LARKLINE_INSTALL === "never" || (hash === lockHash() && part === before)) return;
+  if (process.env.LARKLINE_INSTALL === "never") return;
+  const before = installedPart();
+  const part = parts[Math.max(parts.indexOf(before), parts.indexOf(wanted))];
+  if (part === before) return;
   say(text("installing"));
   // CI lets pnpm replace a node_modules of another layout without asking.
   const env = { ...process.env, CI: "true" };
-  const prod = part === "start" ? ["--prod"] : [];
-  const install = withPnpm(["pnpm", "install", ...prod, "--frozen-lockfile", "--reporter=append-only"]);
+  // The pinned Node is what the one install script brings.
+  const ownNode = part !== "all" && !existsSync(pinnedNode) && isOwnNodeGood();
+  const options = [...pnpmOptions[part], ...(ownNode ? ["--ignore-scripts"] : [])];
+  const install = withPnpm(["pnpm", "install", ...options, "--frozen-lockfile", "--reporter=append-only"]);
   const code = await runCommand(install, { signal, env });
-  if (code !== 0 || !existsSync(pinnedNode)) throw new Failure(text("installFailed"));
+  if (code !== 0 || !(ownNode || existsSync(pinnedNode))) throw new Failure(text("installFailed"));
   writeFileSync(stampFile, `${lockHash()} ${part}`);
 }
 

@@ -47,7 +47,7 @@ const published: readonly Published[] = [
 ];
 
 /** The packages whose modules go into the bundles. */
-const bundled = ["agent", "engine", "model", "protocol", "sdk", "tool-kit"];
+const bundled = ["agent", "engine", "model", "openai-sdk", "protocol", "sdk", "tool-kit"];
 
 /** Builds all packages and returns the paths of their tarballs, in `folder`. */
 export async function pack(folder: string): Promise<string[]> {

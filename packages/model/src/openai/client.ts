@@ -1,5 +1,5 @@
 import type { ImagePart, MessageStop, ModelChunk, ToolResultPart } from "@larkline/protocol";
-import type OpenAI from "openai";
+import type { OpenAI } from "@larkline/openai-sdk";
 import {
   failureOfCall,
   failureOfRefusal,
@@ -30,7 +30,7 @@ export interface OpenAiBackendOptions {
  * model load it: it takes a sixth of a worker's start.
  */
 export async function createClient(options: OpenAiBackendOptions): Promise<OpenAI> {
-  const { default: Client } = await import("openai");
+  const { OpenAI: Client } = await import("@larkline/openai-sdk");
   return new Client({
     apiKey: options.apiKey,
     // Left out, the SDK would take these from the environment.
@@ -86,7 +86,7 @@ export async function* streamed<Event>(
       partial = true;
     }
   } catch (error) {
-    const { default: sdk } = await import("openai");
+    const { OpenAI: sdk } = await import("@larkline/openai-sdk");
     if (signal?.aborted !== true) yield { ...failureOfCall(error, sdk, { began, secret }), partial };
     return;
   }

@@ -1,5 +1,5 @@
 import type { InputItem, ModelResponse, OutputItem } from "@larkline/protocol/views/run-items";
-import type OpenAI from "openai";
+import type { OpenAI } from "@larkline/openai-sdk";
 import { describe, expectTypeOf, it } from "vitest";
 
 type VendorInput = OpenAI.Responses.ResponseInputItem;

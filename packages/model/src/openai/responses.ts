@@ -1,4 +1,4 @@
-import type OpenAI from "openai";
+import type { OpenAI } from "@larkline/openai-sdk";
 import {
   type AssistantPart,
   type Message,
