@@ -173,10 +173,14 @@ export function overheard(senderId: string, name: string | undefined, text: stri
   return { role: "user", content: [{ type: "text", text: words }], sender: senderId, foreign: true };
 }
 
+/** What every address has. */
+const dotOrColon = /[.:]/;
+
 /** Addresses that the person named. */
 export function namedIn({ addresses, foreign, parts }: InboundMessage): readonly string[] {
   if (addresses !== undefined) return addresses;
-  return foreign === true ? [] : parts.flatMap((part) => (part.type === "text" ? addressesIn(part.text) : []));
+  if (foreign === true) return [];
+  return parts.flatMap((part) => (part.type === "text" && dotOrColon.test(part.text) ? addressesIn(part.text) : []));
 }
 
 function attributed(parts: readonly UserPart[], speaker: string): UserPart[] {
