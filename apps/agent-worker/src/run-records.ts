@@ -1,4 +1,4 @@
-import type { FeishuApi } from "@larkline/feishu";
+import type { DeliveryWatch, FeishuApi } from "@larkline/feishu";
 import type { Logger } from "@larkline/process/telemetry";
 import {
   agentOfTurn,
@@ -101,6 +101,17 @@ export class RunRecords {
     this.#names.see(run.turn.message);
     this.#flushIn(this.#options.flushMs ?? defaultFlushMs);
     this.#countIn(this.#options.countMs ?? defaultCountMs);
+  }
+
+  /** Tells of deliveries as before, and writes down which messages show the answers of turns. */
+  watch(deliveries: DeliveryWatch): DeliveryWatch {
+    return (record) => {
+      const ended = deliveries(record);
+      return (result) => {
+        ended(result);
+        if (result.state === "sent") this.sent(record.id, result.messageIds, record.view?.rated);
+      };
+    };
   }
 
   /** The answer of a turn is with the platform, as these messages; `rated` where people may rate it. */

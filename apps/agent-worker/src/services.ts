@@ -3,7 +3,6 @@ import type { BudgetBook } from "@larkline/agent/budgets";
 import {
   ApprovalCards,
   CardHandover,
-  type DeliveryWatch,
   FeishuApi,
   GroupLookup,
   LiveReplies,
@@ -13,7 +12,7 @@ import {
 } from "@larkline/feishu";
 import { botOfApp, groupsAtBot, type BotAccess, type BotConfig, type LarklineConfig } from "@larkline/process/config";
 import { createClockLog, watchPlatform, type Logger, type Metrics, type Telemetry } from "@larkline/process/telemetry";
-import { runnerKeyOf, stateKeyOf, systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
+import { stateKeyOf, systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
 import {
   cancelChannelOf,
   createCancelBus,
@@ -72,7 +71,7 @@ import type { WorkerConfig } from "./config.ts";
 import { MessagePreparer } from "./prepare.ts";
 import { RunRecords } from "./run-records.ts";
 import { RunningTurns } from "./session-runner.ts";
-import { ToolCatalog, TurnHolds, wakeAfter } from "./tools.ts";
+import { RunnerKeys, ToolCatalog, TurnHolds, wakeAfter } from "./tools.ts";
 
 /** What everything in this process shares. Made once, in `main`, and passed whole. */
 export interface Services extends Stores, Queues {
@@ -193,24 +192,6 @@ export class Bot {
   }
 }
 
-/** The keys that calls for runners are signed with, made from the deployment's: no runner can make calls for another. */
-export class RunnerKeys {
-  readonly #signingKey: string;
-  readonly #keys = new Map<string, string>();
-
-  constructor(signingKey: string) {
-    this.#signingKey = signingKey;
-  }
-
-  of(runner: string): string {
-    const key = this.#keys.get(runner) ?? runnerKeyOf(this.#signingKey, runner);
-    if (this.#keys.size < maxRunnerKeys) this.#keys.set(runner, key);
-    return key;
-  }
-}
-
-const maxRunnerKeys = 1_000;
-
 /** What `main` has made before. */
 export interface ServiceParts {
   config: WorkerConfig;
@@ -311,7 +292,7 @@ export function openStores(config: WorkerConfig, settings: LarklineConfig, redis
     orders: new OperatorOrders(on),
     pauses: new Pauses(on),
     agentVersions: new AgentVersions({ ...on, stateKey }),
-    runners: new RunnerDirectory({ ...on, keyOf: (runner) => runnerKeyOf(config.callSigningKey, runner) }),
+    runners: new RunnerDirectory({ ...on, runnerKeys: new RunnerKeys(config.callSigningKey) }),
     presence: new Presence(on),
     instances: new InstanceDirectory(on),
     migration: new StateMigration(on),
@@ -354,14 +335,9 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
   const imageOf = createImageResolver(stores.blobs, stores.lookups);
   const handover = new CardHandover();
   const { deliveries } = watchPlatform(parts.telemetry);
-  const watch: DeliveryWatch = (record) => {
-    const ended = deliveries(record);
-    return (result) => {
-      ended(result);
-      if (result.state === "sent") services.runs.sent(record.id, result.messageIds, record.view?.rated);
-    };
-  };
   const runnerKeys = new RunnerKeys(config.callSigningKey);
+  const { timeZone } = settings.budgets;
+  const runs = new RunRecords({ ...stores, apis, timeZone, clock: systemClock, random: systemRandom, logger: log });
   const services: Services = {
     ...parts,
     ...stores,
@@ -384,7 +360,7 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
       redis,
       namespace: config.namespace,
       worker: parts.owner,
-      runnerKeyOf: (runner) => runnerKeys.of(runner),
+      runnerKeys,
       store,
       lookups: stores.lookups,
       delivered: async (session, delivered) => await wakeAfter(services, session, delivered),
@@ -404,15 +380,17 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
         if (isFirst) counters.firstFrameSeconds.record(sinceStartMs / 1_000);
       },
     }),
-    outboxSender: new OutboxSender({ store, letters, ledger, handover, apis, imageOf, watch, logger: log }),
-    runs: new RunRecords({
-      ...stores,
+    outboxSender: new OutboxSender({
+      store,
+      letters,
+      ledger,
+      handover,
       apis,
-      timeZone: settings.budgets.timeZone,
-      clock: systemClock,
-      random: systemRandom,
+      imageOf,
+      watch: runs.watch(deliveries),
       logger: log,
     }),
+    runs,
     approvalCards: new ApprovalCards({
       apis,
       letters,

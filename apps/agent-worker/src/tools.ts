@@ -11,6 +11,7 @@ import {
   memoryToolNames,
   parserOf,
   peopleOf,
+  runnerKeyOf,
   signCall,
   traceparentOfMessage,
   withDeadline,
@@ -211,6 +212,24 @@ async function sendToRunner(
   await services.handoffs.expect(runner);
   await services.tools.dispatch(runner, jobs, { background: turn.message.background === true, limitedTools });
 }
+
+/** The keys that calls for runners are signed with, made from the deployment's: no runner can make calls for another. */
+export class RunnerKeys {
+  readonly #signingKey: string;
+  readonly #keys = new Map<string, string>();
+
+  constructor(signingKey: string) {
+    this.#signingKey = signingKey;
+  }
+
+  of(runner: string): string {
+    const key = this.#keys.get(runner) ?? runnerKeyOf(this.#signingKey, runner);
+    if (this.#keys.size < maxRunnerKeys) this.#keys.set(runner, key);
+    return key;
+  }
+}
+
+const maxRunnerKeys = 1_000;
 
 /** The job of a call that has a runner, as {@link obstacleTo} has made sure, signed with that runner's key. */
 function signedJob({ owner, clock, runnerKeys }: Services, turn: TurnState, call: CallState): ToolJob {

@@ -241,7 +241,7 @@ function workerOf(worker: string): HandoffImport {
     redis: bed.redis,
     namespace: bed.namespace,
     worker,
-    runnerKeyOf: keyOf,
+    runnerKeys: { of: keyOf },
     store: bed.store,
     lookups: bed.lookups,
     delivered: async () => await Promise.resolve(),

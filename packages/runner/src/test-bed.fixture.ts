@@ -159,7 +159,7 @@ function importer(parts: {
     redis,
     namespace,
     worker: "test",
-    runnerKeyOf: keyOf,
+    runnerKeys: { of: keyOf },
     store,
     lookups,
     delivered: async (session, { wakeGen }) => {

@@ -133,7 +133,7 @@ export interface HandoffImportOptions {
   /** This worker, as its jobs name it: it is rung first about calls that it has handed out. */
   worker: string;
   /** The key that a runner's entries are signed with. */
-  runnerKeyOf(runner: string): string;
+  runnerKeys: { of(runner: string): string };
   store: Pick<SessionStore, "begin" | "deliver" | "giveBack" | "report">;
   lookups: Pick<LookupCache, "get" | "set">;
   /** An outcome was carried over: adds the job of the wake-up that it asks for. */
@@ -291,13 +291,13 @@ export class HandoffImport {
   }
 
   async #carry(runner: string, cell: number, { id, text }: StoredEntry): Promise<void> {
-    const { runnerKeyOf, store } = this.#options;
+    const { runnerKeys, store } = this.#options;
     const refuse = async (reason: string, about: { session?: SessionKey; callId?: string } = {}): Promise<void> => {
       this.#options.onRefused({ runner, reason, ...about });
       await this.#options.redis.xdel(this.#keys.cells()[cell]?.handoffOf(runner) ?? "", id);
     };
     if (text === undefined) return await refuse("it is too long");
-    const read = readHandoff({ runner, runnerKey: runnerKeyOf(runner) }, text);
+    const read = readHandoff({ runner, runnerKey: runnerKeys.of(runner) }, text);
     const about = read.ok ? read.value : "about" in read ? read.about : undefined;
     if (about === undefined) return await refuse(read.ok ? "" : read.error);
     const { session, turnId, tool, argumentsHash } = about;

@@ -146,10 +146,10 @@ interface RunnerDirectoryOptions extends StoreOptions {
   /** Of the runner that announces itself here: announcements are signed with it. */
   runnerKey?: string;
   /**
-   * The key of a runner. With it announcements that are not signed by their runner are left out: workers believe
+   * The keys of all runners. With them announcements that are not signed by their runner are left out: workers believe
    * what a tool is said to be, such as that it needs no approval.
    */
-  keyOf?: (runner: string) => string;
+  runnerKeys?: { of(runner: string): string };
 }
 
 const announce = script("announce");
@@ -170,7 +170,7 @@ export class RunnerDirectory {
   readonly #base: string;
   readonly #channel: string;
   readonly #runnerKey: string | undefined;
-  readonly #keyOf: ((runner: string) => string) | undefined;
+  readonly #runnerKeys: RunnerDirectoryOptions["runnerKeys"];
   #owners: ReadonlyMap<string, string> = new Map();
 
   constructor(options: RunnerDirectoryOptions) {
@@ -180,7 +180,7 @@ export class RunnerDirectory {
     this.#base = keys.global("runners:");
     this.#channel = keys.global("runners-changed");
     this.#runnerKey = options.runnerKey;
-    this.#keyOf = options.keyOf;
+    this.#runnerKeys = options.runnerKeys;
   }
 
   /**
@@ -242,7 +242,7 @@ export class RunnerDirectory {
     const stored: AnnouncedInstance[] = [];
     for (let i = 0; i + 1 < answered.length; i += 2) {
       const runner = answered[i] ?? "";
-      const read = readAnnouncement(answered[i + 1] ?? "", { runner, runnerKey: this.#keyOf?.(runner) });
+      const read = readAnnouncement(answered[i + 1] ?? "", { runner, runnerKey: this.#runnerKeys?.of(runner) });
       if (!read.ok) continue; // not an announcement of this runner
       const { instance, generation, beganAtMs, expiresAtMs, tools, clock } = read.value;
       const seen = clock === undefined ? {} : { clock };
