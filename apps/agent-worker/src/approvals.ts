@@ -1,4 +1,4 @@
-import type { CallJudge } from "@larkline/agent";
+import type { CallPolicy } from "@larkline/agent";
 import {
   approvalKindOf,
   decideCall,
@@ -36,7 +36,7 @@ import type { Agent } from "./agents.ts";
 import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
-// Whether a call may run: judged when the model asks for it (`TurnJudge`), asked of people where the policy says so,
+// Whether a call may run: decided when the model asks for it (`TurnPolicy`), by people where the policy says so,
 // and looked up once more before the call is signed (`objectionTo`). The decisions themselves are pure functions of
 // packages/agent/permissions; this chapter fetches the facts for them.
 //
@@ -44,8 +44,8 @@ import type { RunningTurn } from "./turn-run.ts";
 // worker believes only what was asked, which workers alone write, and checks every grant itself: who gave it, and
 // whether they may. All that ingress can make up is a click of a person who may decide.
 
-type Call = Parameters<CallJudge["verdict"]>[0];
-type Verdict = ReturnType<CallJudge["verdict"]>;
+type Call = Parameters<CallPolicy["verdict"]>[0];
+type Verdict = ReturnType<CallPolicy["verdict"]>;
 
 /** How long a look-up of user groups may take: a person waits for the answer. */
 const groupsMs = 5_000;
@@ -54,11 +54,11 @@ const groupsMs = 5_000;
 const groupsUnknown = new Error("user groups are not known");
 
 /**
- * Judges the calls of one turn. Judging is a pure decision, and few decisions need more than the
+ * Decides about the calls of one turn. A decision is a pure function, and few need more than the
  * policy: facts that cost a look-up are fetched once a decision has missed them. So decide, then
  * {@link supply}, and decide again as long as that has brought something.
  */
-export class TurnJudge implements CallJudge {
+export class TurnPolicy implements CallPolicy {
   readonly #services: Services;
   /** Who has the word at the moment: it says which tools there are, and what they may reach. */
   readonly #run: Pick<RunningTurn, "agent" | "memories" | "stored">;
@@ -94,7 +94,7 @@ export class TurnJudge implements CallJudge {
       return memories?.verdict(call) ?? { do: "run", authority: { by: "policy" }, findings: [] };
     }
     const facts = { ...this.#facts(call), tool: tool.announcement, rules: this.#rules ?? [], egress: config.egress };
-    const verdict = this.#judged(() => decideCall(settings.permissions, facts));
+    const verdict = this.#decided(() => decideCall(settings.permissions, facts));
     if (verdict === undefined) {
       return refused("it could not be checked whether this person may do that: their user groups are not known");
     }
@@ -104,7 +104,7 @@ export class TurnJudge implements CallJudge {
 
   unknownOutcome(call: Call): Question | undefined {
     const facts = { ...this.#facts(call), toolName: call.name };
-    return this.#judged(() => unknownOutcomeOf(this.#services.settings.permissions, facts));
+    return this.#decided(() => unknownOutcomeOf(this.#services.settings.permissions, facts));
   }
 
   /** Whether the person may use this agent here. Not, where their groups decide it and cannot be found out. */
@@ -112,7 +112,7 @@ export class TurnJudge implements CallJudge {
     if (access === null) return true;
     const known = this.#services.settings.permissions.roles;
     const facts = { person: this.#person, chatId: chatOf(this.#message), known };
-    return this.#judged(() => hasAccess(access, facts)) ?? false;
+    return this.#decided(() => hasAccess(access, facts)) ?? false;
   }
 
   #facts({ arguments: given, addressContext }: Call) {
@@ -133,9 +133,9 @@ export class TurnJudge implements CallJudge {
     throw groupsUnknown;
   }
 
-  #judged<T>(judge: () => T): T | undefined {
+  #decided<T>(decide: () => T): T | undefined {
     try {
-      return judge();
+      return decide();
     } catch (error) {
       if (error !== groupsUnknown) throw error;
       return undefined;

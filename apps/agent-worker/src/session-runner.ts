@@ -462,7 +462,7 @@ export class TurnWatch {
   }
 
   /** The policy has decided about these calls, which are new. */
-  judged(calls: readonly CallState[]): void {
+  decided(calls: readonly CallState[]): void {
     for (const { id, name, state } of calls) {
       const attributes = { ...this.tags, call: id, tool: name, decision: decisions[state] };
       this.telemetry.events.emit({ eventName: "call.judged", attributes });

@@ -47,7 +47,7 @@ import {
   teamOfRun,
   transfersOf,
 } from "./agents.ts";
-import { checkEntries, dropApprovals, TurnJudge, waitsForPeople } from "./approvals.ts";
+import { checkEntries, dropApprovals, TurnPolicy, waitsForPeople } from "./approvals.ts";
 import { limitsOfTask, withoutSteps } from "./helpers.ts";
 import { TurnMemories } from "./memories.ts";
 import { ModelSteps, TurnBudget } from "./model-step.ts";
@@ -82,12 +82,12 @@ export class TurnRun {
   readonly #stored: TurnStore;
   readonly #steps: ModelSteps;
   readonly #reply: TurnReply;
-  /** Made for the first call or person that has to be judged. */
-  #judge: TurnJudge | undefined;
+  /** Made for the first call or person that the policy has to decide about. */
+  #policy: TurnPolicy | undefined;
   /** The same for decisions. Not a getter of each environment: V8 would make dictionaries of these. */
-  readonly #callJudge: TurnEnvironment["judge"] = {
-    verdict: (call) => this.#judgeNow().verdict(call),
-    unknownOutcome: (call) => this.#judgeNow().unknownOutcome(call),
+  readonly #callPolicy: TurnEnvironment["callPolicy"] = {
+    verdict: (call) => this.#policyNow().verdict(call),
+    unknownOutcome: (call) => this.#policyNow().unknownOutcome(call),
   };
   readonly #speaker: Speaker;
   #head: QueuedMessage;
@@ -334,7 +334,7 @@ export class TurnRun {
   async #chooseSpeaker(): Promise<Transition | TurnEnd> {
     for (;;) {
       const facts = teamFactsIn(this.#environment());
-      if ((await this.#judge?.supply()) === true) continue;
+      if ((await this.#policy?.supply()) === true) continue;
       const { turn } = this.#stored;
       // Its team is not configured any more: its member answers alone.
       if (facts === undefined) return { turn, history: [], events: [], next: { do: "model" } };
@@ -374,7 +374,7 @@ export class TurnRun {
     this.#steps.used(step.usage);
     this.#answeredBy = step.model;
     const decided = await this.#decide((environment) => afterStep(this.#stored.turn, step, environment));
-    this.#run.watch.judged(decided.turn.calls);
+    this.#run.watch.decided(decided.turn.calls);
     return decided;
   }
 
@@ -440,7 +440,7 @@ export class TurnRun {
   async #offered(): Promise<ToolSpec[]> {
     for (;;) {
       const specs = offeredSpecs(this.#stored.turn, this.#environment());
-      if ((await this.#judge?.supply()) !== true) return specs;
+      if ((await this.#policy?.supply()) !== true) return specs;
     }
   }
 
@@ -537,23 +537,23 @@ export class TurnRun {
     return { ...decided, events: [...checked.events, ...decided.events] };
   }
 
-  #judgeNow(): TurnJudge {
-    return (this.#judge ??= new TurnJudge(this.#services, this.#run, this.#start.head.message));
+  #policyNow(): TurnPolicy {
+    return (this.#policy ??= new TurnPolicy(this.#services, this.#run, this.#start.head.message));
   }
 
   /** Whether the person may use an agent here, and it is not paused. */
   #mayUse(agent: Agent): boolean {
-    const mayUse = (one: Agent): boolean => one.config.access === null || this.#judgeNow().mayUse(one);
+    const mayUse = (one: Agent): boolean => one.config.access === null || this.#policyNow().mayUse(one);
     const isAtWork = ({ name }: Agent): boolean => !isPaused(this.#services, name);
     return isAtWork(agent) && agentsIn(this.#services, agent).some((one) => isAtWork(one) && mayUse(one));
   }
 
   /** Decides once all facts are there that the decision asks for: most need none that has to be fetched. */
   async #decide(decision: (environment: TurnEnvironment) => Transition): Promise<Transition> {
-    this.#judge?.renew();
+    this.#policy?.renew();
     for (;;) {
       const transition = decision(this.#environment());
-      if ((await this.#judge?.supply()) !== true) return transition;
+      if ((await this.#policy?.supply()) !== true) return transition;
     }
   }
 
@@ -581,7 +581,7 @@ export class TurnRun {
       ...agent.speech,
       ...agent.asks,
       nowMs: this.#services.clock.now(),
-      judge: this.#callJudge,
+      callPolicy: this.#callPolicy,
       history,
       othersWait: this.#start.othersWait,
       ...(live === undefined ? {} : { live }),

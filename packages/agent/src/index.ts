@@ -116,7 +116,7 @@ export {
   notesOf,
   runningView,
   type ViewOptions,
-  type CallJudge,
+  type CallPolicy,
   type LiveStep,
   type NextAction,
   type AbsorbedMessage,

@@ -112,7 +112,7 @@ function isTransfer(name: string, { tools, transfers }: TurnEnvironment): boolea
 const maxRepeats = 2;
 
 function prepare(source: ToolCall, position: number, preparation: Preparation): PreparedCall {
-  const { nowMs, limits, tools, judge } = preparation.env;
+  const { nowMs, limits, tools, callPolicy } = preparation.env;
   const tool = tools.get(source.name);
   const parsed = parseArguments(source.arguments);
   const use = toolUse(source, parsed.ok ? parsed.value : {});
@@ -126,8 +126,12 @@ function prepare(source: ToolCall, position: number, preparation: Preparation): 
   const repeats = preparation.turn.repeated?.[signatureOf(source)] ?? 0;
   if (repeats >= maxRepeats && tool.announcement.poll !== true) return refuse(repeatedTooOften(source.name));
   if (isQuestion(call)) return preparedQuestion({ call, use, tool }, preparation);
-  const verdict = judge.verdict({ name: source.name, arguments: given, addressContext: preparation.addressContext });
-  return judged({ call, use, tool }, verdict, preparation);
+  const verdict = callPolicy.verdict({
+    name: source.name,
+    arguments: given,
+    addressContext: preparation.addressContext,
+  });
+  return decided({ call, use, tool }, verdict, preparation);
 }
 
 /** Whether a call is a question to people. */
@@ -227,7 +231,7 @@ interface Candidate {
   tool: OfferedTool;
 }
 
-function judged({ call, use, tool }: Candidate, verdict: Verdict, { turn, env }: Preparation): PreparedCall {
+function decided({ call, use, tool }: Candidate, verdict: Verdict, { turn, env }: Preparation): PreparedCall {
   const { denials = 0 } = turn;
   const suggestions = suggestionEvents(call, verdict.findings);
   const refuse = (error: string): PreparedCall => ({ call, use, refusal: { ok: false, error }, events: [] });

@@ -531,7 +531,7 @@ function takenOver(
   const { digest, secrets: itsSecrets = [] } = offered.announcement;
   if (toolDigest === undefined || toolDigest !== digest) return undefined;
   const addressContext = addressContextOf(env.history ?? [], turn.message);
-  const verdict = env.judge.verdict({ name: call.name, arguments: call.arguments, addressContext });
+  const verdict = env.callPolicy.verdict({ name: call.name, arguments: call.arguments, addressContext });
   const isApproved = authority?.by === "approval";
   if (verdict.do === "refuse" || (verdict.do === "ask" && !isApproved)) return undefined;
   const allowed = verdict.do === "ask" || isApproved ? authority : verdict.authority;
@@ -550,7 +550,7 @@ function withCall(turn: TurnState, changed: CallState): TurnState {
 /** The question to people about this outcome, where the policy asks one. */
 function questionAbout(call: CallState, outcome: ToolOutcome, { env, ending }: ApplyFacts) {
   const unknown = !outcome.ok && outcome.unknown === true && call.effect === "once";
-  return unknown && !ending ? env.judge.unknownOutcome({ name: call.name, arguments: call.arguments }) : undefined;
+  return unknown && !ending ? env.callPolicy.unknownOutcome({ name: call.name, arguments: call.arguments }) : undefined;
 }
 
 function answer(applied: Applied, given: Answer, { env }: ApplyFacts): Applied {

@@ -124,7 +124,7 @@ export interface TurnEnvironment {
   nowMs: number;
   limits: TurnLimits;
   tools: ReadonlyMap<string, OfferedTool>;
-  judge: CallJudge;
+  callPolicy: CallPolicy;
   model: TurnModel;
   /** The hand-overs that the agent which has the word knows of, by the name of their call; absent where it has none. */
   transfers?: ReadonlyMap<string, TransferTarget>;
@@ -177,7 +177,7 @@ export interface TurnLimits {
 }
 
 /** The policy of the deployment for the person, chat and time of the turn. Must not throw. */
-export interface CallJudge {
+export interface CallPolicy {
   /** Whether a call runs, needs an approval or is refused. `name` is one of the offered tools. */
   verdict(call: WantedCall): Verdict;
   /** The question to people about a `once` call that may have taken effect. Undefined: the model learns that the outcome is unknown. */

@@ -32,7 +32,7 @@ import {
   queued,
   startRun,
   step,
-  testJudge,
+  testCallPolicy,
   testQuestion,
   type Run,
 } from "./turn.fixture.ts";
@@ -183,8 +183,8 @@ describe("a call that people are asked about", () => {
       { type: "checkpoint", toolCallId: "c1", ...common },
       { type: "permission_request", id: only(run.approvals).id, ...common, toolCallId: "c1" },
     ]);
-    const asks = { ...testJudge, verdict: () => ({ do: "ask", question: testQuestion, findings: [] }) as const };
-    const plain = asking([["c1", "weather"]], { ...env, judge: asks });
+    const asks = { ...testCallPolicy, verdict: () => ({ do: "ask", question: testQuestion, findings: [] }) as const };
+    const plain = asking([["c1", "weather"]], { ...env, callPolicy: asks });
     expect(types(plain.events)).toEqual(["turn_start", "tool_use", "permission_request"]);
   });
 
@@ -199,16 +199,16 @@ describe("a call that people are asked about", () => {
   it("a question without a reason of the policy says which risk was found, in the person's language, or nothing", () => {
     const question = { ...testQuestion, reason: "" };
     const findings = [{ pattern: "rm -rf", reason: "It deletes." }];
-    const judged = (found: typeof findings): AskingRun =>
+    const asked = (found: typeof findings): AskingRun =>
       asking([["c1", "weather"]], {
         ...env,
         texts: "zh",
-        judge: { ...testJudge, verdict: () => ({ do: "ask", question, findings: found }) },
+        callPolicy: { ...testCallPolicy, verdict: () => ({ do: "ask", question, findings: found }) },
       });
-    expect(judged(findings).approvals).toMatchObject([
+    expect(asked(findings).approvals).toMatchObject([
       { reason: noticeText("riskFound", "zh", { patterns: "rm -rf" }), language: "zh" },
     ]);
-    const silent = judged([]);
+    const silent = asked([]);
     expect(silent.approvals).toMatchObject([{ reason: "" }]);
     expect(eventsOf(silent, "permission_request")).toMatchObject([
       { message: noticeText("approvalNeeded", "zh", { tool: "weather" }) },
@@ -221,7 +221,7 @@ describe("a call that people are asked about", () => {
       { pattern: "drop table", reason: "It drops." },
     ];
     const verdict = () => ({ do: "run", authority: { by: "policy" }, findings }) as const;
-    const run = asking([["c1", "weather", '{"a":1}']], { ...env, judge: { ...testJudge, verdict } });
+    const run = asking([["c1", "weather", '{"a":1}']], { ...env, callPolicy: { ...testCallPolicy, verdict } });
     expect(run.next).toMatchObject({ do: "tools", calls: [{ id: "c1" }] });
     expect(eventsOf(run, "checkpoint_suggested")).toEqual(
       findings.map(({ pattern, reason }) => ({
@@ -239,7 +239,7 @@ describe("a call that people are asked about", () => {
     const authority = { by: "rule", id: "r1" } as const;
     const run = asking([["c1"]], {
       ...env,
-      judge: { ...testJudge, verdict: () => ({ do: "run", authority, findings: [] }) },
+      callPolicy: { ...testCallPolicy, verdict: () => ({ do: "run", authority, findings: [] }) },
     });
     expect(run.next).toMatchObject({ do: "tools", calls: [{ authority }] });
     expect(asking([["c1"]]).turn.calls[0]).not.toHaveProperty("authority");
@@ -483,11 +483,11 @@ describe("an unknown outcome of a once call", () => {
   );
 
   it("is told to the model at once where the policy asks no person, and people are never asked about calls that may be repeated", () => {
-    const silent = { ...env, judge: { ...testJudge, unknownOutcome: () => undefined } };
+    const silent = { ...env, callPolicy: { ...testCallPolicy, unknownOutcome: () => undefined } };
     const told = asking([["c1", "charge"]], silent);
     hearing(told, () => [failed("c1", "lost", true)], silent);
     expect(told.next).toEqual({ do: "model" });
-    const eager = { ...env, judge: { ...testJudge, unknownOutcome: () => testQuestion } };
+    const eager = { ...env, callPolicy: { ...testCallPolicy, unknownOutcome: () => testQuestion } };
     const pure = asking([["c1", "weather"]], eager);
     hearing(pure, () => [failed("c1", "lost", true)], eager);
     expect(pure.approvals).toEqual([]);

@@ -17,7 +17,7 @@ import type { TeamFacts } from "./team.ts";
 import { transferTool, type TransferTarget } from "./transfer.ts";
 import { startTurn } from "./turn.ts";
 import {
-  type CallJudge,
+  type CallPolicy,
   type NextAction,
   type Transition,
   type TurnEnvironment,
@@ -43,7 +43,7 @@ export const testQuestion: Question = {
 };
 
 /** Runs everything but `deploy`, which people are asked about, and `erase`, which is always refused. */
-export const testJudge: CallJudge = {
+export const testCallPolicy: CallPolicy = {
   verdict: ({ name }) => {
     if (name === "deploy") return { do: "ask", question: testQuestion, findings: [] };
     if (name === "erase") return { do: "refuse", reason: "nothing is erased here.", findings: [] };
@@ -72,7 +72,7 @@ export function environment(
     nowMs: 1_000_000,
     limits: turnLimits({ ...bounds, ...(maxIterations === undefined ? {} : { maxIterations }) }),
     tools: new Map(tools.map((tool) => [tool.spec.name, { runner: "main", announcement: tool }])),
-    judge: testJudge,
+    callPolicy: testCallPolicy,
     model: testModel,
     texts: "en",
     ...rest,

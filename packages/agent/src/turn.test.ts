@@ -397,11 +397,11 @@ describe("a call that was not started by its deadline", () => {
   const late = (callId = "c1") => ({ ...failed(callId, "late. It was not run."), unstarted: true }) as const;
 
   /** The facts `ms` after the call was handed out, with its tool as it is offered then. */
-  function then(ms: number, offered?: Partial<OfferedTool>, judge = env.judge): TurnEnvironment {
+  function then(ms: number, offered?: Partial<OfferedTool>, callPolicy = env.callPolicy): TurnEnvironment {
     const tools = new Map(env.tools);
     if (offered === undefined) tools.delete("charge");
     else tools.set("charge", { runner: "main", announcement: tool, ...offered });
-    return { ...env, nowMs: env.nowMs + ms, tools, judge };
+    return { ...env, nowMs: env.nowMs + ms, tools, callPolicy };
   }
 
   const tool = announcement("charge", { effect: "once", digest });
@@ -466,17 +466,21 @@ describe("a call that was not started by its deadline", () => {
     expect(run.next).toMatchObject({ do: "tools", calls: [next] });
   });
 
-  it.each<[string, Partial<OfferedTool>, TurnEnvironment["judge"]?]>([
+  it.each<[string, Partial<OfferedTool>, TurnEnvironment["callPolicy"]?]>([
     ["is another tool", { announcement: { ...tool, digest: "lkjihgfedcba9876543210" } }],
     ["cannot be compared", { announcement: announcement("charge", { effect: "once" }) }],
     [
       "people would be asked about",
       {},
-      { ...env.judge, verdict: () => env.judge.verdict({ name: "deploy", arguments: {} }) },
+      { ...env.callPolicy, verdict: () => env.callPolicy.verdict({ name: "deploy", arguments: {} }) },
     ],
-    ["is forbidden by now", {}, { ...env.judge, verdict: () => env.judge.verdict({ name: "erase", arguments: {} }) }],
-  ])("does not go to another runner whose tool %s", (_which, offered, judge) => {
-    const run = told(then(deadlineMs, { runner: "standby", ...offered }, judge));
+    [
+      "is forbidden by now",
+      {},
+      { ...env.callPolicy, verdict: () => env.callPolicy.verdict({ name: "erase", arguments: {} }) },
+    ],
+  ])("does not go to another runner whose tool %s", (_which, offered, callPolicy) => {
+    const run = told(then(deadlineMs, { runner: "standby", ...offered }, callPolicy));
     const output = "tool_execution_error: late. It was not run.";
     expect(eventsOf(run, "tool_result")).toMatchObject([{ id: "c1", isError: true, output }]);
   });

@@ -2,7 +2,7 @@ import {
   answerForm,
   turnLimits,
   type AnswerForm,
-  type CallJudge,
+  type CallPolicy,
   type OfferedTool,
   type TurnLimits,
 } from "@larkline/agent";
@@ -248,7 +248,7 @@ export class House {
   }
 
   /** Whether calls of this message's turn run. */
-  judge({ config, tools }: ReadyAgent, message: InboundMessage, nowMs: number): CallJudge {
+  callPolicyOf({ config, tools }: ReadyAgent, message: InboundMessage, nowMs: number): CallPolicy {
     const { sender, session: chatId, chatType } = message;
     const facts = { person: { id: sender.id, groups: [] }, chatId, chatType, nowMs };
     const { egress = [] } = config;

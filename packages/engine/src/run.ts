@@ -552,7 +552,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
       ...answers,
       ...speech,
       nowMs,
-      judge: this.#house.judge(this.#agent, this.#head.message, nowMs),
+      callPolicy: this.#house.callPolicyOf(this.#agent, this.#head.message, nowMs),
       history: this.#history,
       ...(this.#live === undefined ? {} : { live: this.#live }),
     };

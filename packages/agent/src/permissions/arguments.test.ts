@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { addressesIn, addressKey, strangeAddresses, riskOf, maskedArguments } from "./arguments.ts";
-import type { JudgedCall } from "./policy.ts";
+import type { PolicyCall } from "./policy.ts";
 
-function callOf(given: Record<string, unknown>, more: Partial<JudgedCall> & { addresses?: string[] } = {}): JudgedCall {
+function callOf(given: Record<string, unknown>, more: Partial<PolicyCall> & { addresses?: string[] } = {}): PolicyCall {
   const { addresses, ...rest } = more;
   const spec = { name: "t", description: "", inputSchema: {} };
   return {

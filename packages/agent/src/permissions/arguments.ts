@@ -1,5 +1,5 @@
 import { hideSecrets } from "@larkline/protocol";
-import type { JudgedCall, RiskFinding } from "./policy.ts";
+import type { PolicyCall, RiskFinding } from "./policy.ts";
 
 // The addresses that a call would reach. A page that the model has read may tell it to send data to an address
 // of the page's author, in the path, the query or the name of the host. So an address counts as a whole: a person who
@@ -9,7 +9,7 @@ import type { JudgedCall, RiskFinding } from "./policy.ts";
  * Addresses of the call that no person has named and the agent's `egress` does not list; empty as long as nothing but
  * people's own words was read, since a model that read nothing was told nothing.
  */
-export function strangeAddresses(call: JudgedCall): string[] {
+export function strangeAddresses(call: PolicyCall): string[] {
   const { addressContext, egress = [] } = call;
   if (addressContext?.foreign !== true) return [];
   const strange = reached(call).filter((address) => {
@@ -26,7 +26,7 @@ const addressName =
 const schemed = /[a-z][a-z0-9+.-]{1,20}:[\\/]{2}[^\s<>"'`]+/gi;
 
 /** What the call would reach: by the arguments that its tool names, else by those that look like it. */
-function reached({ tool, arguments: input }: JudgedCall): string[] {
+function reached({ tool, arguments: input }: PolicyCall): string[] {
   const { addresses } = tool;
   const isWanted = (name: string): boolean => addresses?.includes(name) ?? addressName.test(name);
   const found: string[] = [];

@@ -1,7 +1,16 @@
 import type { PermissionRule } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { decideCall, unknownOutcomeOf } from "./decide-call.ts";
-import { bossDecides, entry, judged, policy, requesterDecides, rule, shellCall, tool } from "./permission.fixture.ts";
+import {
+  bossDecides,
+  entry,
+  policyCall,
+  policy,
+  requesterDecides,
+  rule,
+  shellCall,
+  tool,
+} from "./permission.fixture.ts";
 import type { PolicyEntry } from "./policy.ts";
 
 function withEntries(...entries: PolicyEntry[]) {
@@ -13,7 +22,7 @@ const ruled = shellCall("git status -s", { rules: [gitRule] });
 
 describe("without an entry that fits", () => {
   it("a tool that asks for nothing runs by policy", () => {
-    expect(decideCall(policy(), judged())).toEqual({ do: "run", authority: { by: "policy" }, findings: [] });
+    expect(decideCall(policy(), policyCall())).toEqual({ do: "run", authority: { by: "policy" }, findings: [] });
   });
 
   it("AL-27: a tool that requires an approval is asked about, by the defaults", () => {
@@ -42,7 +51,7 @@ describe("without an entry that fits", () => {
   });
 
   it("EE-38: a risk is only pointed out, unless policy wants to be asked", () => {
-    const risky = judged({ arguments: { text: "DROP TABLE x" } });
+    const risky = policyCall({ arguments: { text: "DROP TABLE x" } });
     const findings = [{ pattern: "drop table", reason: expect.any(String) }];
     expect(decideCall(policy(), risky)).toEqual({ do: "run", authority: { by: "policy" }, findings });
     const asked = decideCall(policy({ risky: "ask" }), risky);
@@ -87,7 +96,7 @@ describe("entries", () => {
     expect(decideCall(withEntries(allow, refuse), shellCall("git push")).do).toBe("run");
     expect(decideCall(withEntries(refuse, allow), shellCall("git push"))).toMatchObject({ do: "refuse", reason: "no" });
     expect(decideCall(withEntries(allow, refuse), shellCall("ls")).do).toBe("refuse");
-    expect(decideCall(withEntries(allow, refuse), judged()).do).toBe("run");
+    expect(decideCall(withEntries(allow, refuse), policyCall()).do).toBe("run");
   });
 
   it("a refusal wins over every rule", () => {
@@ -114,7 +123,7 @@ describe("entries", () => {
   });
 
   it("an entry that asks covers tools that ask for nothing themselves", () => {
-    expect(decideCall(withEntries(entry({ tools: ["mail"] })), judged()).do).toBe("ask");
+    expect(decideCall(withEntries(entry({ tools: ["mail"] })), policyCall()).do).toBe("ask");
   });
 
   it.each([
@@ -134,7 +143,7 @@ describe("entries", () => {
     ["all but one", { tools: ["mail"], people: ["ou_me"], chats: ["oc_2"], chatTypes: ["group"] }, false],
     ["a subject that the tool does not have", { subject: "*" }, false],
   ] as const)("fit by %s", (_, match, fits) => {
-    const call = judged({ person: { id: "ou_me", groups: ["g_ops"] } });
+    const call = policyCall({ person: { id: "ou_me", groups: ["g_ops"] } });
     expect(decideCall(withEntries(entry({ ...match, do: "refuse" })), call).do).toBe(fits ? "refuse" : "run");
   });
 
@@ -181,16 +190,16 @@ describe("entries", () => {
         throw new Error("looked up");
       },
     };
-    expect(decideCall(withEntries(entry({ roles: ["ops"], do: "allow" })), judged({ person })).do).toBe("run");
-    expect(decideCall(withEntries(entry({ roles: ["leads"] })), judged({ person })).do).toBe("run");
+    expect(decideCall(withEntries(entry({ roles: ["ops"], do: "allow" })), policyCall({ person })).do).toBe("run");
+    expect(decideCall(withEntries(entry({ roles: ["leads"] })), policyCall({ person })).do).toBe("run");
     expect(() =>
-      decideCall(withEntries(entry({ tools: ["other"], roles: ["ops"] })), judged({ person })),
+      decideCall(withEntries(entry({ tools: ["other"], roles: ["ops"] })), policyCall({ person })),
     ).not.toThrow();
   });
 });
 
 describe("unknownOutcomeOf", () => {
-  const call = { ...judged(), toolName: "pay" };
+  const call = { ...policyCall(), toolName: "pay" };
 
   it("asks requester and approvers, unless the model is to be told", () => {
     const asked = unknownOutcomeOf(policy({ approvers: { ...bossDecides, fourEyes: true, count: 2 } }), call);
@@ -218,5 +227,5 @@ describe("unknownOutcomeOf", () => {
 
 it("the risk of a question is that of the tool", () => {
   const low = tool("mail", { requiresApproval: true, risk: "low" });
-  expect(decideCall(policy(), judged({ tool: low }))).toMatchObject({ question: { risk: "low" } });
+  expect(decideCall(policy(), policyCall({ tool: low }))).toMatchObject({ question: { risk: "low" } });
 });

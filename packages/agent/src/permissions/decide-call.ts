@@ -3,7 +3,7 @@ import { strangeAddresses, riskOf } from "./arguments.ts";
 import {
   hasRole,
   requesterApproves,
-  type JudgedCall,
+  type PolicyCall,
   type PermissionPolicy,
   type PolicyEntry,
   type PolicyMatch,
@@ -19,20 +19,20 @@ import { proposalFor, ruleFor, subjectOf, matchesSubject, touchesSubject, matche
  * approval, never a refusal. Once text from outside was read, a call to an address that no person has named always
  * needs an approval.
  */
-export function decideCall(policy: PermissionPolicy, call: JudgedCall): Verdict {
+export function decideCall(policy: PermissionPolicy, call: PolicyCall): Verdict {
   const findings = riskOf(call.arguments);
-  const judgement = { call, policy, findings, strange: strangeAddresses(call) };
-  const entry = decidingEntry(judgement);
+  const facts = { call, policy, findings, strange: strangeAddresses(call) };
+  const entry = decidingEntry(facts);
   if (entry?.do === "refuse") return { do: "refuse", reason: entry.reason, findings };
-  const asked = entry === undefined ? needsApproval(judgement) : entry.do === "ask";
+  const asked = entry === undefined ? needsApproval(facts) : entry.do === "ask";
   // An entry that allows a subject names the address itself; one that allows a tool says nothing of where it goes.
   const named = entry?.do === "allow" && entry.subject !== undefined;
-  if (judgement.strange.length > 0 && !named) return ask(entry?.do === "ask" ? entry : undefined, judgement);
-  return asked ? ask(entry, judgement) : { do: "run", authority: { by: "policy" }, findings };
+  if (facts.strange.length > 0 && !named) return ask(entry?.do === "ask" ? entry : undefined, facts);
+  return asked ? ask(entry, facts) : { do: "run", authority: { by: "policy" }, findings };
 }
 
-interface Judgement {
-  call: JudgedCall;
+interface DecisionFacts {
+  call: PolicyCall;
   policy: PermissionPolicy;
   findings: RiskFinding[];
   /** Addresses that no person has named, after text from outside was read. */
@@ -44,8 +44,8 @@ interface Judgement {
  * search, because another entry may refuse the rest, and because the approver of one command must not decide alone
  * about the others.
  */
-function decidingEntry(judgement: Judgement): PolicyEntry | undefined {
-  const { call, policy } = judgement;
+function decidingEntry(facts: DecisionFacts): PolicyEntry | undefined {
+  const { call, policy } = facts;
   let part: PolicyEntry | undefined;
   let whole: PolicyEntry | undefined;
   for (const entry of policy.entries) {
@@ -56,10 +56,10 @@ function decidingEntry(judgement: Judgement): PolicyEntry | undefined {
     }
     if (part === undefined || isStricter(entry.approvers, part.approvers)) part = entry;
   }
-  return part === undefined ? whole : decidingOf(part, whole, judgement);
+  return part === undefined ? whole : decidingOf(part, whole, facts);
 }
 
-function fits(entry: PolicyEntry, call: JudgedCall, policy: PermissionPolicy): boolean {
+function fits(entry: PolicyEntry, call: PolicyCall, policy: PermissionPolicy): boolean {
   return (
     entry.tools.some((pattern) => matchesName(pattern, call.tool.spec.name)) &&
     isAmong(call.chatId, entry.chats) &&
@@ -73,13 +73,13 @@ function isAmong(value: string, values: readonly string[] | undefined): boolean 
   return values === undefined || values.includes(value);
 }
 
-function fitsPerson({ people, roles }: PolicyMatch, call: JudgedCall, policy: PermissionPolicy): boolean {
+function fitsPerson({ people, roles }: PolicyMatch, call: PolicyCall, policy: PermissionPolicy): boolean {
   if (people === undefined && roles === undefined) return true;
   return people?.includes(call.person.id) === true || hasRole(call.person, roles ?? [], policy.roles);
 }
 
 /** `allow` entries must fit the whole subject; `ask` and `refuse` entries fit if any command in it could. */
-function fitsSubject(entry: PolicyEntry, pattern: string, { tool, arguments: input }: JudgedCall): boolean {
+function fitsSubject(entry: PolicyEntry, pattern: string, { tool, arguments: input }: PolicyCall): boolean {
   if (tool.subject === undefined) return false;
   const subject = subjectOf(tool, input);
   if (entry.do === "allow") return subject !== undefined && matchesSubject(pattern, subject);
@@ -87,7 +87,7 @@ function fitsSubject(entry: PolicyEntry, pattern: string, { tool, arguments: inp
 }
 
 /** Whether an entry that fits is about one command of several, or about one that cannot be read. */
-function fitsInPart({ subject: pattern }: PolicyEntry, { tool, arguments: input }: JudgedCall): boolean {
+function fitsInPart({ subject: pattern }: PolicyEntry, { tool, arguments: input }: PolicyCall): boolean {
   if (pattern === undefined) return false;
   const subject = subjectOf(tool, input);
   return subject === undefined || !matchesSubject(pattern, subject);
@@ -99,18 +99,18 @@ function isStricter(one: Deciders, other: Deciders): boolean {
 }
 
 /** Of an entry that asks about a part of the call and the one about the whole, if there is one, the one that decides. */
-function decidingOf(part: PolicyEntry, whole: PolicyEntry | undefined, judgement: Judgement): PolicyEntry | undefined {
+function decidingOf(part: PolicyEntry, whole: PolicyEntry | undefined, facts: DecisionFacts): PolicyEntry | undefined {
   if (whole?.do === "refuse") return whole;
-  const isAsked = whole === undefined ? needsApproval(judgement) : whole.do === "ask";
-  return isAsked && isStricter((whole ?? judgement.policy).approvers, part.approvers) ? whole : part;
+  const isAsked = whole === undefined ? needsApproval(facts) : whole.do === "ask";
+  return isAsked && isStricter((whole ?? facts.policy).approvers, part.approvers) ? whole : part;
 }
 
-function needsApproval({ call, policy, findings }: Omit<Judgement, "strange">): boolean {
+function needsApproval({ call, policy, findings }: Omit<DecisionFacts, "strange">): boolean {
   return call.tool.requiresApproval || (findings.length > 0 && policy.risky === "ask");
 }
 
 /** Asks, unless a remembered rule answers. Rules do not count for risky calls: their authors have not seen this input. */
-function ask(entry: PolicyEntry | undefined, { call, policy, findings, strange }: Judgement): Verdict {
+function ask(entry: PolicyEntry | undefined, { call, policy, findings, strange }: DecisionFacts): Verdict {
   const asking = askingOf(entry, policy);
   const risky = findings.length > 0;
   if (strange.length > 0) {
@@ -145,7 +145,7 @@ function askingOf(entry: PolicyEntry | undefined, policy: PermissionPolicy): Ask
   return { deciders, reason, remember, expiresMs, personal: people !== undefined || roles !== undefined };
 }
 
-function questionOf(asking: Asking, call: JudgedCall, risky: boolean): Question {
+function questionOf(asking: Asking, call: PolicyCall, risky: boolean): Question {
   const { deciders, reason, expiresMs } = asking;
   const risk = risky ? "high" : (call.tool.risk ?? "medium");
   // A person who may decide alone must not decide for others, whose calls may need another approver. Under
@@ -158,7 +158,7 @@ function questionOf(asking: Asking, call: JudgedCall, risky: boolean): Question 
 }
 
 /** Whether another person made the rule for this person's calls. Of all who agreed to a rule, only its author is stored. */
-function isSeenByOther({ person, author }: PermissionRule, call: JudgedCall): boolean {
+function isSeenByOther({ person, author }: PermissionRule, call: PolicyCall): boolean {
   return person === call.person.id && author.id !== call.person.id;
 }
 
@@ -168,14 +168,14 @@ function isSeenByOther({ person, author }: PermissionRule, call: JudgedCall): bo
  */
 export function unknownOutcomeOf(
   policy: PermissionPolicy,
-  call: Omit<JudgedCall, "tool" | "rules"> & { readonly toolName: string },
+  call: Omit<PolicyCall, "tool" | "rules"> & { readonly toolName: string },
 ): Question | undefined {
   const { unknownOutcome } = policy;
   if (unknownOutcome === "tell" || (unknownOutcome === "ask_feishu" && call.chatType === "api")) return undefined;
   const tool = { spec: { name: call.toolName, description: "", inputSchema: {} }, effect: "once" } as const;
-  const judged = { ...call, tool: { ...tool, requiresApproval: false, timeoutMs: 1 }, rules: [] };
+  const unapproved = { ...call, tool: { ...tool, requiresApproval: false, timeoutMs: 1 }, rules: [] };
   const entry = policy.entries.find(
-    (one) => one.do === "ask" && one.subject === undefined && fits(one, judged, policy),
+    (one) => one.do === "ask" && one.subject === undefined && fits(one, unapproved, policy),
   );
   const { deciders: asked, expiresMs } = askingOf(entry, policy);
   const { operators: _operators, ...deciders } = asked; // of calls alone

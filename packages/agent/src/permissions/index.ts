@@ -1,5 +1,5 @@
 export {
-  type JudgedCall,
+  type PolicyCall,
   type PermissionPolicy,
   type Person,
   type PolicyEntry,

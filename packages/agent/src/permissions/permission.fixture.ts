@@ -1,5 +1,5 @@
 import type { Approval, ApprovalDecision, Deciders, PermissionRule, ToolAnnouncement } from "@larkline/protocol";
-import type { JudgedCall, PermissionPolicy, PolicyEntry } from "./policy.ts";
+import type { PolicyCall, PermissionPolicy, PolicyEntry } from "./policy.ts";
 
 export const requesterDecides: Deciders = { requester: true, people: [], roles: [], fourEyes: false, count: 1 };
 export const bossDecides: Deciders = { ...requesterDecides, requester: false, people: ["ou_boss"] };
@@ -31,7 +31,7 @@ export function tool(name: string, fields: Partial<ToolAnnouncement> = {}): Tool
 
 export const shell = tool("shell", { requiresApproval: true, subject: "command" });
 
-export function judged(fields: Partial<JudgedCall> = {}): JudgedCall {
+export function policyCall(fields: Partial<PolicyCall> = {}): PolicyCall {
   return {
     tool: tool("mail"),
     arguments: {},
@@ -44,8 +44,8 @@ export function judged(fields: Partial<JudgedCall> = {}): JudgedCall {
   };
 }
 
-export function shellCall(command: unknown, fields: Partial<JudgedCall> = {}): JudgedCall {
-  return judged({ tool: shell, arguments: { command }, ...fields });
+export function shellCall(command: unknown, fields: Partial<PolicyCall> = {}): PolicyCall {
+  return policyCall({ tool: shell, arguments: { command }, ...fields });
 }
 
 export function rule(fields: Partial<PermissionRule> = {}): PermissionRule {

@@ -66,8 +66,8 @@ export interface PolicyMatch {
   readonly chatTypes?: readonly ("p2p" | "group" | "api")[];
 }
 
-/** A call that is to be judged. */
-export interface JudgedCall {
+/** A call that the policy decides about. */
+export interface PolicyCall {
   readonly tool: ToolAnnouncement;
   readonly arguments: Readonly<Record<string, unknown>>;
   readonly person: Person;
