@@ -727,7 +727,7 @@ export class LineReader {
     if (raw === undefined) return undefined;
     const first = this.#withinLine;
     this.#withinLine = false;
-    const line = { ...raw, ...this.#judge({ ...raw, text: printable(raw.text) }, first) };
+    const line = { ...raw, ...this.#read({ ...raw, text: printable(raw.text) }, first) };
     this.#position = raw.end;
     return line;
   }
@@ -741,23 +741,23 @@ export class LineReader {
     return { text: text.endsWith("\r") ? text.slice(0, -1) : text, start, end, complete };
   }
 
-  #judge(raw: RawLine, goesOn: boolean): Judgement {
-    if (this.#fence !== undefined) return this.#judgeCode(raw, this.#fence, goesOn);
+  #read(raw: RawLine, goesOn: boolean): LineFacts {
+    if (this.#fence !== undefined) return this.#readCode(raw, this.#fence, goesOn);
     if (this.#formula !== undefined) {
-      const within = this.#judgeFormula(raw, this.#formula);
+      const within = this.#readFormula(raw, this.#formula);
       if (within !== undefined) return within;
     }
     if (goesOn) return { kind: "text" };
     if (this.#table !== undefined) {
-      const within = this.#judgeRow(raw, this.#table);
+      const within = this.#readRow(raw, this.#table);
       if (within !== undefined) return within;
       this.#table = undefined;
       this.#carried = false;
     }
-    return this.#judgeBlock(raw);
+    return this.#readBlock(raw);
   }
 
-  #judgeCode(raw: RawLine, fence: Fence, goesOn: boolean): Judgement {
+  #readCode(raw: RawLine, fence: Fence, goesOn: boolean): LineFacts {
     if (goesOn) return { kind: "code", fence };
     if (raw.complete && closes(raw.text, fence)) {
       this.#fence = undefined;
@@ -767,7 +767,7 @@ export class LineReader {
     return { kind: open ? "pending" : "code", fence };
   }
 
-  #judgeFormulaStart({ text, complete }: RawLine): Judgement | undefined {
+  #readFormulaStart({ text, complete }: RawLine): LineFacts | undefined {
     if (!complete) return this.#end === "growing" && openFormula.test(text) ? { kind: "pending" } : undefined;
     const [, sign] = formulaOpen.exec(text) ?? [];
     if (sign === undefined) return undefined;
@@ -779,7 +779,7 @@ export class LineReader {
   }
 
   /** An empty line ends a formula that nothing else has ended, and a line that is too long does not. */
-  #judgeFormula({ text, complete }: RawLine, formulaEnd: FormulaEnd): Judgement | undefined {
+  #readFormula({ text, complete }: RawLine, formulaEnd: FormulaEnd): LineFacts | undefined {
     // A longer line is not waited for.
     const isDecided = text.length > maxFormulaLength || (!complete && this.#end !== "growing");
     if (isDecided) return { kind: "formula", formulaEnd };
@@ -789,7 +789,7 @@ export class LineReader {
     return isEmpty ? undefined : { kind: "formula", formulaEnd };
   }
 
-  #judgeRow(raw: RawLine, table: OpenTable): Judgement | undefined {
+  #readRow(raw: RawLine, table: OpenTable): LineFacts | undefined {
     if (this.#delimiterNext) {
       this.#delimiterNext = false;
       return { kind: "table-delimiter", table };
@@ -802,23 +802,23 @@ export class LineReader {
     return { kind: "table-row", table };
   }
 
-  #judgeBlock(raw: RawLine): Judgement {
+  #readBlock(raw: RawLine): LineFacts {
     const { text, complete } = raw;
     if (ordinary.test(text)) return { kind: "text" };
     if (!complete && this.#end === "growing" && text.length <= maxFenceLineLength && undecided.test(text)) {
       return { kind: "pending" };
     }
-    const formula = text.length <= maxFenceLineLength ? this.#judgeFormulaStart(raw) : undefined;
+    const formula = text.length <= maxFenceLineLength ? this.#readFormulaStart(raw) : undefined;
     if (formula !== undefined) return formula;
     const fence = complete ? openedFence(text) : undefined;
     if (fence !== undefined) {
       this.#fence = fence;
       return { kind: "fence-open", fence };
     }
-    return text.trimStart().startsWith("|") ? this.#judgeHead(raw) : { kind: lineKind(raw) };
+    return text.trimStart().startsWith("|") ? this.#readHead(raw) : { kind: lineKind(raw) };
   }
 
-  #judgeHead(raw: RawLine): Judgement {
+  #readHead(raw: RawLine): LineFacts {
     if (raw.text.length > maxHeadLength) return { kind: "text" };
     const growing = this.#end === "growing";
     if (!raw.complete) return { kind: growing ? "pending" : "text" };
@@ -856,7 +856,7 @@ interface RawLine {
   complete: boolean;
 }
 
-type Judgement = Pick<Line, "kind" | "fence" | "table" | "formulaEnd">;
+type LineFacts = Pick<Line, "kind" | "fence" | "table" | "formulaEnd">;
 
 interface ReaderOptions {
   end: SliceEnd;
