@@ -3,7 +3,7 @@ import { Type, type Static } from "typebox";
 
 const Cancellation = Type.Object({ session: SessionKey, turnId: Type.Optional(Type.String()) });
 
-/** Says that a turn (or whatever runs in the session) is to stop now. */
+/** Order to stop a turn, or whatever runs in the session. */
 export type Cancellation = Static<typeof Cancellation>;
 
 /**
@@ -14,7 +14,7 @@ export type CancelBus = Bus<Cancellation>;
 
 const parseCancellation = jsonParserOf(Cancellation);
 
-/** Where one runner is told which of its calls are to stop; it hears of no other runner's. */
+/** The channel of one runner, on which it is told which of its calls to stop. */
 export function cancelChannelOf(namespace: string, runner: string): string {
   return `{${namespace}}:cancel:${runner}`;
 }

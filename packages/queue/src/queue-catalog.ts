@@ -55,9 +55,9 @@ export interface FailedJob {
   isRepeatable: boolean;
 }
 
-/** Looks at queues from outside, and deals with jobs that failed: for operators. */
+/** For operators: lists queues and jobs, and retries or removes failed jobs. */
 export interface QueueCatalog {
-  /** Names of the queues that there are. Goes through all keys, page by page: to be asked seldom. */
+  /** Names of all queues. Scans all keys, so call it seldom. */
   find(signal: AbortSignal): Promise<string[]>;
   /** The queue itself, as Bull Board takes it; it stays the catalog's to close. */
   open(name: string): Queue;
@@ -101,7 +101,7 @@ async function depthOf(queue: Queue): Promise<QueueDepth> {
     queue.getJobs(waitingStates, 0, 0, true),
   ]);
   const { waiting = 0, prioritized = 0, active = 0, delayed = 0, failed = 0 } = counts;
-  // One that was taken meanwhile is not there any more.
+  // A job that a worker has taken meanwhile is missing.
   const added = oldest.flatMap((job: { timestamp: number } | undefined) => (job === undefined ? [] : [job.timestamp]));
   const oldestAtMs = added.length === 0 ? {} : { oldestAtMs: Math.min(...added) };
   return { waiting: waiting + prioritized, active, delayed, failed, isPaused, ...oldestAtMs };
@@ -140,7 +140,7 @@ function isRepeatable({ data }: Job): boolean {
   return parseTurn(data).ok || parseCall(data).ok;
 }
 
-/** Does something with a job that has failed; false when it is not one, or another process was quicker. */
+/** Applies `work` to a failed job; false when the job has not failed, or another process was faster. */
 async function withFailed(queue: Queue, jobId: string, act: (job: Job) => Promise<boolean>): Promise<boolean> {
   const job: Job | undefined = await queue.getJob(jobId);
   if (job === undefined || !(await job.isFailed())) return false;

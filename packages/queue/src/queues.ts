@@ -254,7 +254,7 @@ export interface JobWorkerOptions<T> extends QueueOptions {
    * time: answer `requeue` then. `alone`: no other job of this worker runs meanwhile.
    */
   handle: (job: T, signal: AbortSignal, alone: boolean) => Promise<JobResult>;
-  /** What failed jobs show, their reasons and stacks, goes through it. */
+  /** Redacts the reasons and stacks that failed jobs show. */
   redact: Redact;
   /** The job failed for good (thrown, or stalled too often). May be called more than once. */
   onFailed: (job: T, error: Error) => Promise<void>;
@@ -315,7 +315,7 @@ interface WorkerSetup<T> extends JobWorkerOptions<T> {
   clock: Clock;
 }
 
-/** Soon enough for a person who waits while workers are replaced, and seldom enough where none can ever do it. */
+/** Short for a person who waits while workers are replaced, and long enough when no worker can handle the job. */
 const defaultPostponeMs = 5_000;
 
 /** Pauses between tries to put a job back, ms; the last one repeats. */
@@ -351,7 +351,7 @@ async function putBack(
       // BullMQ makes a span of it by the same clock; the backend adds that to the shared one.
       else await job.moveToDelayed(machineNow() + restMs, token);
     } catch (error) {
-      // An earlier try may have put it back without being told so.
+      // An earlier try may have put it back although its answer was lost.
       if (isRefusedByQueue(error) ? tried === 0 : closing.aborted) throw error;
       if (!isRefusedByQueue(error)) {
         onError?.(asError(error));
@@ -365,8 +365,8 @@ async function putBack(
 }
 
 /**
- * How long a worker waits for a job before it asks anew, in seconds. What has heard nothing for a little longer than
- * this is dead: BullMQ's own 5 to 10 s would let a lost connection pass for one that has nothing to do.
+ * How long a blocking command waits for a job, in seconds. A connection without an answer for a little longer counts as
+ * dead; with BullMQ's own 5 to 10 s a lost connection would look like an idle one. /
  */
 const blockForS = 4;
 
@@ -418,7 +418,7 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
       skipLockRenewal: setup.renewals !== undefined,
       drainDelay: blockForS,
       stalledInterval: setup.stalledIntervalMs ?? lockDuration / 2,
-      // A stalled wake-up is harmless to repeat: what must not repeat is fenced elsewhere.
+      // Repeating a stalled wake-up is harmless, because the store fences all writes.
       maxStalledCount: 10,
     },
     workerBackend(setup),
@@ -443,14 +443,14 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
   };
 }
 
-/** The jobs of one worker: side by side, or one of them alone. */
+/** The running jobs of one worker: several at once, or one that runs alone. */
 class Company<T> {
   readonly #setup: WorkerSetup<T>;
   readonly #closing: AbortSignal;
   readonly #fetching: { pause(): Promise<void>; resume(): void };
   #running = 0;
   #isReserved = false;
-  /** Asks the running jobs to leave; a new one after each time it was used. */
+  /** Aborts to make the running jobs give way; replaced after each use. */
   #leave = new AbortController();
   #emptied: (() => void) | undefined;
 
@@ -467,11 +467,12 @@ class Company<T> {
   }
 
   async run(job: T): Promise<JobResult> {
-    // One that was fetched in the last moment; the worker fetches no more until it is its turn.
+    // A job that was fetched while another one was about to run alone. The worker fetches no more until this one has
+    // run.
     if (this.#closing.aborted || this.#isReserved) return "requeue";
     const result = await this.#handle(job, false);
     if (result !== "alone") return result;
-    // Another one was quicker: this one comes again, here or elsewhere.
+    // Another job will run alone first; this one is put back.
     return this.#isReserved ? "requeue" : await this.#runAlone(job);
   }
 
@@ -533,7 +534,7 @@ function closer(worker: Worker, closing: AbortController, clock: Clock): JobWork
 // How a worker takes, finishes and puts back jobs in Redis, and what it keeps of them.
 
 const maxAgeS = 14 * 86_400;
-/** What stays of a queue for people to look at, BullMQ drops the oldest when another job of the kind finishes. */
+/** Finished jobs that are kept for people. BullMQ drops the oldest when another job of the kind finishes. */
 export const kept = {
   completed: { count: 200, age: maxAgeS },
   failed: { count: 1_000, age: maxAgeS },
@@ -548,7 +549,7 @@ export const finishJobScript = {
   lua: finishJobOfRunner.lua,
 };
 
-/** Free text without the secrets that can be recognised in it. */
+/** Replaces recognisable secrets in free text. */
 type Redact = (text: string) => string;
 
 const maxReasonLength = 300;
@@ -699,7 +700,7 @@ interface KeptJobRules {
   renewals?: LockRenewals | undefined;
 }
 
-/** Renews the locks of running jobs, whatever the event loop of this process does meanwhile. */
+/** Renews the locks of running jobs, even while the event loop of this process is blocked. */
 export interface LockRenewals {
   /** How long a lock is good for, ms. */
   readonly lockMs: number;
@@ -815,7 +816,7 @@ function optionsOf([, options]: Parameters<BackendFactory>): WorkerOptions {
   return options as WorkerOptions;
 }
 
-/** What a worker works its queue with. */
+/** The connections and scripts that a worker uses for its queue. */
 export function workerBackend(rules: KeptJobRules & { scripts: Scripts }): BackendFactory<KeepingBackend> {
   return (...given) => {
     const { name, limiter, metrics } = optionsOf(given);

@@ -29,7 +29,7 @@ export type CallReported = { kind: "progress"; fraction: number; detail: string 
 
 export interface DeliveryDetails {
   timing?: CallTiming;
-  /** The call was not run: one that another process has started is not answered by this. */
+  /** The call was not run. This outcome does not end a call that another process has started. */
   notRun?: boolean;
   /** Blob that holds the text of the outcome's `stored`. */
   blobId?: string;
@@ -37,12 +37,12 @@ export interface DeliveryDetails {
 
 const defaultBackoffMs = [50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000, 5_000] as const;
 
-/** While an answer does not come: its publication or the ring may be lost. */
+/** Pause before the question is repeated: its notification or the answer's may be lost. */
 const askAgainMs = [100, 200, 400, 800, 1_000, 1_000, 1_000] as const;
 
 /**
- * Tells workers what becomes of the calls of this runner. All of it goes through the runner's hand-off stream, in
- * order, and survives the death of runner and worker; a worker carries it over into the session.
+ * Reports the calls of this runner to workers. All entries go through the runner's hand-off stream, in order, and
+ * survive the death of runner and worker; a worker moves them into the session. /
  */
 export class CallHandoff {
   readonly #options: CallHandoffOptions;

@@ -40,7 +40,7 @@ interface CallServices {
   /** Runs each tool at its level of isolation. */
   levels: Pick<ToolLevel, "run">;
   envelope: EnvelopeCheck;
-  /** Tells workers what becomes of the calls. */
+  /** Reports the calls to workers. */
   handoff: Pick<CallHandoff, "begins" | "deliver" | "mayStart" | "report">;
   /** Keeps what tools save. */
   storeFile: StoreFile;
@@ -53,7 +53,7 @@ interface CallServices {
   clock?: Clock;
 }
 
-/** What a runner does with the jobs of its queue. */
+/** Handles the jobs of a runner's queue. */
 export class CallHandler {
   readonly #services: CallServices;
   readonly #clock: Clock;
@@ -119,8 +119,8 @@ export class CallHandler {
   }
 
   /**
-   * Says that the call was not run, unless another process has started it: this job is its second
-   * delivery then. The process that started it answers, or the call ends at its deadline.
+   * Reports that the call was not run, unless another process has started it (then this job is a second delivery, and
+   * that process answers, or the call ends at its deadline). /
    */
   async #notRun(job: ToolJob, error: string): Promise<"done"> {
     return await this.#answer(job, failure(error), { notRun: true });
@@ -175,7 +175,10 @@ export class CallHandler {
     return { ...run, ...(await withLargeResultKept(outcome, { blobs, onError })), ...(timing && { timing }) };
   }
 
-  /** Tells workers that the call begins; of a `once` call one has to agree. Gives the outcome where it may not begin. */
+  /**
+   * Reports to workers that the call begins; for a `once` call it waits until a worker agrees. Returns the outcome when
+   * it may not begin.
+   */
   async #mayBegin(job: ToolJob, admitted: Admitted, run: Pick<Run, "state">): Promise<ToolOutcome | undefined> {
     const { handoff } = this.#services;
     const { tool, call } = admitted;
@@ -235,7 +238,7 @@ interface Run {
   /** Absent when it did not begin. */
   timing?: CallTiming;
   blobId?: string;
-  /** It may begin, and has; `back`: it has not, and goes back to the queue. */
+  /** It has begun; `back`: it has not, and goes back to the queue. */
   state: "waiting" | "begun" | "back";
 }
 

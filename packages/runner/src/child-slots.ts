@@ -21,7 +21,7 @@ export class ChildRoom {
     this.#sets.add(set);
   }
 
-  /** Takes the place of a child; where all are taken, an idle child of another set goes, and makes room when it is gone. */
+  /** Takes a place for a child. When all are taken, an idle child of another set is ended to make room. */
   take(): boolean {
     if (this.#taken < this.#most) {
       this.#taken += 1;
@@ -127,7 +127,7 @@ class Slots implements ChildSlots {
   /** In the order they came. */
   readonly #waiting = new Set<Waiter>();
   readonly #clock: Clock;
-  /** What is to be done later, as functions that cancel it. */
+  /** Functions that cancel the timers. */
   readonly #later = new Set<() => void>();
   #closed: Promise<void> | undefined;
   /** Slots that calls may use: those in `all` without the leaving ones. */

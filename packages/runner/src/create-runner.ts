@@ -39,7 +39,7 @@ function ownModule(): string {
  */
 export async function createRunner({ name, tools, concurrency, env }: RunnerOptions): Promise<boolean> {
   if (offerTools(tools)) return false;
-  // All that a runner consists of is loaded here only: the processes of tools stay light.
+  // The parts of a runner are imported here only, so that processes of tools start quickly.
   const { runRunner, toolsFrom } = await import("./index.ts");
   await runRunner({
     env,

@@ -17,7 +17,7 @@ export interface RunnerProgram {
   refuse(problem: string): never;
 }
 
-/** What is left of stopping when calls have had their time. */
+/** The part of the stop that follows the grace period of calls. */
 const settleMs = 1_800;
 
 function messageOf(error: unknown): string {

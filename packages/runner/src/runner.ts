@@ -281,7 +281,9 @@ function generationOf({ loaded }: RunnerSetup): string {
   return createHash("sha256").update(JSON.stringify(inOrder)).digest("base64url").slice(0, 22);
 }
 
-/** Whether this instance is of the runner's current generation, which it may hear before it works, and after. */
+/**
+ * Whether this instance is of the runner's current generation; changes are possible before and after it takes calls.
+ */
 class GenerationState {
   #isCurrent = true;
   #listener: ((isCurrent: boolean) => void) | undefined;
@@ -394,7 +396,7 @@ interface Parts {
   calls: RunningCalls;
 }
 
-/** Works the runner's queues. Closing ends all of it, the connections too. */
+/** Takes calls from the runner's queues. `close` ends everything, connections included. */
 async function work(parts: Parts, { announcement, generation }: Announced): Promise<ToolRunner> {
   const { setup, connections, levels, mounts, calls } = parts;
   const { config, graceMs = 8_000 } = setup;
@@ -528,7 +530,7 @@ function mountedTool(name: string, { setup, mounts }: Pick<Parts, "setup" | "mou
   return isOwn ? undefined : mounts.find(name);
 }
 
-/** Attacks the sandbox every now and then, and when asked to. */
+/** Attacks the sandbox regularly, and on request. */
 function watchSandbox(
   levels: Levels,
   clock: Clock,

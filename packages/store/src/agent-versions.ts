@@ -23,13 +23,15 @@ const AgentVersion = Type.Object({
 });
 export type AgentVersion = Static<typeof AgentVersion>;
 
-/** A version that counts for no worker: its seal is wrong, or it cannot be read. */
+/** A version that workers ignore: its seal is wrong, or it cannot be read. */
 export interface RefusedVersion {
   agent: string;
   number: number;
 }
 
-/** Everything that is stored of agents, for people who look. Seals are not checked: a worker has said what it refuses. */
+/**
+ * All stored versions, for the console. Seals are not checked here; workers have marked the versions that they refuse.
+ */
 export interface StoredVersions {
   /** Of each agent, the newest first. */
   versions: ReadonlyMap<string, AgentVersion[]>;
@@ -58,8 +60,8 @@ const sealedVersion = /^([A-Za-z0-9_-]{43})\.(.*)$/s;
 const versionField = /^(version|refused):(.+):(\d+)$/;
 
 /**
- * Versions of agents on Redis. Workers seal them, and believe none that is not sealed; a worker keeps what it has read,
- * so that no turn asks Redis for it.
+ * Versions of agents in Redis. Workers seal them and ignore versions without a right seal. A worker caches them, so
+ * that no turn asks Redis. /
  */
 export class AgentVersions {
   readonly #redis: RedisConnection;
@@ -147,7 +149,7 @@ export class AgentVersions {
     return byAgent(versions, (one, other) => one.number - other.number);
   }
 
-  /** Everything as it is stored, for those who look. */
+  /** Everything as it is stored, for the console. */
   async list(): Promise<StoredVersions> {
     const stored = Object.entries(await this.#redis.hgetall(this.#key));
     const versions = stored.flatMap(([field, text]) =>

@@ -25,7 +25,7 @@ import {
 } from "./stored.ts";
 import { type CellKeys, createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
-/** An approval and what has become of it. */
+/** An approval and its present state. */
 export interface ApprovalStatus {
   approval: Approval;
   state: ApprovalState;
@@ -36,11 +36,11 @@ export interface ApprovalStatus {
 }
 
 /**
- * What a decision did; `status` is how things stand afterwards. Whether the person may decide at all
- * is checked by the caller, before.
+ * The result of a decision; `status` is the state afterwards. The caller has checked before that the person may decide.
+ * /
  */
 export type DecideResult =
-  /** It settled the approval; the session knows, and needs the wake-up `wakeGen`. */
+  /** It settled the approval; the session has the entry and needs the wake-up `wakeGen`. */
   | { result: "settled"; status: ApprovalStatus; wakeGen?: number }
   /** It counts, and more people have to approve. */
   | { result: "counted"; status: ApprovalStatus }
@@ -51,7 +51,7 @@ export type DecideResult =
    * `wakeGen` is there while the session waits for a wake-up, which may be lost.
    */
   | { result: "closed"; status: ApprovalStatus; wakeGen?: number }
-  /** No approval of that id (any more), or none that this word decides. */
+  /** No approval of that id (any more), or the decision does not fit its kind. */
   | { result: "unknown" };
 
 /** One card of an approval: the one in the chat, or a copy sent to one person. */
@@ -73,7 +73,7 @@ export interface ApprovalLease {
   token: string;
   status: ApprovalStatus;
   cards: ApprovalCard[];
-  /** How many leases there were before this one since the cards were last to change. */
+  /** The number of earlier leases since the cards last had to change. */
   attempts: number;
 }
 
@@ -187,7 +187,9 @@ export class ApprovalStore {
     return await this.#settleWith(takeAnswer, session, values, marks);
   }
 
-  /** Settles without a person: past its expiry by the store's clock, or because no person could be asked. */
+  /**
+   * Settles an approval without a decision: after its expiry by the store's clock, or because no person could be asked.
+   */
   async settle(session: SessionKey, approvalId: string, state: "expired" | "undeliverable"): Promise<DecideResult> {
     return await this.#settleWith(settle, session, { id: approvalId, result: state });
   }
@@ -261,7 +263,7 @@ export class ApprovalStore {
     return pairs.map(([session, approvalId]) => ({ session, approvalId }));
   }
 
-  /** Takes the cards of one approval if no process holds them and there is something to do. */
+  /** Leases the cards of one approval, if no process holds the lease and there is something to do. */
   async leaseCards(session: SessionKey, approvalId: string): Promise<ApprovalLease | undefined> {
     const keys = this.#keys.session(session);
     const token = this.#random.uuid();
@@ -282,9 +284,9 @@ export class ApprovalStore {
   }
 
   /**
-   * Writes down what the cards show, and ends the lease. `retryAtMs`: they are due again then; without
-   * it they are done. If the state has changed since the lease they are due at once. False when the
-   * lease belongs to another process by now.
+   * Stores what the cards show, and ends the lease. `retryAtMs`: they are due again then; without it they are done. If
+   * the state has changed since the lease they are due at once. False when the lease belongs to another process by now.
+   * /
    */
   async saveCards({ token, status, cards }: ApprovalLease, retryAtMs?: number): Promise<boolean> {
     const { session, id } = status.approval;
@@ -299,12 +301,12 @@ export class ApprovalStore {
   }
 }
 
-/** Words that one person's say is enough for: they let nothing happen. */
+/** Decisions for which one person is enough, because they allow nothing. */
 export function settlesAlone(word: DecisionWord): boolean {
   return word === "reject" || word === "abort";
 }
 
-/** Whether a word is an answer to that kind of question. */
+/** Whether a decision fits the kind of the approval. */
 export function answersKind(word: DecisionWord, kind: Approval["kind"]): boolean {
   if (word === "answer") return kind === "question";
   const isAboutOutcome = word === "retry" || word === "done" || word === "abort";

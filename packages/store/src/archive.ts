@@ -25,13 +25,13 @@ export interface ArchiveEnd {
 }
 
 /**
- * Keeps conversations and audit records for longer than the stores that people work with. Everything may
- * be added again: what is there already stays as it is. Every call rejects when the archive does not answer.
+ * Keeps conversations and audit records for longer than Redis. Adding is idempotent: existing records stay as they are.
+ * Every call rejects when the archive does not answer. /
  */
 export interface Archive {
   /** Where each session ends here; sessions that are not known are absent. */
   ends(sessions: readonly SessionKey[]): Promise<ReadonlyMap<SessionKey, ArchiveEnd>>;
-  /** What was erased before does not come back. */
+  /** Adds messages; erased ones are not added again. */
   addMessages(batch: ArchiveBatch): Promise<void>;
   /** Messages of a session from a number on, oldest first. */
   read(session: SessionKey, from: number, limit: number): Promise<ArchivedMessage[]>;
@@ -50,7 +50,7 @@ export interface Archive {
   erase(session: SessionKey, length: number): Promise<void>;
   /** Puts a marker in place of messages, also of those that are not here yet. */
   redact(session: SessionKey, what: Redaction): Promise<void>;
-  /** The person's trace in the session goes: the last step. */
+  /** Removes the note that the person has written in the session; the last step of a deletion. */
   forget(session: SessionKey, person: string): Promise<void>;
   close(): Promise<void>;
 }

@@ -97,7 +97,7 @@ export class AuditLog {
     const kept = [{ atMs: Math.max(0, Math.ceil(beforeMs)), number: 0 }, ...(first === undefined ? [] : [first])];
     const wanted = kept.reduce((one, other) => (isBefore(one, other) ? other : one));
     const { upTo } = archived ?? {};
-    // What stands at the archived place itself may go.
+    // The record at the archived place itself may be dropped.
     const bound = upTo === undefined ? wanted : { atMs: upTo.atMs, number: upTo.number + 1 };
     return await this.#redis.xtrim(part, "MINID", idOf(isBefore(bound, wanted) ? bound : wanted));
   }

@@ -21,9 +21,8 @@ export interface StoredBlob {
 /** Content too large for history: files, images, long texts. */
 export interface BlobStore {
   /**
-   * Stores bytes under an id made from their SHA-256: the same bytes get the same id, their expiry
-   * starts anew and the newest facts replace the older ones. Rejects above the store's cap with an
-   * EngineError `api_bad_request`.
+   * Stores bytes under an id made from their SHA-256: the same bytes get the same id, their expiry starts anew and the
+   * newest facts replace the older ones. Rejects bytes above the store's limit with an EngineError `api_bad_request`. /
    */
   put(bytes: Uint8Array, facts: BlobFacts): Promise<string>;
   /** The blob, or undefined when the id is unknown, expired or no blob id at all. */

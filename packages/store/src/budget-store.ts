@@ -1,7 +1,7 @@
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
-/** Whose spending is counted, and in which period. */
+/** An account: one spender in one period. */
 export interface SpendingAccount {
   /** Kind of spender, such as `person`. */
   readonly per: string;
@@ -111,7 +111,7 @@ export class BudgetStore {
     return ids.map((id, at) => ({ id, tokens: Number(tokens[at] ?? 0), usd: usdOf(Number(nanoUsd[at] ?? 0)) }));
   }
 
-  /** Claims to be the first to tell the spender of an account about it in its period; true once. */
+  /** True for the first caller in the account's period, which warns the spender. */
   async tellOnce(account: SpendingAccount): Promise<boolean> {
     const { per, bucket, id } = account;
     const told = this.#keys.budget(`told:${per}:${bucket}`);

@@ -149,12 +149,12 @@ function writeTogether(redis: Redis): void {
 
 /** Longer than a blocking command waits, and short enough for `/ready` to tell within 10 s. */
 const longestSilenceMs = 7_000;
-/** Who has not waited for so long after a wait that failed has found something to do. */
+/** How long a failed wait is remembered. */
 const betweenWaitsMs = 2_000;
 
 /** Whether one connection, of a Cluster to all its nodes, gets answers to what it asks. */
 class AnswerWatch {
-  /** When each node that is asked something was heard last. */
+  /** When each node with open commands answered last. */
   readonly #heardMs = new Map<Redis, number>();
   /** The blocking command that was sent last. It fails and is sent anew when its connection breaks. */
   #waiting: { command: object; sinceMs: number; failedMs: number | undefined } | undefined;
@@ -211,7 +211,7 @@ const watches = new WeakMap<RedisConnection, Set<AnswerWatch>>();
 
 /** Watches the answers to a connection, and to those that others (BullMQ, for its blocking commands) make of it. */
 function watchAnswers(connection: RedisConnection, watched: Set<AnswerWatch>, clock: Clock): void {
-  // For as long as the process lives: BullMQ ends its blocking connection and opens the same one again.
+  // Never removed: BullMQ closes its blocking connection and opens the same one again.
   watched.add(new AnswerWatch(connection, clock));
   // The signatures of both kinds differ; what is passed is passed on.
   const duplicate = connection.duplicate.bind(connection) as (...options: unknown[]) => RedisConnection;

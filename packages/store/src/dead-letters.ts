@@ -7,7 +7,7 @@ import { cardsFrom, outboxFrom } from "./stored.ts";
 
 interface LetterFacts {
   v: 1;
-  /** Unique in its session. The same failure, told twice, is one letter. */
+  /** Unique in its session: reporting the same failure twice gives one letter. */
   id: string;
   session: SessionKey;
   /** Why it was given up: codes and kinds of errors, never content. */
@@ -21,13 +21,13 @@ interface LetterFacts {
   traceId?: string;
 }
 
-/** Something that was given up, with what it takes to try it again. */
+/** An abandoned reply, message or question, with the data for a retry. */
 export type DeadLetter =
-  /** An answer or a notice that did not reach its person, as it stood in the outbox, and what was known of its cards. */
+  /** An answer or a notice that did not reach its person, as it was in the outbox, and its card record. */
   | (LetterFacts & { kind: "reply"; record: OutboxRecord; cards?: CardReply })
   /** A message whose runs crashed again and again. */
   | (LetterFacts & { kind: "message"; message: InboundMessage })
-  /** A question that no person could be shown. Its call has ended with that: there is nothing to try again. */
+  /** A question that could be shown to no person. Its call has ended, so it cannot be retried. */
   | (LetterFacts & { kind: "approval"; approvalId: string; tool: string });
 
 /** A letter in a list: without what people and models wrote. */

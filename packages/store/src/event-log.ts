@@ -78,7 +78,7 @@ export class EventLog {
       let last = afterSeq;
       let batch: EventRecord[] | undefined = [];
       while (batch !== undefined && !signal.aborted) {
-        // A batch that does not follow on means something was missed; the stream has it.
+        // A gap before this batch: read the missed ones from the stream.
         const first = batch[0];
         const continues = first !== undefined && first.seq <= last + 1;
         for await (const record of continues ? batch : this.#stored(session, last)) {

@@ -18,13 +18,13 @@ import type { SessionStore } from "./session-store.ts";
 import type { DeliverResult, HandedIn } from "./session-types.ts";
 import { nameResult } from "./stored-result.ts";
 
-// Runners reach no key of a session. What they have to say goes into a stream of their own in the session's cell,
-// signed, and a worker carries it over.
+// Runners reach no key of a session. A runner adds signed entries to a stream of its own in the session's cell; a
+// worker checks them and moves them into the session.
 
 const handIn = script("hand-in");
 const handInOutcome = script("hand-in-outcome");
 
-/** Longer entries are read from the stream: all other workers that are rung would get them for nothing. */
+/** Longer entries are not published with the notification, because other workers would receive them in vain. */
 const maxRingBytes = 16_384;
 
 export interface RunnerHandoffOptions {
@@ -34,12 +34,12 @@ export interface RunnerHandoffOptions {
   runnerKey: string;
 }
 
-/** Where workers listen for rings: one of them, or all. */
+/** The channels on which workers are notified of entries: one worker, or all. */
 function ringChannel(keys: Keyspace, worker?: string): string {
   return keys.global(worker === undefined ? "handoff" : `handoff:${worker}`);
 }
 
-/** How a runner tells workers about its calls. */
+/** The runner's side of the hand-off. */
 export class RunnerHandoff {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
@@ -76,7 +76,7 @@ export class RunnerHandoff {
     return String(id);
   }
 
-  /** Rings every worker once more, in case that the ring was lost. */
+  /** Notifies every worker once more, in case the first notification was lost. */
   async ring(session: SessionKey): Promise<void> {
     const ring = JSON.stringify({ runner: this.#runner, cell: cellOf(session) });
     await this.#redis.publish(ringChannel(this.#keys), ring);
@@ -130,21 +130,21 @@ export interface RefusedHandoff {
 export interface HandoffImportOptions {
   redis: RedisConnection;
   namespace?: string;
-  /** This worker, as its jobs name it: it is rung first about calls that it has handed out. */
+  /** Name of this worker in its jobs: it is notified first about calls that it has handed out. */
   worker: string;
   /** The key that a runner's entries are signed with. */
   runnerKeys: { of(runner: string): string };
   store: Pick<SessionStore, "begin" | "deliver" | "giveBack" | "report">;
   lookups: Pick<LookupCache, "get" | "set">;
-  /** An outcome was carried over: adds the job of the wake-up that it asks for. */
+  /** Called when an outcome is in its session: adds the wake-up job. */
   delivered(session: SessionKey, delivered: DeliverResult): Promise<void>;
-  /** A call has told how far it is. Told to the worker that carries it over, which is the one that has handed it out. */
+  /** Called with the progress of a call, on the worker that has handed the call out. */
   onProgress?(told: CallTold): void;
   onRefused(refused: RefusedHandoff): void;
   onError(error: unknown): void;
 }
 
-/** How far a call is, as its runner has told. */
+/** Progress of a call, as its runner has reported it. */
 export interface CallTold {
   turnId: string;
   callId: string;
@@ -191,14 +191,17 @@ export class HandoffImport {
     if (signal.aborted) subscriber.disconnect();
   }
 
-  /** Remembers for all workers that this runner is given calls, so that what it hands in is found without a ring. */
+  /** Notes for all workers that this runner gets calls, so that they find its entries without a notification. */
   async expect(runner: string): Promise<void> {
     if (this.#expected.has(runner)) return;
     await this.#options.redis.sadd(this.#keys.global("handoff-runners"), runner);
     this.#expected.add(runner);
   }
 
-  /** Carries over whatever waits: rings get lost, and workers die. `living`: runners that may not be expected yet. */
+  /**
+   * Moves all waiting entries, because notifications get lost and workers die. `living`: runners that live now, whose
+   * streams are read as well.
+   */
   async sweep(living: readonly string[] = []): Promise<void> {
     const expected = await this.#options.redis.smembers(this.#keys.global("handoff-runners"));
     const runners = [...new Set([...expected, ...living])];
@@ -210,7 +213,7 @@ export class HandoffImport {
     );
   }
 
-  /** Most streams are empty, and that is cheap to ask. */
+  /** Most streams are empty, which a cheap command tells. */
   async #drainIfAny(runner: string, cell: number, stream: string): Promise<void> {
     try {
       if ((await this.#options.redis.xlen(stream)) > 0) await this.#drain(runner, cell);
@@ -306,7 +309,7 @@ export class HandoffImport {
     const handed: HandedIn = { entry: id, runner, turnId, tool, argumentsHash };
     if (read.ok) return await this.#apply(read.value, handed);
     if (about.kind !== "outcome") return await refuse(read.error, { session, callId });
-    // The runner has answered, but its entry cannot be read: a session must not wait for it until the deadline.
+    // The entry cannot be read, although the runner has answered: end the call now, not at its deadline.
     this.#options.onRefused({ runner, reason: read.error, session, callId });
     await this.#delivered(
       { runner, session, callId },

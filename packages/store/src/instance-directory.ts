@@ -35,7 +35,7 @@ export interface Instance {
 
 /** One that has not said goodbye. */
 export interface KnownInstance extends Instance {
-  /** Epoch ms; past: it has gone without a word. */
+  /** Epoch ms; in the past: it has ended without saying so. */
   expiresAtMs: number;
 }
 
@@ -95,7 +95,7 @@ export class InstanceDirectory {
     this.#key = createKeyspace(namespace).global("instances");
   }
 
-  /** Announces or renews an instance; it counts as gone after `ttlMs` without another word. */
+  /** Announces or renews an instance; it counts as gone after `ttlMs` without renewal. */
   async announce(instance: Instance, ttlMs: number): Promise<void> {
     const stored: KnownInstance = { ...instance, expiresAtMs: sharedNow() + ttlMs };
     const isNew = (await this.#redis.hset(this.#key, instance.id, JSON.stringify(stored))) > 0;
@@ -134,7 +134,7 @@ export interface AnnouncerOptions {
   feeds?: () => Instance["feeds"];
   /** Which clocks differ at this moment. */
   clockProblem?: () => string | undefined;
-  /** Told when the directory could not be told; it is told again soon. */
+  /** Called when an announcement failed; it is repeated soon. */
   onError: (error: unknown) => void;
   /** The machine's if absent. */
   clock?: Clock;
@@ -144,10 +144,7 @@ const intervalMs = 5_000;
 const ttlMs = 16_000;
 const goodbyeMs = 1_000;
 
-/**
- * Tells the directory every few seconds that this process lives, and how. Begins at once, waits for
- * nothing: work does not depend on it.
- */
+/** Announces this process in the directory every few seconds, in the background: no work depends on it. / */
 export class Announcer {
   readonly #options: AnnouncerOptions;
   readonly #clock: Clock;
@@ -169,7 +166,9 @@ export class Announcer {
     await directory.announce(instance, ttlMs).catch(onError);
   }
 
-  /** Takes this process from the directory. Waits no longer than a second: its word runs out by itself. */
+  /**
+   * Removes this process from the directory. Waits for a second at most, because the announcement expires by itself.
+   */
   async close(): Promise<void> {
     const { directory, id, onError } = this.#options;
     this.#stop();

@@ -270,7 +270,7 @@ export function createKeyspace(namespace: string = defaultNamespace): Keyspace {
 
 function newKeyspace(namespace: string): Keyspace {
   const cells = cellsOf(namespace);
-  // A turn asks for them some ten times, and they are some forty texts.
+  // Cached, because a turn asks for them some ten times, and they are some forty texts.
   const sessions = new LRUCache<SessionKey, SessionKeys>({ max: 500 });
   const global = (name: string): string => `{${namespace}}:${name}`;
   return {

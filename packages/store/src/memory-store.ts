@@ -54,7 +54,7 @@ const useMemories = script("use-memories");
 const forgetMemories = script("forget-memories");
 const switchMemory = script("switch-memory");
 
-/** What people and chats want remembered over conversations. Each call of it is one round trip. */
+/** Memories of people and chats. Each method is one round trip. */
 export class MemoryStore {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
@@ -153,7 +153,7 @@ export class MemoryStore {
     return count;
   }
 
-  /** Takes one away, whatever tenant it is of. False where the owner has none of this id. */
+  /** Removes one memory, in any tenant. False where the owner has none of this id. */
   async takeBack(owner: Omit<MemoryOwner, "tenant">, id: string): Promise<boolean> {
     const keys = this.#keysOf(owner);
     const rows = rowsIn(await runScript(this.#redis, readMemories, keys, { tenant: "" }));
@@ -221,7 +221,7 @@ function foundIn(reply: unknown): FoundMemories {
 /** Words of prose that give a password away: `my password is hunter2`, `密码是 123456`. */
 const passwordWords =
   /(?:pass(?:word|code|phrase|wd)?|pwd|pin(?: code)?|secret|token|(?:api|access|private) key|密码|口令|密钥|令牌|验证码)\s*(?:is|was|are|=|:|：|是|为|叫)\s*\S/i;
-/** A run of letters and digits that no person would say. */
+/** A run of letters and digits that looks like a key. */
 const longKey = /(?<![\w/.-])(?=[\w+=-]*\d)(?=[\w+=-]*[A-Za-z])[\w+=-]{24,}(?![\w/.-])/;
 
 /** Whether a text looks like a key, a token or a password. */

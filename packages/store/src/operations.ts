@@ -1,4 +1,4 @@
-// What processes tell about themselves, and what operators look at and order.
+// Announcements of processes, and what operators see and order.
 export { type AgentVersion, AgentVersions, type RefusedVersion, type StoredVersions } from "./agent-versions.ts";
 export { applyOrder, type OrderAct, type OrderDeps, OperatorOrders } from "./operator-orders.ts";
 export { SessionIndex, type GateState, type SessionLedger } from "./session-index.ts";

@@ -56,7 +56,7 @@ export class OperatorOrders {
     this.#answers = keys.global("order-result:");
   }
 
-  /** Hands an order in, and waits for what comes of it for at most `patienceMs`. */
+  /** Adds an order, and waits for its result for at most `patienceMs`. */
   async handIn(order: OperatorOrder, patienceMs: number): Promise<OrderOutcome> {
     const id = await this.#redis.xadd(this.#stream, "MAXLEN", "~", maxWaiting, "*", "o", JSON.stringify(order));
     if (id === null) throw new Error("the order was not stored");
@@ -122,7 +122,7 @@ const maxDropped = 1_000;
 const done: OrderResult = { result: "done" };
 const nothing: OrderResult = { result: "nothing" };
 
-/** Does what an operator wants. The audit log has it, with the operator's name, before it is done. */
+/** Carries out an order. The audit log has it, with the operator's name, before it is carried out. */
 export async function applyOrder(deps: OrderDeps, { by, act }: OperatorOrder): Promise<OrderResult> {
   switch (act.do) {
     case "cancel":
@@ -176,7 +176,7 @@ async function reset(
   const { turnId, wakeGen, runners = [], helpers = [], asker } = await store.reset(session, { by, replyOf });
   if (wakeGen !== undefined) await wake(session, wakeGen);
   if (asker !== undefined) await wake(asker.session, asker.wakeGen);
-  // Those that wait are woken, and those that run look: what the store has told them they tell all below them.
+  // Wakes waiting helpers and makes running ones look; each stops the helpers below it.
   const stopHelper = async (helper: SessionKey): Promise<void> => {
     const gen = await store.queuedGeneration(helper);
     if (gen !== undefined) await wake(helper, gen);
@@ -260,7 +260,7 @@ async function settleLetter(
   return (await deps.letters.resend(session, letterId)) ? done : nothing;
 }
 
-/** Stands between a message's id and which of its runs was given up. */
+/** Separates a message's id from the number of its abandoned run. */
 const againMark = ".again-";
 
 /**

@@ -120,7 +120,7 @@ export interface CardEntry {
   parts: Record<string, string>;
 }
 
-/** How eagerly a reply is written: each step down costs the platform fewer calls. */
+/** How often a reply is updated: each level down costs the platform fewer calls. */
 const replyModes = ["typewriter", "slow", "final", "text"] as const;
 export type ReplyMode = (typeof replyModes)[number];
 
@@ -188,7 +188,7 @@ export class CardLedger {
     return pairs.map(([session, replyId]) => ({ session, replyId }));
   }
 
-  /** The caller has looked at it and left it: it counts as written now. */
+  /** Counts as written now, so that the sweep leaves it alone for a while. */
   async touch(session: SessionKey, replyId: string): Promise<void> {
     const { openCards } = this.#keys.session(session);
     await this.#redis.zadd(openCards, "XX", sharedNow(), `${session}|${replyId}`);

@@ -5,7 +5,7 @@ import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
 // What all processes share of the platform: its limits, its tokens, and what they have looked up.
 
-/** Something that may be done so often in any second and any minute, by all processes together. */
+/** A rate limit of all processes together, in any second and any minute. */
 export interface RateBucket {
   /** Begins with the app: `cli_1:chat:oc_1`. */
   key: string;
@@ -30,7 +30,7 @@ export type RateGrant =
 /** How full a bucket is. */
 export interface BucketState {
   key: string;
-  /** Grants that would be given at this moment, one after another. */
+  /** Grants that are free at this moment. */
   left: number;
   /** Grants that a full bucket gives. */
   most: number;

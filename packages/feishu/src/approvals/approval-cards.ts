@@ -38,7 +38,7 @@ const otherWorkerMs = 10_000;
 /** How long sending is tried before the question counts as undeliverable. */
 const sendPatienceMs = 10 * 60_000;
 
-/** Keeps the cards of approvals up to date: what people see, and can press, follows the store. */
+/** Keeps the cards of approvals in the state that the store has. */
 export class ApprovalCards {
   readonly #options: ApprovalCardsOptions;
   readonly #logger: FeishuLogger;

@@ -195,7 +195,7 @@ function scrub(text: string, maxLength: number): string {
   return `${shown.slice(0, maxLength)}... (${text.length} characters)`;
 }
 
-/** Free text without the secrets that can be recognised in it. */
+/** Replaces recognisable secrets in free text. */
 export function scrubText(text: string): string {
   return scrub(text, maxTextLength);
 }
