@@ -22,7 +22,7 @@ export function asInFile(settings: LarklineConfig, models: AgentModels) {
 /** Revisions whose services are kept: those that turns under way have. */
 const maxRevisions = 50;
 
-/** How long a version may stay unknown to a worker that has not heard of it, ms. */
+/** Refresh interval of the versions, for a worker that missed the notification, ms. */
 const refreshMs = 2_000;
 
 /** The agents of the file, as operators have changed them. */

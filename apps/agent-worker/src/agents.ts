@@ -77,7 +77,7 @@ export class Agent {
   readonly asks: { questions?: QuestionSettings; serverQuestionsMs: number };
   /** Whether it remembers something of people or chats. */
   readonly hasMemory: boolean;
-  /** How it may give the word to other agents. */
+  /** Its hand-overs to other agents. */
   readonly transfers: readonly { to: string; context: "all" | "last"; tool: TransferTool }[];
   /** Its members may hand over to each other, by the name of the call; where it is a team that works so. */
   readonly passes: ReadonlyMap<string, { to: string; tool: TransferTool }>;
@@ -346,19 +346,19 @@ function turnModelOf(chain: ModelChain): TurnModel {
 /** Who answers a message. */
 export interface Speaker {
   agent: Agent;
-  /** The checkpoint, in which that agent has the word. */
+  /** The checkpoint, with that agent as the one that answers. */
   turn: TurnState | undefined;
   /** The agent that the message is for does not answer this person here. */
   isRefused: boolean;
-  /** The agent that had the word is not configured any more: the session forgets it. */
+  /** The agent that answered is not configured any more: the session forgets it. */
   isGone: boolean;
   /** What the person is told about it, if anything. */
   notes: string[];
 }
 
 /**
- * Who answers: in a turn that continues the agent that has the word in it, in a new one the agent that the session was
- * handed over to, if there still is one and the person may use it; otherwise the agent that the message is for.
+ * Chooses the agent that answers. A turn that continues keeps its agent. A new turn gets the agent that the session was
+ * handed over to, if it is still configured and the person may use it; otherwise the agent that the message is for.
  */
 export async function speakerIn(services: Services, { turn, head, settings }: TurnStart): Promise<Speaker> {
   const { message } = turn ?? head;
@@ -384,8 +384,8 @@ export async function speakerIn(services: Services, { turn, head, settings }: Tu
 }
 
 /**
- * Who has the word in a turn of a team. A member that is gone is followed by another one. Without its team a member
- * answers alone.
+ * The member that answers in a turn of a team. If it is not configured any more, another one follows. Without its team
+ * a member answers alone.
  */
 function memberIn({ agents }: Services, turn: TurnState, { team, entry }: { team: TeamState; entry: Agent }): Speaker {
   const speaker = { turn, isRefused: false, isGone: false, notes: [] };
@@ -399,7 +399,7 @@ function memberIn({ agents }: Services, turn: TurnState, { team, entry }: { team
   return { ...speaker, agent: member ?? entry, turn: rest };
 }
 
-/** Whether an agent answers the person of a message in its chat; a team where one of its members does. */
+/** Whether an agent answers the person of a message in its chat. A team answers if one of its members does. */
 async function answers(services: Services, agent: Agent, message: InboundMessage): Promise<boolean> {
   for (const one of agentsIn(services, agent)) if (await answersAlone(services, one, message)) return true;
   return false;
@@ -444,7 +444,7 @@ export function isPaused({ pauses }: Services, agent: string): boolean {
   return pauses.hasAny && pauses.of("agent", agent) !== undefined;
 }
 
-/** The end of the turn where a model would be asked, and the agent that has the word, or its team, is paused. */
+/** The end of the turn when a model would be asked and the agent that answers, or its team, is paused. */
 export function pausedEnd(
   services: Services,
   { agent, stored: { turn } }: Pick<RunningTurn, "agent" | "stored">,
@@ -455,7 +455,7 @@ export function pausedEnd(
   return name === undefined ? undefined : endPaused(turn, name, agent.speech.texts);
 }
 
-/** The team of a turn, or the agent that has the word in it, where an operator has paused it. */
+/** The team of a turn, or the agent that answers in it, if an operator has paused it. */
 export function pausedIn(services: Services, turn: TurnState, agent = agentOfTurn(turn)): string | undefined {
   return [turn.team?.name ?? agent, agent].find((one) => isPaused(services, one));
 }
@@ -463,15 +463,15 @@ export function pausedIn(services: Services, turn: TurnState, agent = agentOfTur
 /** Whether the person may use an agent here. */
 export type MayUse = (agent: Agent) => boolean;
 
-/** What decides who may have the word. */
+/** The facts that decide which agents may answer. */
 export interface WordFacts {
   chosenModel: string | undefined;
   mayUse: MayUse;
 }
 
 /**
- * The hand-overs of the agent that has the word, by the name of their call; undefined where it has none. In a team they
- * lead to its members alone. `team`: the one that it speaks in.
+ * The hand-overs of the agent that answers, by the name of their call; undefined where it has none. In a team they lead
+ * to its members only. `team`: the team of the turn.
  */
 export function transfersOf(
   services: Services,
@@ -493,7 +493,7 @@ export function transfersOf(
   return new Map(targets);
 }
 
-/** The team that has the word in a run, or gets it with the turn that begins, and the bounds of the turn then. */
+/** The team that answers in a run, or in the turn that begins, and the bounds of that turn. */
 export function teamOfRun(
   services: Services,
   { agent, first, stored: { turn } }: Pick<RunningTurn, "agent" | "first" | "stored">,
@@ -524,7 +524,7 @@ function teamFactsOf({ agents }: Services, { name, config }: Agent, facts: WordF
   };
 }
 
-/** The helpers of the agent that has the word. */
+/** The helpers of the agent that answers. */
 export function helpersOf({ agents, helperReadiness }: Services, agent: Agent, mayUse: MayUse): HelperFacts {
   const targets = [...agent.helpers].flatMap(([name, { link, tool }]): [string, HelperTarget][] => {
     const target = agents.get(link.agent);
@@ -587,7 +587,7 @@ export function choicesAfter(
   return handedOverBy.length === 0 || to === from ? rest : { ...rest, agent: { from, to } };
 }
 
-/** What a process has to know to go on with a session of these choices. */
+/** The features that a process needs to continue a session with these choices. */
 export function needsOfChoices({ agents }: Services, { agent }: SessionChoices): readonly string[] {
   if (agent === undefined) return [];
   const isTeam = (agents.get(agent.to)?.config.team ?? null) !== null;

@@ -50,7 +50,7 @@ type Verdict = ReturnType<CallPolicy["verdict"]>;
 /** How long a look-up of user groups may take: a person waits for the answer. */
 const groupsMs = 5_000;
 
-/** Thrown where a decision asks for groups that are not known. */
+/** Thrown when a decision needs user groups that were not fetched yet. */
 const groupsUnknown = new Error("user groups are not known");
 
 /**
@@ -60,7 +60,7 @@ const groupsUnknown = new Error("user groups are not known");
  */
 export class TurnPolicy implements CallPolicy {
   readonly #services: Services;
-  /** Who has the word at the moment: it says which tools there are, and what they may reach. */
+  /** The agent that answers now, which has the tools and the addresses that they may reach. */
   readonly #run: Pick<RunningTurn, "agent" | "memories" | "stored">;
   readonly #message: InboundMessage;
   readonly #person: Person;
@@ -107,7 +107,7 @@ export class TurnPolicy implements CallPolicy {
     return this.#decided(() => unknownOutcomeOf(this.#services.settings.permissions, facts));
   }
 
-  /** Whether the person may use this agent here. Not, where their groups decide it and cannot be found out. */
+  /** Whether the person may use this agent here. False when groups decide and cannot be fetched. */
   mayUse({ config: { access } }: Agent): boolean {
     if (access === null) return true;
     const known = this.#services.settings.permissions.roles;
@@ -142,7 +142,7 @@ export class TurnPolicy implements CallPolicy {
     }
   }
 
-  /** Fetches what was missed since the last time; false when nothing was. */
+  /** Fetches the facts that decisions have missed since the last call; false when there were none. */
   async supply(): Promise<boolean> {
     const { groups, rules } = this.#missed;
     this.#missed = { groups: false, rules: false };
@@ -164,7 +164,7 @@ export class TurnPolicy implements CallPolicy {
     this.#rules = await rulesInForce(this.#services, this.#message);
   }
 
-  /** Another step begins: rules may have changed meanwhile, and a look-up that failed may work now. */
+  /** A new step begins: rules may have changed, and a failed look-up may work now. */
   renew(): void {
     this.#rules = undefined;
     if (this.#groups.state === "failed") this.#groups = { state: "unknown" };
@@ -192,7 +192,7 @@ async function rulesInForce(services: Services, message: InboundMessage): Promis
   return await services.rules.inForce(message.app, chatOf(message));
 }
 
-/** Writes the rule that an approval leaves behind, if it leaves one. May be repeated. */
+/** Stores the rule that an approval creates, if it creates one. May be repeated. */
 export async function keepRule(services: Services, status: ApprovalStatus): Promise<void> {
   const { approval, state, decisions } = await checkGrant(services, status);
   if (state !== "approved") return;
@@ -200,7 +200,7 @@ export async function keepRule(services: Services, status: ApprovalStatus): Prom
   if (rule !== undefined) await services.rules.add(rule);
 }
 
-/** Questions to people were saved: sends their cards out. Waits for nothing and fails no turn. */
+/** Sends the cards of approvals that were saved, in the background. Never throws. */
 export function approvalsAsked(
   { approvalCards, counters, log, telemetry }: Services,
   approvals: readonly Approval[],
@@ -214,7 +214,7 @@ export function approvalsAsked(
   }
 }
 
-/** Control entries that can be believed, and what follows from the decisions among them. */
+/** Checked control entries, and the effects of the decisions among them. */
 export interface CheckedEntries {
   entries: ControlEntry[];
   events: EventOf<"permission_learn">[];
@@ -277,7 +277,7 @@ export async function checkDecision(
   return { entry: { type: "decision", approvalId, argumentsHash, state, decisions: named }, status };
 }
 
-/** The states in which something is granted, and the word that leads there. */
+/** The states in which a call is granted, by the decision that leads to them. */
 const grants: Partial<Readonly<Record<ApprovalState, DecisionWord>>> = {
   approved: "approve",
   retried: "retry",
@@ -310,7 +310,7 @@ async function mayDecide(
   { approval }: ApprovalStatus,
   given: ApprovalStatus["decisions"][number],
 ): Promise<boolean> {
-  // Settled by the clock of Redis, so later than that it was not taken.
+  // The clock of Redis has settled it, so no decision after that counts.
   if (given.atMs > approval.expiresAtMs) return false;
   if (given.via === "console") return operatorsDecide(approval);
   const { log, settings } = services;
@@ -327,7 +327,7 @@ async function mayDecide(
   }
 }
 
-/** The turn is over: the questions of these calls need no answers any more. Waits for nothing and fails no turn. */
+/** Closes the approvals of these calls after the end of the turn, in the background. Never throws. */
 export function dropApprovals(services: Services, turn: TurnState, calls: readonly CallState[]): void {
   for (const { approvalId } of calls) {
     if (approvalId === undefined) continue;
@@ -343,7 +343,7 @@ async function settledBefore(services: Services, turn: TurnState, approvalId: st
   await approvalSettled(services, turn, await checkGrant(services, found));
 }
 
-/** An approval of a turn is settled: its cards, what is counted, and the rule that it may leave behind. */
+/** Handles a settled approval of a turn: updates its cards, counts it, and stores the rule that it may create. */
 async function approvalSettled(
   services: Services,
   { message }: TurnState,
@@ -366,7 +366,10 @@ async function approvalSettled(
   return await proposeRule(services, status);
 }
 
-/** Counts the approval. Every so many of one kind a rule is proposed, to those who may decide such calls. */
+/**
+ * Counts the approval. After every `approvals.learnAfter` of one kind a rule is proposed to those who may decide such
+ * calls.
+ */
 async function proposeRule(
   services: Services,
   status: ApprovalStatus,
@@ -378,7 +381,7 @@ async function proposeRule(
   if (decisions.some(({ via }) => via === "console")) return undefined;
   const kind = approvalKindOf(approval);
   if (kind === undefined || learnAfter === 0) return undefined;
-  // Counted again after a crash it gives the same number, and the same proposal.
+  // Counting it again after a crash gives the same number and the same proposal.
   const count = await rules.approvedAgain(approval.app, kind, approval.id);
   if (count % learnAfter !== 0 || (await hasRule(services, status))) return undefined;
   const proposal = ruleApprovalOf(approval, { nowMs: clock.now(), expiresMs });
@@ -410,7 +413,7 @@ function tagsOf({ session, turnId, callId, id, kind, tool, traceparent }: Approv
   return traceparent === undefined ? tags : { ...tags, traceparent };
 }
 
-/** Why a call may not be signed although its checkpoint says so; undefined where it may. */
+/** Why a call that its checkpoint allows must not be signed; undefined when it may be signed. */
 export async function objectionTo(services: Services, turn: TurnState, call: CallState): Promise<string | undefined> {
   const { authority = { by: "policy" } } = call;
   if (isToolPaused(services, call.name)) return `permission_denied: ${pausedText(call.name)}. It was not run.`;
@@ -462,7 +465,7 @@ async function isRuled({ rules }: Services, { message }: TurnState, call: CallSt
   return rule !== undefined && holdsInForce(rule, { tool: call.name, person: message.sender.id, chatId });
 }
 
-/** What a runner gets as arguments; what was approved hashes to the same. */
+/** The arguments for the runner; their hash is that of the approved arguments. */
 export function argumentsTextOf({ arguments: given }: CallState): string {
   return JSON.stringify(given);
 }
@@ -479,7 +482,7 @@ export function actorOf({ message }: TurnState): Actor {
   };
 }
 
-/** Whether people are to say what becomes of the call. */
+/** Whether people decide about the unknown outcome of the call. */
 export function waitsForPeople({ state }: CallState): boolean {
   return state === "waiting_approval" || state === "waiting_outcome";
 }

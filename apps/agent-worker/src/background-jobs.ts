@@ -19,8 +19,8 @@ import { endsLate } from "./helpers.ts";
 import type { Services } from "./services.ts";
 import { stopCalls, wakeAfter } from "./tools.ts";
 
-// What every worker does beside turns: the sweeper takes up what processes that died, or lost messages between them,
-// have left; and the orders of operators are carried out. Stored data is looked after in data-keeping.ts.
+// What every worker does beside turns: the sweeper continues work that dead processes or lost messages have left
+// unfinished, and orders of operators are carried out. Stored data is handled in data-keeping.ts.
 
 /** Pause between two sweeps. */
 const sweepEveryMs = 1_000;
@@ -28,7 +28,7 @@ const sweepEveryMs = 1_000;
 const manyRunning = 2_000;
 /** Silence of a running session after which the sweeper asks whether its worker lives. */
 const orphanMs = 500;
-/** Within so long all workers miss the same dead one. */
+/** All living workers notice a dead one within this time. */
 const missedTogetherMs = 150;
 /** Silence of a session after which the sweeper looks for its job. */
 const staleMs = 3_000;
@@ -36,9 +36,9 @@ const staleMs = 3_000;
 const portion = 200;
 
 /**
- * Finds what was left lying: sessions of dead workers, lost wake-ups, calls and approvals past their
- * time, unsent replies, cards that do not show how things are. Every worker may run it; one at a time
- * does. Everything it does can be done twice.
+ * Finds unfinished work: sessions of dead workers, lost wake-ups, calls and approvals past their deadline, unsent
+ * replies, cards that do not show the present state. Every worker may run it, one at a time does. Each of its actions
+ * may be repeated.
  */
 export function startSweeper(services: Services): { close(): Promise<void> } {
   const { presence, owner, clock, log } = services;
@@ -76,7 +76,7 @@ export function startSweeper(services: Services): { close(): Promise<void> } {
   };
 }
 
-/** A sweep that talks to Feishu: nothing else waits for it, and it begins anew only when it is over. */
+/** A sweep that calls Feishu. No other work waits for it, and two rounds of it never overlap. */
 function besideOthers(
   services: Services,
   sweep: (services: Services, signal: AbortSignal) => Promise<void>,
@@ -93,7 +93,7 @@ function besideOthers(
   };
 }
 
-/** All workers miss a dead one, and one of them takes its sessions up; if that one fails, the next round does. */
+/** Of the workers that notice a dead one, one takes its sessions; if that fails, the next sweep does. */
 async function sweepSilent(services: Services): Promise<void> {
   const { presence, owner, clock, log } = services;
   try {
@@ -104,7 +104,7 @@ async function sweepSilent(services: Services): Promise<void> {
   }
 }
 
-/** What fails in one part keeps no other from its work. */
+/** A failure in one part does not stop the others. */
 async function sweepAll(services: Services): Promise<void> {
   const parts = [sweepHandoffs, sweepSessions, sweepDeadlines, sweepExpiries, sweepOutboxes];
   const ended = await Promise.allSettled(parts.map(async (part) => await part(services)));
@@ -116,7 +116,7 @@ function healed({ counters, log }: Services, what: string, count: number): void 
   log.info({ what, count }, "healed");
 }
 
-/** What runners have handed in without a ring that any worker heard. */
+/** Entries of runners whose notification reached no worker. */
 async function sweepHandoffs({ handoffs, runners }: Services): Promise<void> {
   const living = await runners.runners();
   await handoffs.sweep(living.map(({ runner }) => runner));
@@ -146,9 +146,8 @@ interface Heartbeats {
 }
 
 /**
- * Whether a worker has died: its heartbeat has expired and it has not said that it ends. Right after an outage of Redis
- * no heartbeat is there until every worker has renewed its own, so this waits for that. Rejects while Redis takes no
- * heartbeats: then it cannot be told.
+ * Whether a worker has died: its heartbeat has expired, and it did not announce its end. Right after an outage of Redis
+ * this waits until living workers have renewed their heartbeats. Rejects while Redis takes no heartbeats.
  */
 export async function hasDied(heartbeats: Heartbeats, owner: string): Promise<boolean> {
   const { presence, renewals } = heartbeats;
@@ -161,7 +160,7 @@ export async function hasDied(heartbeats: Heartbeats, owner: string): Promise<bo
 export async function silentAmong({ presence, renewals }: Heartbeats, owners: readonly string[]): Promise<Set<string>> {
   const silent = await withoutHeartbeat(presence, owners);
   if (silent.size === 0 || renewals.isSteady()) return silent;
-  // Renewals of a busy machine may be late again and again: each time it is enough to look a second time.
+  // On a busy machine renewals may be late repeatedly; a second look is enough each time.
   if (renewals.isTaken()) await renewals.settled();
   return renewals.isTaken() ? await withoutHeartbeat(presence, [...silent]) : new Set();
 }
@@ -193,7 +192,7 @@ export async function sweepDeadlines(services: Services): Promise<void> {
   if (due.length === 0) return;
   const living = new Set((await runners.runners()).map(({ runner }) => runner));
   await eachOf(due, async ({ session, callId }) => {
-    // A step that was put off: nothing has gone wrong here.
+    // A model step whose retry time has come; this is no failure.
     if (callId === "") return await wakeAfter(services, session, await store.wakeDue(session));
     await answerLate(services, session, callId, living);
   });
@@ -219,7 +218,7 @@ async function answerLate(
   healed(services, "deadline", 1);
 }
 
-/** Tells of a call that was not answered in time. */
+/** Emits the event for a call without an answer before its deadline. */
 function tellLate({ events }: Telemetry, { message, turnId }: TurnState, call: CallState): void {
   const { session } = message;
   const { id, name: tool, runner = "" } = call;
@@ -227,21 +226,21 @@ function tellLate({ events }: Telemetry, { message, turnId }: TurnState, call: C
   events.emit({ eventName: "turn.healed", attributes: { ...tags, what: "deadline", call: id, tool, runner } });
 }
 
-/** What a call is answered with that had no answer before its deadline. */
+/** The outcome for a call without an answer before its deadline. */
 function lateAnswer(call: CallState | undefined, started: boolean, living: ReadonlySet<string>): ToolOutcome {
   const { effect, runner = builtInRunner } = call ?? {};
   const isGone = runner !== builtInRunner && !living.has(runner);
   const reason = isGone
     ? `tool_not_found: the runner '${runner}' of this tool is not running, and the call was not answered in time.`
     : "timeout: no answer before the deadline.";
-  // The ledger does not hear of the starts of pure calls, but they have no effect anyway; of those of built-in tools neither.
+  // The ledger has no starts of pure calls, which have no effect anyway, and none of built-in tools.
   if (runner === builtInRunner && effect !== "pure") return { ok: false, error: `${reason} It may have taken effect.` };
   if (!started) return { ok: false, error: effect === "pure" ? reason : `${reason} The call was not run.` };
   const error = `${reason} It had been started and may have taken effect.`;
   return effect === "once" ? { ok: false, error, unknown: true } : { ok: false, error };
 }
 
-/** Ends approvals that were not decided in time; the turn that waits for one hears of it at once. */
+/** Expires approvals that were not decided in time, and wakes the turns that wait for them. */
 export async function sweepExpiries(services: Services): Promise<void> {
   const { approvals, clock, turns } = services;
   await eachOf(await approvals.dueExpiries(clock.now(), portion), async ({ session, approvalId }) => {
@@ -282,7 +281,7 @@ export async function sweepApprovalCards(
   await Promise.all(Array.from({ length: cardsAtOnce }, work));
 }
 
-/** Longer than any writer pauses while its turn runs; suspended turns are looked at and left alone. */
+/** Longer than any pause between two writes of a running turn. Cards of suspended turns are left alone. */
 const untouchedCardMs = 15 * 60_000;
 const repliesAtOnce = 50;
 
@@ -312,10 +311,7 @@ async function isOrphan({ store }: Services, { session, replyId }: CardReply): P
   return !isRunning && unsent === 0;
 }
 
-/**
- * Does the same for one after the other. What fails for one keeps no other from its turn; in the end it
- * rejects with the first failure.
- */
+/** Handles the items one after the other, also after a failure; at the end it rejects with the first failure. */
 async function eachOf<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
   const failures: unknown[] = [];
   for (const item of items) await work(item).catch((error: unknown) => failures.push(error));
@@ -325,10 +321,10 @@ async function eachOf<T>(items: readonly T[], work: (item: T) => Promise<void>):
 /** Pause between looks for orders. */
 const lookMs = 100;
 
-/** How long a pause may stay unknown to a worker that has not heard of it, ms. */
+/** Refresh interval of the pauses, for a worker that missed the notification, ms. */
 const pausesRefreshMs = 2_000;
 
-/** Knows what is paused from now on. While Redis is away, what was read last stays. */
+/** Keeps the pauses up to date. While Redis is away, the last known ones stay. */
 export async function followPauses({ pauses, clock, log }: Services, signal: AbortSignal): Promise<void> {
   const refresh = (): void =>
     void pauses.refresh().catch((error: unknown) => log.warn({ error }, "what is paused was not read"));
@@ -402,8 +398,8 @@ async function carryOut(services: Services, order: OperatorOrder): ReturnType<ty
 }
 
 /**
- * What ends the card, or is sent instead of the answer: ids and key are those of the turn's own answer, so
- * that a person gets one of the two. `onCard`: whether the turn has one.
+ * The record that closes the card, or is sent in place of the answer. It has the ids and the key of the turn's own
+ * answer, so a person gets one of the two. `onCard`: whether the turn has a card.
  */
 export function resetReply(
   turnId: string,

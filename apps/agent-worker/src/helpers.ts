@@ -25,7 +25,7 @@ import type { Services } from "./services.ts";
 // Helpers as a worker sees them: how the session of one begins, is woken, stopped and ends, and how many
 // steps it may take. That a call and its session begin and end together is for the store to see to (lua/children.lua).
 
-/** How old the last look may be, ms. */
+/** How long the last result is used, ms. */
 const lookEveryMs = 5_000;
 
 /**
@@ -74,7 +74,7 @@ function childFactsOf({ task, agent = "default", createdAtMs }: InboundMessage):
   return { parentRunId, callId, as, agent, beganAtMs: createdAtMs };
 }
 
-/** What the asker of a helper hears of its end; undefined for the turn of a person's message. */
+/** The outcome that the asker of a helper gets at its end; undefined for the turn of a person's message. */
 export function askerAnswer({ message }: TurnState, end: HelperEnd, endedAtMs: number): AskerAnswer | undefined {
   const { task } = message;
   if (task === undefined) return undefined;
@@ -83,7 +83,10 @@ export function askerAnswer({ message }: TurnState, end: HelperEnd, endedAtMs: n
   return { session: task.session, turnId: task.turnId, callId: task.callId, outcome, used, facts };
 }
 
-/** What the asker of a helper is told with the next write; undefined: nothing new. `told`: what it knows. */
+/**
+ * The update for the asker of a helper, sent with the next write; undefined when nothing is new. `told`: the last
+ * update.
+ */
 export function askerWord(
   { helperReadiness }: Services,
   turn: TurnState,
@@ -152,7 +155,7 @@ export async function endsLate(services: Services, session: string, call: CallSt
   }
   const isTold = turn?.stopping !== undefined || (await store.cancelled(child));
   if (!isTold) await stopHelpers(services, [call]);
-  // Behind others: a helper whose tool does not stop must not stand before them at every look.
+  // Moved behind the others, so that a helper whose tool does not stop does not delay them.
   await store.postpone(session, attemptOf(call), clock.now() + endsWithinMs);
   return true;
 }

@@ -64,12 +64,12 @@ interface Asked {
   /** Number of the step in its turn, from 1; 0: a summary. */
   turnNumber: number;
   system: string;
-  /** What stands behind it, outside what is cached of it. */
+  /** Appended after the cached part. */
   notes?: string;
   history: readonly Message[];
   tools: readonly ToolSpec[];
   options?: TurnOptions["request"];
-  /** Told what the model says while it says it. */
+  /** Called with the model's output as it streams. */
   onEvent?: (event: EngineEvent) => void;
 }
 
@@ -185,7 +185,7 @@ export class ModelSteps {
     return { rounds, askedWaitMs, elapsedMs: Math.max(0, this.#services.clock.now() - sinceMs) };
   }
 
-  /** A step has seen the context as it is. */
+  /** A step was made with the present context. */
   used(usage: StepResult["usage"]): void {
     this.#usedTokens = requestTokens(usage);
   }
@@ -195,7 +195,7 @@ export class ModelSteps {
     this.#usedTokens = undefined;
   }
 
-  /** What makes room before the next step; undefined when there is room, or nothing can be done. */
+  /** The action that makes room before the next step; undefined when there is room, or nothing can be shortened. */
   async whenFull(): Promise<Transition | undefined> {
     const { turn } = this.#run.stored;
     const plan = turn.summaryFailed === true ? undefined : this.plan(false);
@@ -215,7 +215,10 @@ export class ModelSteps {
     return this.compacted(plan, summary);
   }
 
-  /** What a summary would take the place of; undefined when there is nothing to shorten, or no need unless `force`. */
+  /**
+   * The messages that a summary would replace; undefined when there is nothing to shorten or, without `force`, no need
+   * to.
+   */
   plan(force: boolean): CompactionPlan | undefined {
     const { contextWindow, maxOutputTokens } = this.#run.model.chain.primary;
     const usedTokens = this.#usedTokens;
@@ -442,7 +445,7 @@ export interface BudgetedRun {
   signal: AbortSignal;
 }
 
-/** How old the last word about what was spent may be, ms: steps that follow each other quickly ask once. */
+/** How long the last answer about spending is used, ms, so that quick steps ask once. */
 const freshMs = 5_000;
 /** Pause before a question or a charge that failed is repeated, ms; it doubles from time to time. */
 const retryMs = 200;
@@ -453,7 +456,7 @@ const maxTries = 5;
 export class TurnBudget {
   readonly #services: Services;
   readonly #run: BudgetedRun;
-  /** Who has the word, and draws on its own budgets, too. */
+  /** The agent that answers, which has budgets of its own, too. */
   agent: Agent;
   readonly #facts: BudgetFacts;
   #known: { uses: readonly BudgetUse[]; atMs: number } | undefined;
@@ -537,11 +540,11 @@ export class TurnBudget {
     }
   }
 
-  /** The budget that the person hears of: one of their own, once in its period, where there is a reply to say it. */
+  /** The budget whose warning the person gets: one of their own, once in its period, if there is a reply to show it. */
   async #toTell(near: readonly BudgetUse[]): Promise<BudgetUse | undefined> {
     if (this.#run.message.reply.channel === "none") return undefined;
     for (const use of near) {
-      // No turn fails because of a word of warning: it stands below another answer.
+      // A failed warning does not fail the turn; a later answer shows it.
       if (isOwn(use.account) && (await this.#services.budgets.tellOnce(use.account).catch(() => false))) return use;
     }
     return undefined;

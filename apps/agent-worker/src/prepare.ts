@@ -19,7 +19,7 @@ import type { LarklineConfig } from "@larkline/process/config";
 import type { Bot, Services } from "./services.ts";
 
 const nameKeptMs = 24 * 3_600_000;
-/** A name is a courtesy: an answer does not wait longer for it. */
+/** Names are optional: an answer does not wait longer for them. */
 const namePatienceMs = 3_000;
 /** Anthropic takes 5 MiB ("Vision"), counted on the base64 text, which is a third longer than the image. */
 const maxImageBytes = 3_900_000;
@@ -31,7 +31,7 @@ const maxQuotedCharacters = 8_000;
 const maxAttachments = 20;
 const lineBreak = /\r\n|[\n\v\f\r\u0085\u2028\u2029]/g;
 const maxQuotedFiles = 5;
-/** What was said in a group is a courtesy, too. */
+/** Earlier messages of a group are optional, too. */
 const saidPatienceMs = 5_000;
 const saidWithinMs = 24 * 3_600_000;
 const maxSaidBytes = 8_192;
@@ -40,7 +40,7 @@ const maxSaidCharacters = 2_000;
 interface Fetching {
   bot: Bot;
   signal: AbortSignal;
-  /** Whose message it is for: one person's files do not hold up those of others. */
+  /** The person of the message: the places are shared between people. */
   owner: string;
 }
 

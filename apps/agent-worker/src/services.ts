@@ -73,7 +73,7 @@ import { RunRecords } from "./run-records.ts";
 import { RunningTurns } from "./session-runner.ts";
 import { RunnerKeys, ToolCatalog, TurnHolds, wakeAfter } from "./tools.ts";
 
-/** What everything in this process shares. Made once, in `main`, and passed whole. */
+/** Everything that the parts of this process share. Made once, in `main`, and passed whole. */
 export interface Services extends Stores, Queues {
   config: WorkerConfig;
   settings: LarklineConfig;
@@ -101,7 +101,7 @@ export interface Services extends Stores, Queues {
   /** Renews the heartbeat of this worker and the locks of its jobs, from a thread. */
   renewals: Renewals;
   runnerKeys: RunnerKeys;
-  /** Carries what runners have handed in over into sessions. */
+  /** Moves entries that runners have handed in to their sessions. */
   handoffs: HandoffImport;
   preparer: MessagePreparer;
   /** The cards of replies while their turns run. */
@@ -149,7 +149,7 @@ export interface Stores {
   migration: StateMigration;
   tokenCache: TokenCache;
   governor: RateGovernor;
-  /** How runs have ended, for people who look. */
+  /** Records of ended runs, for the console. */
   runLog: RunLog;
   /** What they have used, by time. */
   usage: UsageStore;
@@ -158,7 +158,7 @@ export interface Stores {
   ratings: RatingStore;
 }
 
-/** The queues, and what processes tell each other without storing it. */
+/** The queues, and the channels between processes. */
 export interface Queues {
   turns: TurnQueue;
   tools: ToolQueues;

@@ -42,7 +42,7 @@ const apiApp = "api";
 /** Messages of one session taken in a row before others get their turn. */
 const maxInRow = 8;
 
-/** Runs wake-up jobs: claims the session, runs what there is to run, gives it back. */
+/** Runs wake-up jobs: claims the session, runs its turns, releases it. */
 export class SessionRunner {
   readonly #services: Services;
   /** Errors of one message after which it is given up. */
@@ -164,7 +164,7 @@ export class SessionRunner {
     shutdown.addEventListener("abort", stop, { once: true });
     if (shutdown.aborted) stop();
     const startedMs = clock.monotonic();
-    // The asker of a helper hears of its end.
+    // Wakes the asker of a helper that has ended.
     if (givenUp !== undefined && message.task === undefined) {
       await moveToDeadLetters(services, message, { turnId, reason: givenUp });
     }
@@ -218,7 +218,7 @@ export interface TurnSlot {
   controller: AbortController;
   /** Aborts when the process stops. */
   shutdown: AbortSignal;
-  /** Whether others get the slot after this turn, even if messages of its session wait. */
+  /** Whether the slot goes to other sessions after this turn, even if messages of this session wait. */
   isLast: boolean;
   /** Told of what happens. */
   watch: TurnWatch;
@@ -227,7 +227,7 @@ export interface TurnSlot {
 /** How running a turn ended, seen from the session. */
 export type TurnEnd =
   | { end: "fenced" }
-  /** `wakeGen`: others have something to do meanwhile. */
+  /** `wakeGen`: the session was released and needs this wake-up. */
   | { end: "suspended"; wakeGen?: number }
   | { end: "handoff" }
   /** `history` is the conversation with this turn, for the turn that follows at once. */
@@ -251,7 +251,7 @@ interface HowToRun {
   alone: boolean;
 }
 
-/** Whether the worker that had the session before and has not given it back has died with it. */
+/** Whether the worker that had the session before, and has not released it, has died. */
 async function hasDiedWith(services: Services, last: string, session: SessionKey): Promise<boolean> {
   const { store, presence } = services;
   // Its run was over, and it waited for Redis to take the session back: its end was no work of the message.
@@ -416,7 +416,7 @@ async function settleEmpty({ store, turns }: Services, { session, epoch }: Claim
   if (result.state === "requeue") await turns.wake(session, result.wakeGen);
 }
 
-/** What observers hear of one claim of a turn. Ids, numbers and names of tools and models only. */
+/** Observations of one claim of a turn: ids, numbers and names of tools and models only. */
 export class TurnWatch {
   readonly telemetry: Telemetry;
   /** Ids of trace, session and turn, which every event and span carries. */
@@ -449,7 +449,7 @@ export class TurnWatch {
     samples["model.retries"].add(1, { model, code });
   }
 
-  /** Text of the answer has come. Returns how long after the receipt of the message when it is the first, ms. */
+  /** Called with text of the answer. For the first text it returns the time since the receipt of the message, ms. */
   text(): number | undefined {
     if (!this.#isFirstText) return undefined;
     this.#isFirstText = false;
@@ -518,7 +518,7 @@ interface Running {
   controller: AbortController;
 }
 
-/** How long a cancel may overtake the start of its turn. */
+/** How long a cancel is kept for a turn that has not started yet. */
 const earlyMs = 10_000;
 const maxEarly = 10_000;
 

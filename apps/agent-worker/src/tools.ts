@@ -38,9 +38,8 @@ import { runMemoryTool, toolsForMemories, type TurnMemories } from "./memories.t
 import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
-// Tools as a worker sees them: which there are, how a call gets to its runner, how its turn waits for it in its slot, and
-// what becomes of a long result.
-// Whether a call may run is decided in approvals.ts.
+// Tools in a worker: the tools of all runners, handing a call to its runner, waiting for it in the turn's slot, and
+// storing long results. Whether a call may run is decided in approvals.ts.
 
 type Tools = ReadonlyMap<string, AvailableTool>;
 
@@ -168,7 +167,7 @@ export async function dispatchCalls(services: Services, turn: TurnState, calls: 
 // Jobs are limited (packages/queue); whatever else a job holds is small.
 const maxArgumentBytes = 200_000;
 
-/** Why the call cannot be given to any runner; undefined where it can. */
+/** Why no runner can get the call; undefined when one can. */
 function obstacleTo(call: CallState): string | undefined {
   const bytes = Buffer.byteLength(argumentsTextOf(call));
   if (bytes > maxArgumentBytes) {
@@ -270,7 +269,7 @@ function signedJob({ owner, clock, runnerKeys }: Services, turn: TurnState, call
   return { ...job, envelope };
 }
 
-/** Tells all that works for a turn to stop: its helpers and its runners. May be repeated. */
+/** Tells the helpers and runners of a turn to stop. May be repeated. */
 export async function stopCallsOf(services: Services, turn: TurnState): Promise<void> {
   const { session } = turn.message;
   const cancel = { session, turnId: turn.turnId };
@@ -293,9 +292,10 @@ export async function stopCalls(
 }
 
 /**
- * How a hold ended. `answered`: the turn continues. Otherwise it asks the gate and is suspended, unless something is
- * unread there: `late`, the time is over; `crowded`, no slot is free; `missed`, others have added entries, too; `stopped`,
- * the turn was cancelled, fenced, or its process stops; `dropped`, the calls could not be handed out, or people are asked.
+ * How a hold ended. `answered`: the turn continues. Otherwise it asks the store and is suspended, unless entries are
+ * unread there: `late`, the time is over; `crowded`, no slot is free; `missed`, others have added entries, too;
+ * `stopped`, the turn was cancelled, fenced, or its process stops; `dropped`, the calls could not be handed out, or
+ * people are asked.
  */
 export type HoldEnd = "answered" | "late" | "crowded" | "missed" | "stopped" | "dropped";
 
@@ -321,23 +321,23 @@ interface TurnHoldsOptions {
 }
 
 /**
- * Turns that keep claim and slot for a moment while their calls run, since most calls are quick and a suspended turn needs
- * another job and another claim. A hold is nothing but patience: whatever it misses, the gate has, and a turn whose hold
- * is over asks it. So outcomes only count here while the time is not over, and without a gap before them.
+ * Turns that keep claim and slot for a moment while their calls run, because most calls are quick and a suspended turn
+ * needs another job and another claim. A hold loses nothing: the store has every entry, and a turn asks it when its
+ * hold is over. So an outcome counts here only in time, and only without a gap before it.
  */
 export class TurnHolds {
   readonly #options: TurnHoldsOptions;
   /** The oldest first. */
   readonly #open = new Map<SessionKey, Hold>();
   #jobs = 0;
-  /** A job has to be alone in this process: until the others have ended, nothing is held. */
+  /** A job has to run alone in this process: no turn keeps its slot until the others have ended. */
   #mustEmpty = false;
 
   constructor(options: TurnHoldsOptions) {
     this.#options = options;
   }
 
-  /** A job takes a slot. Where that was the last one, the oldest hold gives way to jobs that may wait. */
+  /** A job takes a slot. If it was the last free one, the oldest hold ends, so that waiting jobs get a slot. */
   jobBegins(): void {
     this.#jobs += 1;
     if (this.#isCrowded()) this.#open.values().next().value?.end("crowded");
@@ -377,7 +377,7 @@ export class TurnHolds {
   }
 }
 
-/** The patience of one turn with the calls of one step. */
+/** One turn that waits in its slot for the calls of one step. */
 export class Hold {
   readonly #clock: Clock;
   readonly #untilMs: number;
@@ -404,7 +404,7 @@ export class Hold {
     if (!this.#isOver && this.#entries.length === 0) {
       await new Promise<void>((resolve) => (this.#waiting = resolve));
     }
-    // A process that stood still has perhaps been replaced: what came late is read from the gate, which knows.
+    // A process that was frozen may have been replaced, so late entries are read from the store.
     if (this.#clock.monotonic() >= this.#untilMs) this.end("late");
     if (this.#isOver) return undefined;
     return this.#entries.splice(0);
@@ -517,7 +517,7 @@ function builtInRun(services: Services, turn: TurnState, call: CallState): Promi
   return memoryToolNames.includes(call.name) ? runMemoryTool(services, turn, call) : undefined;
 }
 
-/** Tells of a call that the worker has run itself. */
+/** Emits the event for a call that the worker has run itself. */
 function tellBuiltInRan(
   { events }: Telemetry,
   { message, turnId }: TurnState,

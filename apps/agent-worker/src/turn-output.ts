@@ -80,11 +80,11 @@ export interface TurnStart {
   /** After a crash: what is in the event log of the run. */
   published?: PublishedEvents;
   lost?: Claim["lost"];
-  /** The agent that had the word is not configured any more. */
+  /** The agent that answered is not configured any more. */
   isAgentGone?: boolean;
 }
 
-/** What was decided and goes with the next write. */
+/** Decided, and stored with the next write. */
 interface Unsaved {
   history: Message[];
   approvals: Approval[];
@@ -95,7 +95,7 @@ interface Unsaved {
   end?: HelperEnd;
 }
 
-/** What of the conversation cannot be read. */
+/** The parts of the conversation that cannot be read. */
 export function lostIn({ lost = [] }: TurnStart): NonNullable<TurnStart["lost"]>[number]["what"][] {
   return lost.map(({ what }) => what);
 }
@@ -190,7 +190,7 @@ export class TurnStore {
     this.#events.push(event);
   }
 
-  /** Makes a decision ours: it is stored with the next write. */
+  /** Takes over a decision, which the next write stores. */
   take(transition: Transition): void {
     const { turn, history, events, context, settings, absorbed = [], approvals = [], next } = transition;
     if (next.do === "finish" && turn.message.task !== undefined) this.#unsaved.end = helperEnd(transition);
@@ -218,7 +218,7 @@ export class TurnStore {
     for (const event of events) this.#events.push(event);
   }
 
-  /** These control entries are dealt with by the decision that follows: the next write removes them. */
+  /** The decision that follows handles these control entries; the next write removes them. */
   consume(control: readonly ControlEntry[]): void {
     this.#consumed += control.length;
   }
@@ -431,12 +431,12 @@ export class TurnReply {
     };
   }
 
-  /** Something of the turn is another one now. */
+  /** The turn has changed. */
   changed(): void {
     this.#card?.changed();
   }
 
-  /** From now on the card stays as it is: the delivery of the answer shows how the turn ended. */
+  /** Stops updates of the card; the delivery of the answer shows how the turn ended. */
   freeze(): void {
     this.#card?.answered();
     const seen = this.#view?.();
@@ -449,7 +449,7 @@ export class TurnReply {
     this.#card = undefined;
   }
 
-  /** Resolves when nothing is on its way to the card any more. */
+  /** Resolves when all writes to the card have ended. */
   async release(): Promise<void> {
     await this.#card?.release();
   }

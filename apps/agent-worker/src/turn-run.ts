@@ -57,13 +57,13 @@ import { dispatchCalls, keepLargeResults, mayHold, runnerAtWork, stopCalls, stop
 import { messagesToJoin, supersedes, waitingAtOnce, withoutThreadRoot } from "./prepare.ts";
 import { expiringSoon, lostIn, takeBackReaction, TurnReply, TurnStore, type TurnStart } from "./turn-output.ts";
 
-/** What the parts of a run share: who answers, what is stored, and what the run may spend. */
+/** What the parts of a run share: agent, store, reply and budgets. */
 export interface RunningTurn extends TurnSlot {
-  /** Who has the word; `model`, `options` and `memories` are those of this agent. */
+  /** The agent that answers; `model`, `options` and `memories` are those of this agent. */
   agent: Agent;
   model: ChosenModel;
   options: TurnOptions;
-  /** Who had it when the turn began: limits of the turn and the form of its reply stay as they are. */
+  /** The agent when the turn began, whose limits and form of reply hold for the whole turn. */
   first: Agent;
   stored: TurnStore;
   budget: TurnBudget;
@@ -114,7 +114,7 @@ export class TurnRun {
     const { agent, turn } = speaker;
     const { head, epoch, settings } = claimed;
     this.#start = { ...claimed, isAgentGone: speaker.isGone };
-    // What is lost may have been lost since the turn began.
+    // Lost parts may have been lost since the turn began.
     if (turn !== undefined) this.#start = { ...this.#start, turn: this.#withNotes(turn) };
     this.#head = head;
     const model = agent.modelOf(settings.model);
@@ -154,7 +154,7 @@ export class TurnRun {
       this.#take(transition);
       const { next } = transition;
       if (next.do === "finish") return await this.#finish(next.reply, next.reason);
-      // The asker of a helper is to know that people have answered before a model takes its time.
+      // Before the model is asked, the asker of a helper is told that people have answered.
       const isNews = transition.handedOver === true || (next.do === "model" && this.#stored.waitIsOver);
       const decided = (isNews && (await this.#saveFirst())) || (await this.#act(next));
       if ("end" in decided) return decided;
@@ -188,7 +188,7 @@ export class TurnRun {
     return await this.#applyControlEntries(control);
   }
 
-  /** The message is given up: its turn ends with word of that. */
+  /** The message is given up: its turn ends with a note that says so. */
   #abandon(reason: string): Transition {
     const { turn, damaged } = this.#start;
     // A checkpoint that cannot be read was written together with the message, which is in the history by then.
@@ -269,7 +269,7 @@ export class TurnRun {
     return { ...decided, next: resumeTurn(decided.turn, this.#environment()).next };
   }
 
-  /** Makes a decision ours: the next write stores it. */
+  /** Takes over a decision, which the next write stores. */
   #take(transition: Transition): void {
     if (transition.next.do === "finish") {
       this.#reply.freeze();
@@ -284,7 +284,7 @@ export class TurnRun {
     this.#reply.changed();
   }
 
-  /** Another agent has the word from now on. */
+  /** Another agent answers from now on. */
   #handOver(): void {
     const { turn } = this.#stored;
     const name = turn.team?.choosing === true ? turn.team.name : agentOfTurn(turn);
@@ -296,7 +296,7 @@ export class TurnRun {
     this.#steps.contextChanged();
   }
 
-  /** Stores what has changed before a model is asked; what came up meanwhile, if anything. */
+  /** Stores changes before a model is asked; returns what happened meanwhile, if anything. */
   async #saveFirst(): Promise<Transition | TurnEnd | undefined> {
     const saved = await this.#stored.save("continue");
     if (saved.state === "fenced") return { end: "fenced" };
@@ -304,7 +304,7 @@ export class TurnRun {
     return state === "running" && saved.control.length > 0 ? await this.#applyControlEntries(saved.control) : undefined;
   }
 
-  /** Does what a decision asks for, and comes back with the next one. */
+  /** Carries out a decision, and returns the next one. */
   async #act(next: Exclude<Transition["next"], { do: "finish" }>): Promise<Transition | TurnEnd> {
     const paused = pausedEnd(this.#services, this.#run, next);
     if (paused !== undefined) return paused;
@@ -330,7 +330,7 @@ export class TurnRun {
     }
   }
 
-  /** The next member of a team has the word. */
+  /** The next member of a team answers. */
   async #chooseSpeaker(): Promise<Transition | TurnEnd> {
     for (;;) {
       const facts = teamFactsIn(this.#environment());
@@ -347,7 +347,7 @@ export class TurnRun {
   /** A model step, with what has to come before it: waiting messages that join in, a shorter context. */
   async #modelStep(): Promise<Transition | TurnEnd> {
     const { turn } = this.#stored;
-    // Something else than its time has woken a turn whose step was put off.
+    // A turn whose step waits for its retry time was woken by something else.
     if (turn.putOff !== undefined && turn.putOff.atMs > this.#services.clock.now()) {
       return { turn, history: [], events: [], next: { do: "wait" } };
     }
@@ -378,7 +378,7 @@ export class TurnRun {
     return decided;
   }
 
-  /** Undefined when the model can start; otherwise what came up instead. */
+  /** Undefined when the model can start; otherwise the event that comes first. */
   async #makeReady(): Promise<Transition | TurnEnd | undefined> {
     // A turn that waited for its own start was not there to be stopped by the message after it.
     if (this.#run.agent.config.busy === "interrupt" && (await this.#isSuperseded())) {
@@ -517,7 +517,7 @@ export class TurnRun {
     return decided;
   }
 
-  /** Frees the slot, unless something has come that this turn has not read. */
+  /** Suspends the turn and frees the slot, unless there are unread entries. */
   async #suspend(): Promise<Transition | TurnEnd> {
     const saved = await this.#stored.save("suspend");
     if (saved.state === "fenced") return { end: "fenced" };
@@ -548,7 +548,7 @@ export class TurnRun {
     return isAtWork(agent) && agentsIn(this.#services, agent).some((one) => isAtWork(one) && mayUse(one));
   }
 
-  /** Decides once all facts are there that the decision asks for: most need none that has to be fetched. */
+  /** Decides, and fetches the facts that the decision has missed; most decisions need none. */
   async #decide(decision: (environment: TurnEnvironment) => Transition): Promise<Transition> {
     this.#policy?.renew();
     for (;;) {
@@ -632,7 +632,7 @@ export class TurnRun {
     for (const runner of this.#stopped) void stopCalls(this.#services, runner, cancel);
     const settings = this.#stored.settings ?? this.#start.settings;
     const { history, totals, firstTextMs } = this.#stored;
-    // What is on its way to the card must not arrive after what the delivery of the answer sends.
+    // Writes to the card must end before the delivery of the answer begins.
     const released = this.#reply.release();
     const failure = this.#failure === undefined ? {} : { failure: this.#failure };
     const run = { turn, model: this.#answeredBy ?? "", firstTextMs, version: this.#run.agent.version };

@@ -33,7 +33,7 @@ export async function startWorker(connections: Connections): Promise<AgentWorker
   await followPauses(services, stopping.signal);
   await services.changedAgents.follow(services, stopping.signal);
   await cancels.subscribe(({ session, turnId }) => runningTurns.cancel(session, turnId), stopping.signal);
-  // For people who look: who this is. Whether it lives is decided by its heartbeat.
+  // Announces this instance for the console. Its heartbeat decides whether it counts as living.
   const announcer = new Announcer({
     directory: services.instances,
     id: owner,
@@ -79,7 +79,7 @@ export async function startWorker(connections: Connections): Promise<AgentWorker
   };
 }
 
-/** What a worker does once it may believe what is stored. */
+/** What a worker does once the stored state has the form of this version. */
 interface Work {
   turns: JobWorker;
   close(): Promise<void>;
@@ -92,7 +92,7 @@ function startWork(connections: Connections): Work {
   return {
     turns,
     close: async () => {
-      // Together: each lets what is on its way end for some seconds, and a stop must not add them up.
+      // At the same time, because each may take some seconds to finish its work.
       await Promise.all([turns.close({ deadlineMs: 5_000 }), ...jobs.map(async (job) => await job.close())]);
     },
   };
@@ -127,7 +127,7 @@ async function wakeAgain(
   if (healed !== undefined) await turns.ensure(session, healed);
 }
 
-/** How long one worker may take before another one moves the state, too: that does no harm. */
+/** How long one worker may take before another one migrates the state as well, which does no harm. */
 const dutyMs = 60_000;
 const takeoverPauseMs = 500;
 

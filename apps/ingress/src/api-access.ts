@@ -8,12 +8,12 @@ import type { Services } from "./services.ts";
 
 declare module "fastify" {
   interface FastifyRequest {
-    /** The person that a caller of the HTTP API stands for, see `personOf`. */
+    /** The person as whom a caller of the HTTP API acts, see `personOf`. */
     caller: string;
   }
 }
 
-/** Lets only those use the routes of a scope who may use the HTTP API, each within their limits. */
+/** Refuses requests of a scope from callers that may not use the HTTP API, and those beyond a caller's limit. */
 export function guardApi(scope: FastifyInstance, { clock, config, log, requestLimits }: Services): void {
   const { callers, corsOrigins } = config.api;
   scope.decorateRequest("caller", "");
@@ -44,7 +44,7 @@ export function guardApi(scope: FastifyInstance, { clock, config, log, requestLi
   });
 }
 
-/** What is known of a caller of the HTTP API. */
+/** What a request says about its caller. */
 interface Caller {
   /** Address of the socket; headers that proxies add are not believed. */
   address: string;
@@ -58,7 +58,7 @@ interface Caller {
 
 type Access = { allowed: true; person: string } | { allowed: false; status: 401 | 403; reason: string };
 
-/** Everybody who shows a credential, from any origin: a page cannot know it. */
+/** Every caller with a credential, from any origin: a page of another site cannot know it. */
 async function withCredentials({ authorization }: Caller, rules: CallerRules, clock: Clock): Promise<Access> {
   const given = /^bearer +(\S+) *$/i.exec(authorization ?? "")?.[1] ?? "";
   const person = await personOf(rules, given, clock);
@@ -78,7 +78,7 @@ function withoutCredentials(caller: Caller, corsOrigins: "*" | readonly string[]
   const allowed = { allowed: true, person: apiApp } as const;
   if (!isLoopbackAddress(caller.address)) return refused("without API_TOKEN only clients on loopback are served");
   if (!isLoopbackUrl(`http://${caller.host ?? ""}`)) return refused("the Host header does not name loopback");
-  // To this process a proxy on the same machine is a client on loopback, whomever it speaks for.
+  // A proxy on the same machine connects from loopback, wherever its clients are.
   const proxied = caller.headerNames.find((name) => proxyHeader.test(name));
   if (proxied !== undefined) return refused(`requests that a proxy passes on (${proxied}) need API_TOKEN`);
   const { origin } = caller;

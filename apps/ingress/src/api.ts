@@ -95,7 +95,7 @@ export interface Ask {
   agent: string | undefined;
   /** The client's own trace, which the message continues. */
   traceparent: Traceparent | undefined;
-  /** Given by a client that comes back: nothing is appended unless `key` is there, too. */
+  /** Sent by a client that resumes: nothing is appended unless `key` is there, too. */
   lastEventId: number | undefined;
 }
 
@@ -164,11 +164,11 @@ export function traceparentIn(headers: Headers): Traceparent | undefined {
   return parsed.ok && !/-0+-/.test(parsed.value.slice(2)) ? parsed.value : undefined;
 }
 
-/** Stores a message and streams its run, or obeys the order in it. */
+/** Stores a message and streams its run, or carries out the order in it. */
 async function start(services: Services, reply: FastifyReply, ask: Ask, agent: AgentConfig): Promise<void> {
   const asked = await askedOf(services, ask, agent);
   const { sessionId, key } = asked;
-  // Also of what is refused from here on: that is what people ask about.
+  // Requests that are refused from here on are observed as well, because people ask why they got no answer.
   reply.header("x-trace-id", traceIdOf(traceparentOfMessage(asked.message)));
   const command = readCommand(asked.message, ask.text, agent.commands);
   if (command.for === "now") return await runOrder(services, reply, command, asked);
@@ -197,7 +197,7 @@ export interface Asked {
 export async function askedOf(services: Services, ask: Ask, agent: AgentConfig): Promise<Asked> {
   const { apiChannel, clock, random } = services;
   const { sessionId = random.id(), key = random.id() } = ask;
-  // No person is known: the session stands for one.
+  // No person is known, so the id of the session is used.
   const language = await languageOfMessage(services, apiChannel, { person: sessionId, text: ask.text }, agent);
   const message: InboundMessage = {
     v: 1,
@@ -240,10 +240,10 @@ async function runOrder(services: Services, reply: FastifyReply, order: Order, a
   );
 }
 
-/** Said of an order that may have been obeyed. */
+/** Answer when it is not known whether the order was carried out. */
 export const mayBeDone = "it is not known whether this was done, please try again";
 
-/** What an order that needs no run is answered with, or why it is not. */
+/** The answer to an order that needs no run, or why there is none. */
 export async function obeyNow(
   services: Services,
   order: Order,
@@ -272,7 +272,7 @@ function wordsOf({ parts }: InboundMessage): string {
   return parts.map((part) => (part.type === "text" ? part.text : "")).join("");
 }
 
-/** The API has no chats: the id of the session stands for one. */
+/** The API has no chats, so the id of the session is used as chat id. */
 function watchOf(services: Services, { app, id, session, sender, traceparent }: InboundMessage): MessageWatch {
   const chat = session.slice(apiApp.length + 1);
   const arriving = { app, id, chat, person: sender.id, channel: "api" } as const;
@@ -377,7 +377,7 @@ async function follow(
   const runId = turnIdOf(session, appended.seq);
   services.log.info({ session, turnId: runId, outcome: appended.result }, "message accepted");
   const isNew = appended.result === "accepted";
-  // Of a message that was not known nothing can have been seen.
+  // The message is new, so the client cannot have seen events of it.
   const seen = isNew ? undefined : ask.lastEventId;
   const run = { session, runId, afterSeq: seen ?? appended.eventSeq ?? 0 };
   // The message is stored, so it is followed even when nothing can be found out at the moment.

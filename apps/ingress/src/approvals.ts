@@ -33,32 +33,36 @@ import { wakeSession } from "./sessions.ts";
 
 // Decisions of people about calls, wherever they are given, and the routes with which clients of the HTTP API decide.
 
-/** What a person says about an approval. */
-export interface Say {
+/** A decision of a person about an approval. */
+export interface GivenDecision {
   /** From outside: any text. */
   approvalId: string;
   decision: Omit<ApprovalDecision, "atMs">;
 }
 
-/** What became of it. */
-export type SayResult =
-  /** As in the store; `closed` also when it was found settled or expired before. */
+/** Its result. */
+export type DecisionResult =
+  /** The store's result; `closed` also when the approval was settled or expired before. */
   | { result: "settled" | "counted" | "repeated" | "closed"; status: ApprovalStatus }
   /** Nothing has changed. */
   | { result: "not_allowed"; status: ApprovalStatus }
-  /** No approval of that id in this app, or none that this word decides. */
+  /** This app has no approval of that id, or the decision does not fit its kind. */
   | { result: "unknown" }
-  /** The answer is none to what a server asks. */
+  /** The answer does not fit the form that the server asked with. */
   | { result: "unfit"; error: string }
-  /** Something did not answer in time before anything was written. */
+  /** A dependency did not answer in time, and nothing was written. */
   | { result: "failed" }
-  /** The store did not answer: the decision may count. Saying it again does no harm. */
+  /** The store did not answer, so the decision may have been stored. Repeating it does no harm. */
   | { result: "uncertain" };
 
 const parseApprovalId = parserOf(ApprovalId);
 
 /** Takes a decision. Never rejects, and answers within {@link decisionDeadlineMs}. */
-export async function decideApproval(services: Services, channel: Channel, say: Say): Promise<SayResult> {
+export async function decideApproval(
+  services: Services,
+  channel: Channel,
+  say: GivenDecision,
+): Promise<DecisionResult> {
   return await whilePending(services, channel, say, async (status, limit) => {
     const { approval } = status;
     const { decision, note = "" } = say.decision;
@@ -69,17 +73,20 @@ export async function decideApproval(services: Services, channel: Channel, say: 
   });
 }
 
-/** Whether a person may say this now: then `counted`, and the approval as it is. Writes nothing, else like the above. */
-export async function maySay(services: Services, channel: Channel, say: Say): Promise<SayResult> {
+/**
+ * Whether a person may decide this now: `counted` if so, with the approval as it is. Like {@link decideApproval}, but
+ * writes nothing.
+ */
+export async function checkDecision(services: Services, channel: Channel, say: GivenDecision): Promise<DecisionResult> {
   return await whilePending(services, channel, say, async (status) => ({ result: "counted", status }));
 }
 
 async function whilePending(
   services: Services,
   channel: Channel,
-  say: Say,
-  work: (status: ApprovalStatus, limit: SharedDeadline) => Promise<SayResult>,
-): Promise<SayResult> {
+  say: GivenDecision,
+  work: (status: ApprovalStatus, limit: SharedDeadline) => Promise<DecisionResult>,
+): Promise<DecisionResult> {
   const { approvals, clock } = services;
   if (!parseApprovalId(say.approvalId).ok) return { result: "unknown" };
   const limit = new SharedDeadline(clock, decisionDeadlineMs);
@@ -101,7 +108,7 @@ async function whilePending(
   }
 }
 
-/** Words of a person that may answer a question of their session. */
+/** A person's message that may answer an open question of their session. */
 interface WrittenAnswer {
   message: InboundMessage;
   text: string;
@@ -133,7 +140,7 @@ export async function answerByMessage(
   const { approval } = found;
   const { session } = approval; // of a helper its own
   const limit = new SharedDeadline(clock, decisionDeadlineMs);
-  const say: Say = { approvalId: approval.id, decision: { decision: "answer", by: sender } };
+  const say: GivenDecision = { approvalId: approval.id, decision: { decision: "answer", by: sender } };
   if (!(await mayDecide(services, bot, { approval, say, limit }))) return "not_asked";
   const fitted = answerToStore(approval.question, text);
   if (!fitted.ok) return "unfit";
@@ -147,7 +154,7 @@ export async function answerByMessage(
   return taken.result === "settled" ? "answer" : undefined;
 }
 
-/** What a person reads whose message was not taken as an answer. */
+/** The notice to a person whose message was not taken as an answer. */
 export const answerRefusals = {
   not_asked: {
     zh: "这个问题是问其他人的，所以你的回复没有被当作回答。",
@@ -159,7 +166,7 @@ export const answerRefusals = {
   },
 } as const;
 
-/** A deadline that several works share: all of them have to end within `ms` from its creation. */
+/** One deadline for several pieces of work: all of them have to end within `ms` from its creation. */
 class SharedDeadline {
   readonly #clock: Clock;
   readonly #endMs: number;
@@ -174,7 +181,7 @@ class SharedDeadline {
   }
 }
 
-/** The clock of the store decides whether an approval has expired; ours only says when to ask. */
+/** Whether an approval has expired is decided by the clock of the store. */
 async function current(
   { approvals, clock }: Services,
   status: ApprovalStatus,
@@ -185,11 +192,11 @@ async function current(
   return isDue ? await limit.of(approvals.settle(session, id, "expired")) : { result: "closed", status };
 }
 
-/** For the answer to a click; workers look again before they believe a decision. */
+/** Used to answer a click at once; workers check a decision again. */
 async function mayDecide(
   { settings }: Services,
   channel: Channel,
-  { approval, say, limit }: { approval: Approval; say: Say; limit: SharedDeadline },
+  { approval, say, limit }: { approval: Approval; say: GivenDecision; limit: SharedDeadline },
 ): Promise<boolean> {
   const { decision: word, by } = say.decision;
   const groups = async (openId: string): Promise<readonly string[]> => await limit.of(channel.groupsOf(openId));
@@ -199,8 +206,8 @@ async function mayDecide(
 async function take(
   services: Services,
   channel: Channel,
-  { say, approval, limit }: { say: Say; approval: Approval; limit: SharedDeadline },
-): Promise<SayResult> {
+  { say, approval, limit }: { say: GivenDecision; approval: Approval; limit: SharedDeadline },
+): Promise<DecisionResult> {
   const { session, id } = approval;
   const { decision } = say.decision;
   try {
@@ -214,14 +221,14 @@ async function take(
   }
 }
 
-/** What a person may not add is left out: the rest of what they say counts. */
-function decisionAbout({ remember: offered }: Approval, given: Say["decision"]): Say["decision"] {
+/** Parts that this person may not add are left out; the decision itself counts. */
+function decisionAbout({ remember: offered }: Approval, given: GivenDecision["decision"]): GivenDecision["decision"] {
   const { remember, ...decision } = given;
   const counts = remember === true && offered !== undefined && decision.decision === "approve";
   return counts ? { ...decision, remember } : decision;
 }
 
-/** The decision is safe already: the workers repeat what fails here. */
+/** The decision is stored already; workers repeat what fails here. */
 async function wakeForDecision(
   services: Services,
   channel: Channel,
@@ -326,7 +333,7 @@ async function isApprover(services: Services, approval: Approval, caller: string
   return await mayDecide(services, apiChannel, { approval, say, limit });
 }
 
-/** A word that those who decide may say. */
+/** A decision that an approver may send. */
 const wordToAsk: Readonly<Record<Approval["kind"], DecisionWord>> = {
   call: "approve",
   rule: "approve",
@@ -423,7 +430,7 @@ async function postAnswer(services: Services, request: FastifyRequest<DecideRout
   return await settleByCaller(services, request, reply, { decision: "answer", note });
 }
 
-type Saying = Omit<Say["decision"], "by">;
+type Saying = Omit<GivenDecision["decision"], "by">;
 
 const callerWords = {
   approval: { none: "no pending approval", others: "others have to decide this" },
@@ -434,7 +441,7 @@ function settledView(status: ApprovalStatus) {
   return isQuestion(status) ? { input: questionView(status) } : { approval: approvalView(status) };
 }
 
-/** Takes what a caller says of an approval or a question, and tells them what became of it. */
+/** Takes a caller's decision about an approval or answer to a question, and answers with the result. */
 async function settleByCaller(
   services: Services,
   { caller, params }: FastifyRequest<DecideRoute>,

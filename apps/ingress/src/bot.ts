@@ -14,7 +14,7 @@ export type Transport = "webhook" | "websocket";
 /** How long closing waits for what is under way. */
 export const drainMs = 5_000;
 
-/** Finding out and taking a decision together: below the 3 s in which a click has to be answered. */
+/** Deadline for checking and storing a decision together: below the 3 s in which a click has to be answered. */
 export const decisionDeadlineMs = 2_000;
 
 /** How long an answer waits for the names of people. */
@@ -22,7 +22,7 @@ const namePatienceMs = 300;
 
 const dayMs = 24 * 3_600_000;
 
-/** One bot: who it is, how it reaches the platform, and what this process remembers on its behalf. */
+/** One bot: its identity, its connection to the platform, and what this process has cached for it. */
 export class Bot implements Channel {
   /** Its name in the configuration; `default` is the bot of `FEISHU_APP_ID`. */
   readonly name: string;
@@ -32,12 +32,15 @@ export class Bot implements Channel {
   /** Calls the platform as this bot. The caller of the constructor closes it. */
   readonly api: FeishuApi;
   readonly log: Logger;
-  /** Below the deadline of the acknowledgement, which storing and waking share: a message that is stored late is stored. */
+  /**
+   * Below the deadline of the acknowledgement, which storing and waking share. A message that is stored later counts as
+   * stored.
+   */
   readonly storeDeadlineMs = 2_400;
   readonly languageKeptMs = 90 * dayMs;
   readonly identity: BotIdentity;
   readonly background: Background;
-  /** What costs a call of the platform and could as well not be done: a few at a time, or a burst would wait for them. */
+  /** Optional calls of the platform, a few at a time, so that a burst of messages does not wait for them. */
   readonly courtesies: Background;
   readonly outbox: NoticeOutbox;
   readonly reactions: StatusReactions;
@@ -118,7 +121,7 @@ export class Bot implements Channel {
   }
 }
 
-/** How events of a bot come in at this moment, for people who look. */
+/** How events of a bot come in at this moment, for `/ready` and the console. */
 export function feedsOf(bot: Bot): AppFeed[] {
   const { app, access, connection } = bot;
   const feedOf = (transport: Transport, state: string): AppFeed => {
@@ -182,7 +185,7 @@ export class BotIdentity {
 }
 
 const courtesiesAtOnce = 2;
-/** More than these are not done: by then the messages that they are about are answered, or people wait for something else. */
+/** Bound of the queue. Work above it is dropped: it would come too late to be of use. */
 const maxWaiting = 1_000;
 
 /** Work that no caller waits for and that must not delay an acknowledgement. */
@@ -217,7 +220,7 @@ class Background {
     this.#running.add(task);
   }
 
-  /** Lets running work finish, for {@link drainMs} at most; what has not begun is left undone. */
+  /** Lets running work finish, for {@link drainMs} at most; work that has not begun is dropped. */
   async close(): Promise<void> {
     const { clock } = this.#services;
     this.#waiting = [];
@@ -229,7 +232,7 @@ class Background {
 
 /** Something to be said outside of a turn. */
 export interface Notice {
-  /** With `key` it names the notice, which is sent once, however often it is asked for. */
+  /** With `key` it identifies the notice: asking for the same notice again sends nothing. */
   purpose: "notice" | "queued" | "welcome";
   /** What it is about, such as a message id. */
   key: string;
@@ -325,7 +328,7 @@ class NoticeOutbox {
 }
 
 const directChatKeptMs = 30 * dayMs;
-/** Every message names its chat: storing that once a day is enough. A value is fresh up to and including this age. */
+/** Every message names its chat, so it is stored once a day only. A value is fresh up to and including this age. */
 const freshMs = dayMs - 1;
 const maxFresh = 10_000;
 

@@ -8,9 +8,9 @@ import type { JSONWebKeySet, JWTVerifyGetKey } from "jose";
 import { LRUCache } from "lru-cache";
 import { Type } from "typebox";
 
-// Callers of the HTTP API: how they are known, by which name, and how much they may ask for.
+// Callers of the HTTP API: their credentials, names and limits.
 
-/** Stands where a bot's app id would stand: in session keys and remembered facts of the HTTP API. */
+/** Used in place of a bot's app id in session keys and looked-up facts of the HTTP API. */
 export const apiApp = "api";
 
 /** A caller that shows a key of its own. */
@@ -64,7 +64,7 @@ function readKeys(reader: EnvReader): ApiKey[] {
     if (entry === "") return [];
     const [, name = "", digest = ""] = /^([A-Za-z0-9_.@-]{1,64}):([0-9a-f]{64})$/i.exec(entry) ?? [];
     if (name !== "") return [{ name, digest: Buffer.from(digest, "hex") }];
-    // The entry is not repeated: it may be a key in place of its hash.
+    // The message does not quote the entry, which may be a key instead of its hash.
     reader.problem(`API_KEYS must be name:sha256hex pairs with commas between, but entry ${at + 1} is none.`);
     return [];
   });
@@ -100,7 +100,7 @@ function keySetIn(text: string): ParseResult<JWTVerifyGetKey> {
   return { ok: true, value: async (header, token) => await (await loaded)(header, token) };
 }
 
-/** A token can name any key: its file is not read again sooner. */
+/** Minimum pause between two reads of the key file, because a token can name any key. */
 const rereadMs = 60_000;
 
 /** The keys of a file. A key that is not among them may have been added since, so that the file is read again. */
@@ -162,7 +162,7 @@ export function hasNames({ keys, jwtSecret, jwks }: Omit<CallerRules, "token">):
 /** The person that a credential stands for, as messages name them; undefined when it is wrong. */
 export async function personOf(rules: CallerRules, credential: string, clock: Clock): Promise<string | undefined> {
   const digest = digestOf(credential);
-  // Each is compared, in constant time: how long it takes tells nothing.
+  // All are compared, each in constant time, so that the duration reveals nothing.
   const isToken = rules.token !== undefined && timingSafeEqual(digest, digestOf(rules.token));
   const names = rules.keys.filter((key) => timingSafeEqual(digest, key.digest)).map(({ name }) => name);
   if (isToken) return apiApp;
@@ -203,7 +203,7 @@ interface Bucket {
   atMs: number;
 }
 
-/** More callers than that at once share nothing: the one that was silent for longest begins anew. */
+/** Bound of the table of callers. The caller that was silent for longest is dropped from it. */
 const maxCallers = 10_000;
 
 /** How long a request waits for the count of all processes. */

@@ -17,7 +17,7 @@ import {
 import type { ApprovalStatus } from "@larkline/store";
 import { maxReasonChars, type Said } from "@larkline/store/operations";
 import { Type, type Static } from "typebox";
-import { decideApproval, maySay, type Say, type SayResult } from "./approvals.ts";
+import { decideApproval, checkDecision, type GivenDecision, type DecisionResult } from "./approvals.ts";
 import type { Bot } from "./bot.ts";
 import { mayNotStopText } from "./commands.ts";
 import { languageOfPerson, refusalText, servesTenant, shownLanguage, takeMessage, watched } from "./messages.ts";
@@ -59,7 +59,7 @@ async function answerOwnClick(
   return answer;
 }
 
-/** What a callback of a card says. It names neither session nor message of ours ("Card callback"). */
+/** A card callback. It contains neither our session nor our message id ("Card callback"). */
 interface Click {
   /** Of the component; empty when it has none, or one that is no object. */
   value: Readonly<Record<string, unknown>>;
@@ -79,7 +79,7 @@ interface Click {
 /** A click of a person whom the platform names. */
 type PersonClick = Click & { by: string };
 
-/** Deals with clicks on buttons of one kind; undefined when the value is not what such buttons carry. */
+/** Handles clicks on buttons of one kind; undefined when the value is not one of theirs. */
 type ClickHandler = (services: Services, bot: Bot, click: PersonClick) => Promise<EventAnswer | undefined>;
 
 /** By the text under `larkline` in the value of the button. */
@@ -196,7 +196,10 @@ const againTexts = {
   notYours: { zh: "只有提问的人可以这样做。", en: "Only the person who asked can do this." },
 } as const satisfies Record<string, Bilingual>;
 
-/** The button below an answer that has failed, or that a limit has ended: it counts as its person's words, once. */
+/**
+ * The "retry" or "continue" button below an answer that failed or reached a limit: it counts as a message of its
+ * person, once.
+ */
 async function againClicked(
   services: Services,
   bot: Bot,
@@ -209,7 +212,7 @@ async function againClicked(
   const agent = bot.agentIn(chatId);
   const language = shownLanguage(agent, await languageOfPerson(services, bot, by, agent));
   const message: FeishuMessage = {
-    // The same for each click, so the second one is a duplicate.
+    // The same id for each click, so a second click is a duplicate.
     messageId: `again-${turnId.slice(-100)}`,
     chatId,
     chatType,
@@ -247,7 +250,7 @@ const rateTexts = {
   failed: { zh: "没有记下，请稍后再试。", en: "Not noted, please try later." },
 } as const satisfies Record<string, Bilingual>;
 
-/** A thumb below an answer, or the field for the reason: the last word of each person counts. */
+/** A thumb below an answer, or the field for the reason: the last rating of each person counts. */
 async function rateClicked(services: Services, bot: Bot, click: PersonClick): Promise<EventAnswer | undefined> {
   const parsed = parseRate(click.value);
   if (!parsed.ok || !isOfBot(bot, parsed.value.turn)) return undefined;
@@ -267,7 +270,7 @@ async function rateClicked(services: Services, bot: Bot, click: PersonClick): Pr
   return toast("success", rateTexts[rating ?? "reason"]);
 }
 
-/** Keeps what a person says of an answer, and tells the consumers of events. Rejects when it may not be kept. */
+/** Stores a person's rating and tells the consumers of events. Rejects when it could not be stored. */
 export async function keepRating(
   { ratings, settings, otherEvents, clock }: Services,
   bot: Bot,
@@ -306,7 +309,7 @@ async function lateClicked(services: Services, bot: Bot, { value, by }: PersonCl
   if (parked === undefined) return toast("info", lateTexts.decided);
   if (parked.sender.id !== by) return toast("warning", lateTexts.notYours);
   const released = await services.store.release(session, message, action === "run" ? "append" : "drop");
-  // Another click, on another card or here a moment ago, was first.
+  // An earlier click on this or another card has decided.
   if (released === undefined) return toast("info", lateTexts.decided);
   if (released.result === "full") {
     return toast("warning", { zh: refusalText("full", "zh"), en: refusalText("full", "en") });
@@ -355,14 +358,14 @@ async function approvalClicked(services: Services, bot: Bot, { by, ...click }: C
   return await answerOf(services, bot, say);
 }
 
-/** A person is about to reject: the card gets the form for the reason, if they may. */
+/** A person has clicked on "reject": the card gets the form for the reason, if they may decide. */
 async function reasonAsked(
   services: Services,
   bot: Bot,
   { id, by }: { id: unknown; by: string },
 ): Promise<EventAnswer> {
   const approvalId = typeof id === "string" ? id : "";
-  const said = await maySay(
+  const said = await checkDecision(
     services,
     bot,
     sayOf({ by, approvalId, decision: "reject", note: undefined, remember: false }),
@@ -423,7 +426,7 @@ function sayOf(said: {
   decision: DecisionWord;
   note: string | undefined;
   remember: boolean;
-}): Say {
+}): GivenDecision {
   const { by, approvalId, decision, note, remember } = said;
   return {
     approvalId,
@@ -473,11 +476,11 @@ const questionTexts = {
 } as const satisfies Record<string, Bilingual>;
 
 /** Takes a decision and tells the person who clicked what became of it. */
-async function answerOf(services: Services, bot: Bot, say: Say): Promise<EventAnswer> {
+async function answerOf(services: Services, bot: Bot, say: GivenDecision): Promise<EventAnswer> {
   return await answerTo(bot, say.decision.decision, await decideApproval(services, bot, say));
 }
 
-async function answerTo(bot: Bot, word: DecisionWord, said: SayResult): Promise<EventAnswer> {
+async function answerTo(bot: Bot, word: DecisionWord, said: DecisionResult): Promise<EventAnswer> {
   switch (said.result) {
     case "settled":
       return withCard(toast(taken[word].type, taken[word]), approvalCard(said.status));

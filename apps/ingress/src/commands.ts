@@ -36,16 +36,18 @@ import { stopTurn } from "./sessions.ts";
 
 // Commands such as `/status`, written in a chat or sent over HTTP.
 
-/** Commands that are obeyed at once, whatever the session is doing. */
+/** Commands that are carried out at once, even while the session is busy. */
 type ImmediateCommand = Exclude<CommandName, SessionCommand["name"]>;
 
-/** A command that is obeyed at once, and the words behind it. `unknown`: there is none of the name in `argument`. */
+/**
+ * A command that is carried out at once, and its argument. `unknown`: there is no command of the name in `argument`.
+ */
 export interface Order {
   name: ImmediateCommand | "unknown";
   argument: string;
 }
 
-/** What a message turns out to be. */
+/** How a message is handled. */
 export type ReadCommand =
   /** For the session: a message, possibly with other words than the person wrote, or an order to wait in turn. */
   { for: "session"; message: InboundMessage } | ({ for: "now" } & Order);
@@ -110,7 +112,7 @@ export interface Ordered {
   language: ReplyLanguage;
 }
 
-/** Obeys a command; resolves to its answer, or undefined when that appears elsewhere. */
+/** Carries out a command; resolves to its answer, or undefined when the answer appears elsewhere. */
 export async function obeyCommand(
   services: Services,
   channel: Channel,
@@ -243,7 +245,7 @@ async function memory(
   }
   const { listed, off } = await listedFor(services, message);
   if (order.do !== "forget") return memoriesText(listed, { language, isGroup: message.chatType === "group", off });
-  // Numbers change when memories go: an order that is delivered again takes nothing else away.
+  // Numbers change when memories are removed, so a redelivered order must not remove another one.
   const key = `forget:${app}:${message.id}`;
   if ((await lookups.get(key)) !== undefined) return noticeText("memoryForgotten", language);
   const meant = listed[order.which - 1];
@@ -297,7 +299,7 @@ async function revokeRule(
     }
     await rules.revoke(channel.app, id, message.sender);
   }
-  // Also when the rule is gone by now: an earlier delivery, or another person, was faster.
+  // Also when the rule is gone by now, because of an earlier delivery or another person.
   return noticeText("ruleRevoked", language, { rule: text });
 }
 
@@ -313,7 +315,7 @@ const aimKeptMs = 24 * 3_600_000;
 /** Characters of a rule that are remembered: texts about a rule are cut anyway. */
 const maxShown = 200;
 
-/** Numbers change when rules go: an order that is delivered again aims at the rule it was given for. */
+/** Numbers change when rules are removed, so a redelivered order keeps the rule that it was given for. */
 async function aimOf(
   { lookups }: Services,
   { app }: Channel,

@@ -110,7 +110,7 @@ function readOnDisconnect(reader: EnvReader): ApiConfig["onDisconnect"] {
 function readApi(reader: EnvReader): ApiConfig {
   const callers = readCallers(reader);
   const maxStreams = reader.integer("API_MAX_STREAMS", { default: 1_000, min: 1, max: 100_000 });
-  // One caller may use all there is; of several none may take it from the others.
+  // A single caller may use all streams; one of several callers only a share.
   const several = hasNames(callers);
   return {
     callers,

@@ -18,9 +18,9 @@ import { otherEventOf, type EventAnswer } from "./other-events.ts";
 import { levelOf, type Services } from "./services.ts";
 import { cancelTurn, chatSession, forgetChatKind, placeOf, sessionOfMessage, type Place } from "./sessions.ts";
 
-// The one entrance for events of the platform, however they came, and everything besides messages and clicks.
+// Handles events of the platform, from webhook and long connection, and itself all but messages and clicks.
 
-/** Deals with one kind of event. A rejection means: not acknowledged, deliver it again. */
+/** Handles one type of event. When it rejects, the event is not acknowledged and the platform delivers it again. */
 type EventHandler = (services: Services, bot: Bot, envelope: Envelope) => Promise<EventAnswer | undefined>;
 
 const handlers: ReadonlyMap<string, EventHandler> = new Map(
@@ -107,7 +107,7 @@ async function chatEntered(services: Services, bot: Bot, { event, tenantKey: ten
   if (!parsed.ok) return;
   const { chat_id: chatId, operator_id: operator, last_message_id: lastMessageId } = parsed.value;
   if (operator?.open_id !== undefined) await rememberDirectChat(bot, operator.open_id, chatId);
-  // Where something was said before, no introduction is needed.
+  // No greeting where the conversation has begun before.
   if (!lastMessageId) await greet(services, bot, { chatId, tenant, person: operator?.open_id });
 }
 
@@ -167,7 +167,8 @@ async function messageRecalled(services: Services, bot: Bot, { event }: Envelope
   if (!parsed.ok) return;
   const { store } = services;
   const { chat_id: chatId, message_id: messageId } = parsed.value;
-  // First: a process that stores the message after this line sees it, and one that did before has said where.
+  // First of all: a process that stores the message later finds the recall, and one that stored it before has noted the
+  // session.
   await store.recall(bot.app, messageId);
   const session = await sessionOfMessage(services, bot, { chatId, messageId });
   await store.release(session, messageId, "drop");

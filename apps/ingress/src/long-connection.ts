@@ -33,7 +33,7 @@ export interface ConnectedBot {
   connection: Pick<LongConnection, "state"> | undefined;
 }
 
-/** For so long a new process is held back until its bots are connected: a roll-out finds out what cannot work. */
+/** How long `/ready` of a new process waits for its bots to connect, so that a roll-out stops when they cannot. */
 const startMs = 30_000;
 
 /**
@@ -78,9 +78,9 @@ const monthMs = 30 * 24 * 60 * minuteMs;
 /** How far back a look goes. */
 const windowMs = 30 * minuteMs;
 const intervalMs = 600_000;
-/** Younger messages may still come: the platform repeats what was not acknowledged after up to five minutes. */
+/** Younger messages may still arrive: the platform repeats unacknowledged events after up to five minutes. */
 const graceMs = 360_000;
-/** Looks may use so much of a month's calls. */
+/** The part of a month's calls that these checks may use. */
 const shareOfCalls = 0.02;
 /** How long a missed message is reported. */
 const reportedMs = 24 * 60 * minuteMs;

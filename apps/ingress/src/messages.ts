@@ -30,7 +30,7 @@ import {
 // and the language of both.
 
 /**
- * What became of a message that is for the bot. `busy`: refused because the session is at work; `answer`: it answered a
+ * The result for a message that is for the bot. `busy`: refused because the session is at work; `answer`: it answered a
  * question; `not_asked`: a reply to a question for others.
  */
 export type ArrivalOutcome =
@@ -54,11 +54,11 @@ type MessageOutcome = ArrivalOutcome | "unreadable" | "unsure" | IgnoreReason;
 export async function handleMessage(services: Services, bot: Bot, envelope: Envelope): Promise<undefined> {
   const outcome = await receive(services, bot, envelope, bot.identity.openId);
   services.counters.messages.add(1, { channel: "feishu", outcome });
-  // Neither run nor lost: the platform delivers an unacknowledged event again in 15 s.
+  // Not acknowledged: the platform delivers the event again in 15 s.
   if (outcome === "unsure") throw new Error("a group message has to wait until the bot knows its own open_id");
 }
 
-/** How long a group message waits for the bot to learn who it is, before it is left to redelivery. */
+/** How long a group message waits for the bot's open_id, before it is left to redelivery. */
 const identityWaitMs = 1_000;
 
 async function receive(services: Services, bot: Bot, envelope: Envelope, botOpenId: string): Promise<MessageOutcome> {
@@ -223,7 +223,7 @@ function ignore(reason: IgnoreReason): Admission {
 
 function admitGroup(message: ArrivedMessage, { botOpenId, groups, tenants }: AdmissionRules): Admission | undefined {
   if (groups === "none") return ignore("groups_off");
-  // People who are not served are told so when they turn to the bot, not whenever they say something.
+  // People of other tenants get the refusal when they mention the bot, not for every message in a group.
   if (message.mentionsBot || (groups === "all" && servesTenant(tenants, message.tenant))) return undefined;
   return botOpenId === "" && message.mentions.length > 0 ? { verdict: "unsure" } : ignore("not_mentioned");
 }
@@ -272,7 +272,7 @@ export async function takeMessage(
   const arrival = await ready(services, bot, arrived, admitted);
   const { verdict } = admitted;
   const read = readArrival(services, bot, arrival);
-  // A message that is stored is looked at by the script that stores it.
+  // For messages that are stored, the script that stores them checks for a recall.
   const isStored = verdict === "accept" && read.for !== "now";
   if (!isStored && (await services.store.recalled(place.session, bot.app, message.messageId))) return "recalled";
   if (verdict === "too_long" || verdict === "empty" || verdict === "foreign_tenant") {
@@ -414,12 +414,12 @@ async function enqueue(
   const { result, seq, ahead } = appended;
   if (result === "full" || result === "recalled" || result === "foreign") return result;
   const superseded = policy === "interrupt" && seq > 0 && (await supersedeTurn(services, bot, message, appended));
-  // Also for a duplicate: its first delivery may have died between append and wake.
+  // Also for a duplicate: the process of its first delivery may have died between append and wake.
   await wakeSession(services, bot, message.session, appended.wakeGen);
   if (result !== "accepted") return "duplicate";
   const isOwn = appended.head?.message.sender.id === message.sender.id;
   const joins = policy === "steer" && isOwn && message.references === undefined;
-  // What one person has said gives way to what they say now; others' messages stay before it.
+  // With `interrupt`, a message replaces the same person's running turn; messages of others stay before it.
   const left = message.chatType === "p2p" ? 0 : ahead - 1;
   showThatItWaits(services, bot, { arrival, message, seq, ahead: superseded ? left : ahead, joins });
   return result;
@@ -460,7 +460,7 @@ async function answerWith(
 }
 
 function showThatItWaits(services: Services, bot: Bot, spot: Spot): void {
-  // A press on the bot's menu left no message to put a reaction on.
+  // A press on the bot's menu has no message that could get a reaction.
   if (spot.arrival.place.target.messageId === "") return;
   if (spot.ahead > 0) {
     bot.courtesies.run("position in the queue", async () => await tellPosition(services, bot, spot));
@@ -577,7 +577,7 @@ export async function languageOfPerson(
   return (await keptLanguage(services, channel, person)) ?? defaultLanguage;
 }
 
-/** A store that hangs must not hold messages up for the sake of a few words. */
+/** A message does not wait longer than this for the language of its texts. */
 const languagePatienceMs = 1_000;
 
 async function keptLanguage(services: Services, channel: Channel, person: string): Promise<ReplyLanguage | undefined> {

@@ -154,7 +154,7 @@ class RunTree {
   readonly #services: Services;
   readonly #stream: SseStream;
   readonly #nested: NestedRun;
-  /** A helper could not be read: the stream breaks, and its client comes again. */
+  /** A helper's events could not be read: the stream ends, and its client resumes. */
   #failure: { error: unknown } | undefined;
   readonly #over = new AbortController();
   readonly #stop: AbortSignal;

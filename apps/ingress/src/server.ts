@@ -21,7 +21,7 @@ import { registerWebhookRoutes } from "./webhook.ts";
 export interface Ingress {
   /** The port in use. */
   port: number;
-  /** Takes nothing new, finishes what is under way, ends streams so that clients resume elsewhere. Idempotent. */
+  /** Accepts nothing new, finishes running requests, ends streams so that clients resume elsewhere. Idempotent. */
   close(): Promise<void>;
 }
 
@@ -50,7 +50,7 @@ export async function startIngress(
   });
   const server = await createServer(services, bots, ready);
   await server.listen({ host: config.host, port: config.port });
-  // Last: a process that cannot start must not take events from those that can.
+  // Last of all: the platform would send events to a process that then fails to start.
   const takeEvents = (): void => {
     warm = true;
     if (!closing) for (const { connection } of bots) connection?.start();
@@ -139,7 +139,7 @@ export async function createServer(
     }
   });
   const closeUnused = noteUnused(server.server);
-  // Streams never end by themselves in time: they are ended before the server waits for its requests.
+  // Streams would not end in time by themselves, so they are ended before the server waits for its requests.
   server.addHook("preClose", async () => {
     await streams.close();
     closeUnused();

@@ -30,7 +30,7 @@ import { apiApp, RequestLimits } from "./callers.ts";
 import type { IngressConfig } from "./config.ts";
 import { OtherEvents, type EventConsumer } from "./other-events.ts";
 
-/** What everything in this process shares. Made once, in `main`, and passed whole. */
+/** Everything that the parts of this process share. Made once, in `main`, and passed whole. */
 export interface Services extends Stores {
   config: IngressConfig;
   settings: LarklineConfig;

@@ -9,7 +9,7 @@ import { interruptionView } from "./approvals.ts";
 import { apiApp } from "./callers.ts";
 import type { Services } from "./services.ts";
 
-// Sessions of the HTTP API for those who look: what they come to, and their conversation.
+// Reading sessions of the HTTP API: their state and totals, and their conversation.
 
 interface SessionRoute {
   Params: { id: string };

@@ -17,8 +17,7 @@ import type { AppendResult, OutboxTarget } from "@larkline/store";
 import type { Bot } from "./bot.ts";
 import type { Channel, Services } from "./services.ts";
 
-// The way into a session: which session a message belongs to, how it gets there, how the session's turn is stopped, and
-// what observers are told meanwhile.
+// Finds the session of a message, appends the message, wakes the session, stops its turn, and tells observers.
 
 /** Where a message belongs and where its answer goes. */
 export interface Place {
@@ -94,7 +93,7 @@ function placeKey({ app }: Bot, messageId: string): string {
 /** A message must be acknowledged in time, whatever the platform takes to answer. */
 const askDeadlineMs = 800;
 const chatKindKeptMs = 24 * 3_600_000;
-/** A chat that the platform says nothing about is not asked for with every message. */
+/** The platform is not asked again with every message of a chat that it knows nothing about. */
 const unknownKindKeptMs = 60_000;
 
 /** Whether every conversation of this group is a topic. False when the platform does not say in time. */
@@ -181,7 +180,7 @@ export async function appendMessage(
   { policy, mayAnswer = false }: Appending,
 ): Promise<AppendResult | "busy"> {
   const { clock, store, telemetry } = services;
-  // Orders such as `/new` are how a person gets out of what keeps the session busy.
+  // Orders such as `/new` are taken even while the session is busy.
   const refuses = policy === "reject" && message.command === undefined;
   const appending = store.append(message, refuses ? { maxWaiting: 1, mayAnswer } : { mayAnswer });
   const appended = await withDeadline(clock, appending, channel.storeDeadlineMs);
@@ -259,7 +258,7 @@ const orderKeptMs = 24 * 3_600_000;
 /** What is remembered of an order that found no turn to stop. */
 const noTurn = "none";
 
-/** Stops what a session is doing, for a person who may. */
+/** Stops the turn of a session, if the person may. */
 export async function stopTurn(services: Services, channel: Channel, request: StopRequest): Promise<StopResult> {
   const { orderId, turnId } = request;
   const before = orderId === undefined ? undefined : await aimOf(services, channel, orderId);
@@ -279,14 +278,14 @@ async function stopWanted(
   const summary = await withDeadline(services.clock, services.store.summary(session), channel.storeDeadlineMs);
   const { state, head: first, setAside } = summary;
   const turns = [...(first === undefined ? [] : [first]), ...setAside.map((turn) => turn.head)];
-  // Of several turns that wait it is one's own that one stops.
+  // Of several waiting turns a person stops their own.
   const meant = turns.find(({ seq, message }) =>
     wanted === undefined ? mayStop(message, by) : turnIdOf(session, seq) === wanted,
   );
   const head = meant ?? first;
   const running = state === "idle" || head === undefined ? noTurn : turnIdOf(session, head.seq);
   const isAllowed = head !== undefined && mayStop(head.message, by);
-  // Before anything is done: the same order, delivered again, aims at the same turn.
+  // Stored before the cancel, so that a redelivery of the order stops the same turn.
   if (wanted === undefined && request.orderId !== undefined) {
     await keepAim(services, channel, request.orderId, isAllowed ? running : noTurn);
   }

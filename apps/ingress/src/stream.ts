@@ -19,7 +19,7 @@ import { cancelTurn } from "./sessions.ts";
 
 // Runs as streams of server-sent events: which run a returning client wants, its frames, and the bytes.
 
-/** Takes a place for a stream before the request is read; without one the client is sent away, and this is false. */
+/** Takes a place for a stream before the request is read. False when there is none; the client then has its refusal. */
 export async function takePlace(
   { streams }: Services,
   { caller }: FastifyRequest,
@@ -40,7 +40,7 @@ export interface RunPosition {
   afterSeq: number;
 }
 
-/** What a client knows when it comes back. */
+/** What a resuming client has seen. */
 export interface RunQuery {
   session: SessionKey;
   runId: string | undefined;
@@ -54,7 +54,7 @@ export interface RunQuery {
  */
 export type FoundRun = RunPosition | "idle" | "unknown" | "ahead";
 
-/** Finds the run that a returning client wants. Never waits for a run that nothing will start. */
+/** Finds the run that a resuming client wants. Does not wait for a run unless a stored message will start it. */
 export async function findRun(services: Services, query: RunQuery): Promise<FoundRun> {
   const { session, runId, afterSeq } = query;
   // Read before the log: a run that ends in between has its last events in the log already.
@@ -129,7 +129,7 @@ export async function sendFrames(
 ): Promise<void> {
   const stream = openStream(services, reply);
   try {
-    // A client that has left is told nothing.
+    // Nothing is sent to a client that has left.
     await stream.write(frames.map((frame) => formatSseEvent(frame)).join(""));
   } finally {
     stream.end();
@@ -375,7 +375,7 @@ export function openSse(
   });
   // Writing to a socket that the client has just reset; "close" follows.
   response.on("error", () => {});
-  // Told at once: "close" comes too late for a writer that has more to write.
+  // Called at once: "close" comes too late for a writer that has more to write.
   const leave = () => {
     leaving.abort();
     response.destroy();

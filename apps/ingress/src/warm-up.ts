@@ -8,7 +8,7 @@ import { OpenStreams, type IngressCounters, type Services, type WarmUpStores } f
 const messages = 300;
 /** Like the first second of a burst, so that a round of the event loop has several of them. */
 const atOnce = 10;
-/** A process that is not warm by then is slow at first, which is better than one that takes nothing. */
+/** After this time the process takes requests without being warm: a slow start is better than none. */
 const deadlineMs = 5_000;
 
 /**
@@ -48,7 +48,7 @@ async function rehearse(real: Services, stores: WarmUpStores): Promise<void> {
   }
 }
 
-/** The services of this process with everything taken away that others could see. */
+/** The services of this process, without the parts that have effects outside of it. */
 function detached(services: Services, stores: WarmUpStores): Services {
   return {
     ...services,

@@ -24,7 +24,7 @@ export function registerWebhookRoutes(scope: FastifyInstance, services: Services
   }
 }
 
-/** Anything but status 200 makes the platform deliver the event again. */
+/** The platform delivers an event again after any status but 200. */
 async function takeWebhook(
   services: Services,
   bot: Bot,

@@ -112,7 +112,7 @@ function isTransfer(name: string, { tools, transfers }: TurnEnvironment): boolea
 const maxRepeats = 2;
 
 function prepare(source: ToolCall, position: number, preparation: Preparation): PreparedCall {
-  const { nowMs, limits, tools, callPolicy } = preparation.env;
+  const { nowMs, limits, tools, callPolicy: policy } = preparation.env;
   const tool = tools.get(source.name);
   const parsed = parseArguments(source.arguments);
   const use = toolUse(source, parsed.ok ? parsed.value : {});
@@ -126,11 +126,8 @@ function prepare(source: ToolCall, position: number, preparation: Preparation): 
   const repeats = preparation.turn.repeated?.[signatureOf(source)] ?? 0;
   if (repeats >= maxRepeats && tool.announcement.poll !== true) return refuse(repeatedTooOften(source.name));
   if (isQuestion(call)) return preparedQuestion({ call, use, tool }, preparation);
-  const verdict = callPolicy.verdict({
-    name: source.name,
-    arguments: given,
-    addressContext: preparation.addressContext,
-  });
+  const { addressContext } = preparation;
+  const verdict = policy.verdict({ name: source.name, arguments: given, addressContext });
   return decided({ call, use, tool }, verdict, preparation);
 }
 

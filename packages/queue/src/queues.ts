@@ -366,7 +366,7 @@ async function putBack(
 
 /**
  * How long a blocking command waits for a job, in seconds. A connection without an answer for a little longer counts as
- * dead; with BullMQ's own 5 to 10 s a lost connection would look like an idle one. /
+ * dead; with BullMQ's own 5 to 10 s a lost connection would look like an idle one.
  */
 const blockForS = 4;
 

@@ -42,7 +42,7 @@ const askAgainMs = [100, 200, 400, 800, 1_000, 1_000, 1_000] as const;
 
 /**
  * Reports the calls of this runner to workers. All entries go through the runner's hand-off stream, in order, and
- * survive the death of runner and worker; a worker moves them into the session. /
+ * survive the death of runner and worker; a worker moves them into the session.
  */
 export class CallHandoff {
   readonly #options: CallHandoffOptions;

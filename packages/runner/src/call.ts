@@ -120,7 +120,7 @@ export class CallHandler {
 
   /**
    * Reports that the call was not run, unless another process has started it (then this job is a second delivery, and
-   * that process answers, or the call ends at its deadline). /
+   * that process answers, or the call ends at its deadline).
    */
   async #notRun(job: ToolJob, error: string): Promise<"done"> {
     return await this.#answer(job, failure(error), { notRun: true });

@@ -61,7 +61,7 @@ const versionField = /^(version|refused):(.+):(\d+)$/;
 
 /**
  * Versions of agents in Redis. Workers seal them and ignore versions without a right seal. A worker caches them, so
- * that no turn asks Redis. /
+ * that no turn asks Redis.
  */
 export class AgentVersions {
   readonly #redis: RedisConnection;

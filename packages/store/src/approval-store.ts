@@ -37,7 +37,6 @@ export interface ApprovalStatus {
 
 /**
  * The result of a decision; `status` is the state afterwards. The caller has checked before that the person may decide.
- * /
  */
 export type DecideResult =
   /** It settled the approval; the session has the entry and needs the wake-up `wakeGen`. */
@@ -286,7 +285,6 @@ export class ApprovalStore {
   /**
    * Stores what the cards show, and ends the lease. `retryAtMs`: they are due again then; without it they are done. If
    * the state has changed since the lease they are due at once. False when the lease belongs to another process by now.
-   * /
    */
   async saveCards({ token, status, cards }: ApprovalLease, retryAtMs?: number): Promise<boolean> {
     const { session, id } = status.approval;

@@ -26,7 +26,7 @@ export interface ArchiveEnd {
 
 /**
  * Keeps conversations and audit records for longer than Redis. Adding is idempotent: existing records stay as they are.
- * Every call rejects when the archive does not answer. /
+ * Every call rejects when the archive does not answer.
  */
 export interface Archive {
   /** Where each session ends here; sessions that are not known are absent. */

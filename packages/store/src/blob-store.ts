@@ -22,7 +22,7 @@ export interface StoredBlob {
 export interface BlobStore {
   /**
    * Stores bytes under an id made from their SHA-256: the same bytes get the same id, their expiry starts anew and the
-   * newest facts replace the older ones. Rejects bytes above the store's limit with an EngineError `api_bad_request`. /
+   * newest facts replace the older ones. Rejects bytes above the store's limit with an EngineError `api_bad_request`.
    */
   put(bytes: Uint8Array, facts: BlobFacts): Promise<string>;
   /** The blob, or undefined when the id is unknown, expired or no blob id at all. */

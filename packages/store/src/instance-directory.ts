@@ -144,7 +144,7 @@ const intervalMs = 5_000;
 const ttlMs = 16_000;
 const goodbyeMs = 1_000;
 
-/** Announces this process in the directory every few seconds, in the background: no work depends on it. / */
+/** Announces this process in the directory every few seconds, in the background: no work depends on it. */
 export class Announcer {
   readonly #options: AnnouncerOptions;
   readonly #clock: Clock;
