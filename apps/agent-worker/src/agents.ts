@@ -340,8 +340,8 @@ function turnModelOf(chain: ModelChain): TurnModel {
   };
 }
 
-// Who has the word: in a turn that begins or continues, whom that agent may give it or a task to, and whom a person may
-// choose.
+// The agent that answers: in a turn that begins or continues, to which agents it may hand over or give a task, and
+// which ones a person may choose.
 
 /** Who answers a message. */
 export interface Speaker {
@@ -352,7 +352,7 @@ export interface Speaker {
   isRefused: boolean;
   /** The agent that answered is not configured any more: the session forgets it. */
   isGone: boolean;
-  /** What the person is told about it, if anything. */
+  /** The note to the person about it, if any. */
   notes: string[];
 }
 

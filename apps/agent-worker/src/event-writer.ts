@@ -13,7 +13,7 @@ interface EventedRun {
   session: SessionKey;
   epoch: string;
   runId: string;
-  /** Who has the word when the run begins or continues. */
+  /** The agent that answers when the run begins or continues. */
   agent: string;
   /** What a worker before this one has published of the run: nothing of it is published again. */
   published: PublishedEvents;

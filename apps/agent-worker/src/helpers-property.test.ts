@@ -150,7 +150,8 @@ function answersIn(history: readonly Message[]): string[] {
 }
 
 /**
- * Who had the word, record by record: it changes by a hand-over, or in a team by a choice, for one contribution each. A
+ * The agent that answered, record by record: it changes by a hand-over, or in a team by a choice, for one contribution each.
+ * A
  * team leaves the session to whom it belonged.
  */
 async function checkSpeakers({ events }: World, of: string, ofTeams: ReadonlySet<string>): Promise<void> {

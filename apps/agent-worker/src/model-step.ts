@@ -397,7 +397,7 @@ async function fileTexts(
   return texts;
 }
 
-/** What each image that is shown is replaced by. */
+/** The replacement of each image that is shown. */
 async function imagesOf(
   blobs: BlobStore,
   history: readonly Message[],

@@ -43,7 +43,7 @@ import type { RunningTurn } from "./turn-run.ts";
 
 type Tools = ReadonlyMap<string, AvailableTool>;
 
-/** Who has the word in a turn, and for which message. */
+/** The agent that answers in a turn, and for which message. */
 interface SpeakingTurn extends Pick<RunningTurn, "agent" | "memories"> {
   stored: { turn: Pick<TurnState, "message"> };
 }
@@ -87,7 +87,7 @@ export class ToolCatalog {
     }
   }
 
-  /** The tools of who has the word in a turn; the same map for as long as nothing changes. */
+  /** The tools of the agent that answers in a turn; the same map for as long as nothing changes. */
   ofTurn({ agent, memories, stored: { turn } }: SpeakingTurn): Tools {
     const hasChat = peopleOf(turn.message).reply.channel === "feishu";
     const about = memories?.about ?? [];

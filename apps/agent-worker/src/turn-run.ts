@@ -311,7 +311,7 @@ export class TurnRun {
     switch (next.do) {
       case "model":
         this.#handing = undefined; // every call has its outcome
-        // A team that has the word itself had a member that is not configured any more.
+        // A team that answers itself had a member that is not configured any more.
         return this.#run.agent.config.team === null ? await this.#modelStep() : await this.#chooseSpeaker();
       case "tools":
         return await this.#handOut(next.calls);

@@ -37,7 +37,7 @@ export interface RecordsOptions extends CommonOptions {
 export interface PeopleOptions extends CommonOptions {
   command: "people";
   action: "export" | "delete";
-  /** The person's id: an open_id, or what the HTTP API was told. */
+  /** The person's id: an open_id, or the id that a client of the HTTP API has sent. */
   person: string;
   /** Absent: that of `FEISHU_APP_ID`. */
   app?: string;

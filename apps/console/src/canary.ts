@@ -79,7 +79,7 @@ export function startCanary(deps: CanaryDeps): Canary {
       // Shorter than the pause, so that the sender of this one can send the next one as well.
       if (await presence.takeDuty("canary", owner, Math.ceil(intervalMs * 0.9))) await send();
     } catch (error) {
-      // Redis is away, which is told by its own check.
+      // Redis is away, which has a check of its own.
       logger.debug({ error }, "no message of the canary was sent");
     }
     const pauseMs = Math.max(0, intervalMs - (clock.monotonic() - startedMs));

@@ -123,7 +123,7 @@ interface StoredRun {
   isNew: boolean;
 }
 
-/** Stores a message, and wakes its session. Undefined: it was not stored, and the client is told why. */
+/** Stores a message, and wakes its session. Undefined: it was not stored, and the client has the reason. */
 async function storeRun(services: Services, reply: FastifyReply, asked: Asked): Promise<StoredRun | undefined> {
   const { agent, message, sessionId } = asked;
   reply.header("x-trace-id", traceIdOf(traceparentOfMessage(message))).header("x-session-id", sessionId);

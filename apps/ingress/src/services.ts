@@ -124,7 +124,7 @@ export interface Channel {
 function createApiChannel(log: Logger): Channel {
   return {
     app: apiApp,
-    // Clients wait longer than the platform: after this time they are told that it is uncertain.
+    // Clients wait longer than the platform: after this time they get the answer `uncertain`.
     storeDeadlineMs: 8_000,
     // There are as many sessions as clients begin.
     languageKeptMs: 7 * 24 * 3_600_000,

@@ -147,7 +147,7 @@ export function answeredBy({ name, handoffs, team }: AgentConfig): Pick<InboundM
   };
 }
 
-/** The busy policy of the agent that has the word, which may be another one than the one that a message is for. */
+/** The busy policy of the agent that answers, which may be another one than the one that a message is for. */
 export async function busyPolicyOf(
   { clock, settings, store }: Services,
   channel: Channel,
@@ -245,7 +245,10 @@ export interface StopRequest {
 }
 
 export type StopResult =
-  /** The turn was told to stop, now or by an earlier delivery of the same order. `message`: what it answers. */
+  /**
+   * The turn has its cancel, from this or an earlier delivery of the same order. `message`: the message that it
+   * answers.
+   */
   | { result: "stopping"; message?: InboundMessage }
   /** Nothing runs, or not that turn any more. */
   | { result: "nothing" }
@@ -306,7 +309,7 @@ async function keepAim(services: Services, channel: Channel, orderId: string, tu
   await withDeadline(clock, keeping, channel.storeDeadlineMs);
 }
 
-/** What observers are told of a message. */
+/** The observations of one message. */
 export interface ArrivingMessage {
   app: string;
   /** The platform's id of the message. */

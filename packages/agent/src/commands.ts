@@ -137,7 +137,7 @@ export interface CommandFacts extends ModelFacts {
 
 /** What `/agent` shows. */
 export interface AgentFacts {
-  /** Who has the word. */
+  /** The agent that answers. */
   now: string;
   /** The agents that the person may choose, `now` among them if they may use it. */
   known: readonly { name: string; description?: string | undefined }[];
@@ -176,7 +176,7 @@ export function commandTurn(head: QueuedMessage, facts: CommandFacts): Transitio
   }
 }
 
-/** Who has the word, where that is not the agent that the message is for. */
+/** The agent that answers, where that is not the agent that the message is for. */
 function speakerOf({ agent = "default" }: InboundMessage, { agents }: CommandFacts): string | undefined {
   return agents === undefined || agents.now === agent ? undefined : agents.now;
 }
@@ -284,7 +284,7 @@ export interface StatusFacts {
   nowMs: number;
   /** The model that answers here. */
   model: string;
-  /** Who has the word, where that is not the agent that messages here are for. */
+  /** The agent that answers, where that is not the agent that messages here are for. */
   agent?: string;
   /** Messages that wait, the one being answered not included. */
   waiting: number;

@@ -51,7 +51,7 @@ export interface HelperTool {
   check(given: unknown): ParseResult<unknown>;
 }
 
-/** A helper that the agent which has the word knows of. */
+/** A helper of the agent that answers. */
 export interface HelperTarget {
   readonly agent: string;
   readonly tool: HelperTool;

@@ -50,7 +50,7 @@ function withoutFence(text: string): string {
   return whole.slice(firstLine + 1, -3);
 }
 
-/** How often the model is told that its answer does not fit. */
+/** How often the model may correct an answer that does not fit. */
 export const maxAnswerRetries = 2;
 
 const correctionTitle = "[Your answer does not have the form that it must have.";

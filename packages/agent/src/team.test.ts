@@ -42,7 +42,7 @@ interface Play {
   next: NextAction;
   env: TurnEnvironment;
   take(decide: (turn: TurnState, env: TurnEnvironment) => Transition): Play;
-  /** The member that has the word says something, or calls. */
+  /** The member that answers says something, or calls. */
   say(text: string, calls?: ToolCall[]): Play;
 }
 

@@ -42,7 +42,7 @@ import {
 
 /*
  * A team answers one message in turns. A contribution is what a member does until it ends: its steps, its tools, one
- * text. The checkpoint says who has the word. The next speaker is decided together with the end of a contribution,
+ * text. The checkpoint says which agent answers. The next speaker is decided together with the end of a contribution,
  * so that one write has both; where a model chooses, the end is stored first and its choice afterwards:
  *
  *   contribution ends -> the team ends
@@ -131,7 +131,7 @@ function candidates(turn: TurnState, { members, select, repeat }: TeamFacts): Te
   return select === "model" && repeat ? inOrder : inOrder.filter(({ name }) => name !== members[last]?.name);
 }
 
-/** A member has the word from now on; `callId`: by a hand-over. */
+/** A member answers from now on; `callId`: by a hand-over. */
 function speaks(
   turn: TurnState,
   { choosing: _choosing, ...team }: TeamState,
@@ -164,7 +164,7 @@ export function contributionEnds(env: TurnEnvironment): (turn: TurnState, ending
   };
 }
 
-/** What of the facts of a moment decides who speaks; undefined where no team has the word. */
+/** What of the facts of a moment decides who speaks; undefined where no team answers. */
 export function teamFactsIn({ team, texts, history }: TurnEnvironment): DecidingFacts | undefined {
   if (team === undefined) return undefined;
   return { team, ...(texts === undefined ? {} : { texts }), ...(history === undefined ? {} : { history }) };
@@ -254,7 +254,7 @@ export function refusedByEnd(turn: TurnState, { team }: Pick<TurnEnvironment, "t
   return ends ? "The team has ended with this contribution: nothing was handed over." : undefined;
 }
 
-/** The next agent has the word, of a team its first member; `next` is the turn without the calls of the step. */
+/** The next agent answers, of a team its first member; `next` is the turn without the calls of the step. */
 export function handedOver(
   next: TurnState,
   target: TransferTarget,
@@ -273,7 +273,7 @@ export function handedOver(
   return { turn, history: [], events, next: { do: "model" }, handedOver: true };
 }
 
-/** The member that is handed over to has the word; `call` is the hand-over, with its result in `records`. */
+/** The member that is handed over to answers; `call` is the hand-over, with its result in `records`. */
 function passedOn(
   turn: TurnState & { team: TeamState },
   { to, model }: { to: string; model: TurnModel },
@@ -428,7 +428,7 @@ function notChosen(next: string, why: string): EventOf<"warning"> {
   return warningEvent({ type: "warning", code: "speaker_not_chosen", message });
 }
 
-/** What a member is told of its team, behind its instructions. */
+/** The description of its team for a member, appended to its instructions. */
 export function teamNote(members: readonly string[], speaker: string): string {
   const others = members.filter((name) => name !== speaker);
   return [

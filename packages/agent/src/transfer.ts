@@ -12,7 +12,7 @@ import type { TeamFacts } from "./team.ts";
 import type { TurnEnvironment, TurnModel } from "./transition.ts";
 
 /*
- * A hand-over: the model calls `transfer_to_<agent>`, and from the next step on that agent has the word. No runner sees
+ * A hand-over: the model calls `transfer_to_<agent>`, and from the next step on that agent answers. No runner sees
  * such a call. It is answered when all other calls of its step are, by the decision that ends the round, so that call,
  * result, `agent_changed` and the next agent are stored by one write.
  */
@@ -29,7 +29,7 @@ export interface Handoff {
 
 type JsonObject = Readonly<Record<string, unknown>>;
 
-/** A hand-over that the agent which has the word knows of. */
+/** A hand-over of the agent that answers. */
 export interface TransferTarget {
   readonly to: string;
   readonly context: "all" | "last";
@@ -38,7 +38,7 @@ export interface TransferTarget {
   /** Of that agent. */
   readonly model: TurnModel;
   readonly tool: TransferTool;
-  /** That is a team, which has the word then. */
+  /** That is a team, which answers then. */
   readonly team?: TeamFacts;
 }
 

@@ -83,7 +83,7 @@ export interface Transition {
   context?: { keep: number; summary?: Message };
   /** The choices of the session from now on. */
   settings?: SessionChoices;
-  /** Another agent has the word from now on, or is to be chosen: the write comes before the next request to a model. */
+  /** Another agent answers from now on, or is to be chosen: the write comes before the next request to a model. */
   handedOver?: true;
 }
 
@@ -91,7 +91,7 @@ export interface Transition {
 export interface SessionChoices {
   /** `<provider>/<id>` in place of the agent's model. */
   model?: string;
-  /** Who has the word in messages that are for the agent `from`. */
+  /** The agent that answers in messages that are for the agent `from`. */
   agent?: { from: string; to: string };
 }
 
@@ -126,9 +126,9 @@ export interface TurnEnvironment {
   tools: ReadonlyMap<string, OfferedTool>;
   callPolicy: CallPolicy;
   model: TurnModel;
-  /** The hand-overs that the agent which has the word knows of, by the name of their call; absent where it has none. */
+  /** The hand-overs of the agent that answers, by the name of their call; absent where it has none. */
   transfers?: ReadonlyMap<string, TransferTarget>;
-  /** The team that has the word; absent where an agent has it alone. */
+  /** The team that answers; absent where a single agent does. */
   team?: TeamFacts;
   /** Of an agent that may ask people; absent where it may not. */
   questions?: QuestionSettings;
@@ -287,7 +287,7 @@ function structured(output: DoneEnding["output"]): Pick<EventOf<"done">, "output
   return { output: output.value, outputName: name, ...(format === undefined ? {} : { outputFormat: format }) };
 }
 
-/** What a process has to know to continue the turn: what its message asks for, who has the word, and `features`. */
+/** What a process has to know to continue the turn: what its message asks for, which agent answers, and `features`. */
 export function needsOf(
   { message, agent, calls, team, helpers, revision }: TurnState,
   ...features: string[]
@@ -420,7 +420,7 @@ export interface ViewOptions {
   model: string;
   /** What the deployment adds to the footer. */
   footer?: { [Part in "line" | "consoleUrl" | "currency"]?: ReplyFooter[Part] | undefined };
-  /** Who has the word, where the footer names it. */
+  /** The agent that answers, where the footer names it. */
   agent?: string;
   /** Whether a running reply has a stop button. */
   stoppable: boolean;
@@ -447,7 +447,7 @@ export function runningView(turn: TurnState, live: LiveStep | undefined, options
   };
 }
 
-/** Who has the word; what it took is told at the end. */
+/** The agent that answers; what it took is told at the end. */
 function runningFooter({ agent }: ViewOptions): ReplyFooter {
   return agent === undefined ? {} : { agent };
 }

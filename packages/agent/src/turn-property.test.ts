@@ -428,7 +428,7 @@ function checkHistory(history: readonly Message[]): void {
   expect(new Set(seen).size).toBe(seen.length);
 }
 
-/** One agent at a time has the word: each hand-over is made by the one that has it, and told of in its own result. */
+/** One agent at a time answers: that agent makes each hand-over, whose result reports it. */
 function checkSpeakers({ events, turn }: World): void {
   let speaker = "default";
   const told = new Map(events.flatMap((event) => (event.type === "tool_result" ? [[event.id, event]] : [])));
@@ -446,7 +446,7 @@ function checkSpeakers({ events, turn }: World): void {
   expect(made).toHaveLength(changes.length);
 }
 
-/** Each choice is told of before its contribution, and who has the word is the one that was chosen last. */
+/** Each choice is reported before its contribution, and the member that answers is the one that was chosen last. */
 function checkTeam({ events, turn, team, context }: World): void {
   if (team === undefined) return;
   const known = team.members.flatMap(({ name, isAllowed }) => (isAllowed ? [name] : []));

@@ -166,7 +166,7 @@ export function refuseTurn(head: QueuedMessage, nowMs: number, notice: string): 
 }
 
 /**
- * An operator has paused the agent that has the word: no model is asked, before the first step or between two. All calls
+ * An operator has paused the agent that answers: no model is asked, before the first step or between two. All calls
  * have been answered before. Effects and text of the turn stay.
  */
 export function endPaused(turn: TurnState, agent: string, texts?: ReplyLanguage): Transition {

@@ -7,5 +7,5 @@ export { calculator } from "./calculator.ts";
 export { currentTime } from "./current-time.ts";
 export { createFetchPageTool, type FetchPageOptions } from "./fetch-page.ts";
 
-/** What a runner loads when it is told nothing else. Nothing here changes anything or keeps a file. */
+/** The modules that a runner loads by default. No tool of them changes anything or keeps a file. */
 export default [currentTime, calculator, createFetchPageTool(), barChart];

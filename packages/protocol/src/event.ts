@@ -174,7 +174,7 @@ interface EventFields {
     totalCacheCreationTokens?: number;
     totalCostUsd?: number;
     turnCount?: number;
-    /** Who had the word. */
+    /** The agent that answered. */
     agent?: string;
   } & ToldAtEnd;
   /** `reason` is empty for a normal end, otherwise names a controlled stop (`cancelled`, `max_turns_reached`, ...). */
@@ -207,7 +207,7 @@ interface EventFields {
    * error that ended the attempt before, or `crash` when the worker was lost.
    */
   step_restarted: { turnNumber: number; model: string; reason: string };
-  /** `to` has the word from now on; `callId` is the call that asked for it, or empty. */
+  /** `to` answers from now on; `callId` is the call that asked for it, or empty. */
   agent_changed: {
     from: string;
     to: string;
@@ -228,7 +228,7 @@ interface EventFields {
   memory_query: { query: string; items: MemoryFound[]; automatic: boolean };
 }
 
-/** Why another agent has the word. */
+/** Why another agent answers. */
 export const agentChanges = ["handoff", "selected", "returned", "person"] as const;
 export type AgentChange = (typeof agentChanges)[number];
 
@@ -250,7 +250,7 @@ export interface EventRecord {
   runId: string;
   event: EngineEvent;
   // Absent in records of earlier versions.
-  /** Who had the word. */
+  /** The agent that answered. */
   agent?: string;
   /** Epoch ms, of the store's clock. */
   atMs?: number;

@@ -86,7 +86,7 @@ export type ShownContribution = Static<typeof ShownContribution>;
 
 /** What stands below an answer; whatever is switched off or not known yet is absent. */
 export const ReplyFooter = Type.Object({
-  /** Who has the word, where that is not the agent that the message is for. */
+  /** The agent that answers, where that is not the agent that the message is for. */
   agent: Type.Optional(Type.String()),
   model: Type.Optional(Type.String()),
   inputTokens: Type.Optional(Type.Integer()),

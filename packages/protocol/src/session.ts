@@ -44,8 +44,8 @@ export const Needs = Type.Array(Type.String({ pattern: "^[a-z0-9-]{1,40}$" }), {
  * The features of this version. `held-step`: checkpoints that hold the assistant message of open calls.
  * `put-off-step`: those whose model step waits for its next try. `given-history`: messages that bring the conversation
  * before them. `run-options`: messages, and turns, whose answer has a form or whose requests have options of their own.
- * `hand-over`: sessions and turns in which another agent has the word than the one their messages are for, and messages
- * for an agent that may hand over. `team`: those in which, or after which, a team has the word. `question`: turns that
+ * `hand-over`: sessions and turns in which another agent answers than the one their messages are for, and messages
+ * for an agent that may hand over. `team`: those in which, or after which, a team answers. `question`: turns that
  * wait for the answer of a person. `helpers`: turns that have called helpers, and tasks of helpers.
  * `server-question`: turns with a call whose server asks people. `helper-waits`: entries for an asker whose helper waits
  * for people, or does not any more. `send-file`: turns with an open call that sends a file of the working folder.

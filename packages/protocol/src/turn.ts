@@ -142,7 +142,7 @@ export const HeldStep = Type.Object({
 });
 export type HeldStep = Static<typeof HeldStep>;
 
-/** Who has the word in a turn. */
+/** The agent that answers in a turn. */
 export function agentOfTurn({ agent, message }: Pick<TurnState, "agent" | "message">): string {
   return agent ?? message.agent ?? "default";
 }
@@ -165,7 +165,7 @@ export const ShownSoFar = Type.Object({
 });
 export type ShownSoFar = Static<typeof ShownSoFar>;
 
-/** A team at work in a turn. Its member that has the word is the agent of the turn. */
+/** A team at work in a turn. Its member that answers is the agent of the turn. */
 export const TeamState = Type.Object({
   name: Type.String(),
   /** Contributions that have ended. */
@@ -215,19 +215,19 @@ export const TurnState = Type.Object({
   tokensWarned: Type.Optional(Type.Boolean()),
   /** Its events have told that a budget is near its end. */
   budgetWarned: Type.Optional(Type.Boolean()),
-  /** What the person is told about it beside the answer. */
+  /** The note to the person, beside the answer. */
   budgetNote: Type.Optional(Type.String()),
-  /** What else the person is told beside the answer, such as which files could not be read. */
+  /** Further notes to the person beside the answer, such as which files could not be read. */
   notes: Type.Optional(Type.Array(Type.String())),
   /** Calls of the last step by name and hash of the arguments, each with the number of steps in a row that made it. */
   repeated: Type.Optional(Type.Record(Type.String(), Type.Integer({ minimum: 1 }))),
   /** MCP servers of which an event has named all tools. */
   mcpServers: Type.Optional(Type.Array(Type.String())),
-  /** How often the model was told that its answer does not have its form. */
+  /** How often the model was asked to correct the form of its answer. */
   answerRetries: Type.Optional(Type.Integer({ minimum: 0 })),
   /** Calls that a person has rejected in this turn. */
   denials: Type.Optional(Type.Integer({ minimum: 0 })),
-  /** The agent that has the word; absent: the one that the message is for. */
+  /** The agent that answers; absent: the one that the message is for. */
   agent: Type.Optional(Type.String()),
   /** Those that have given it on in this turn, in order: one entry for each hand-over. */
   handedOverBy: Type.Optional(Type.Array(Type.String())),

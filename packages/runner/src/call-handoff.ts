@@ -24,7 +24,7 @@ interface CallHandoffOptions {
   random?: Random;
 }
 
-/** What is told of a call while it runs. */
+/** Progress and log lines of a running call. */
 export type CallReported = { kind: "progress"; fraction: number; detail: string } | { kind: "log"; text: string };
 
 export interface DeliveryDetails {

@@ -424,7 +424,10 @@ function tagsOf({ session, turnId: turn, callId: call, attempt, name: tool, trac
   return { session, turn, call, attempt, tool, ...(traceparent === undefined ? {} : { traceparent }) };
 }
 
-/** Keeps what tools save where workers find it. Why it fails is for the operator: tools and models are told that it did. */
+/**
+ * Keeps files of tools where workers find them. The reason of a failure is for the operator; tools and models learn
+ * only that it failed.
+ */
 export function createFileStore({ blobs, onError }: FileStoreOptions): StoreFile {
   return async (bytes, facts) => {
     try {

@@ -83,7 +83,7 @@ const entry = new URL("tool-process.ts", import.meta.url);
 const maxCalls = 5_000;
 const loadMs = 30_000;
 const idleMs = 60_000;
-/** A child that was told to stop is killed after 2 s; until then it gets no other call. */
+/** A child that should stop is killed after 2 s; until then it gets no other call. */
 const leavingMs = 2_500;
 /** After a child that could not load the modules. */
 const pauseMs = 1_000;

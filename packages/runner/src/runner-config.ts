@@ -4,7 +4,7 @@ import { sandboxTiers, type SandboxTier } from "@larkline/sandbox";
 import { redisUrlProblem } from "@larkline/store/redis";
 import { logLevels, type LogLevel } from "@larkline/process/telemetry";
 
-/** What one runner process is told. */
+/** Settings of one runner process. */
 export interface RunnerConfig {
   redisUrl: string;
   /** First part of all keys and of the queues' prefix. */
@@ -17,7 +17,7 @@ export interface RunnerConfig {
   concurrency: number;
   /** Memory that a child process is expected to take, in MB: bounds how many are started. Default 80. */
   childMb?: number;
-  /** How long running calls may take to end when the process is told to stop. */
+  /** How long running calls may take to end when the process stops. */
   drainMs: number;
   /** Folder for the files that tools save, shared with all workers; absent: Redis keeps them. */
   blobDirectory?: string | undefined;

@@ -170,7 +170,7 @@ export interface TierFinding {
 export const sandboxTiers = ["bwrap", "sbx"] as const;
 export type SandboxTier = (typeof sandboxTiers)[number];
 
-/** An event for operators that no caller is told: a failed boot, a slot that was given up. */
+/** An event for operators, not for callers: a failed boot, a slot that was given up. */
 export interface SandboxEvent {
   event: "boot_failed" | "slot_discarded" | "remains_removed";
   detail: string;

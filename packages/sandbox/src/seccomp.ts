@@ -48,7 +48,7 @@ const allow = 0x7fff0000;
 const notify = 0x7fc00000;
 const killProcess = 0x80000000;
 const refuse = (errno: number): number => 0x00050000 | errno;
-/** The call is not made, and the program is told that it was. */
+/** The call is not made, but the program gets the answer of success. */
 const pretend = refuse(0);
 const notPermitted = refuse(1);
 const notImplemented = refuse(38);

@@ -16,7 +16,7 @@ export type RunEvent = EngineEvent & {
   /** Grows over the runs of a session. */
   seq: number;
   runId: string;
-  /** Name of the agent that had the word. */
+  /** Name of the agent that answered. */
   agent: string;
   /** Epoch ms, of the server's clock. */
   atMs: number;

@@ -74,7 +74,7 @@ export class AgentVersions {
   #last = " ";
   /** By field, as its seal was found right. */
   readonly #known = new Map<string, { version: AgentVersion; sealed: string }>();
-  /** Fields that were told of. */
+  /** Fields that were reported. */
   readonly #refused = new Set<string>();
 
   /** `stateKey`: seals versions, see `stateKeyOf`; only with it they can be added and believed. */

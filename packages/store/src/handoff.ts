@@ -159,9 +159,9 @@ interface StoredEntry {
 }
 
 /**
- * A worker's side of the hand-off: carries what runners have handed in over into sessions. Any number of workers may
- * do it at once, in the order of each stream: an entry leaves the stream in the step that writes what it says, so
- * the second one changes nothing, and a worker that dies leaves the entry to the next one.
+ * A worker's side of the hand-off: moves the entries of runners into sessions. Any number of workers may do it at once,
+ * in the order of each stream: an entry leaves the stream in the step that writes what it says, so the second one
+ * changes nothing, and a worker that dies leaves the entry to the next one.
  */
 export class HandoffImport {
   readonly #options: HandoffImportOptions;

@@ -20,7 +20,7 @@ interface RedisOutboxOptions {
   maxWaiting: number;
 }
 
-/** The part of the store that deals with replies on their way out, and with messages parked behind one. */
+/** The part of the store for outgoing replies, and for messages that are parked behind one. */
 export class RedisOutbox {
   readonly #options: RedisOutboxOptions;
 

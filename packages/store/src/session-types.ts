@@ -47,7 +47,7 @@ export interface AppendResult {
 export interface SessionSettings {
   /** `<provider>/<id>` in place of the agent's model. */
   model?: string;
-  /** Who has the word in messages that are for the agent `from`. */
+  /** The agent that answers in messages that are for the agent `from`. */
   agent?: { from: string; to: string };
 }
 

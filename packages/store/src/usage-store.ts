@@ -19,7 +19,7 @@ const sizes: readonly UsageSize[] = ["minute", "hour", "day"];
 /** What is measured of a run, in ms: until a worker began, until its first text, and until its end. */
 type UsageTime = "queued" | "first" | "total" | "limiter";
 
-/** What runs are told apart by. */
+/** The dimensions by which runs are counted. */
 type UsageGroup = "model" | "agent" | "tool";
 
 /** What one model, agent, tool or person has used. Of a tool `runs` are its calls, and there are no tokens. */

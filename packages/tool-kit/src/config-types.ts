@@ -21,7 +21,7 @@ export type ConfigInput = {
     models?: (string)[];
     /** Ask for thinking; a model without it ignores this. */
     thinking?: boolean;
-    /** How hard the model works, where it can be told so. */
+    /** How hard the model works, if the vendor has such a setting. */
     effort?: "low" | "medium" | "high";
     /** Sampling values go to the vendor unchecked. */
     temperature?: number;
@@ -75,7 +75,7 @@ export type ConfigInput = {
       description: string;
       prompt: string;
     }>;
-    /** What other agents, and people who choose one, are told of it. */
+    /** Description for other agents, and for people who choose an agent. */
     description?: string;
     /** The agents that it may hand the conversation over to. */
     handoffs?: (string | {
@@ -144,7 +144,7 @@ export type ConfigInput = {
     };
     /** What the answer is: the last contribution, or all. Default `last`. */
     reply?: "last" | "transcript";
-    /** What agents that may hand over to it are told of it. */
+    /** Description for agents that may hand over to it. */
     description?: string;
   }>;
   /** By name; `default` is the bot of `FEISHU_APP_ID`. */
@@ -166,7 +166,7 @@ export type ConfigInput = {
     feishu?: {
       /** A reaction on every message until it is answered; costs two calls each. Default off. */
       typing?: boolean;
-      /** How a waiting message is told its position. Default `reaction`. */
+      /** How a person sees that their message waits. Default `reaction`. */
       queueNotice?: "reaction" | "line" | "off";
       /** What a message that came late gets: the question whether to run it, or a line. Default `ask`. */
       lateMessages?: "ask" | "line";
@@ -257,7 +257,7 @@ export type ConfigInput = {
   feishu?: {
     /** A reaction on every message until it is answered; costs two calls each. Default off. */
     typing?: boolean;
-    /** How a waiting message is told its position. Default `reaction`. */
+    /** How a person sees that their message waits. Default `reaction`. */
     queueNotice?: "reaction" | "line" | "off";
     /** What a message that came late gets: the question whether to run it, or a line. Default `ask`. */
     lateMessages?: "ask" | "line";
@@ -360,7 +360,7 @@ export type ConfigInput = {
   budgets?: {
     /** IANA name of the zone whose days and months are meant. Default Asia/Shanghai. */
     timeZone?: string;
-    /** Whom people are told to ask for more. Default: the administrator, without a name. */
+    /** Whom people should ask for more. Default: the administrator, without a name. */
     contact?: string;
     /** What may be spent in one calendar day or month. */
     limits?: ({

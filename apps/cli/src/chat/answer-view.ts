@@ -80,7 +80,7 @@ export function eventText(event: RunEvent, texts: Texts): string {
 /** Ends in which the model had its say; a notice may stand beside it. */
 const answered: ReadonlySet<string> = new Set(["", "max_tokens", "refusal", "output_invalid"]);
 
-/** What people are told at the end that is not on the screen yet. */
+/** The texts at the end that are not on the screen yet. */
 function endText({ reason, final, reply = final, notes = [] }: RunEvent & { type: "done" }, texts: Texts): string {
   const rest = (reply.startsWith(final) ? reply.slice(final.length) : reply).trim();
   const words = answered.has(reason) ? rest : texts.error(rest === "" ? texts.stopped(reason) : rest);

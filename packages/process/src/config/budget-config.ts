@@ -33,7 +33,7 @@ export const BudgetsInput = Type.Object(
   {
     /** IANA name of the zone whose days and months are meant. Default Asia/Shanghai. */
     timeZone: Type.Optional(Type.String({ minLength: 1, maxLength: 64 })),
-    /** Whom people are told to ask for more. Default: the administrator, without a name. */
+    /** Whom people should ask for more. Default: the administrator, without a name. */
     contact: Type.Optional(Type.String({ minLength: 1, maxLength: 100 })),
     limits: Type.Optional(Type.Array(BudgetInput, { maxItems: 200 })),
   },

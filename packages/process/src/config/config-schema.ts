@@ -123,7 +123,7 @@ export const AgentInput = Type.Object(
     models: Type.Optional(Type.Array(Type.String({ pattern: "^[a-z][a-z0-9-]*/[^,\\s]+$" }), { maxItems: 20 })),
     /** Ask for thinking; a model without it ignores this. */
     thinking: Type.Optional(Type.Boolean()),
-    /** How hard the model works, where it can be told so. */
+    /** How hard the model works, if the vendor has such a setting. */
     effort: Type.Optional(Type.Enum(["low", "medium", "high"])),
     /** Sampling values go to the vendor unchecked. */
     temperature: Type.Optional(Type.Number()),
@@ -151,7 +151,7 @@ export const AgentInput = Type.Object(
     /** The same for people who have not written any words yet. Default `zh`. */
     defaultLanguage: Type.Optional(Type.Enum(["zh", "en"])),
     commands: Type.Optional(Type.Record(Type.String({ pattern: "^[\\p{L}\\p{N}_-]{1,32}$" }), CommandInput)),
-    /** What other agents, and people who choose one, are told of it. */
+    /** Description for other agents, and for people who choose an agent. */
     description: Type.Optional(Type.String({ minLength: 1, maxLength: 1_000 })),
     /** The agents that it may hand the conversation over to. */
     handoffs: Type.Optional(Type.Array(Type.Union([agentName, HandoffInput]), { maxItems: 32 })),
@@ -209,7 +209,7 @@ export const TeamInput = Type.Object(
     ),
     /** What the answer is: the last contribution, or all. Default `last`. */
     reply: Type.Optional(Type.Enum(["last", "transcript"])),
-    /** What agents that may hand over to it are told of it. */
+    /** Description for agents that may hand over to it. */
     description: Type.Optional(Type.String({ minLength: 1, maxLength: 1_000 })),
   },
   { additionalProperties: false },
@@ -224,7 +224,7 @@ export const FeishuInput = Type.Object(
   {
     /** A reaction on every message until it is answered; costs two calls each. Default off. */
     typing: Type.Optional(Type.Boolean()),
-    /** How a waiting message is told its position. Default `reaction`. */
+    /** How a person sees that their message waits. Default `reaction`. */
     queueNotice: Type.Optional(Type.Enum(["reaction", "line", "off"])),
     /** What a message that came late gets: the question whether to run it, or a line. Default `ask`. */
     lateMessages: Type.Optional(Type.Enum(["ask", "line"])),

@@ -64,7 +64,7 @@ export interface AgentConfig {
   readonly request: ModelOptions;
   /** The form of its answers; null where they are free text. */
   readonly output: OutputForm | null;
-  /** What others are told of it. */
+  /** Description for others. */
   readonly description: string | undefined;
   /** Whom it may hand over to. */
   readonly handoffs: readonly Handoff[];

@@ -3,7 +3,7 @@ import type { AnyMessage, ChatMessage, Image, StructuredMessage, UserMessage } f
 
 // Messages as text for people and for models. Nothing is loaded but how images are told apart, so that it runs anywhere.
 
-/** A message that cannot be made, or not be told as text. */
+/** A message that cannot be built, or has no form as text. */
 export class MessageError extends Error {
   override name = "MessageError";
 }

@@ -248,7 +248,7 @@ const place = {
   /** Position in the session: grows over its runs, with gaps where events are not shown. */
   seq: Type.Integer({ minimum: 1 }),
   runId: Type.String({ minLength: 1 }),
-  /** Who had the word. */
+  /** The agent that answered. */
   agent: Type.String(),
   /** Epoch ms, of the store's clock. */
   atMs: Type.Integer({ minimum: 0, maximum: 8_640_000_000_000_000 }),

@@ -8,7 +8,7 @@ import type { RunEvent, RunEventOf, RunRecord } from "./engine-events.ts";
 export interface RunFacts {
   runId: string;
   sessionId: string;
-  /** Who has the word at first. */
+  /** The agent that answers at first. */
   agent: string;
   /** Epoch ms: the time of events that were stored without one. */
   startedAtMs: number;
