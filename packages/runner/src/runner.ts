@@ -409,6 +409,7 @@ async function work(parts: Parts, { announcement, generation }: Announced): Prom
 
   const close = async (): Promise<void> => {
     sandboxWatch.stop();
+    await workers.take(false).catch(onError); // first, so that no call that is sent after the withdrawal runs here
     await withdrawQuietly(announcement, onError);
     const cancel = (setup.clock ?? systemClock).after(graceMs, () => {
       calls.stop();
