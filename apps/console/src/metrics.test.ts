@@ -112,7 +112,11 @@ describe("GET /metrics of the console", () => {
   });
 
   it("tells without a sign-in how full queues are, how sessions are and how long the oldest message waits", async () => {
-    const text = await (await fetch(`${console.url}/metrics`)).text();
+    let text = "";
+    // On a busy machine a reading of the state may come too late for a scrape.
+    await expect
+      .poll(async () => (text = await (await fetch(`${console.url}/metrics`)).text()))
+      .toMatch(/^larkline_state_up\{.*\} 1$/m);
     expect(text).toMatch(/^larkline_queue_jobs\{queue="tools-default",state="waiting",.*\} 1$/m);
     expect(text).toMatch(/^larkline_queue_oldest_seconds\{queue="turns",.*\} 0$/m);
     expect(text).toMatch(/^larkline_sessions\{state="queued",.*\} 1$/m);
