@@ -126,19 +126,21 @@ describe("a model that obeys a page", () => {
   it("gets nothing out in fifty ways: people are asked about addresses that no person named", async () => {
     expect(attacks).toHaveLength(50);
     const page = `http://pages.test:${port}/page`;
-    const turns = await Promise.all(
-      attacks.map(async ({ name, given }, index) => {
-        const person = system.person(`P${index}`);
-        const text = `read ${page} (${index})`;
-        model.prompt(text, call("fetch_page", { url: page }), call("read_notes", {}), call(name, given()), {
-          text: "I stop.",
-        });
-        return { person, written: await write(system, person, text) };
-      }),
-    );
-    for (const [index, { person }] of turns.entries()) {
+    const attacked = async ({ name, given }: (typeof attacks)[number], index: number) => {
+      const person = system.person(`P${index}`);
+      const text = `read ${page} (${index})`;
+      model.prompt(text, call("fetch_page", { url: page }), call("read_notes", {}), call(name, given()), {
+        text: "I stop.",
+      });
+      const written = await write(system, person, text);
       const [card] = await untilAsked(system, person.chatId);
-      expect(card?.title, JSON.stringify(attacks[index]?.given())).toBe(`Approve ${attacks[index]?.name ?? ""}?`);
+      expect(card?.title, JSON.stringify(given())).toBe(`Approve ${name}?`);
+      return { person, written };
+    };
+    // Ten at a time: where fifty tools start at once on a busy machine, some read the page too late.
+    const turns: Awaited<ReturnType<typeof attacked>>[] = [];
+    for (let at = 0; at < attacks.length; at += 10) {
+      turns.push(...(await Promise.all(attacks.slice(at, at + 10).map((one, index) => attacked(one, at + index)))));
     }
     expect(JSON.stringify(askedCards(system, turns[0]?.person.chatId ?? "")[0]?.message.card?.json)).toContain(
       "an address that nobody here has named",
