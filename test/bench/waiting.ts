@@ -24,7 +24,7 @@ export interface WaitingNumbers {
 const tools = ["recording-tools.ts", "approval-tools.ts"]
   .map((name) => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url)))
   .join(",");
-const lanes = 64;
+const chatsAtOnce = 64;
 const clicks = 100;
 
 function redisCli({ redis }: System, ...args: string[]): string {
@@ -49,7 +49,7 @@ async function inLanes(count: number, work: (index: number) => Promise<void>): P
   const lane = async (): Promise<void> => {
     for (let index = next++; index < count; index = next++) await work(index);
   };
-  await Promise.all(Array.from({ length: lanes }, lane));
+  await Promise.all(Array.from({ length: chatsAtOnce }, lane));
 }
 
 async function othersPerSecond(system: System, turns: number): Promise<number> {

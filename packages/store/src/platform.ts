@@ -16,7 +16,7 @@ export interface RateBucket {
 }
 
 /** `final`: what a person waits for (last frames, answers, approvals); `frame` leaves room for it. */
-export type RateLane = "final" | "frame";
+export type RatePriority = "final" | "frame";
 
 export type RateGrant =
   | {
@@ -54,8 +54,8 @@ const countCall = script("count-call");
 const takeRequest = script("take-request");
 
 /** The limits of a bucket, as the script takes them. */
-function limitsOf(bucket: RateBucket, lane: RateLane): number[][] {
-  const { second, minute } = rateWindowsOf(bucket, lane);
+function limitsOf(bucket: RateBucket, priority: RatePriority): number[][] {
+  const { second, minute } = rateWindowsOf(bucket, priority);
   return [second, minute].map((window) =>
     window === undefined ? [0, 0, 0, 0] : [window.limit, window.usable, window.spanMs, window.spacedFrom],
   );
@@ -77,10 +77,10 @@ export class RateGovernor {
    * Takes a place in every bucket, or in none. The buckets are of one app, each named once. With `flightMs` the places
    * are kept until {@link ended} is told that the call is over, for `flightMs` at most.
    */
-  async take(buckets: readonly RateBucket[], lane: RateLane, flightMs = 0): Promise<RateGrant> {
+  async take(buckets: readonly RateBucket[], priority: RatePriority, flightMs = 0): Promise<RateGrant> {
     const ticket = this.#random.id();
     if (buckets.length === 0) return { granted: true, ticket };
-    const limits = JSON.stringify(buckets.map((bucket) => limitsOf(bucket, lane)));
+    const limits = JSON.stringify(buckets.map((bucket) => limitsOf(bucket, priority)));
     const keys = { buckets: this.#keysOf(buckets).flat() };
     const answer = await runScript(this.#redis, takePlace, keys, { ticket, flight: flightMs, limits });
     const [refused, waitMs] = answer as [number, number]; // what the script returns
@@ -186,7 +186,7 @@ interface RateWindow {
   limit: number;
   lengthMs: number;
   spanMs: number;
-  /** Places that this lane may fill; frames leave the last ones to what a person waits for. */
+  /** Places that calls of this priority may fill; frames leave the last ones to calls that a person waits for. */
   usable: number;
   /**
    * Once so many places are taken, frames share the others out over the time until a place gets free, so that a crowd
@@ -200,28 +200,31 @@ const defaultShare = 0.95;
 
 function windowOf(
   { share = defaultShare }: RateBucket,
-  lane: RateLane,
+  priority: RatePriority,
   [limit, lengthMs]: [number, number],
 ): RateWindow {
-  const reserve = lane === "frame" && limit > 1 ? Math.max(1, Math.floor(limit / 50)) : 0;
+  const reserve = priority === "frame" && limit > 1 ? Math.max(1, Math.floor(limit / 50)) : 0;
   return {
     limit,
     lengthMs,
     spanMs: lengthMs / share,
     usable: limit - reserve,
-    spacedFrom: lane === "frame" && lengthMs > 1_000 ? Math.max(1, Math.floor(limit / 2)) : 0,
+    spacedFrom: priority === "frame" && lengthMs > 1_000 ? Math.max(1, Math.floor(limit / 2)) : 0,
   };
 }
 
 /** The windows that a grant of this bucket has to fit into. Throws a RangeError on a limit below 1. */
-export function rateWindowsOf(bucket: RateBucket, lane: RateLane): { second?: RateWindow; minute?: RateWindow } {
+export function rateWindowsOf(
+  bucket: RateBucket,
+  priority: RatePriority,
+): { second?: RateWindow; minute?: RateWindow } {
   const { perSecond, perMinute } = bucket;
   for (const limit of [perSecond, perMinute]) {
     if (limit !== undefined && !(limit >= 1)) throw new RangeError(`the limit of bucket ${bucket.key} is below 1`);
   }
   return {
-    ...(perSecond === undefined ? {} : { second: windowOf(bucket, lane, [perSecond, 1_000]) }),
-    ...(perMinute === undefined ? {} : { minute: windowOf(bucket, lane, [perMinute, 60_000]) }),
+    ...(perSecond === undefined ? {} : { second: windowOf(bucket, priority, [perSecond, 1_000]) }),
+    ...(perMinute === undefined ? {} : { minute: windowOf(bucket, priority, [perMinute, 60_000]) }),
   };
 }
 

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { type RateBucket, type RateGovernor, type RateGrant, type RateLane, rateWindowsOf } from "./platform.ts";
+import { type RateBucket, type RateGovernor, type RateGrant, type RatePriority, rateWindowsOf } from "./platform.ts";
 
 /** A governor under test with storage of its own. */
 export interface RateGovernorHarness {
@@ -36,9 +36,9 @@ export function describeRateGovernor(name: string, makeHarness: () => Promise<Ra
     afterEach(() => harness.close());
 
     /** How many of `asks` takes at once were granted, by both processes in turn. */
-    async function granted(buckets: readonly RateBucket[], lane: RateLane, asks: number): Promise<number> {
+    async function granted(buckets: readonly RateBucket[], priority: RatePriority, asks: number): Promise<number> {
       const grants = await Promise.all(
-        Array.from({ length: asks }, (_, i) => (i % 2 === 0 ? governor : elsewhere).take(buckets, lane)),
+        Array.from({ length: asks }, (_, i) => (i % 2 === 0 ? governor : elsewhere).take(buckets, priority)),
       );
       return grants.filter((grant) => grant.granted).length;
     }
@@ -189,8 +189,8 @@ export function describeRateGovernor(name: string, makeHarness: () => Promise<Ra
 
     it("grants no process a call from a paused bucket, and pauses no other bucket", async () => {
       await governor.pause(fast.key, 60_000);
-      for (const lane of ["final", "frame"] as const) {
-        const refused = await elsewhere.take([slow, fast], lane);
+      for (const priority of ["final", "frame"] as const) {
+        const refused = await elsewhere.take([slow, fast], priority);
         expect(refused).toMatchObject({ granted: false, key: fast.key });
         expect(waitOf(refused)).toBeGreaterThan(50_000);
       }

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { pause, systemRandom, type Clock, type ReplyLanguage, type ReplyView } from "@larkline/protocol";
 import type { CardEntry, OutboxTarget } from "@larkline/store";
-import type { RateLane } from "@larkline/store/platform";
+import type { RatePriority } from "@larkline/store/platform";
 import {
   extendCuts,
   renderCard,
@@ -644,11 +644,11 @@ const structureWaitMs = 30_000;
 
 /** How a call about a reply's cards is made: it leaves only while the cards are still ours. */
 function callOf(
-  lane: RateLane,
+  priority: RatePriority,
   { signal, traceparent, record }: { signal: AbortSignal; traceparent?: string | undefined; record: ReplyRecord },
 ): CallOptions {
   const beforeLeaving = async (): Promise<void> => await record.stillOurs();
-  return { signal, traceparent, lane, maxWaitMs: lane === "frame" ? 0 : structureWaitMs, beforeLeaving };
+  return { signal, traceparent, priority, maxWaitMs: priority === "frame" ? 0 : structureWaitMs, beforeLeaving };
 }
 
 /** How often one operation was refused, by reason. */
@@ -684,10 +684,10 @@ class CardWriter {
   }
 
   /** Replaces the whole card. */
-  async redraw(number: number, card: Record<string, unknown>, lane: RateLane): Promise<void> {
+  async redraw(number: number, card: Record<string, unknown>, priority: RatePriority): Promise<void> {
     const { api } = this.#options;
     await this.#numbered(number, true, async (id) => {
-      await api.cards.update({ ...id, card }, callOf(lane, this.#options));
+      await api.cards.update({ ...id, card }, callOf(priority, this.#options));
     });
   }
 
@@ -701,8 +701,8 @@ class CardWriter {
       } else {
         const { elementId, content } = operation;
         // A person waits for the first text, so it is no mere frame.
-        const lane = this.#typed.has(id.cardId) ? "frame" : "final";
-        await api.cards.content({ ...id, elementId, content }, callOf(lane, this.#options));
+        const priority = this.#typed.has(id.cardId) ? "frame" : "final";
+        await api.cards.content({ ...id, elementId, content }, callOf(priority, this.#options));
         this.#typed.add(id.cardId);
       }
     });

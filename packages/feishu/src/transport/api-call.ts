@@ -1,7 +1,7 @@
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from "node:https";
 import { parserOf, pause, systemRandom, type Clock, type Parser } from "@larkline/protocol";
-import type { RateLane, TokenSource } from "@larkline/store/platform";
+import type { RatePriority, TokenSource } from "@larkline/store/platform";
 import { Type } from "typebox";
 import { FeishuError, feishuErrorOf, TransportFailure, HttpRejection } from "./error.ts";
 import { tenantTokenName, type CallLimits, type CallTurn, type RateLimiter } from "./rate-limiter.ts";
@@ -28,7 +28,7 @@ const defaultRetryPolicy: RetryPolicy = { attempts: 3, minDelayMs: 200, maxDelay
 export interface CallOptions {
   signal?: AbortSignal | undefined;
   /** Default `final`. A `frame` is tried once: the next one replaces it. */
-  lane?: RateLane | undefined;
+  priority?: RatePriority | undefined;
   /**
    * Longest wait for the limits that the platform sets, in ms: 5 s for `final`, 0 for `frame`. After
    * that the call rejects with a `rate_limit` that is `heldBack`, and never leaves.
@@ -194,9 +194,9 @@ export class ApiCaller {
   }
 
   /** Resolves to true after the wait before the next attempt, to false when there is to be none. */
-  async #mayRepeat(error: FeishuError, tries: number, { lane, signals }: CallPlan): Promise<boolean> {
+  async #mayRepeat(error: FeishuError, tries: number, { priority, signals }: CallPlan): Promise<boolean> {
     const { attempts, maxDelayMs } = this.#retry;
-    if (lane === "frame" || error.heldBack) return false;
+    if (priority === "frame" || error.heldBack) return false;
     if (!error.retryable || error.kind === "token" || tries >= attempts) return false;
     if (error.retryAfterMs > maxDelayMs) return false;
     const signal = AbortSignal.any([...signals]);
@@ -218,10 +218,10 @@ interface CallPlan extends CallTurn {
 const finalWaitMs = 5_000;
 
 function planOf(options: CallOptions, closing: AbortSignal): CallPlan {
-  const { lane = "final", signal, traceparent, beforeLeaving } = options;
-  const maxWaitMs = options.maxWaitMs ?? (lane === "final" ? finalWaitMs : 0);
+  const { priority = "final", signal, traceparent, beforeLeaving } = options;
+  const maxWaitMs = options.maxWaitMs ?? (priority === "final" ? finalWaitMs : 0);
   const signals = signal === undefined ? [closing] : [closing, signal];
-  return { lane, maxWaitMs, signals, traceparent, beforeLeaving };
+  return { priority, maxWaitMs, signals, traceparent, beforeLeaving };
 }
 
 function parsed<T>(request: ApiRequest<T>, body: unknown): T {

@@ -124,9 +124,9 @@ describe("calls through a governor", () => {
   it("ask the governor a few times each, however many wait", async () => {
     const { governor: inner } = openTestStores();
     let asked = 0;
-    const counting = granting(async (buckets, lane) => {
+    const counting = granting(async (buckets, priority) => {
       asked += 1;
-      return await inner.take(buckets, lane);
+      return await inner.take(buckets, priority);
     });
     const { api, say } = await limited(counting);
     const messageId = await say("hi");
@@ -215,7 +215,7 @@ describe("frames", () => {
         options,
       );
     const frames = await Promise.allSettled(
-      Array.from({ length: 12 }, (_, index) => write(index + 1, { lane: "frame" })),
+      Array.from({ length: 12 }, (_, index) => write(index + 1, { priority: "frame" })),
     );
     expect(frames.filter(({ status }) => status === "fulfilled").length).toBe(9);
     await write(13, { maxWaitMs: 0 });
@@ -230,7 +230,7 @@ describe("frames", () => {
     simulator.faults.add({ match: { path: /content$/ }, action: { kind: "respond", status: 400, body } });
     const before = simulator.apiCalls.length;
     const frame = { cardId, elementId: "e", content: "xy", sequence: 1, uuid: "c" };
-    const error = await failureOf(api.cards.content(frame, { lane: "frame" }));
+    const error = await failureOf(api.cards.content(frame, { priority: "frame" }));
     expect(error).toMatchObject({ kind: "rate_limit", heldBack: false, code: 230020 });
     expect(simulator.apiCalls).toHaveLength(before + 1);
   });
@@ -238,9 +238,9 @@ describe("frames", () => {
   it("stand back while a caller that a person waits for needs the same limit", async () => {
     let isOpen = false;
     const asked: string[] = [];
-    const governor = granting(async (buckets, lane) => {
+    const governor = granting(async (buckets, priority) => {
       const chat = buckets.find(({ key }) => key.includes(":chat:"));
-      if (chat !== undefined) asked.push(lane);
+      if (chat !== undefined) asked.push(priority);
       return chat === undefined || isOpen
         ? { granted: true, ticket: "t" }
         : { granted: false, key: chat.key, waitMs: 20 };
@@ -249,7 +249,7 @@ describe("frames", () => {
     const waiting = send(chatId);
     await vi.waitFor(() => expect(asked).toContain("final"), { timeout: 60_000 });
     const frame = { receiveIdType: "chat_id", receiveId: chatId, text: "f", uuid: "f" } as const;
-    expect(await failureOf(api.messages.send(frame, { lane: "frame", maxWaitMs: 60_000 }))).toMatchObject({
+    expect(await failureOf(api.messages.send(frame, { priority: "frame", maxWaitMs: 60_000 }))).toMatchObject({
       heldBack: true,
     });
     expect(asked).not.toContain("frame");

@@ -1,5 +1,5 @@
 import { pause, type Clock } from "@larkline/protocol";
-import type { RateBucket, RateCeiling, RateGovernor, RateGrant, RateLane } from "@larkline/store/platform";
+import type { RateBucket, RateCeiling, RateGovernor, RateGrant, RatePriority } from "@larkline/store/platform";
 import { LRUCache } from "lru-cache";
 import { FeishuError, TransportFailure } from "./error.ts";
 
@@ -21,10 +21,10 @@ interface LimitedCall {
   limits?: CallLimits;
 }
 
-/** How long a call may wait for its turn, and in which lane. */
+/** How long a call may wait for its turn, and with which priority. */
 export interface CallTurn {
   /** A `frame` gives way to every `final`: the next frame replaces it. */
-  lane: RateLane;
+  priority: RatePriority;
   maxWaitMs: number;
   signals: readonly AbortSignal[];
 }
@@ -91,7 +91,7 @@ export class RateLimiter {
     const attempt: Attempt = { api, buckets, turn, deadline: this.#clock.monotonic() + turn.maxWaitMs };
     const crowded = buckets.find(({ key }) => this.#lines.isCrowded(key));
     // Calls that wait in line go first; a frame does not wait behind them.
-    if (crowded !== undefined && turn.lane === "frame") throw heldBack(api, crowdedMs);
+    if (crowded !== undefined && turn.priority === "frame") throw heldBack(api, crowdedMs);
     let grant: RateGrant =
       crowded === undefined ? await this.#take(attempt) : { granted: false, key: crowded.key, waitMs: 0 };
     while (!grant.granted) {
@@ -172,7 +172,7 @@ export class RateLimiter {
     try {
       for (;;) {
         const askedMs = this.#clock.monotonic();
-        const grant = await answerOf(this.#clock, this.#governor.take(buckets, turn.lane, flightMs), turn.signals);
+        const grant = await answerOf(this.#clock, this.#governor.take(buckets, turn.priority, flightMs), turn.signals);
         if (!grant.granted || this.#clock.monotonic() - askedMs < staleGrantMs) return grant;
       }
     } catch (error) {
