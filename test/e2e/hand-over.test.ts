@@ -149,7 +149,7 @@ async function footerOf(writer: Writer, text: string): Promise<string> {
 }
 
 describe("a hand-over in a chat", () => {
-  it("AT-7: shows who has the word, and people choose and begin anew", async () => {
+  it("AT-7: shows the agent that answers, and people choose and begin anew", async () => {
     const person = system.person("Ann");
     const told = async (text: string) => await answerTo(system, await write(system, person, text));
     expect(await footerOf(person, "hello")).not.toMatch(/expert · /);

@@ -90,7 +90,7 @@ async function say(world: World, text: string, differences: Differences, fields:
 }
 
 describe("a hand-over in a session", () => {
-  it("AT-6: survives a crash at every write: no trace, or the next agent has the word, once", async () => {
+  it("AT-6: survives a crash at every write: no trace, or the next agent answers, once", async () => {
     await survives({
       differences: () => house(),
       messages: [inbound("om_1", "hand to expert"), inbound("om_2", "and now?")],

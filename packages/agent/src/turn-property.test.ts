@@ -570,7 +570,7 @@ function playTurn(session: Session, moves: readonly Move[], team?: TeamFacts): v
 }
 
 describe("a session under random steps, outcomes, decisions, duplicates, cancels, crashes, joining messages and compaction", () => {
-  it("AL-27, AL-34, AL-39, AL-43, AL-44, AL-47, EE-2, EE-6, EE-9, EE-10, EE-11, SA-19: history stays valid, every call has one result, every run one terminal event and its limit of model steps, every answer only grows, one agent at a time has the word", () => {
+  it("AL-27, AL-34, AL-39, AL-43, AL-44, AL-47, EE-2, EE-6, EE-9, EE-10, EE-11, SA-19: history stays valid, every call has one result, every run one terminal event and its limit of model steps, every answer only grows, one agent at a time answers", () => {
     fc.assert(
       fc.property(fc.array(fc.array(move, { maxLength: 20 }), { minLength: 1, maxLength: 3 }), (turns) => {
         const session = newSession();

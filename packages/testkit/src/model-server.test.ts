@@ -184,7 +184,7 @@ describe("demoScript", () => {
     expect(demoScript({ ...asked("look"), body: picture }).text).toContain("picture");
   });
 
-  it("hands over where that is offered, and greets as the agent that has the word", () => {
+  it("hands over where that is offered, and greets as the agent that answers", () => {
     const offering = (text: string, agent: string, ...rest: NormalisedMessage[]): NormalisedRequest => ({
       ...asked(text, ...rest),
       tools: [{ name: `transfer_to_${agent}`, description: "", inputSchema: {} }],

@@ -36,7 +36,7 @@ export class StatusReactions {
     const key = this.#keyOf(messageId, purpose);
     try {
       if ((await this.#lookups.get(`${key}:over`)) !== undefined) return;
-      const reactionId = await this.#api.messages.addReaction(messageId, emojiOf[purpose], { lane: "frame" });
+      const reactionId = await this.#api.messages.addReaction(messageId, emojiOf[purpose], { priority: "frame" });
       await this.#lookups.set(key, reactionId, keptMs);
       if ((await this.#lookups.get(`${key}:over`)) !== undefined) await this.#takeBack(messageId, key);
     } catch (error) {

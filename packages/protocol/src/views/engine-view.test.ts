@@ -180,7 +180,7 @@ describe("the view of events", () => {
     expect(shown(result)).toEqual([{ ...result, code: "", handle: "" }]);
   });
 
-  it("names who has the word, also where records do not", () => {
+  it("names the agent that answers, also where records do not", () => {
     const change = { type: "agent_changed", from: "default", to: "writer", reason: "handoff", callId: "c1" } as const;
     const agents = (records: EventRecord[]) => engineRecords(run, records).map(({ agent }) => agent);
     const records = recordsOfEvents(start, change, { type: "text", text: "" });

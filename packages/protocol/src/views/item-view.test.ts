@@ -144,7 +144,7 @@ describe("the view of items", () => {
     expect(shown(start, ...text("half"), ended(), failed)).toEqual([]);
   });
 
-  it("RI-30: a hand-over is a call and, once another agent has the word, its output with both names", () => {
+  it("RI-30: a hand-over is a call and, once another agent answers, its output with both names", () => {
     const change: EngineEvent = { type: "agent_changed", from: "main", to: "writer", reason: "handoff", callId: "c1" };
     const items = shown(
       start,
