@@ -176,7 +176,10 @@ export interface TurnLimits {
   maxStepsWithHelpers: number;
 }
 
-/** The policy of the deployment for the person, chat and time of the turn. Must not throw. */
+/**
+ * The policy of the deployment for the person, chat and time of the turn. Must not throw. In a worker it is
+ * `TurnPolicy` (apps/agent-worker/src/approvals.ts), which asks `decideCall` (permissions/decide-call.ts).
+ */
 export interface CallPolicy {
   /** Whether a call runs, needs an approval or is refused. `name` is one of the offered tools. */
   verdict(call: WantedCall): Verdict;
