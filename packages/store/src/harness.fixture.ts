@@ -9,8 +9,7 @@ import type { AgentVersionsHarness } from "./agent-versions.suite.ts";
 import { createKeyspace } from "./keys.ts";
 import { Pauses } from "./pauses.ts";
 import { NameBook } from "./name-book.ts";
-import { RatingStore } from "./ratings.ts";
-import { RunLog } from "./run-log.ts";
+import { RatingStore, RunLog } from "./runs.ts";
 import { openElsewhere, openTestStores, type TestStoreOptions } from "./testing.ts";
 import { TraceLog } from "./trace-log.ts";
 

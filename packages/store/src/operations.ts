@@ -20,17 +20,24 @@ export {
   type TraceWrite,
 } from "./trace-log.ts";
 export {
+  maxReasonChars,
   outcomeKind,
   outcomeKinds,
   type OutcomeKind,
   placeOfRun,
+  type RatedReply,
+  type Rating,
+  RatingStore,
+  ratingWords,
+  type RatingWord,
   RunLog,
   type RunPage,
   type RunQuery,
   type RunRecord,
+  type Said,
   type SentReply,
   sessionOfRun,
-} from "./run-log.ts";
+} from "./runs.ts";
 export { NameBook } from "./name-book.ts";
 export {
   countIn,
@@ -43,15 +50,6 @@ export {
   usageSizes,
   UsageStore,
 } from "./usage-store.ts";
-export {
-  maxReasonChars,
-  type RatedReply,
-  type Rating,
-  RatingStore,
-  ratingWords,
-  type RatingWord,
-  type Said,
-} from "./ratings.ts";
 export { type Pause, Pauses } from "./pauses.ts";
 export { Presence } from "./presence.ts";
 export { readServerStates, type ServerState, readServerFacts, type RedisServerFacts } from "./server-facts.ts";

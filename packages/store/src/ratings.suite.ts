@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { RatingStore } from "./ratings.ts";
+import type { RatingStore } from "./runs.ts";
 
 export interface RatingStoreHarness {
   store: RatingStore;

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { maxRunBytes, placeOfRun, type RunLog, type RunRecord, sessionOfRun } from "./run-log.ts";
+import { maxRunBytes, placeOfRun, type RunLog, type RunRecord, sessionOfRun } from "./runs.ts";
 import { runOf } from "./testing.ts";
 
 /** A log of runs under test with storage of its own. */

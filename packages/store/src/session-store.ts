@@ -40,7 +40,7 @@ import {
 import { type RedisConnection, duePairs, oldestMembers, runScript, script } from "./connection.ts";
 import { type CellKeys, createKeyspace, type Keyspace, type SessionKeys, type StoreOptions } from "./keys.ts";
 import { RedisOutbox } from "./outbox.ts";
-import { sessionOfRun } from "./run-log.ts";
+import { sessionOfRun } from "./runs.ts";
 import {
   type AppendResult,
   type AskerAnswer,

@@ -1,7 +1,7 @@
 import { sharedNow } from "@larkline/protocol";
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
-import { outcomeKind, type RunRecord } from "./run-log.ts";
+import { outcomeKind, type RunRecord } from "./runs.ts";
 
 // What runs have used, by minute, hour and day. A process adds up what it sees, and hands it in every few seconds: one
 // script, whatever happened. A bucket is a hash of counts, and for people three sorted sets with the biggest of them.
