@@ -63,6 +63,7 @@ const forgetting: Grant[] = [
   { keys: ["memories"], commands: "hmget del" },
   { keys: ["forgottenMemories"], commands: "zadd zremrangebyscore pexpire" },
   { keys: ["memoryWishes"], commands: "exists set del" },
+  { keys: ["memoryLookUps"], commands: "del" },
 ];
 
 /** Adding to traces. */
@@ -206,7 +207,8 @@ function agentWorker(place: Place): RedisUser {
       ...ruling,
       ...forgetting,
       { keys: ["memoryIndexes"], commands: "zadd persist pexpire" },
-      { keys: ["memories"], commands: "exists hset hincrby persist pexpire" },
+      { keys: ["memories"], commands: "exists hset hincrby persist pexpire pttl" },
+      { keys: ["memoryLookUps"], commands: "get set" },
       { keys: ["forgottenMemories"], commands: "zscore" },
       ...announcing,
       ...beginning,

@@ -105,6 +105,7 @@ export const keyFamilies = {
   memoryIndexes: ({ namespace }: Place): string[] => [`{${namespace}:memory:*}:all`],
   memories: ({ namespace }: Place): string[] => [`{${namespace}:memory:*}:of:*`],
   forgottenMemories: ({ namespace }: Place): string[] => [`{${namespace}:memory:*}:forgotten`],
+  memoryLookUps: ({ namespace }: Place): string[] => [`{${namespace}:memory:*}:look-up`],
   memoryWishes: ({ namespace }: Place): string[] => [`{${namespace}:memory:*}:off`],
   /** Of one runner; with no runner those of all. */
   runners: ({ namespace, runner = "*" }: Place): string[] => [`{${namespace}}:runners:${runner}`],

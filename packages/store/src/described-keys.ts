@@ -197,6 +197,11 @@ export const describedKeys: readonly DescribedKey[] = [
   },
   { key: "`{<ns>:memory:<owner>}:off`", type: "string", content: "the person wants nothing remembered" },
   {
+    key: "`{<ns>:memory:<owner>}:look-up`",
+    type: "string",
+    content: "more than 32 memories as a look-up reads them; ten minutes, and removed when one of them is",
+  },
+  {
     key: "`{<ns>}:runners:<runner>`",
     type: "hash",
     content:

@@ -144,6 +144,8 @@ export interface MemoryKeys {
   forgotten: string;
   /** STRING: the person wants nothing remembered. */
   off: string;
+  /** STRING: many memories as a look-up reads them, for minutes; removed with each of them. */
+  lookUp: string;
 }
 
 interface RatingKeys {
@@ -302,6 +304,7 @@ function newKeyspace(namespace: string): Keyspace {
         memoryOf: (member) => `${memory}:${member}`,
         forgotten: `${tag}:forgotten`,
         off: `${tag}:off`,
+        lookUp: `${tag}:look-up`,
       };
     },
     traceWindow: (window) => {

@@ -193,6 +193,44 @@ export function describeMemoryStore(name: string, makeHarness: () => Promise<Mem
       expect(await harness.keys()).toBe("[]");
     });
 
+    it("AT-23, AT-25: keeps the text of many for the next look-up, and forgets it with each change", async () => {
+      const kept = async () => /"[^"]*:look-up"/.test(await harness.keys());
+      const find = async (owner: MemoryOwner) => (await elsewhere.find(owner, [owner], "")).map(({ text }) => text);
+      const other = { ...ann, tenant: "t2" };
+      for (let at = 0; at < 31; at += 1) await write(`note ${at}`);
+      await write("of another tenant", other);
+      await find(ann);
+      expect(await kept()).toBe(false);
+      await harness.advance(5);
+      await write("the newest");
+      expect(await find(ann)).toContain("the newest");
+      expect(await kept()).toBe(true);
+      expect(await find(ann)).toContain("the newest");
+      expect(await find(other)).toEqual(["of another tenant"]);
+
+      await write("a later one");
+      expect(await kept()).toBe(false);
+      expect(await find(ann)).toContain("a later one");
+      await store.forget(ann, [await idOf("a later one")]);
+      expect(await harness.keys()).not.toContain("a later one");
+      expect(await find(ann)).not.toContain("a later one");
+      await harness.advance(600_001);
+      expect(await kept()).toBe(false);
+
+      await harness.advance(365 * dayMs - 700_000);
+      await find(ann);
+      expect(await kept()).toBe(true);
+      await harness.advance(100_000);
+      expect(await harness.keys()).not.toContain("note");
+
+      await store.erase(ann);
+      for (let at = 0; at < 40; at += 1) await write(`again ${at}`);
+      await find(ann);
+      await store.switch(ann, "off");
+      expect(await find(ann)).toEqual([]);
+      expect(await harness.keys()).not.toContain("again");
+    });
+
     it("does not bring back what was taken away by using it", async () => {
       await write("likes tea");
       const id = await idOf("likes tea");

@@ -43,6 +43,9 @@ const forgottenMs = dayMs;
 /** Memories of one owner; the least used one goes. */
 const maxMemories = 200;
 const maxMemoryCharacters = 1_000;
+/** More memories than these are kept as one text between look-ups, for so long. */
+const manyMemories = 32;
+const lookUpMs = 600_000;
 /** What one look-up gives. */
 const maxFound = 8;
 const maxFoundCharacters = 2_000;
@@ -103,14 +106,16 @@ export class MemoryStore {
 
   /** All of an owner, as much of each as a look-up needs; undefined where they want nothing remembered. */
   async #ownedBy(owner: MemoryOwner): Promise<OwnedMemory[] | undefined> {
-    const reply = await runScript(this.#redis, findMemories, this.#keysOf(owner), { tenant: tenantOf(owner) });
+    const values = { many: manyMemories, keptMs: lookUpMs };
+    const reply = await runScript(this.#redis, findMemories, this.#keysOf(owner), values);
     const [off, json] = reply as [number, string]; // shape fixed by the script
     if (off === 1) return undefined;
     const fields = JSON.parse(json) as string[]; // the same
+    const tenant = `${tenantOf(owner)}.`;
     const memories: OwnedMemory[] = [];
     for (let at = 0; at < fields.length; at += 4) {
       const [member = "", text = "", by = "", atMs] = fields.slice(at, at + 4);
-      memories.push({ id: idOf(member), text, by, atMs: Number(atMs), owner });
+      if (member.startsWith(tenant)) memories.push({ id: idOf(member), text, by, atMs: Number(atMs), owner });
     }
     return memories;
   }

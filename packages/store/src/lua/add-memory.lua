@@ -1,6 +1,6 @@
 -- Writes a memory once per call. -> member that holds the text | 'off' | 'forgotten' it was written and taken away
 --
--- KEYS memories memory forgotten off
+-- KEYS memories memory forgotten off lookUp
 -- ARGV
 --   member  made from the call
 --   tenant  what its members begin with
@@ -24,6 +24,7 @@ for _, one in ipairs(living(tenant)) do
   count = count + 1
 end
 if count >= tonumber(most) then drop(least.member) end
+redis.call('DEL', lookUp)
 local atMs = string.format('%.0f', now())
 redis.call('HSET', keyOf(member), 'text', text, 'by', by, 'atMs', atMs, 'usedAtMs', atMs, 'uses', 0)
 keep(member, atMs, ttlMs)

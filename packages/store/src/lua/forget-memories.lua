@@ -1,6 +1,6 @@
 -- Takes memories away. -> how many there were
 --
--- KEYS memories memory forgotten
+-- KEYS memories memory forgotten lookUp
 -- ARGV
 --   knownMs     how long a repeated call finds that its memory was taken away
 --   members...

@@ -3,6 +3,7 @@
 -- KEYS
 --   memories  sorted set of members by last use
 --   memory    what the keys of memories begin with
+--   lookUp    the memories as one text
 
 local function keyOf(member) return memory .. ':' .. member end
 
@@ -23,6 +24,7 @@ local function living(tenant)
 end
 
 local function drop(member)
+  redis.call('DEL', lookUp)
   redis.call('ZREM', memories, member)
   return redis.call('DEL', keyOf(member))
 end

@@ -1,6 +1,6 @@
 -- A person wants nothing remembered, or something again. -> how many memories were taken away
 --
--- KEYS memories memory off
+-- KEYS memories memory off lookUp
 -- ARGV
 --   state  'off', 'on', or 'erased': nothing is left, not even the wish
 
@@ -8,6 +8,7 @@
 
 local count = 0
 if state ~= 'on' then
+  redis.call('DEL', lookUp)
   for _, member in ipairs(redis.call('ZRANGE', memories, 0, -1)) do count = count + drop(member) end
 end
 if state == 'off' then redis.call('SET', off, '1') else redis.call('DEL', off) end

@@ -1,6 +1,6 @@
 -- Memories were shown to a model: they are kept for longer.
 --
--- KEYS memories memory
+-- KEYS memories memory lookUp
 -- ARGV ttlMs members...
 
 -- include now
