@@ -208,8 +208,8 @@ export interface Connections {
   services: Services;
   /** For the queue worker, which waits for jobs on this connection. */
   queue: QueueOptions;
-  /** Why clocks cannot be trusted, in English; undefined where they can. */
-  clockProblem(): string | undefined;
+  /** It knows which clocks differ. */
+  serverClock: ServerClock;
   /** Whether Redis answers, and takes what is written. */
   checkRedis(): Promise<{ redis: boolean; writes: boolean }>;
   /** Whether the connection that waits for jobs is answered. */
@@ -254,7 +254,7 @@ export async function connect(parts: ServiceParts, accesses: readonly BotAccess[
   return {
     services,
     queue,
-    clockProblem: serverClock.problem,
+    serverClock,
     checkRedis: async () => ({ redis: (await redis.ping()) === "PONG", writes: await takesWrites(redis) }),
     isQueueAnswering: () => isAnswered(queueRedis),
     close: async () => {

@@ -22,7 +22,7 @@ export interface AgentWorker {
  * when what that version has stored has the form of this one.
  */
 export async function startWorker(connections: Connections): Promise<AgentWorker> {
-  const { services, clockProblem } = connections;
+  const { services, serverClock } = connections;
   const { cancels, runningTurns, handoffs, renewals, presence, owner, toolCatalog, approvalCards, log } = services;
   const onError = (error: unknown): void => log.warn({ error }, "background error");
   const stopping = new AbortController();
@@ -40,7 +40,7 @@ export async function startWorker(connections: Connections): Promise<AgentWorker
     service: "agent-worker",
     version: manifest.version,
     apps: [...services.bots.keys()],
-    clockProblem,
+    serverClock,
     onError,
   });
   await services.helperReadiness.start(services, stopping.signal);
@@ -71,7 +71,7 @@ export async function startWorker(connections: Connections): Promise<AgentWorker
   return {
     ready: async () => ({
       ...(await connections.checkRedis()),
-      clock: clockProblem() ?? true,
+      clock: serverClock.problem ?? true,
       queue: (work?.turns.isRunning() ?? false) && connections.isQueueAnswering(),
       state: work !== undefined,
     }),

@@ -46,7 +46,7 @@ export async function startConsole(options: ServiceOptions): Promise<Console> {
   const server = await createServer(services, async () => ({
     redis: await services.ping(),
     writes: await services.takesWrites(),
-    clock: services.clockProblem() ?? true,
+    clock: services.serverClock.problem ?? true,
     accepting: !isClosing,
     ...(canary === undefined ? {} : { canary: await canary.isAlive() }),
   }));

@@ -34,7 +34,7 @@ interface KnownInstances {
   clock?: string | undefined;
 }
 
-async function knownInstances({ bots, instances, presence, watches, clockProblem }: Services): Promise<KnownInstances> {
+async function knownInstances({ bots, instances, presence, watches, serverClock }: Services): Promise<KnownInstances> {
   const [known, workers, reports] = await Promise.all([
     instances.instances(),
     presence.members(),
@@ -46,7 +46,7 @@ async function knownInstances({ bots, instances, presence, watches, clockProblem
     unnamed: workers.filter((id) => !named.has(id)),
     watches: reports,
     nowMs: sharedNow(),
-    clock: clockProblem(),
+    clock: serverClock.problem,
   };
 }
 

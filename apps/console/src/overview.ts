@@ -63,7 +63,7 @@ async function overviewOf(services: Services): Promise<Overview> {
     services.takesWrites(),
     pauses.list(),
   ]);
-  const clockProblem = services.clockProblem();
+  const clockProblem = services.serverClock.problem;
   const seen = { queues: depths, workers, runners, away, open, letters: given, clockProblem, takesWrites };
   return { ...seen, pauses: stopped, hour, day, newest: newest.runs };
 }

@@ -97,8 +97,8 @@ export interface Stores {
   ping(): Promise<boolean>;
   /** Whether it takes what is written: it is not full, not read-only, and can write its disk. */
   takesWrites(): Promise<boolean>;
-  /** Which clocks differ, in English. */
-  clockProblem(): string | undefined;
+  /** It knows which clocks differ. */
+  serverClock: ServerClock;
   close(): Promise<void>;
 }
 
@@ -140,7 +140,7 @@ function openStores({ redisUrl, namespace }: ConsoleConfig, settings: LarklineCo
   const { failed: onError, back } = createOutageLog(logger, "Redis");
   const redis = connectRedis(redisUrl, { onError });
   redis.on("ready", back);
-  const clock = new ServerClock(redis, createClockLog(logger));
+  const serverClock = new ServerClock(redis, createClockLog(logger));
   const queue = { connection: redis, prefix: `{${namespace}}`, onError };
   const eventLog = new EventLog({ redis, namespace });
   const catalog = createQueueCatalog({ ...queue, masters: () => mastersOf(redis) });
@@ -172,9 +172,9 @@ function openStores({ redisUrl, namespace }: ConsoleConfig, settings: LarklineCo
     catalog,
     ping: async () => (await redis.ping()) === "PONG",
     takesWrites: async () => await takesWrites(redis),
-    clockProblem: clock.problem,
+    serverClock,
     async close() {
-      clock.close();
+      serverClock.close();
       eventLog.close();
       await catalog.close();
       await closeRedis(redis);

@@ -133,7 +133,7 @@ export function createTestStores(shared: TestMemory, trouble: Trouble, listener:
       refused: (error) => error instanceof Refusal,
       ping: async () => !trouble.notReady,
       takesWrites: async () => true,
-      clockProblem: () => undefined,
+      serverClock: { problem: undefined },
       takeDuty: async () => true,
     },
   };

@@ -44,7 +44,7 @@ export async function startIngress(
   const ready = async () => ({
     redis: await redis.ping(),
     writes: await redis.takesWrites(),
-    clock: redis.clockProblem() ?? true,
+    clock: redis.serverClock.problem ?? true,
     accepting: warm && !closing,
     ...connections.states(),
   });
@@ -63,7 +63,7 @@ export async function startIngress(
     service: "ingress",
     version: manifest.version,
     apps: bots.map(({ app }) => app),
-    clockProblem: redis.clockProblem,
+    serverClock: redis.serverClock,
     feeds: () => bots.flatMap(feedsOf),
     onError: (error) => log.warn({ error }, "others could not be told about this process"),
   });

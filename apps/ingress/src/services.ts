@@ -99,8 +99,8 @@ export interface RedisHealth {
   ping(): Promise<boolean>;
   /** Whether Redis takes writes: it is not full, not read-only, and can write its disk. */
   takesWrites(): Promise<boolean>;
-  /** Which clocks differ, in English. */
-  clockProblem(): string | undefined;
+  /** It knows which clocks differ. */
+  serverClock: Pick<ServerClock, "problem">;
   /** Takes a periodic duty for `ttlMs`; false when another process has it. */
   takeDuty(duty: string, ttlMs: number): Promise<boolean>;
 }
@@ -285,7 +285,7 @@ export function connectStores(
       refused: isRefusedWrite,
       ping: async () => (await redis.ping()) === "PONG",
       takesWrites: async () => await takesWrites(redis),
-      clockProblem: serverClock.problem,
+      serverClock,
       takeDuty: async (duty, ttlMs) => await presence.takeDuty(duty, `ingress-${process.pid}`, ttlMs),
     },
     async close() {

@@ -240,7 +240,7 @@ async function announceTools(
     directory,
     instance: { runner: config.runner, instance: random.uuid(), generation: generationOf(setup) },
     tools: () => offered(setup, mounts),
-    clockProblem: clock.problem,
+    serverClock: clock,
     clock: setup.clock,
     onError,
     onCurrent: (isCurrent) => {
@@ -312,8 +312,8 @@ interface AnnouncementOptions {
   directory: Pick<RunnerDirectory, "announce" | "withdraw">;
   instance: Omit<RunnerInstance, "tools" | "clock">;
   clock?: Clock | undefined;
-  /** Which clocks differ at this moment. */
-  clockProblem?: () => string | undefined;
+  /** It knows which clocks differ. */
+  serverClock?: Pick<ServerClock, "problem">;
   /** What is offered now. */
   tools(): ToolAnnouncement[];
   /** Default 2 s. */
@@ -340,10 +340,10 @@ export class AnnouncementRefusedError extends Error {
 
 /** Announces an instance and keeps renewing. Throws {@link AnnouncementRefusedError}. */
 export async function startAnnouncement(options: AnnouncementOptions): Promise<Announcement> {
-  const { directory, instance, tools, clockProblem, intervalMs = 2_000, ttlMs = 8_000 } = options;
+  const { directory, instance, tools, serverClock, intervalMs = 2_000, ttlMs = 8_000 } = options;
   const { onError, onCurrent, onRefused } = options;
   const announce = async () =>
-    await directory.announce({ ...instance, tools: tools(), clock: clockProblem?.() }, ttlMs);
+    await directory.announce({ ...instance, tools: tools(), clock: serverClock?.problem }, ttlMs);
   const first = await announce();
   if (!first.ok) throw new AnnouncementRefusedError(first.conflict);
   let isCurrent = true;
@@ -426,7 +426,7 @@ async function work(parts: Parts, { announcement, generation }: Announced): Prom
     ready: async () => ({
       redis: (await redis.ping()) === "PONG",
       writes: await takesWrites(redis),
-      clock: clock.problem() ?? true,
+      clock: clock.problem ?? true,
       worker: (workers.isRunning() && isAnswered(connections.queueRedis)) || !takesCalls(),
       ...sandboxCheck(levels),
     }),

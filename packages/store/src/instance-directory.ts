@@ -2,6 +2,7 @@ import { hostname } from "node:os";
 import { knownFeatures, newEngineError, pause, sharedNow, systemClock, type Clock } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
+import type { ServerClock } from "./server-clock.ts";
 
 /** How one process gets the events of one app. */
 export interface AppFeed {
@@ -132,8 +133,8 @@ export interface AnnouncerOptions {
   apps: readonly string[];
   /** How events come in at this moment; absent: this process takes none. */
   feeds?: () => Instance["feeds"];
-  /** Which clocks differ at this moment. */
-  clockProblem?: () => string | undefined;
+  /** It knows which clocks differ. */
+  serverClock?: Pick<ServerClock, "problem">;
   /** Called when an announcement failed; it is repeated soon. */
   onError: (error: unknown) => void;
   /** The machine's if absent. */
@@ -160,9 +161,9 @@ export class Announcer {
   }
 
   async #announce(): Promise<void> {
-    const { directory, id, service, version, apps, feeds = () => [], clockProblem, onError } = this.#options;
+    const { directory, id, service, version, apps, feeds = () => [], serverClock, onError } = this.#options;
     const shown = { id, service, host: hostname(), version, stateVersion, startedAtMs: this.#startedAtMs, apps };
-    const instance = { ...shown, features: knownFeatures, feeds: feeds(), clock: clockProblem?.() };
+    const instance = { ...shown, features: knownFeatures, feeds: feeds(), clock: serverClock?.problem };
     await directory.announce(instance, ttlMs).catch(onError);
   }
 

@@ -33,9 +33,9 @@ describe("the shared clock", () => {
     const clock = new ServerClock(redis, (problem) => void problems.push(problem));
     await clock.followed;
     expect(Math.abs(sharedNow() - (await timeOf(redis)))).toBeLessThan(500);
-    expect(clock.problem()).toBe("the clock of this machine is 10 s ahead of Redis");
+    expect(clock.problem).toBe("the clock of this machine is 10 s ahead of Redis");
     vi.restoreAllMocks(); // NTP sets it
-    await vi.waitFor(() => expect(clock.problem()).toBeUndefined(), { timeout: 60_000 });
+    await vi.waitFor(() => expect(clock.problem).toBeUndefined(), { timeout: 60_000 });
     expect(problems).toEqual(["the clock of this machine is 10 s ahead of Redis", undefined]);
     clock.close();
   });

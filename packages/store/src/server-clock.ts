@@ -53,7 +53,10 @@ export class ServerClock {
   readonly #redis: RedisConnection;
   readonly #onChange: (problem: string | undefined) => void;
   readonly #readings = new Map<string, Reading>();
-  #off: readonly Off[] = [];
+  /** In words, which clocks differ by 2 s or more; undefined: none. */
+  problem: string | undefined;
+  /** Their names. */
+  #off = "";
   readonly #clock: Clock;
   #stop: () => void = () => undefined;
   #closed = false;
@@ -72,9 +75,6 @@ export class ServerClock {
     this.followed = this.#start();
     this.followed.then(this.#again, this.#again);
   }
-
-  /** In words, which clocks differ by 2 s or more; undefined: none. */
-  readonly problem = (): string | undefined => (this.#off.length === 0 ? undefined : this.#off.map(inWords).join("; "));
 
   close(): void {
     this.#closed = true;
@@ -118,8 +118,10 @@ export class ServerClock {
       of: "the other nodes",
     }));
     const own = { name: "the clock of this machine", aheadMs: machineNow() - sharedNow(), of: "Redis" };
-    const before = this.#off.map(({ name }) => name).join();
-    this.#off = [own, ...nodes].filter(({ aheadMs }) => Math.abs(aheadMs) >= toleratedMs);
-    if (this.#off.map(({ name }) => name).join() !== before) this.#onChange(this.problem());
+    const off = [own, ...nodes].filter(({ aheadMs }) => Math.abs(aheadMs) >= toleratedMs);
+    const before = this.#off;
+    this.#off = off.map(({ name }) => name).join();
+    this.problem = off.length === 0 ? undefined : off.map(inWords).join("; ");
+    if (this.#off !== before) this.#onChange(this.problem);
   }
 }
