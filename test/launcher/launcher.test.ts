@@ -224,7 +224,7 @@ describe.runIf(process.platform === "linux")("npm start", () => {
 
 describe.runIf(process.platform === "linux")("npm start with files that change", () => {
   const folder = mkdtempSync(join(tmpdir(), "larkline-bot-"));
-  const [config, tools] = [join(folder, "larkline.config.ts"), join(folder, "dice.ts")];
+  const [config, tools] = [join(folder, "larkline.config.ts"), join(folder, "tools", "dice.ts")];
   const [started, released] = [join(folder, "started"), join(folder, "released")];
   afterAll(() => rmSync(folder, { recursive: true }));
 
@@ -244,6 +244,7 @@ describe.runIf(process.platform === "linux")("npm start with files that change",
     });`;
 
   it("loads them without losing a call, and keeps what runs when one is broken", { timeout: 200_000 }, async () => {
+    mkdirSync(join(folder, "tools"));
     writeFileSync(config, configWith("one"));
     writeFileSync(tools, toolWith("first", released));
     const run = await launch({ LARKLINE_CONFIG: config, RUNNER_TOOLS: tools });
@@ -269,6 +270,21 @@ describe.runIf(process.platform === "linux")("npm start with files that change",
     writeFileSync(tools, toolWith("third"));
     await until(() => expect(run.output().split("tool-runner started again")).toHaveLength(3));
 
+    const faces = join(folder, "tools", "lib", "faces.ts");
+    mkdirSync(join(folder, "tools", "lib"));
+    writeFileSync(faces, 'export const face = "fourth";\n');
+    const reloads = (file: string) =>
+      run.output().split(`${file} changed: tool-runner started again with it.`).length - 1;
+    await until(() => expect(reloads("lib/faces.ts")).toBe(1));
+    writeFileSync(
+      tools,
+      `import { face } from "./lib/faces.ts";\n${toolWith("a ${face}").replace(/"(a .*)"/, "`$1`")}`,
+    );
+    await until(() => expect(reloads("dice.ts")).toBe(3));
+    writeFileSync(faces, 'export const face = "fifth";\n');
+    await until(() => expect(reloads("lib/faces.ts")).toBe(2));
+    expect(await rolled()).toMatch(/"tool_result".*a fifth[^]*"type":"done"/);
+
     const before = ["ingress", "agent-worker", "tool-runner", "console"].map((name) => serviceOf(run, name));
     writeFileSync(config, "export default { agent: {} };\n");
     await until(() =>
@@ -278,7 +294,7 @@ describe.runIf(process.platform === "linux")("npm start with files that change",
     writeFileSync(config, configWith("two"));
     const loaded = "larkline.config.ts changed: tool-runner, agent-worker, ingress, console started again with it.";
     await until(() => expect(run.output()).toContain(loaded));
-    expect(await rolled()).toMatch(/"tool_result".*third[^]*"type":"done"/);
+    expect(await rolled()).toMatch(/"tool_result".*a fifth[^]*"type":"done"/);
     expect(run.output()).not.toContain("ended unexpectedly");
     run.kill("SIGINT");
     expect(await run.exitCode()).toBe(0);

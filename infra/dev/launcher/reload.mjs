@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { existsSync, readdirSync, readFileSync, watch } from "node:fs";
-import { basename, dirname, join, resolve } from "node:path";
+import { basename, dirname, join, relative, resolve } from "node:path";
 import { root } from "./paths.mjs";
 
 /** Those that load larkline.config.ts, and those that load the modules of RUNNER_TOOLS. */
@@ -9,43 +9,57 @@ const isCode = /\.[cm]?[jt]s$/;
 /** An editor writes a file in several steps. */
 const settleMs = 200;
 
+/** What is watched of folders below, at most: what lies beyond that needs a restart. */
+const mostFolders = 200;
+/** Folders of the checkout itself, which a change of tools or configuration does not concern. */
+const ownFolders = ["apps", "docs", "infra", "packages", "simulator", "test"].map((name) => join(root, name));
+
 /**
- * Watches the folders of larkline.config.ts and of the modules of RUNNER_TOOLS: also what these files import changes
- * there. `onChange` is told the name of a changed file and the services that load it, one change after the other;
- * returns what ends it.
+ * Watches the folders of larkline.config.ts and of the modules of RUNNER_TOOLS, and the folders below: also what these
+ * files import changes there. `onChange` is told the name of a changed file and the services that load it, one change
+ * after the other; returns what ends it.
  */
 export function watchFiles(env, onChange) {
-  const watched = foldersOf(env).map(({ folder, loaders }) => ({ folder, loaders, seen: contentsOf(folder) }));
+  const places = foldersOf(env);
+  const nested = new Set([...places.map(({ folder }) => folder), ...ownFolders]);
+  const watched = places.map(({ folder, loaders }) => ({ folder, loaders, seen: contentsOf(folder, nested) }));
+  const watchers = new Map();
   let timer;
   let last = Promise.resolve();
+  const soon = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => (last = last.then(look)), settleMs);
+  };
+  const watchAll = () => {
+    for (const folder of watched.flatMap(({ seen }) => seen.folders)) {
+      if (watchers.has(folder)) continue;
+      try {
+        const forget = () => watchers.delete(folder);
+        watchers.set(folder, watch(folder, { persistent: false }, soon).on("error", forget).on("close", forget));
+      } catch {
+        // The folder is gone, or the system watches no more files: a change needs a restart.
+      }
+    }
+  };
   const look = async () => {
     const [files, services] = [new Set(), new Set()];
     for (const one of watched) {
-      const now = contentsOf(one.folder);
-      for (const [name, hash] of now) {
-        if (one.seen.get(name) === hash) continue;
+      const now = contentsOf(one.folder, nested);
+      for (const [name, hash] of now.hashes) {
+        if (one.seen.hashes.get(name) === hash) continue;
         files.add(name);
         for (const service of servicesThatLoad(name, one.loaders)) services.add(service);
       }
       one.seen = now;
     }
+    watchAll();
     if (files.size === 0) return;
     const inOrder = readers.config.filter((name) => services.has(name));
     await onChange([...files].join(", "), inOrder);
   };
-  const soon = () => {
-    clearTimeout(timer);
-    timer = setTimeout(() => (last = last.then(look)), settleMs);
-  };
-  const watchers = watched.flatMap(({ folder }) => {
-    try {
-      return watch(folder, { persistent: false }, soon).on("error", () => {});
-    } catch {
-      return []; // The system watches no more files: a change needs a restart.
-    }
-  });
+  watchAll();
   return () => {
-    for (const one of watchers) one.close();
+    for (const one of watchers.values()) one.close();
     clearTimeout(timer);
   };
 }
@@ -68,17 +82,30 @@ function servicesThatLoad(name, loaders) {
   return loaders.get(name) ?? [...loaders.values()].flat();
 }
 
-/** The hash of each file of code in a folder, by name. A deleted file is no change: what imports it changes as well. */
-function contentsOf(folder) {
-  const contents = new Map();
-  try {
-    for (const entry of readdirSync(folder, { withFileTypes: true })) {
-      if (!entry.isFile() || !isCode.test(entry.name)) continue;
-      const text = readFileSync(join(folder, entry.name));
-      contents.set(entry.name, createHash("sha256").update(text).digest("hex"));
+/**
+ * The hash of each file of code in a folder and below it, by its path from there, and the folders that were read. Those
+ * of `nested` have a watch of their own. A deleted file is no change: what imports it changes as well.
+ */
+function contentsOf(top, nested) {
+  const hashes = new Map();
+  const folders = [top];
+  for (const folder of folders) {
+    try {
+      for (const entry of readdirSync(folder, { withFileTypes: true })) {
+        const path = join(folder, entry.name);
+        if (entry.isDirectory() && isWatched(entry.name) && !nested.has(path) && folders.length < mostFolders) {
+          folders.push(path);
+        }
+        if (!entry.isFile() || !isCode.test(entry.name)) continue;
+        hashes.set(relative(top, path), createHash("sha256").update(readFileSync(path)).digest("hex"));
+      }
+    } catch {
+      // The folder is being replaced: the next change shows the rest.
     }
-  } catch {
-    // The folder is being replaced: the next change shows the rest.
   }
-  return contents;
+  return { hashes, folders };
+}
+
+function isWatched(name) {
+  return name !== "node_modules" && !name.startsWith(".");
 }
