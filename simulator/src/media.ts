@@ -45,6 +45,8 @@ export interface NewMedia {
 export interface MediaStore {
   add(media: NewMedia): StoredMedia;
   get(key: string): StoredMedia | undefined;
+  /** Puts back what an earlier process has stored, under its key. */
+  restore(media: StoredMedia): void;
 }
 
 export function createMediaStore(): MediaStore {
@@ -66,6 +68,7 @@ export function createMediaStore(): MediaStore {
       return media;
     },
     get: (key) => byKey.get(key),
+    restore: (media) => void byKey.set(media.key, media),
   };
 }
 

@@ -59,6 +59,8 @@ export interface SimulatorOptions {
   logCapacity?: number;
   /** What an earlier process has left: its people, chats, messages and cards are there from the start. */
   restore?: SimulatorSnapshot;
+  /** The bytes of the images and files that `restore` names; those without are not there. */
+  restoredBytes?: (key: string) => Uint8Array | undefined;
   /** The clock of tokens, `uuid` windows and limits. Default the system's. */
   clock?: Clock;
   /** Answers requests outside the open platform's paths; without it they are 404. */

@@ -3,6 +3,7 @@ import { type Static, Type } from "typebox";
 import type { AppOptions } from "./apps.ts";
 import type { KeptCard } from "./card-store.ts";
 import type { SimChat, SimUser } from "./directory.ts";
+import type { StoredMedia } from "./media.ts";
 import type { SimMessage } from "./message-store.ts";
 import type { Platform } from "./platform.ts";
 
@@ -50,17 +51,41 @@ const Snapshot = Type.Object({
       sequence: Type.Integer(),
     }),
   ),
+  // Absent in those of earlier versions.
+  media: Type.Optional(
+    Type.Array(
+      Type.Object({
+        key: Type.String({ pattern: "^(img_v3_|file_v3_)[0-9A-Za-z_-]{1,100}$" }),
+        kind: Type.Union([Type.Literal("image"), Type.Literal("file")]),
+        name: Type.String(),
+        mediaType: Type.String(),
+        sizeBytes: Type.Integer({ minimum: 0 }),
+        ownerAppId: Type.Optional(Id),
+        fileType: Type.Optional(Type.String()),
+      }),
+    ),
+  ),
 });
 const parse = parserOf(Snapshot);
 
 type KeptChat = Omit<SimChat, "members" | "bots"> & { members: string[]; bots: string[] };
 
-/** People, chats, messages and cards of a platform, as JSON keeps them. Images and files are not in it. */
-export interface SimulatorSnapshot extends Omit<Static<typeof Snapshot>, "users" | "chats" | "messages" | "cards"> {
+/** An image or file without its bytes. */
+type KeptMedia = Omit<StoredMedia, "bytes">;
+
+/**
+ * People, chats, messages and cards of a platform, as JSON keeps them, and what images and files these show. The bytes
+ * of images and files are not in it: the owner of a snapshot keeps them beside it.
+ */
+export interface SimulatorSnapshot extends Omit<
+  Static<typeof Snapshot>,
+  "users" | "chats" | "messages" | "cards" | "media"
+> {
   users: SimUser[];
   chats: KeptChat[];
   messages: SimMessage[];
   cards: KeptCard[];
+  media?: KeptMedia[];
 }
 
 /** Reads what {@link snapshotOf} has made. */
@@ -74,14 +99,28 @@ export function parseSnapshot(input: unknown): ParseResult<SimulatorSnapshot> {
 export function snapshotOf(platform: Platform, messagesOfChat: number): SimulatorSnapshot {
   const chats = [...platform.directory.chats.values()];
   const messages = chats.flatMap(({ chatId }) => platform.messages.inChat(chatId).slice(-messagesOfChat));
+  const cards = messages.flatMap(({ messageId }) => cardOf(platform, messageId));
   return {
     v: 1,
     apps: [...platform.apps.values()].map(({ appId, openId, tenantKey }) => ({ appId, openId, tenantKey })),
     users: [...platform.directory.users.values()],
     chats: chats.map((chat) => ({ ...chat, members: [...chat.members], bots: [...chat.bots] })),
     messages: messages.map(({ card: _card, ...message }) => message),
-    cards: messages.flatMap(({ messageId }) => cardOf(platform, messageId)),
+    cards,
+    media: mediaIn(
+      [...messages.map(({ content }) => content), ...cards.map(({ json }) => JSON.stringify(json))],
+      platform,
+    ),
   };
+}
+
+/** What these texts name, in the order in which they do. */
+function mediaIn(texts: readonly string[], { media }: Platform): KeptMedia[] {
+  const keys = new Set(texts.flatMap((text) => text.match(/\b(?:img|file)_v3_[0-9A-Za-z_-]+/g) ?? []));
+  return [...keys].flatMap((key) => {
+    const { bytes: _bytes, ...kept } = media.get(key) ?? { bytes: undefined };
+    return "key" in kept ? [kept] : [];
+  });
 }
 
 function cardOf({ cards }: Platform, messageId: string): KeptCard[] {
@@ -100,8 +139,16 @@ export function appsAsBefore(apps: readonly AppOptions[], { apps: before }: Simu
   });
 }
 
-/** Puts a snapshot into a platform that is empty. */
-export function restore(platform: Platform, { users, chats, messages, cards }: SimulatorSnapshot): void {
+/** Puts a snapshot into a platform that is empty. `bytesOf` has what was kept of an image or file. */
+export function restore(
+  platform: Platform,
+  { users, chats, messages, cards, media = [] }: SimulatorSnapshot,
+  bytesOf: (key: string) => Uint8Array | undefined,
+): void {
+  for (const kept of media) {
+    const bytes = bytesOf(kept.key);
+    if (bytes !== undefined) platform.media.restore({ ...kept, bytes });
+  }
   platform.directory.restore(
     users,
     chats.map((chat) => ({ ...chat, members: new Set(chat.members), bots: new Set(chat.bots) })),

@@ -45,7 +45,7 @@ const documentedRetryDelaysMs = [15_000, 300_000, 3_600_000, 21_600_000];
 export async function startFeishuSimulator(options: SimulatorOptions): Promise<FeishuSimulator> {
   const { restore: before } = options;
   const parts = assemble(before === undefined ? options : { ...options, apps: appsAsBefore(options.apps, before) });
-  if (before !== undefined) restore(parts.platform, before);
+  if (before !== undefined) restore(parts.platform, before, options.restoredBytes ?? (() => undefined));
   const { server, platform, connections, webhook, deliveries, replies } = parts;
   await listen(server, options);
   const address = server.address() as AddressInfo; // A TCP server that listens has an address of this form.

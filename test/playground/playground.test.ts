@@ -1,4 +1,4 @@
-import { copyFile, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { copyFile, cp, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { get } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -146,6 +146,8 @@ test("a person and a chat are added, the language and the theme are switched", a
 
 test("people, chats, messages and ids survive a restart, also of a playground that was killed", async () => {
   const dataDirectory = await newFolder();
+  await mkdir(join(dataDirectory, "playground-media"));
+  await writeFile(join(dataDirectory, "playground-media", "unused"), "");
   const before = await start({ dataDirectory });
   const bot = await startBot({ ...app, domain: before.url, answer });
   closing.push(bot.close);
@@ -153,12 +155,22 @@ test("people, chats, messages and ids survive a restart, also of a playground th
   await say(page, "Alice", "记得我");
   const reply = panel(page, "Alice").locator(".from-bot");
   await reply.getByRole("heading", { name: "收到 记得我" }).waitFor();
+  const [chatId = ""] = [...before.simulator.chats.values()].flatMap((chat) =>
+    chat.name === "Alice" ? chat.chatId : [],
+  );
+  const from = [...before.simulator.users.values()].find(({ name }) => name === "Alice")?.openId ?? "";
+  const picture = { bytes: await page.locator("nav").screenshot(), name: "nav.png" };
+  await before.simulator.sendMessage({ appId: app.appId, chatId, from, image: picture });
+  const media = join(dataDirectory, "playground-media");
   const file = join(dataDirectory, "playground.json");
+  await vi.waitFor(async () => expect(await readFile(file, "utf8")).toContain("nav.png"), { timeout: 60_000 });
+  expect((await readdir(media)).map((name) => name.slice(0, 7))).toEqual(["img_v3_"]); // "unused" is removed
   await vi.waitFor(async () => expect(await readFile(file, "utf8")).toContain("### 收到 记得我"), { timeout: 60_000 });
   expect((await stat(file)).mode & 0o777).toBe(0o600);
   // The first one still runs: nothing is written because it ends.
   const killed = await newFolder();
   await copyFile(file, join(killed, "playground.json"));
+  await cp(media, join(killed, "playground-media"), { recursive: true });
   const after = await start({ dataDirectory: killed });
   const idsOf = ({ simulator }: Playground) => [
     [...simulator.users.keys()],
@@ -170,6 +182,23 @@ test("people, chats, messages and ids survive a restart, also of a playground th
   const later = await openPage(after);
   await openChat(later, "Alice");
   await panel(later, "Alice").locator(".from-bot").getByRole("heading", { name: "收到 记得我" }).waitFor();
+  const shown = panel(later, "Alice").locator("img.picture");
+  await vi.waitFor(async () => expect(await shown.evaluate((image) => image.naturalWidth)).toBeGreaterThan(0));
+});
+
+test("an empty chat offers four messages that show the product, and more below", async () => {
+  const { page, bot } = await startWithBot();
+  const offered = panel(page, "张伟 Wei").locator(".prompts").first().getByRole("button");
+  expect(await offered.allInnerTexts()).toEqual([
+    expect.stringMatching(/^工具\s+12\*7/),
+    expect.stringMatching(/^审批\s+记一下/),
+    expect.stringMatching(/^图表\s+图表/),
+    expect.stringMatching(/^长回答\s+展示/),
+  ]);
+  await panel(page, "张伟 Wei").getByText("还可以试试").click();
+  await panel(page, "张伟 Wei").getByRole("button", { name: "做个计划" }).click();
+  await panel(page, "张伟 Wei").locator(".from-bot").getByRole("heading", { name: "收到 做个计划" }).waitFor();
+  expect(bot.received).toHaveLength(1);
 });
 
 test("a state that is damaged is set aside and told, and the playground begins anew", async () => {
@@ -215,6 +244,9 @@ test.each([
     const look = async (place: string) => problems.push(...(await accessibilityProblems(page, place)));
     await page.locator(".chat:not([hidden])").waitFor();
     await look("an empty chat");
+    const send = page.locator(".chat:not([hidden]) form button").last();
+    const box = await send.boundingBox();
+    expect((box?.y ?? 0) + (box?.height ?? 0), "the first screen ends with the composer").toBeLessThanOrEqual(844);
     const group = [...simulator.chats.values()].find(({ type }) => type === "group");
     const [from = ""] = group?.members ?? [];
     const { messageId } = await simulator.sendMessage({

@@ -8,8 +8,8 @@ import { type ParseResult, systemClock } from "@larkline/protocol";
 import { type ModelServer, startModelServer } from "@larkline/testkit";
 import { fastify, type FastifyInstance } from "fastify";
 import { build } from "rolldown";
-import { type FeishuSimulator, type SimChat, type SimulatorSnapshot, startFeishuSimulator } from "../index.ts";
-import { readKeptState, StateKeeper } from "./kept-state.ts";
+import { type FeishuSimulator, type SimChat, startFeishuSimulator } from "../index.ts";
+import { type Kept, readKeptState, StateKeeper } from "./kept-state.ts";
 import {
   type ApiCall,
   type ChatView,
@@ -37,9 +37,9 @@ export interface Playground {
 export async function startPlayground({ config, logger, metrics }: PlaygroundParts): Promise<Playground> {
   const server = fastify({ bodyLimit: 256 * 1024, forceCloseConnections: true });
   let pageReady = false;
-  const kept = config.dataDirectory === undefined ? {} : await readKeptState(config.dataDirectory);
+  const kept: Kept = config.dataDirectory === undefined ? {} : await readKeptState(config.dataDirectory);
   if (kept.setAside !== undefined) logger.warn({ file: kept.setAside }, "the state was damaged: it is set aside");
-  const simulator = await startSimulator(config, kept.snapshot, (request, response) => {
+  const simulator = await startSimulator(config, kept, (request, response) => {
     // The simulator listens first: what the page is made of needs it.
     if (pageReady) server.routing(request, response);
     else response.writeHead(503, { "retry-after": "1" }).end();
@@ -74,7 +74,7 @@ export async function startPlayground({ config, logger, metrics }: PlaygroundPar
 
 function startSimulator(
   config: PlaygroundConfig,
-  kept: SimulatorSnapshot | undefined,
+  { snapshot, bytes }: Kept,
   serve: RequestListener,
 ): Promise<FeishuSimulator> {
   const { appId, appSecret, encryptKey, verificationToken, webhookUrl } = config;
@@ -93,7 +93,7 @@ function startSimulator(
     ],
     connection: { reconnectIntervalSeconds: 2, reconnectNonceSeconds: 1 },
     serve,
-    ...(kept === undefined ? {} : { restore: kept }),
+    ...(snapshot === undefined ? {} : { restore: snapshot, restoredBytes: (key) => bytes?.get(key) }),
   });
 }
 

@@ -82,16 +82,28 @@ export function Chat(props: ChatProps): VNode {
   );
 }
 
-/** What an empty chat offers to say: words that show what the scripted model can do. */
-function promptsOf({ prompts }: Words, say: (text: string) => void): VNode {
+/** What an empty chat offers to say: four messages that show the product, and below what else the scripted model can do. */
+function promptsOf({ prompts, moreToTry, morePrompts }: Words, say: (text: string) => void): VNode {
   return (
-    <div class="prompts">
-      {prompts.map((text) => (
-        <button type="button" key={text} onClick={() => say(text)}>
-          {text}
-        </button>
-      ))}
-    </div>
+    <>
+      <div class="prompts of-product">
+        {prompts.map(({ shows, text }) => (
+          <button type="button" key={text} onClick={() => say(text)}>
+            <span class="faint">{shows}</span> {text}
+          </button>
+        ))}
+      </div>
+      <details class="more-prompts">
+        <summary>{moreToTry}</summary>
+        <div class="prompts">
+          {morePrompts.map((text) => (
+            <button type="button" key={text} onClick={() => say(text)}>
+              {text}
+            </button>
+          ))}
+        </div>
+      </details>
+    </>
   );
 }
 
