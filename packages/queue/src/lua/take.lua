@@ -17,14 +17,14 @@ local function take(nowMs, token, lockMs)
   end
   local job = queue .. id
   redis.call('SET', job .. ':lock', token, 'PX', lockMs)
-  -- What is set anew stands behind what was there, and counts.
+  -- Later fields replace earlier ones.
   local fields, starts = redis.call('HGETALL', job), 1
   for at = 1, #fields, 2 do
     if fields[at] == 'ats' then starts = fields[at + 1] + 1 end
   end
   for _, value in ipairs({'processedOn', nowMs, 'ats', starts}) do fields[#fields + 1] = tostring(value) end
   redis.call('HSET', job, 'processedOn', nowMs, 'ats', starts)
-  -- Wakes another worker. BullMQ's own script does it after every job, and so has a worker look for nothing.
+  -- Wakes another worker only if jobs wait; BullMQ's own script does it after every job.
   local left = redis.call('EXISTS', wait, prioritized)
   if left > 0 then
     redis.call('ZADD', marker, 0, '0')

@@ -25,7 +25,7 @@ local function answer(result, gen)
   return {result, text, s[1] or 'pending', s[2] or '', s[3] or '', gen or 0}
 end
 
--- Settles and tells the session, if its turn waits for it. -> wakeGen
+-- Settles the approval, and adds the decision to the session if its turn waits for it. -> wakeGen
 local function settle(result)
   become(id, result)
   if kind == 'rule' then
@@ -38,11 +38,11 @@ local function settle(result)
   redis.call('RPUSH', requests, '{"type":"decision","turnId":"' .. turn .. '","approvalId":"' .. id .. '","argumentsHash":'
     .. redis.call('HGET', asked, 'argumentsHash') .. ',"state":"' .. result .. '","decisions":['
     .. (redis.call('HGET', answered, 'decisions') or '') .. ']}')
-  -- Of a turn set aside while another one waits for calls: it is heard after that.
+  -- For a turn set aside while another one waits for calls, the session is woken after that.
   return gate.st == 'suspended' and (isAtHead or othersWait) and wake(gate.gen) or 0
 end
 
--- Nothing to decide any more; a question whose turn is over is settled by that. -> nil | answer
+-- Whether there is nothing to decide any more. The question of a turn that is over is cancelled. -> nil | answer
 local function closed()
   if known == 'pending' and kind ~= 'rule' and not isAtHead and not setAsideTurnOf(numberOf(turn)) then
     become(id, 'cancelled')

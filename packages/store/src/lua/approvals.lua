@@ -18,7 +18,7 @@ local weekMs = 604800000
 local rootSession = string.gsub(session, '~%x+$', '')
 local function approvalOf(id) return approvals .. ':' .. id, said .. ':' .. id, sid .. '|' .. id end
 
--- Who holds the cards learns of a change when they write; otherwise they are due at once.
+-- The holder of the lease sees the change when it writes; without a holder the cards are due at once.
 local function changeCards(id)
   local asked, answered, member = approvalOf(id)
   if redis.call('HGET', asked, 'hasCards') ~= '1' then return end
@@ -43,7 +43,7 @@ local function become(id, result)
   record('approval_settled', sid, v[2], v[3], {result = result})
 end
 
--- The end of a turn, or of all if none is named: its questions are over.
+-- Cancels the questions of a turn that has ended, or of all turns if none is named.
 local function cancelApprovals(ids, turn)
   for _, id in ipairs(ids) do
     local v = redis.call('HMGET', (approvalOf(id)), 'kind', 'turn')

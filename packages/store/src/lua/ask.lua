@@ -6,7 +6,7 @@
 
 -- include approvals
 
--- Forgets the oldest that nothing is left to do for, until one more has room.
+-- Removes the oldest finished approvals until there is room for one more.
 local function makeRoom()
   redis.call('ZREMRANGEBYSCORE', kept, '-inf', now())
   local tooMany = redis.call('ZCARD', kept) + 1 - maxKept
@@ -22,14 +22,14 @@ local function makeRoom()
   end
 end
 
--- Has no time to live before it is settled: who waits for it must learn what became of it.
+-- Has no time to live before it is settled, because its turn waits for the result.
 local function ask(new)
   local asked, _, member = approvalOf(new.id)
   if redis.call('EXISTS', asked) == 1 then return end
   makeRoom()
   redis.call('HSET', asked, 'approval', new.approval, 'kind', new.kind, 'turn', new.turnId, 'call', new.callId,
     'expiresAtMs', new.expiresAtMs, 'needed', new.need, 'argumentsHash', new.hash, 'hasCards', new.hasCards, 'facts', new.facts)
-  -- Those of one moment stay in the order in which they were asked.
+  -- Approvals of the same ms keep the order in which they were asked.
   local place = math.min(redis.call('ZCARD', pending), 999) / 1000
   redis.call('ZADD', pending, tonumber(new.createdAtMs) + place, new.id)
   redis.call('ZADD', expiries, new.expiresAtMs, member)

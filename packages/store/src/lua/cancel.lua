@@ -36,7 +36,7 @@ if seq == '' or seqOf(first) == seq or string.find(joined, ',' .. seq .. ',', 1,
 end
 if setAsideTurnOf(seq) then
   redis.call('RPUSH', requests, entry)
-  -- Where another turn runs or waits for calls, it is heard after that.
+  -- If another turn runs or waits for calls, the cancel is read after that.
   if st == 'suspended' and redis.call('HGET', state, 'waits') then return {1, wake(v[2])} end
   return {1, 0}
 end

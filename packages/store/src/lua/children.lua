@@ -34,7 +34,7 @@ local function wakeOther(other, gen)
   return new
 end
 
--- The asker waits no longer: the child is cancelled.
+-- The asker does not wait any more: cancels the child.
 local function dropChild(child)
   local v = redis.call('HMGET', keyOf('s', child), 'state', 'generation')
   if not v[1] or v[1] == 'idle' then return end
@@ -42,7 +42,7 @@ local function dropChild(child)
   if v[1] == 'suspended' then wakeOther(child, v[2]) end
 end
 
--- The child works no longer. One that was removed meanwhile is not known any more.
+-- The child has ended. Does nothing if it was removed meanwhile.
 local function endChild(child, facts)
   redis.call('HDEL', children, child, 'steps ' .. child .. '-1')
   redis.call('HSET', keyOf('s', child), 'facts', facts)
@@ -50,7 +50,7 @@ local function endChild(child, facts)
   redis.call('ZADD', childRoots, 'NX', now(), rootOf)
   local tooMany = redis.call('ZCARD', endedChildren) - maxEnded
   if tooMany <= 0 then return end
-  -- More than one, so that those which there were before become fewer, too.
+  -- More than one at a time, so that a surplus of older versions shrinks as well.
   for _, old in ipairs(redis.call('ZRANGE', endedChildren, 0, math.min(tooMany, 2) - 1)) do
     removeChild(old)
     redis.call('ZREM', endedChildren, old)

@@ -56,7 +56,7 @@ if #asked > 0 then
 end
 redis.call('HDEL', state, 'turn', 'absorbed', 'needs')
 if needs ~= '' then redis.call('HSET', state, 'needs', needs) end
--- What has come for turns that are set aside is kept for them.
+-- Entries for turns that are set aside are stored with those turns.
 if turnsSetAside() ~= ',' then takeRequests() end
 redis.call('DEL', control, calls, requests)
 local askerGen = 0
@@ -70,7 +70,7 @@ local first = entries[2] or ''
 local isOver = first == '' and turnsSetAside() == ','
 local leased, isIdle = '', false
 if reply ~= '' then
-  -- An outbox that was empty is leased to none, and waits for no retry.
+  -- An outbox that was empty has no lease and no retry time.
   if redis.call('RPUSH', outbox, reply) > 1 then leased = lease()
   elseif isOver then leased, isIdle = grant(reply, 'state', 'idle'), true
   else leased = grant(reply) end

@@ -1,4 +1,4 @@
--- The end of a turn: calls that are still open are not awaited any more.
+-- Closes the open calls of a turn that has ended.
 --
 -- KEYS calls deadlines
 -- ARGV sid

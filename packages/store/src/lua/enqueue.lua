@@ -1,4 +1,4 @@
--- Puts a message into the inbox of its session, and wakes the session if nothing runs that would see it.
+-- Adds a message to the inbox of its session, and wakes the session if no running turn will read it.
 -- -> {'accepted' | 'full' | 'asks', seq, wakeGen, eventSeq or '', ahead, head or ''}
 --
 -- KEYS session inbox dirty seen highest who people state
@@ -19,7 +19,7 @@ local function enqueue(message, mayAnswer)
   if s[5] then return oldForm() end
   if mayAnswer and s[6] then return {'asks', 0, 0, '', 0, ''} end
   local st, gen, es, seq = s[1] or 'idle', s[2], s[3], s[4]
-  -- Only in groups people wait for each other, and no session is idle meanwhile.
+  -- Only in groups turns wait for other people, and the session is not idle then.
   local waits, numberOfTheirs
   if chatType == 'group' and st ~= 'idle' then
     waits, numberOfTheirs = unpack(redis.call('HMGET', state, 'waits', 'waits:' .. person))

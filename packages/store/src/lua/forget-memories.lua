@@ -1,4 +1,4 @@
--- Takes memories away. -> how many there were
+-- Removes memories. -> how many there were
 --
 -- KEYS memories memory forgotten lookUp
 -- ARGV

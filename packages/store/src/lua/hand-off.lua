@@ -1,4 +1,4 @@
--- A worker that stops gives its session back. -> 1 | 0 fenced
+-- Releases the session of a worker that stops. -> 1 | 0 fenced
 --
 -- KEYS session dirty state
 -- ARGV epoch sid

@@ -1,4 +1,4 @@
--- Wakes a session that no worker and no job will continue. Who lost a running session is judged by the claim that takes it up.
+-- Wakes a session that no worker and no job will continue. The next claim decides whether its worker has died.
 -- -> generation to add a job for, or 0
 --
 -- KEYS session inbox control dirty requests state

@@ -1,4 +1,4 @@
--- Writes names down, and forgets those that were written longest ago when there are too many.
+-- Stores names, and removes those that were stored longest ago when there are too many.
 --
 -- KEYS names byTime
 -- ARGV

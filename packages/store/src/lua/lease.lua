@@ -22,7 +22,7 @@ local function lease()
   local record = redis.call('LINDEX', outbox, 0)
   return record and grant(record) or ''
 end
--- The holder has taken a reply from the outbox. -> the next one, or ''
+-- For the holder of the lease, after it has removed a reply from the outbox. -> the next one, or ''
 local function leaseNext()
   redis.call('HDEL', session, 'outboxLease', 'outboxLeaseUntil', 'outboxRetryAt')
   local record = redis.call('LINDEX', outbox, 0)

@@ -1,4 +1,4 @@
--- Keeps what a person says of an answer: one rating of each person and run, the last one counts.
+-- Stores a person's rating of an answer: one for each person and run, the last one counts.
 -- -> 1 | 0 a later word of theirs is known, or they have not said what they take back
 --
 -- KEYS

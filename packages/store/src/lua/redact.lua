@@ -1,4 +1,4 @@
--- Takes a person's words out of a session. What claims have read of the history is void, and so is a summary, since
+-- Redacts the messages of a person in a session. Cached histories of workers become void, and so does the summary, since
 -- nothing tells its content. -> how many messages were replaced
 --
 -- KEYS session history events kept expiries approvalCards state approvals said

@@ -25,7 +25,7 @@ local inUse = (v[1] or 'idle') ~= 'idle' or redis.call('LLEN', inbox) > 0 or red
   or redis.call('LLEN', requests) > 0
 if beforeMs ~= '' and not inUse then
   inUse = redis.call('LLEN', outbox) > 0 or redis.call('HLEN', cards) > 0 or redis.call('ZCARD', pending) > 0
-  -- Others come first; this one has its turn again.
+  -- Checked again later, after the others.
   if inUse then redis.call('ZADD', ended, math.min(now(), tonumber(beforeMs) + tonumber(busyMs)), sid) end
 end
 if inUse then return 'in_use' end

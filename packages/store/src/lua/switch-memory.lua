@@ -1,4 +1,4 @@
--- A person wants nothing remembered, or something again. -> how many memories were taken away
+-- Switches the memory of a person off or on. -> how many memories were removed
 --
 -- KEYS memories memory off lookUp
 -- ARGV

@@ -5,7 +5,7 @@
 
 -- include set-aside
 
--- Only people in groups wait for each other.
+-- Only in groups turns wait for other people.
 local function personOf(entry)
   local ok, message = pcall(cjson.decode, string.match(entry, '^%d+:(.*)$') or '')
   if not ok or type(message) ~= 'table' or message.chatType ~= 'group' or type(message.sender) ~= 'table' then return nil end
@@ -27,7 +27,7 @@ local function bringForward(entry)
   redis.call('LPUSH', inbox, entry)
 end
 
--- The oldest turn set aside for which something has come. -> seq | nil
+-- The oldest turn set aside that has new entries. -> seq | nil
 local function setAsideTurnWithNews()
   for seq in string.gmatch(turnsSetAside(), '%d+') do
     if redis.call('HGET', state, 'aside:' .. seq .. ':control') then return seq end
@@ -76,14 +76,14 @@ local function suspend()
   redis.call('ZREM', dirty, sid)
 end
 
--- No other turn has anything to do: the oldest one waits at the head again.
+-- If no other turn can run, the oldest one set aside waits at the head again.
 local function waitAtHead()
   redis.call('HSET', state, 'waits', bringBack(string.match(turnsSetAside(), '%d+')))
   suspend()
 end
 
--- Puts at the head what is to be run now; `waits` is the person whose turn waits at the head, or false.
--- -> whether anything has changed, or nil: everything that there is waits for people
+-- Brings the turn that runs next to the head; `waits` is the person whose turn waits there, or false.
+-- -> whether the head has changed, or nil when all turns wait for people
 local function choose(waits)
   if not waits and turnsSetAside() == ',' then return false end
   local first, hasNews = head(), redis.call('LLEN', control) > 0

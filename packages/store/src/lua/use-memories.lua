@@ -1,4 +1,4 @@
--- Memories were shown to a model: they are kept for longer.
+-- Renews the time to live of memories that were shown to a model.
 --
 -- KEYS memories memory lookUp
 -- ARGV ttlMs members...
