@@ -74,7 +74,7 @@ async function decideAll(
     await delay(30 + random.below(300));
     for (const card of openQuestions(system, chatId)) {
       const word = random.pick(["approve", "reject"] as const);
-      const key = keyOn(card.message.card?.json);
+      const key = keyOn(card.shown);
       const click = async () => await decide(system, card, { openId, wanted: { decision: word } });
       const clicks = await Promise.all(random.below(3) > 0 ? [click(), click()] : [click()]);
       for (const { toast } of clicks) {

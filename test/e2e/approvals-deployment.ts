@@ -21,6 +21,8 @@ export const ids = {
   hasty: "ou_hasty",
   late: "ou_late",
   keeper: "ou_keeper",
+  alone: "ou_alone",
+  aloneHasty: "ou_alone_hasty",
 };
 
 /** The one deployment of all suites on approvals: what it has recorded and what models were asked is that of all. */
@@ -49,6 +51,9 @@ export function useDeployment(): void {
             reason: "Two of them have to see this.",
             approvers: { people: [ids.ann, ids.max], roles: ["leads"], fourEyes: true, count: 2 },
           },
+          // They alone decide.
+          { tools: ["ask_*"], people: [ids.alone], do: "ask", approvers: { requester: true }, reason: "It is yours." },
+          { tools: ["ask_*"], people: [ids.aloneHasty], do: "ask", approvers: { requester: true }, expiresMs: 10_000 },
           // The shortest time that a configuration takes.
           { tools: ["ask_*"], people: [ids.hasty, ids.late], do: "ask", expiresMs: 10_000 },
           { tools: ["ask_pure"], people: [ids.keeper], do: "ask", remember: true, reason: "Touches the archive." },

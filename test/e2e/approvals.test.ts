@@ -10,6 +10,7 @@ import "./approvals-ending.suite.ts";
 import "./approvals-learning.suite.ts";
 import "./approvals-group.suite.ts";
 import "./approvals-in-group.suite.ts";
+import "./approvals-in-reply.suite.ts";
 import "./approvals-outcome.suite.ts";
 import "./approvals-trouble.suite.ts";
 

@@ -9,10 +9,12 @@ type Json = Record<string, unknown>;
 /** A card that asks or has asked a person to decide. */
 export interface AskedCard {
   message: SimMessage;
-  /** Title of the card. */
+  /** Title of the card; on the card of a reply the line that begins the question. */
   title: string;
   /** Values of its buttons; none once it is settled. */
   values: Json[];
+  /** What is asked: the card, or its part of the card of a reply. */
+  shown: unknown;
 }
 
 function isJson(value: unknown): value is Json {
@@ -41,8 +43,30 @@ export function askedCards({ feishu }: System, chatId: string): AskedCard[] {
   return feishu
     .messages(chatId)
     .filter(({ senderType, card }) => senderType === "app" && card !== undefined)
-    .map((message) => ({ message, title: titleOf(message.card?.json), values: valuesIn(message.card?.json) }))
-    .filter(({ title, message }) => title !== "" && message.card?.streaming !== true);
+    .filter(({ card }) => card?.streaming !== true)
+    .flatMap((message) => {
+      const json = message.card?.json;
+      const title = titleOf(json);
+      const own = { message, title, values: valuesIn(json), shown: json };
+      return title === "" ? asksInReply(json).map((shown) => inReply(message, shown)) : [own];
+    });
+}
+
+function inReply(message: SimMessage, shown: Json[]): AskedCard {
+  const [, first] = shown;
+  const text = isJson(first?.["text"]) ? first["text"]["content"] : undefined;
+  return { message, title: typeof text === "string" ? text : "", values: valuesIn(shown), shown };
+}
+
+/** The questions below the answer on the card of a reply: from a line to a row of buttons. */
+function asksInReply(card: unknown): Json[][] {
+  const body = isJson(card) ? card["body"] : undefined;
+  const elements = isJson(body) && Array.isArray(body["elements"]) ? body["elements"].filter(isJson) : [];
+  return elements.flatMap((element, at) => {
+    if (!/^ask_\d+$/.test(String(element["element_id"]))) return [];
+    const from = elements.slice(0, at).findLastIndex(({ tag }) => tag === "hr");
+    return [elements.slice(from, at + 1)];
+  });
 }
 
 /** Cards of a chat that still wait for a decision. */

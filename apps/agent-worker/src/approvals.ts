@@ -200,7 +200,7 @@ export async function keepRule(services: Services, status: ApprovalStatus): Prom
   if (rule !== undefined) await services.rules.add(rule);
 }
 
-/** Sends the cards of approvals that were saved, in the background. Never throws. */
+/** Sends the cards of approvals that were saved and get cards of their own, in the background. Never throws. */
 export function approvalsAsked(
   { approvalCards, counters, log, telemetry }: Services,
   approvals: readonly Approval[],
@@ -210,8 +210,31 @@ export function approvalsAsked(
     telemetry.events.emit({ eventName: "approval.asked", attributes: tagsOf(approval) });
     counters.approvalsAsked.add(1, { kind });
     log.info({ session, turnId, approvalId, kind, tool, risk }, "approval asked for");
-    void approvalCards.work(session, approvalId);
+    if (approval.inReply !== true) void approvalCards.work(session, approvalId);
   }
+}
+
+/**
+ * The card of a reply shows these questions, or cannot: then they get cards of their own. Resolves to those that do not
+ * stand on it. Fails no turn: after a while a sweeper sends a card for a question of which nothing is known.
+ */
+export async function approvalsPlaced(
+  { approvals, approvalCards, log }: Services,
+  asked: readonly Approval[],
+  isPlaced: boolean,
+): Promise<Approval[]> {
+  const elsewhere: Approval[] = [];
+  for (const approval of asked) {
+    const { session, id: approvalId } = approval;
+    try {
+      if (await approvals.placeInReply(session, approvalId, isPlaced)) continue;
+      elsewhere.push(approval);
+      void approvalCards.work(session, approvalId);
+    } catch (error) {
+      log.warn({ error, session, approvalId }, "where an approval is shown was not stored");
+    }
+  }
+  return elsewhere;
 }
 
 /** Checked control entries, and the effects of the decisions among them. */

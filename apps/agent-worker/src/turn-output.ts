@@ -24,6 +24,7 @@ import type { LiveReply } from "@larkline/feishu";
 import {
   agentOfTurn,
   argumentsHashOf,
+  asksRequesterAlone,
   traceparentOfMessage,
   withoutImageMarks,
   type Approval,
@@ -40,6 +41,7 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import type {
+  AskedInReply,
   AskerWord,
   CallFacts,
   Claim,
@@ -52,7 +54,7 @@ import type {
   SessionSettings,
   SessionTotals,
 } from "@larkline/store";
-import { actorOf, approvalsAsked, argumentsTextOf, waitsForPeople } from "./approvals.ts";
+import { actorOf, approvalsAsked, approvalsPlaced, argumentsTextOf, waitsForPeople } from "./approvals.ts";
 import { EventWriter, type PublishedEvents } from "./event-writer.ts";
 import { askerAnswer, askerWord, childOf, helpersOfRun, hurryDropped, wakeQueued } from "./helpers.ts";
 import type { Services } from "./services.ts";
@@ -137,6 +139,8 @@ export class TurnStore {
   #dropped: readonly SessionKey[] = [];
   /** Of a helper: what its asker knows that it waits for, as the checkpoint has it. */
   #toldWait: HelperWait | undefined;
+  /** What is asked, or is to be asked, on the card of the reply. */
+  #asks: readonly AskedInReply[] = [];
   /** Control entries decided on but not yet acknowledged. */
   #consumed = 0;
   #settings: SessionSettings | undefined;
@@ -183,6 +187,28 @@ export class TurnStore {
   /** What the session has used, with this turn once it is committed. */
   get totals(): SessionTotals | undefined {
     return this.#totals;
+  }
+
+  /** What the requester is asked on the card of the reply: stored, and not decided yet. */
+  get asks(): readonly AskedInReply[] {
+    return this.#asks.filter(({ approval: { id } }) => this.#waitsFor(id));
+  }
+
+  #waitsFor(approvalId: string): boolean {
+    return this.#turn.calls.some((call) => call.approvalId === approvalId && waitsForPeople(call));
+  }
+
+  /** Reads what another run of this turn has asked. Must come before its card is drawn. */
+  async readAsks(): Promise<void> {
+    const waiting = this.#turn.calls.filter(waitsForPeople);
+    const ids = waiting.flatMap(({ approvalId }) => approvalId ?? []);
+    if (ids.length > 0) this.#asks = await this.#services.approvals.inReply(this.#session, ids);
+  }
+
+  /** These are not asked on the card of the reply. */
+  dropAsks(approvals: readonly Approval[]): void {
+    const ids = new Set(approvals.map(({ id }) => id));
+    this.#asks = this.#asks.filter(({ approval: { id } }) => !ids.has(id));
   }
 
   /** Publishes what happens between writes. */
@@ -240,13 +266,16 @@ export class TurnStore {
     const mode = how === "hold" ? "continue" : how;
     const { history, context, absorbed, approvals } = this.#unsaved;
     const asker = this.#askerWord();
+    const inReply = approvals.filter((approval) => approval.inReply === true);
+    const asksInReply = inReply.length > 0 || this.asks.length > 0;
+    const turn = asksInReply ? withNeed(this.#turn, "ask-in-reply") : this.#turn;
     const result = await this.#services.store.save({
       session: this.#session,
       epoch: this.#epoch,
       history,
       events: await this.#takenEvents(),
       consumed: this.#consumed,
-      turn: this.firstTextMs === undefined ? this.#turn : { ...this.#turn, firstTextMs: this.firstTextMs },
+      turn: this.firstTextMs === undefined ? turn : { ...turn, firstTextMs: this.firstTextMs },
       needs: needsOfChoices(this.#services, this.#before.settings),
       open: how === "suspend" || how === "hold" ? openCallsOf(this.#services, this.#turn, this.#history) : [],
       mode,
@@ -262,6 +291,7 @@ export class TurnStore {
     this.#consumed = 0;
     if (result.state === "fenced") return result;
     if (approvals.length > 0) approvalsAsked(this.#services, approvals);
+    this.#asks = [...this.#asks, ...inReply.map((approval) => ({ approval, reasonAskedAtMs: 0 }))];
     if (asker === undefined) return result;
     this.#toldWait = asker.wait;
     await wakeQueued(this.#services, asker.session);
@@ -305,6 +335,11 @@ export class TurnStore {
     const about = { agent, atMs: this.#services.clock.now(), event: joinedEvent(takenBy, agent) };
     return [...events, ...this.#unsaved.absorbed.map(({ runId, person }) => ({ runId, person, ...about }))];
   }
+}
+
+function withNeed(turn: TurnState, feature: string): TurnState {
+  const { needs = [], ...rest } = turn;
+  return { needs: [...new Set([...needs, feature])], ...rest };
 }
 
 /** The totals of a session after a run that ends now. */
@@ -377,6 +412,8 @@ export class TurnReply {
   #card: LiveReply | undefined;
   /** What the card shows now. */
   #view: (() => ReplyView) | undefined;
+  /** Where questions are shown that were told before. */
+  readonly #placed = new Map<string, boolean>();
 
   constructor(services: Services, run: RunningTurn) {
     this.#services = services;
@@ -404,6 +441,8 @@ export class TurnReply {
       target,
       uuid: answerUuid(reply.app, id),
       view: () => (this.#view ?? running)(),
+      asks: () => stored.asks,
+      onAsked: (asks, isPlaced) => void this.#place(asks, isPlaced),
       traceparent: traceparentOfMessage(message),
     });
     this.#card?.changed();
@@ -431,6 +470,27 @@ export class TurnReply {
     };
   }
 
+  /** Questions that the requester alone answers stand on the card of the reply, where there is one. */
+  withPlaces(approvals: readonly Approval[]): Approval[] {
+    const hasCard = this.#card !== undefined;
+    return approvals.map((one) => (hasCard && asksRequesterAlone(one) ? { ...one, inReply: true } : one));
+  }
+
+  /** Questions may be stored now: not before may the card show them. */
+  saved(): void {
+    if (this.#run.stored.asks.length > 0) this.#card?.changed();
+  }
+
+  async #place(asks: readonly AskedInReply[], isPlaced: boolean): Promise<void> {
+    const news = asks.filter(({ approval: { id } }) => this.#placed.get(id) !== isPlaced);
+    for (const { approval } of news) this.#placed.set(approval.id, isPlaced);
+    const approvals = news.map(({ approval }) => approval);
+    const elsewhere = await approvalsPlaced(this.#services, approvals, isPlaced);
+    if (elsewhere.length === 0) return;
+    this.#run.stored.dropAsks(elsewhere);
+    this.#card?.changed();
+  }
+
   /** The turn has changed. */
   changed(): void {
     this.#card?.changed();
@@ -445,6 +505,7 @@ export class TurnReply {
 
   /** The turn is suspended: the worker that resumes it continues the same card. */
   pause(): void {
+    this.saved();
     this.#card?.pause();
     this.#card = undefined;
   }

@@ -135,6 +135,7 @@ export class TurnRun {
 
   /** `givenUp`: why the message is given up instead of being answered; undefined: it is answered. */
   async run(givenUp: string | undefined): Promise<TurnEnd> {
+    await this.#stored.readAsks();
     this.#reply.open(this.#start.epoch);
     try {
       const end = await this.#runSteps(givenUp);
@@ -278,7 +279,10 @@ export class TurnRun {
       if (transition.next.reason === "cancelled") this.#stopped = new Set(calls.flatMap(runnerAtWork));
     }
     this.#stored.live = undefined;
-    this.#stored.take(transition);
+    const { approvals = [] } = transition;
+    this.#stored.take(
+      approvals.length === 0 ? transition : { ...transition, approvals: this.#reply.withPlaces(approvals) },
+    );
     if (transition.context !== undefined) this.#steps.contextChanged();
     if (transition.handedOver === true) this.#handOver();
     this.#reply.changed();
@@ -486,6 +490,7 @@ export class TurnRun {
     this.#hold = hold;
     const saved = await this.#stored.save(hold === undefined ? "suspend" : "hold");
     if (saved.state === "fenced") return { end: "fenced" };
+    this.#reply.saved();
     const control = saved.state === "running" ? saved.control : [];
     const handing = this.#dispatch(calls, control);
     if (hold === undefined || control.length > 0) {

@@ -154,11 +154,23 @@ describe("the card of a reply whose turn waits for people", () => {
 });
 
 describe("the question of a turn that waits for people", () => {
-  it("AL-39: gets a card of its own right after it was saved", async () => {
+  it("AL-39: stands on the card of the reply right after it was saved, and nowhere else", async () => {
     const { world, worker, chatId, cards } = await scene();
     world.workCards = async (where, id) => await cards.work(where, id);
     await runWakes(world, worker());
     await vi.waitFor(() => expect(JSON.stringify(cardsIn(chatId))).toContain("__approval__"), patience);
+    await stores.advance(60_000);
+    await sweepApprovalCards({ ...servicesOf(world), approvalCards: cards }, new AbortController().signal);
+    expect(cardsIn(chatId)).toHaveLength(1);
+    await cards.close();
+  });
+
+  it("has a card of its own right after it was saved where the answer is text", async () => {
+    const { world, worker, chatId, cards } = await scene();
+    world.workCards = async (where, id) => await cards.work(where, id);
+    await runWakes(world, { ...worker(), agent: { reply: "text" } });
+    await vi.waitFor(() => expect(JSON.stringify(cardsIn(chatId))).toContain("__approval__"), patience);
+    expect(cardsIn(chatId)[0]?.card?.json).toHaveProperty("header");
     await cards.close();
   });
 
@@ -166,6 +178,7 @@ describe("the question of a turn that waits for people", () => {
     const { world, worker, chatId, cards } = await scene();
     await runWakes(world, worker());
     expect(JSON.stringify(cardsIn(chatId))).not.toContain("__approval__");
+    await stores.advance(10_000); // in which the card of the reply could have shown it
     await sweepApprovalCards({ ...servicesOf(world), approvalCards: cards }, new AbortController().signal);
     expect(JSON.stringify(cardsIn(chatId))).toContain("__approval__");
     await cards.close();

@@ -1,7 +1,7 @@
 import { noticeText } from "@larkline/agent";
 import { decidersText } from "@larkline/agent/permissions";
 import type { Envelope, FeishuMessage } from "@larkline/feishu";
-import { approvalCard, lateDecidedCard } from "@larkline/feishu/cards";
+import { approvalCard, lateDecidedCard, withReasonForm } from "@larkline/feishu/cards";
 import { agentOfMessage } from "@larkline/process/config";
 import {
   parserOf,
@@ -10,6 +10,7 @@ import {
   replyLanguages,
   SessionKey,
   textOf,
+  withDeadline,
   type DecisionWord,
   type InboundMessage,
   type ReplyLanguage,
@@ -345,9 +346,12 @@ function decidedCard(
  * unknown (nothing is consumed), approval not pending, approved, rejected.
  */
 async function approvalClicked(services: Services, bot: Bot, { by, ...click }: Click): Promise<EventAnswer> {
-  const { [approvalKey]: id, decision, remember, ask } = click.value;
+  const { [approvalKey]: id, decision, remember, ask, in_reply: onReply } = click.value;
   if (!id) return noPendingApproval();
-  if (ask === "reason") return by === undefined ? unknownPerson() : await reasonAsked(services, bot, { id, by });
+  const inReply = onReply === true;
+  if (ask === "reason") {
+    return by === undefined ? unknownPerson() : await reasonAsked(services, bot, { id, by, inReply });
+  }
   if (decision !== "approve" && decision !== "reject") {
     return toast("info", { en: "invalid decision", zh: "无效的决定" });
   }
@@ -355,14 +359,18 @@ async function approvalClicked(services: Services, bot: Bot, { by, ...click }: C
   const approvalId = typeof id === "string" ? id : "";
   const note = wordsIn(click.form, "reason");
   const say = sayOf({ by, approvalId, decision, note, remember: remember === true });
-  return await answerOf(services, bot, say);
+  const answer = await answerOf(services, bot, say);
+  if (!inReply) return answer;
+  // The worker of the turn draws that card: one that came with this answer could take the place of a later one.
+  const { card: _card, ...toastOnly } = answer;
+  return toastOnly;
 }
 
 /** A person has clicked on "reject": the card gets the form for the reason, if they may decide. */
 async function reasonAsked(
   services: Services,
   bot: Bot,
-  { id, by }: { id: unknown; by: string },
+  { id, by, inReply }: { id: unknown; by: string; inReply: boolean },
 ): Promise<EventAnswer> {
   const approvalId = typeof id === "string" ? id : "";
   const said = await checkDecision(
@@ -370,8 +378,34 @@ async function reasonAsked(
     bot,
     sayOf({ by, approvalId, decision: "reject", note: undefined, remember: false }),
   );
+  if (inReply) return await reasonAskedInReply(services, bot, said);
   if (said.result !== "counted") return await answerTo(bot, "reject", said);
   return { card: { type: "raw", data: approvalCard(said.status, { asksReason: true }) } };
+}
+
+/** What is left of the time for an answer once it is known who may decide, ms. */
+const formMs = 500;
+
+/** The card of the reply as its worker has drawn it last, with the form. It does not stream while it has buttons. */
+async function reasonAskedInReply(
+  { approvals, cards, clock }: Services,
+  bot: Bot,
+  said: DecisionResult,
+): Promise<EventAnswer> {
+  if (said.result !== "counted") {
+    const { card: _card, ...toastOnly } = await answerTo(bot, "reject", said);
+    return toastOnly;
+  }
+  const { approval } = said.status;
+  try {
+    const reading = cards.load(approval.session, approval.turnId);
+    const [reply] = await withDeadline(clock, Promise.all([reading, approvals.noteReasonAsked(approval)]), formMs);
+    const card = reply?.asking === undefined ? undefined : withReasonForm(reply.asking, approval);
+    return card === undefined ? toast("error", decisionTexts.failed) : { card: { type: "raw", data: card } };
+  } catch (error) {
+    bot.log.warn({ error, approvalId: approval.id }, "the form for a reason could not be shown");
+    return toast("error", decisionTexts.failed);
+  }
 }
 
 /** The buttons under the question what became of a call. */

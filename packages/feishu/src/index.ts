@@ -26,7 +26,7 @@ export { LiveReplies, type LiveReply } from "./reply/live-reply.ts";
 /** What live replies leave to the sender of the same process. */
 export { CardHandover } from "./reply/live-reply.ts";
 /** Ends the cards of a reply whose turn is gone. */
-export { endOrphan } from "./reply/live-reply.ts";
+export { endOrphan } from "./reply/orphan.ts";
 /** Sends the replies that were committed. */
 export { createImageResolver, OutboxSender, type DeliveryWatch, type ImageResolver } from "./reply/outbox-sender.ts";
 /** Sends an uploaded file to a chat. */

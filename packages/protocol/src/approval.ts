@@ -108,6 +108,8 @@ export const Approval = Type.Object({
   bilingual: Type.Optional(Type.Boolean()),
   /** `reason` in both languages, where it is ours and the cards carry both. */
   reasons: Type.Optional(Type.Record(Type.Enum([...replyLanguages]), Type.String({ maxLength: 2_000 }))),
+  /** The buttons are to stand on the card of the reply; they get a card of their own where that does not succeed. */
+  inReply: Type.Optional(Type.Boolean()),
   /** Where the card goes. `none`: no card is sent; the decision comes over HTTP. */
   target: ReplyTarget,
   /** Of the message whose turn asks. */
@@ -116,6 +118,12 @@ export const Approval = Type.Object({
   expiresAtMs: Type.Integer(),
 });
 export type Approval = Static<typeof Approval>;
+
+/** Whether a call waits for the word of its requester and of no other person. */
+export function asksRequesterAlone({ kind, deciders }: Pick<Approval, "kind" | "deciders">): boolean {
+  const { requester, people, roles, operators = false, fourEyes, count } = deciders;
+  return kind === "call" && requester && people.length + roles.length === 0 && !operators && !fourEyes && count === 1;
+}
 
 /** Whether operators of the console may decide it. */
 export function operatorsDecide({ kind, deciders }: Pick<Approval, "kind" | "deciders">): boolean {

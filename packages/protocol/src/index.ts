@@ -161,6 +161,7 @@ export {
   type AskedForm,
   AskedQuestion,
   Deciders,
+  asksRequesterAlone,
   operatorsDecide,
   type FormField,
   PermissionRule,

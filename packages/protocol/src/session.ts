@@ -49,7 +49,8 @@ export const Needs = Type.Array(Type.String({ pattern: "^[a-z0-9-]{1,40}$" }), {
  * wait for the answer of a person. `helpers`: turns that have called helpers, and tasks of helpers.
  * `server-question`: turns with a call whose server asks people. `helper-waits`: entries for an asker whose helper waits
  * for people, or does not any more. `send-file`: turns with an open call that sends a file of the working folder.
- * `agent-versions`: turns of agents that an operator had changed.
+ * `agent-versions`: turns of agents that an operator had changed. `ask-in-reply`: turns whose card has buttons that decide
+ * about a call.
  */
 export const knownFeatures: readonly string[] = [
   "held-step",
@@ -64,6 +65,7 @@ export const knownFeatures: readonly string[] = [
   "helper-waits",
   "send-file",
   "agent-versions",
+  "ask-in-reply",
 ];
 
 /** Session of the HTTP API for messages that only prove that messages are answered. */

@@ -64,6 +64,43 @@ export function describeApprovalCards(name: string, makeHarness: MakeSessionStor
       expect(await isDue()).toBe(false);
     });
 
+    describe("of a question for the card of the reply", () => {
+      const two = approvalIdOf(2);
+      const place = async (isPlaced: boolean) => await approvals.placeInReply(session, two, isPlaced);
+      const isDueIn = async (ms: number) =>
+        (await approvals.dueCards(harness.now() + ms, 10)).some(({ approvalId }) => approvalId === two);
+
+      beforeEach(async () => {
+        await approvals.add(approvalOf(session, 2, { inReply: true }));
+      });
+
+      it("are due after ten seconds, unless the worker of the turn tells before that it stands there", async () => {
+        expect(await isDueIn(9_000)).toBe(false);
+        expect(await isDueIn(11_000)).toBe(true);
+        expect(await approvals.inReply(session, [one, two])).toMatchObject([
+          { approval: { id: two }, reasonAskedAtMs: 0 },
+        ]);
+        expect(await place(true)).toBe(true);
+        expect(await isDueIn(farFutureMs)).toBe(false);
+        const [asked] = await approvals.inReply(session, [two]);
+        if (asked !== undefined) await approvals.noteReasonAsked(asked.approval);
+        expect((await approvals.inReply(session, [two]))[0]?.reasonAskedAtMs).toBeGreaterThan(0);
+      });
+
+      it("are due at once when the worker tells that it cannot be shown there, also when it was", async () => {
+        expect(await place(true)).toBe(true);
+        expect(await place(false)).toBe(false);
+        expect(await isDueIn(1)).toBe(true);
+        const held = await approvals.leaseCards(session, two);
+        expect(held?.cards).toEqual([]);
+        expect(await place(true)).toBe(false);
+        if (held === undefined) throw new Error("the cards are not to be had");
+        await approvals.saveCards({ ...held, cards: [{ to: "", messageId: "om_own", shows: "pending" }] });
+        expect(await place(true)).toBe(false);
+        expect(await approvals.inReply(session, [two])).toEqual([]);
+      });
+    });
+
     it("are never due where no person gets one", async () => {
       await approvals.add(approvalOf(session, 2, { kind: "rule", target: { channel: "none" } }));
       await approvals.decide(session, approvalIdOf(2), decisionOf("reject"));

@@ -59,6 +59,8 @@ export interface ApprovalCard {
   to: string;
   /** The platform's id of the message; absent while it is not sent. */
   messageId?: string;
+  /** It is the card of the reply, which the worker of the turn writes. */
+  inReply?: boolean;
   /** What it shows: `pending`, a count of decisions such as `pending-1`, or the settled state. */
   shows?: string;
   /** Epoch ms of the first try whose outcome is unknown; 0 or absent if none. */
@@ -92,6 +94,17 @@ const settle = script("settle");
 const takeAnswer = script("take-answer");
 const leaseApprovalCards = script("lease-approval-cards");
 const saveApprovalCards = script("save-approval-cards");
+const placeApproval = script("place-approval");
+
+/** All cards of an approval whose buttons stand on the card of the reply. */
+const replyCards = JSON.stringify([{ to: "", inReply: true, shows: "pending" }] satisfies ApprovalCard[]);
+
+/** A question that stands, or is to stand, on the card of the reply. */
+export interface AskedInReply {
+  approval: Approval;
+  /** Epoch ms at which its requester was last asked why they reject; 0 if never. */
+  reasonAskedAtMs: number;
+}
 
 /**
  * Questions to people and their answers. They are created by {@link SessionStore.save}, together
@@ -239,6 +252,47 @@ export class ApprovalStore {
         return { approval, cards: cards.flatMap(({ messageId }) => messageId ?? []) };
       }),
     );
+  }
+
+  /** Those of these approvals that wait for a word on the card of the reply, or are to get their buttons there. */
+  async inReply(session: SessionKey, approvalIds: readonly string[]): Promise<AskedInReply[]> {
+    const keys = this.#keys.session(session);
+    const found = await Promise.all(
+      approvalIds.map(async (id) => {
+        const [status, said] = await Promise.all([
+          this.#read(session, id),
+          this.#redis.hmget(keys.saidOf(id), "cards", "reasonAskedAtMs"),
+        ]);
+        if (status?.state !== "pending" || status.approval.inReply !== true) return [];
+        const hasOwnCard = approvalCardsFrom(said[0] ?? "").some(({ inReply = false }) => !inReply);
+        return hasOwnCard ? [] : [{ approval: status.approval, reasonAskedAtMs: Number(said[1] ?? 0) }];
+      }),
+    );
+    return found.flat();
+  }
+
+  /**
+   * Tells whether the buttons of a pending approval stand on the card of the reply. Where they do not, it is due to get a
+   * card of its own. False where it has one, or is to get one.
+   */
+  async placeInReply(session: SessionKey, approvalId: string, isPlaced: boolean): Promise<boolean> {
+    const keys = this.#keys.session(session);
+    const placed = await runScript(
+      this.#redis,
+      placeApproval,
+      { answers: keys.saidOf(approvalId), approvalCards: keys.approvalCards },
+      { member: `${session}|${approvalId}`, isPlaced: isPlaced ? 1 : 0, cards: replyCards },
+    );
+    return placed !== 0;
+  }
+
+  /** The card of the reply has got the form for the reason of a rejection: the worker that draws that card draws the form, too. */
+  async noteReasonAsked({ session, id, expiresAtMs }: Approval): Promise<void> {
+    const said = this.#keys.session(session).saidOf(id);
+    const nowMs = sharedNow();
+    // It may have been removed a moment ago: then this must not stay.
+    const endsAtMs = Math.max(expiresAtMs, nowMs) + weekMs;
+    await this.#redis.multi().hset(said, "reasonAskedAtMs", String(nowMs)).pexpireat(said, endsAtMs).exec();
   }
 
   /** Approved questions about rules of a session whose cards are not done: their rules may not be written yet. Oldest first. */

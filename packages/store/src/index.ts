@@ -28,6 +28,7 @@ export {
   ApprovalStore,
   type ApprovalCard,
   type ApprovalLease,
+  type AskedInReply,
   type ApprovalStatus,
   type DecideResult,
   answersKind,

@@ -134,6 +134,8 @@ export interface CardReply {
   chatId: string;
   mode: ReplyMode;
   cards: CardEntry[];
+  /** While buttons that decide about calls stand on the last card: that card, without a form for a reason. */
+  asking?: Record<string, unknown>;
   /** The file with the rest of a very long answer: its key once uploaded, its message once sent. */
   file?: { key: string; messageId?: string };
   createdAtMs: number;

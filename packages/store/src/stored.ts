@@ -229,17 +229,15 @@ function contextValues({ context, session, epoch }: FencedWrite, seal: StateSeal
 /** One approval, as the scripts that create it take it. */
 export function newApproval(approval: Approval): object {
   const { id, kind, turnId, callId, createdAtMs, expiresAtMs, deciders, argumentsHash, target } = approval;
+  const asked = { id, kind, turnId, callId, createdAtMs, expiresAtMs };
   return {
-    id,
+    ...asked,
     approval: JSON.stringify(approval),
-    kind,
-    turnId,
-    callId,
-    createdAtMs,
-    expiresAtMs,
     need: deciders.count,
     hash: JSON.stringify(argumentsHash),
     hasCards: target.channel === "none" ? "0" : "1",
+    /** How long the card of the reply may take to show it before it gets a card of its own. */
+    cardsInMs: approval.inReply === true ? 10_000 : 0,
     facts: JSON.stringify(approvalFactsOf(approval)),
   };
 }

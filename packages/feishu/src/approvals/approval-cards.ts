@@ -177,7 +177,9 @@ export class ApprovalCards {
   async #settleUnlessAsked({ status }: ApprovalLease, cards: readonly ApprovalCard[]): Promise<void> {
     const { approval, state } = status;
     const { session, id, createdAtMs } = approval;
-    const isAsked = cards.some(({ messageId, failed }) => messageId !== undefined && failed === undefined);
+    const isAsked = cards.some(
+      ({ messageId, failed, inReply = false }) => inReply || (messageId !== undefined && failed === undefined),
+    );
     if (state !== "pending" || isAsked || cards.length === 0) return;
     const isHopeless = cards.every(({ failed }) => failed !== undefined);
     if (!isHopeless && this.#clock.now() < createdAtMs + sendPatienceMs) return;
@@ -231,8 +233,8 @@ function copiesOf({ target, deciders, requester }: Approval, roles: Roles): Appr
 }
 
 /** No process has begun to send the copy. */
-function isUntouched({ failed, messageId, uncertainSinceMs = 0 }: ApprovalCard): boolean {
-  return failed === undefined && messageId === undefined && uncertainSinceMs === 0;
+function isUntouched({ failed, messageId, uncertainSinceMs = 0, inReply = false }: ApprovalCard): boolean {
+  return failed === undefined && messageId === undefined && uncertainSinceMs === 0 && !inReply;
 }
 
 /** The state that the copies of an approval have to show. */
@@ -262,6 +264,8 @@ async function bringCopy(goal: CopyGoal, given: ApprovalCard): Promise<CopyOutco
   const mark = approvalMark(status);
   let card = given;
   if (card.failed !== undefined || card.shows === mark) return { card };
+  // The worker of the turn draws it, which a decision wakes.
+  if (card.inReply === true) return { card: { ...card, shows: mark } };
   const wasBegun = card.messageId !== undefined || (card.uncertainSinceMs ?? 0) > 0;
   // No person has seen it, so there is nothing to change.
   if (status.state !== "pending" && !wasBegun) return { card };

@@ -1,5 +1,6 @@
 import { decidersText, maskedArguments, ruleText } from "@larkline/agent/permissions";
 import {
+  asksRequesterAlone,
   textIn,
   type Approval,
   type ApprovalDecision,
@@ -102,8 +103,15 @@ function ruleBlock(approval: Approval): string {
 /** One that asks for a decision. */
 type ShownDecision = ShownApproval & { kind: Exclude<Approval["kind"], "question"> };
 
+/** Says what is asked about, where no sentence about the call does. */
+export function askTitle(approval: Approval, language: ReplyLanguage): CardElement[] {
+  if (approval.words?.summary !== undefined) return [];
+  const title = cardTexts[language].approval.kinds.call.title(toolOf(approval, language));
+  return [{ tag: "div", text: { ...plainText(title), text_size: "heading" } }];
+}
+
 /** What is asked. With a sentence about the call the arguments are folded, unless they are what has to be read. */
-function question({ approval, kind }: ShownDecision, language: ReplyLanguage): CardElement[] {
+export function question({ approval, kind }: ShownDecision, language: ReplyLanguage): CardElement[] {
   const { words, risk } = approval;
   if (kind === "call" && words?.summary !== undefined) {
     const sentence = shownWords(textIn(words.summary, language), sentenceRoom);
@@ -121,7 +129,8 @@ function question({ approval, kind }: ShownDecision, language: ReplyLanguage): C
   return [markdown(`${text}\n${block}`), ...more];
 }
 
-function buttons(approval: Approval, language: ReplyLanguage, asksReason: boolean): CardElement[] {
+/** The rows of an open approval, and its forms. */
+export function buttons(approval: Approval, language: ReplyLanguage, asksReason: boolean): CardElement[] {
   const { kind } = approval;
   if (kind === "outcome") {
     const row = buttonRow([retryButton(approval, language), abortButton(approval, language)]);
@@ -330,18 +339,13 @@ function moment(label: string, atMs: number, colon: string): CardElement {
 }
 
 /** The requester alone sees the card and decides: they know who they are. */
-function isBetweenTwo({
-  kind,
-  words,
-  bilingual = false,
-  deciders: { requester, people: named, roles, operators = false },
-}: Approval): boolean {
-  const isAlone = requester && named.length + roles.length === 0 && !operators;
-  return kind === "call" && words?.summary !== undefined && isAlone && !bilingual;
+function isBetweenTwo(approval: Approval): boolean {
+  const { words, bilingual = false } = approval;
+  return words?.summary !== undefined && asksRequesterAlone(approval) && !bilingual;
 }
 
 /** What people should know before they decide. */
-function openFacts(approval: Approval, language: ReplyLanguage): CardElement[] {
+export function openFacts(approval: Approval, language: ReplyLanguage): CardElement[] {
   const texts = cardTexts[language].approval;
   const reason = shownWords(approval.reasons?.[language] ?? approval.reason, reasonRoom);
   return [

@@ -67,6 +67,8 @@ interface RenderOptions {
   style?: CardStyle;
   /** Image key by name; null: there is none. A name that is missing is still on its way while streaming. */
   images?: ImageKeys;
+  /** Below the answer: what its person is asked, with buttons. Such a card does not stream. */
+  asks?: readonly CardElement[];
 }
 
 /** What an answer shows before it has any text. */
@@ -95,9 +97,9 @@ const belowAnswer: ReadonlySet<string> = new Set(["rest", "memories", "stop", "a
 
 /** The card of one page of the reply. */
 export function renderCard(view: ReplyView, page: CardPage, options: RenderOptions): RenderedCard {
-  const { style = "formatted", images, streaming } = options;
+  const { style = "formatted", images, streaming, asks = [] } = options;
   const withImages = images !== undefined && style === "formatted";
-  const rendered = formattedCard(view, page, { streaming, ...(withImages ? { images } : {}) });
+  const rendered = formattedCard(view, page, { streaming, asks, ...(withImages ? { images } : {}) });
   if (style === "formatted" || style === "imageless") return rendered;
   return withPlainAnswer(rendered, withoutImageMarks(sliceOf(view.answer, page)), style);
 }
@@ -106,6 +108,7 @@ function formattedCard(view: ReplyView, page: CardPage, options: AnswerForm): Re
   const shown = shownAnswer(view, page, options);
   const answer = shown.text === "" ? whenEmpty(view, options) : shown.text;
   const parts = partsOf(view, page, jsonBytes(answer));
+  const { asks = [] } = options;
   const all = Object.entries(parts);
   const above = all.flatMap(([id, part]) => (belowAnswer.has(id) ? [] : [part]));
   const below = all.flatMap(([id, part]) => (belowAnswer.has(id) ? [part] : []));
@@ -119,7 +122,12 @@ function formattedCard(view: ReplyView, page: CardPage, options: AnswerForm): Re
     },
     body: {
       direction: "vertical",
-      elements: [...above, markdown(answer, { element_id: "answer" }), ...below],
+      elements: [
+        ...above,
+        ...(shown.text === "" && asks.length > 0 ? [] : [markdown(answer, { element_id: "answer" })]),
+        ...asks,
+        ...below,
+      ],
     },
   };
   const bytes = jsonBytes(card);
@@ -940,7 +948,7 @@ const locales: Readonly<Record<ReplyLanguage, string>> = { zh: "zh_cn", en: "en_
  * clients of any other language show the English one ("Configure multi-language content"). What is drawn must have
  * the same elements in each language.
  */
-function inLanguages<T>({ language, bilingual = false }: Speech, draw: (language: ReplyLanguage) => T): T {
+export function inLanguages<T>({ language, bilingual = false }: Speech, draw: (language: ReplyLanguage) => T): T {
   const own = draw(language);
   if (!bilingual) return own;
   // The merged value has the form of `own`, with one property more in some of its texts.

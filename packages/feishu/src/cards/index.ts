@@ -1,5 +1,7 @@
 /** The card that asks for an approval, and what has become of it. */
 export { approvalCard, type ApprovalCardOptions, type ShownApproval } from "./approval-card.ts";
+/** The card of a reply on which a call waits for its requester, with the form for a reason. */
+export { withReasonForm } from "./ask-in-reply.ts";
 /** Cards that ask about a late message, greet, and tell something. */
 export {
   lateCard,

@@ -1,5 +1,13 @@
 import { pause, systemClock, type Clock, type ReplyView, type ShownTool } from "@larkline/protocol";
-import type { CardEntry, CardFence, CardLedger, CardReply, OutboxTarget, ReplyMode } from "@larkline/store";
+import type {
+  AskedInReply,
+  CardEntry,
+  CardFence,
+  CardLedger,
+  CardReply,
+  OutboxTarget,
+  ReplyMode,
+} from "@larkline/store";
 import { LRUCache } from "lru-cache";
 import { imageRefsIn } from "../cards/answer.ts";
 import type { FeishuApi } from "../feishu-api.ts";
@@ -22,6 +30,10 @@ export interface ReplyStart {
   uuid: string;
   /** Returns the state to show. Called when a frame is due. */
   view: () => ReplyView;
+  /** Returns what the person is asked on the card. Called when a frame is due. */
+  asks?: () => readonly AskedInReply[];
+  /** Called when these questions stand on the card, or, with `isPlaced` false, when they cannot be shown there. */
+  onAsked?: (asks: readonly AskedInReply[], isPlaced: boolean) => void;
 }
 
 interface LiveRepliesOptions {
@@ -147,6 +159,7 @@ export class LiveReply {
   #paused = false;
   #answered = false;
   #stopped = false;
+  #isFenced = false;
   #pumping: Promise<void> | undefined;
   #turnedAway = 0;
   #refusals = 0;
@@ -176,6 +189,7 @@ export class LiveReply {
     this.#images = images;
     this.#paused = false;
     this.#stopped = false;
+    this.#isFenced = false;
     this.#turnedAway = 0;
   }
 
@@ -196,7 +210,8 @@ export class LiveReply {
     this.#opened?.record.doubt();
     // The suspension may last for days, so nothing of the turn is kept except its last view.
     const last = this.#start.view();
-    this.#start = { ...this.#start, view: () => last };
+    const asks = this.#start.asks?.() ?? [];
+    this.#start = { ...this.#start, view: () => last, asks: () => asks };
     this.#parts.onEnd(this.#start.replyId, this, true);
   }
 
@@ -239,6 +254,18 @@ export class LiveReply {
       else await pause(this.#parts.clock, pauseMs, this.#stopping.signal);
     }
     this.#pumping = undefined;
+    // What could not be shown is not left to the next frame: the turn waits for it.
+    if (this.#dirty && !this.#isFenced && !this.#stopping.signal.aborted) {
+      this.#tellAsked(this.#start.asks?.() ?? [], []);
+    }
+  }
+
+  /** Tells which of the questions stand on the card, and which do not. */
+  #tellAsked(asks: readonly AskedInReply[], asked: readonly AskedInReply[]): void {
+    const { onAsked } = this.#start;
+    const others = asks.filter((each) => !asked.some(({ approval }) => approval.id === each.approval.id));
+    if (asked.length > 0) onAsked?.(asked, true);
+    if (others.length > 0) onAsked?.(others, false);
   }
 
   /** Writes one frame. Resolves to the pause before the next one in ms, to undefined when there is to be none. */
@@ -247,14 +274,18 @@ export class LiveReply {
     const images = this.#images;
     try {
       const { cards, record } = await this.#open(start);
-      if (record.mode === "final" || record.mode === "text") return undefined;
+      if (record.mode === "final" || record.mode === "text") {
+        this.#tellAsked(start.asks?.() ?? [], []);
+        return undefined;
+      }
       if (record.cards.length === 0 && this.#answered) return undefined;
       // A card that appears before the session's earlier replies would turn the order of answers around, so it waits.
       const isFirst = record.cards.length === 0;
       if (isFirst && !(await this.#parts.ledger.mayAppear(start.session))) return this.#turnAway();
       this.#dirty = false;
       const view = this.#view(start, images);
-      await cards.show(view);
+      const asks = start.asks?.() ?? [];
+      this.#tellAsked(asks, await cards.show(view, asks));
       this.#wrote(record);
       this.#tickAfter(view);
       return record.mode === "slow" ? slowFrameMs : frameMs;
@@ -335,7 +366,10 @@ export class LiveReply {
     this.#dirty = true;
     this.#framesInRow = 0;
     // Another worker owns the cards. Whether it owns the turn too is found out by the turn's own writes.
-    if (error instanceof FencedOut) return undefined;
+    if (error instanceof FencedOut) {
+      this.#isFenced = true;
+      return undefined;
+    }
     if (!(error instanceof FeishuError)) {
       this.#failures += 1;
       logger.warn({ err: error, session }, "card not written");
@@ -506,6 +540,11 @@ export class ReplyRecord {
     return this.cards.some(({ state }) => state === "sent" || state === "closed");
   }
 
+  /** The last card, while buttons that decide about calls stand on it. */
+  get asking(): CardReply["asking"] {
+    return this.#reply.asking;
+  }
+
   /** How many cards need no further operation. */
   get closed(): number {
     return this.cards.filter(({ state }) => state === "closed").length;
@@ -561,6 +600,13 @@ export class ReplyRecord {
 
   async putFile(file: NonNullable<CardReply["file"]>): Promise<void> {
     await this.#save({ ...this.#reply, mode: this.#mode, file });
+  }
+
+  /** Stores the card that has buttons from now on; undefined: none has. */
+  async putAsking(asking: CardReply["asking"]): Promise<void> {
+    const { asking: known, ...reply } = this.#reply;
+    if (JSON.stringify(known) === JSON.stringify(asking)) return;
+    await this.#save({ ...reply, mode: this.#mode, ...(asking === undefined ? {} : { asking }) });
   }
 
   /** Stores the mode. */
@@ -639,51 +685,4 @@ function take(map: LRUCache<string, string>, key: string): string | undefined {
   const value = map.get(key);
   map.delete(key);
   return value;
-}
-
-/**
- * Ends the cards of a reply whose turn is gone: streaming off, no stop button, and a line that says so. May be
- * repeated. Rejects with a FeishuError that may pass, or when `signal` is aborted; a card that the platform
- * refuses for good is left unchanged.
- */
-export async function endOrphan(api: FeishuApi, reply: CardReply, signal: AbortSignal): Promise<void> {
-  for (const entry of reply.cards) {
-    if (entry.state !== "sent") continue;
-    try {
-      await endCard(api, entry, signal);
-    } catch (error) {
-      if (!(error instanceof FeishuError) || error.retryable || error.kind === "cancelled") throw error;
-    }
-  }
-}
-
-/** In both languages: the language of the person is not known any more. */
-const interruptedText = "⚠️ 这条回复已中断，不会再更新。\nThis reply was interrupted and will not be continued.";
-const interruptedSummary = "回复已中断 · Interrupted";
-
-/** The line has an id of its own, so that doing it twice adds one line. */
-const lineId = "interrupted";
-
-/** Leads above every number that a writer of these cards may have reserved. */
-const sequenceGap = 100_000;
-
-function ending(): { action: string; params: Record<string, unknown> }[] {
-  const config = { streaming_mode: false, summary: { content: interruptedSummary } };
-  const line = { tag: "markdown", element_id: lineId, content: interruptedText };
-  return [
-    { action: "partial_update_setting", params: { settings: { config } } },
-    { action: "add_elements", params: { type: "append", elements: [line] } },
-  ];
-}
-
-async function endCard(
-  api: FeishuApi,
-  { cardId, reservedSequence, parts }: CardEntry,
-  signal: AbortSignal,
-): Promise<void> {
-  const sequence = Math.min(reservedSequence + sequenceGap, 2_147_483_000);
-  await api.cards.batch({ cardId, actions: ending(), sequence, uuid: `${cardId}-end` }, { signal });
-  if (parts["stop"] === undefined) return;
-  const actions = [{ action: "delete_elements", params: { element_ids: ["stop"] } }];
-  await api.cards.batch({ cardId, actions, sequence: sequence + 1, uuid: `${cardId}-end-stop` }, { signal });
 }

@@ -1,6 +1,6 @@
 import type { ReplyView, ShownTool } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { endOrphan } from "./live-reply.ts";
+import { endOrphan } from "./orphan.ts";
 import { expectFinished, textOf, typing } from "./live-typing.fixture.ts";
 import { answered, hourMs, opened, replyWorld, until, viewOf, type ReplyWorld } from "./reply-world.fixture.ts";
 import { replacing } from "../simulated-api.fixture.ts";

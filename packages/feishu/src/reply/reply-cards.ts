@@ -1,9 +1,18 @@
 import { createHash } from "node:crypto";
-import { pause, systemRandom, type Clock, type ReplyLanguage, type ReplyView } from "@larkline/protocol";
-import type { CardEntry, OutboxTarget } from "@larkline/store";
+import {
+  pause,
+  systemRandom,
+  type Clock,
+  type ReplyLanguage,
+  type ReplyView,
+  type ShownTool,
+} from "@larkline/protocol";
+import type { AskedInReply, CardEntry, OutboxTarget } from "@larkline/store";
 import type { RatePriority } from "@larkline/store/platform";
+import { askElements, withReasonForm } from "../cards/ask-in-reply.ts";
 import {
   extendCuts,
+  maxCardBytes,
   renderCard,
   restFileName,
   sliceOf,
@@ -66,6 +75,9 @@ const surelySmallBytes = 8_000;
 /** How often one page may lose its card within one attempt. */
 const maxDeaths = 2;
 
+/** The platform takes 200 elements ("Card JSON 2.0"); a form adds some. */
+const maxElements = 180;
+
 /** The ledger's content mark of a card that shows nothing of the answer any more. */
 const retired = "retired";
 
@@ -100,6 +112,10 @@ export class ReplyCards {
   /** The platform takes no files, so cards carry the whole answer, however many it takes. */
   #noFile = false;
   #style: CardStyle = "formatted";
+  /** What the person is asked on the last card. */
+  #asks: readonly AskedInReply[] = [];
+  /** Those of them that the card has shown since. */
+  #asked: readonly AskedInReply[] = [];
 
   constructor(options: ReplyCardsOptions) {
     const { api, record, clock, signal, traceparent } = options;
@@ -116,13 +132,21 @@ export class ReplyCards {
     this.#writer.continueFrom(other.#writer);
   }
 
-  /** Shows a state of a running reply. Rejects with a FeishuError, a FencedOut or a LedgerFailure. */
-  async show(view: ReplyView): Promise<void> {
-    await this.#bring(view, false);
+  /**
+   * Shows a state of a running reply, with buttons for what its person is asked. Resolves to what of that the card has
+   * room for. Rejects with a FeishuError, a FencedOut or a LedgerFailure.
+   */
+  async show(view: ReplyView, asks: readonly AskedInReply[] = []): Promise<readonly AskedInReply[]> {
+    this.#asks = asks;
+    // Time that passes is no reason to draw a card anew on which a person may be writing.
+    const still = asks.length === 0 ? view : { ...view, tools: view.tools.map(withoutTimes) };
+    await this.#bring(still, false);
+    return this.#asked;
   }
 
   /** Shows the last state; resolves when the platform has confirmed every card. Rejects like `show`. */
   async finish(view: ReplyView): Promise<void> {
+    this.#asks = [];
     await this.#bring(view, true);
   }
 
@@ -273,13 +297,16 @@ export class ReplyCards {
     const closed = closing && known?.state === "closed";
     // While the reply runs a full card is left unchanged as long as its text stays the same.
     if (closed && view.state === "running" && known.parts["content"] === contentOf(goal)) return undefined;
-    const rendered = this.#draw(goal);
+    const { rendered, asked, asking } = this.#draw(goal);
     if (closed && known.parts["card"] === hashOf(rendered.card)) return undefined;
     try {
+      // A click may ask for the form before this process knows that the card is there.
+      if (asking !== undefined) await this.#options.record.putAsking(asking);
       await this.#visible(goal, rendered);
       if (closing) await this.#close(goal, rendered);
-      else if (waitsForPeople(view)) await this.#rest(number, rendered);
+      else if (this.#rests(goal)) await this.#rest(number, rendered);
       else await this.#write(goal, rendered);
+      if (!closing) this.#asked = asked;
       return undefined;
     } catch (error) {
       if (error instanceof FeishuError) return { number, error, bytes: rendered.bytes };
@@ -287,11 +314,27 @@ export class ReplyCards {
     }
   }
 
-  #draw({ view, page, closing }: Goal): RenderedCard {
+  /** No text comes before people have answered. */
+  #rests({ view, closing }: Goal): boolean {
+    return !closing && (waitsForPeople(view) || this.#asks.length > 0);
+  }
+
+  /** With as much of what the person is asked as the card has room for; `asking` is it without an open form. */
+  #draw(goal: Goal): { rendered: RenderedCard; asked: readonly AskedInReply[]; asking?: CardElement } {
+    const { view, page, closing } = goal;
     const { images } = this.#options;
     const style = this.#style;
-    const streaming = !closing && !waitsForPeople(view);
-    return renderCard(view, page, { streaming, style, ...(images === undefined ? {} : { images }) });
+    const form = { streaming: !closing && !this.#rests(goal), style, ...(images === undefined ? {} : { images }) };
+    for (let asked = closing || style === "bare" ? [] : this.#asks; asked.length > 0; asked = asked.slice(0, -1)) {
+      const asks = asked.flatMap(({ approval }, at) => askElements(approval, view, at + 1));
+      const rendered = renderCard(view, page, { ...form, asks });
+      if (rendered.bytes > maxCardBytes || rendered.elements > maxElements) continue;
+      const { card } = rendered;
+      const open = asked.toSorted((a, b) => a.reasonAskedAtMs - b.reasonAskedAtMs).at(-1);
+      const withForm = open !== undefined && open.reasonAskedAtMs > 0 ? withReasonForm(card, open.approval) : undefined;
+      return { rendered: { ...rendered, card: withForm ?? card }, asked, asking: card };
+    }
+    return { rendered: renderCard(view, page, form), asked: [] };
   }
 
   async #visible(goal: Goal, rendered: RenderedCard): Promise<void> {
@@ -314,7 +357,7 @@ export class ReplyCards {
       cardId,
       uuid: derivedUuid(uuid, cardId),
       reservedSequence: 0,
-      streamingSinceMs: closing || waitsForPeople(view) ? 0 : sinceMs,
+      streamingSinceMs: closing || this.#rests({ view, page, closing }) ? 0 : sinceMs,
       state: "created" as const,
       from: cuts[number - 1] ?? 0,
       ...(to === undefined ? {} : { to }),
@@ -408,6 +451,9 @@ export class ReplyCards {
     const { state, streamingSinceMs } = this.#options.record.entry(number);
     const wasWhole = state === "closed" || streamingSinceMs === 0;
     if (wasWhole) await this.#noteWhole(number);
+    // Answers to clicks may have changed what it shows.
+    if (this.#options.record.asking !== undefined) this.#shown.delete(number);
+    await this.#options.record.putAsking(undefined);
     return wasWhole;
   }
 
@@ -472,6 +518,10 @@ export class ReplyCards {
       await record.change(number, { state: "dead" });
     }
   }
+}
+
+function withoutTimes({ elapsedMs, progress: _progress, ...tool }: ShownTool): ShownTool {
+  return tool.state === "running" || elapsedMs === undefined ? tool : { ...tool, elapsedMs };
 }
 
 function contentOf({ view, page }: Goal): string {

@@ -4,6 +4,7 @@
 -- it: state and settledAtMs (none: pending), who has said what (decisions: JSON objects joined by commas;
 -- count:<word> counts and by:<word>:<person> tells them), and the cards: `cards`, how often what they are to show has
 -- changed (changes) and what of that the holder of their lease has seen (seenChanges), leaseToken, leaseUntil, tries.
+-- Of one whose buttons stand on the card of the reply: reasonAskedAtMs, when its requester was last asked for a reason.
 --
 -- Beside them the session counts its open questions (asks): a message of a person who was asked may be the answer. People
 -- write to the root, so it counts those of its helpers, too.

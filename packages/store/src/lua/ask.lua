@@ -36,7 +36,7 @@ local function ask(new)
   if new.kind == 'question' then redis.call('HINCRBY', rootSession, 'asks', 1) end
   redis.call('ZADD', kept, tonumber(new.expiresAtMs) + weekMs, new.id)
   redis.call('PEXPIREAT', kept, redis.call('ZREVRANGE', kept, 0, 0, 'WITHSCORES')[2])
-  if new.hasCards == '1' then redis.call('ZADD', approvalCards, now(), member) end
+  if new.hasCards == '1' then redis.call('ZADD', approvalCards, now() + new.cardsInMs, member) end
   record('approval_requested', sid, new.callId, new.facts, {})
 end
 
