@@ -4,6 +4,8 @@ import {
   countIn,
   outcomeKinds,
   quantileOf,
+  timesBy,
+  type TimesOf,
   usageBy,
   type UsageBucket,
   type UsageOf,
@@ -81,8 +83,10 @@ function trendsPage(view: View, trends: ShownTrends): Page {
   const body = html`${spanSwitch(view, trends)} ${figuresOf(view, buckets)}
     <div class="charts">${chartsOf(view, trends)}</div>
     <div class="tables">
-      ${(["model", "agent", "tool"] as const).map((group) => groupTable(view, group, usageBy(buckets, group)))}
-      ${groupTable(view, "person", trends.people)}
+      ${(["model", "agent"] as const).map((group) =>
+        groupTable(view, group, usageBy(buckets, group), timesBy(buckets, group)),
+      )}
+      ${groupTable(view, "tool", usageBy(buckets, "tool"))} ${groupTable(view, "person", trends.people)}
     </div>
     <details>
       <summary>${say("allFigures")}</summary>
@@ -233,15 +237,23 @@ function timeLabel(
 
 const groupWords = { model: "byModel", agent: "byAgent", tool: "byTool", person: "byPerson" } as const;
 
-function groupTable(view: View, group: keyof typeof groupWords, all: readonly UsageOf[]): Html | false {
-  const { say } = view;
+function groupTable(
+  view: View,
+  group: keyof typeof groupWords,
+  all: readonly UsageOf[],
+  times?: ReadonlyMap<string, TimesOf>,
+): Html | false {
+  const { say, language } = view;
   if (all.length === 0) return false;
   const isTool = group === "tool";
-  const cells = ({ runs, failed, tokens, usd }: UsageOf): HtmlValue[] => [
+  const timeOf = (name: string, time: keyof TimesOf): string =>
+    [0.5, 0.95].map((share) => timeText(language, times?.get(name)?.[time](share))).join(" / ");
+  const cells = ({ name, runs, failed, tokens, usd }: UsageOf): HtmlValue[] => [
     tokenCount(runs),
     ...(group === "person"
       ? []
       : [failed === 0 ? "0" : html`<span class="wrong">${failed} (${percent(failed / runs)})</span>`]),
+    ...(times === undefined ? [] : [timeOf(name, "first"), timeOf(name, "total")]),
     ...(isTool ? [] : [tokenCount(tokens), usdText(usd)]),
   ];
   return html`<section>
@@ -252,6 +264,7 @@ function groupTable(view: View, group: keyof typeof groupWords, all: readonly Us
         say(group),
         say(isTool ? "callCount" : "runs"),
         ...(group === "person" ? [] : [say("outcomeFailed")]),
+        ...(times === undefined ? [] : [`${say("firstText")} p50 / p95`, `${say("took")} p50 / p95`]),
         ...(isTool ? [] : [say("tokens"), say("money")]),
       ],
       rows: all.map((one) => [

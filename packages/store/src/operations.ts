@@ -42,6 +42,8 @@ export { NameBook } from "./name-book.ts";
 export {
   countIn,
   quantileOf,
+  timesBy,
+  type TimesOf,
   usageBy,
   type UsageBucket,
   UsageCounter,

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { runOf } from "./testing.ts";
-import { countIn, quantileOf, usageBy, UsageCounter, type UsageStore } from "./usage-store.ts";
+import { countIn, quantileOf, timesBy, usageBy, UsageCounter, type UsageStore } from "./usage-store.ts";
 
 export interface UsageStoreHarness {
   /** Days of this store begin in Shanghai. */
@@ -50,7 +50,7 @@ export function describeUsageStore(name: string, makeHarness: () => Promise<Usag
             model: minute < 45 ? "a/small" : "b/large",
             outcome: minute % 10 === 9 ? "api_overloaded" : minute === 5 ? "cancelled" : "answered",
             queuedMs: 20,
-            firstMs: 1_000,
+            firstMs: minute < 45 ? 1_000 : 8_000,
             ms: minute < 57 ? 4_000 : 60_000,
             input: 100,
             output: 50,
@@ -96,11 +96,24 @@ export function describeUsageStore(name: string, makeHarness: () => Promise<Usag
       for (const [found, real] of [
         [usual, 4_000],
         [longest, 60_000],
-        [first, 1_000],
+        [first, 8_000],
         [queued, 20],
         [limiter, 250],
       ] as const) {
         expect(Math.abs(found - real) / real).toBeLessThan(0.2);
+      }
+      const ofModels = ["a/small", "b/large"].map((model) => timesBy(hour, "model").get(model));
+      const slow = timesBy(hour, "agent").get("expert");
+      for (const [found, real] of [
+        [ofModels[0]?.first(0.95), 1_000],
+        [ofModels[0]?.total(0.95), 4_000],
+        [ofModels[1]?.first(0.5), 8_000],
+        [ofModels[1]?.total(0.5), 4_000],
+        [ofModels[1]?.total(0.95), 60_000],
+        [slow?.first(0.5), 1_000],
+        [slow?.first(0.95), 8_000],
+      ] as const) {
+        expect(Math.abs((found ?? 0) - real) / real).toBeLessThan(0.2);
       }
       const minutes = await elsewhere.newest("minute", 61);
       expect(

@@ -157,6 +157,7 @@ export class UsageCounter {
     const failed = kind === "failed" ? 1 : 0;
     const tokens = input + output;
     const nano = Math.round(usd * 1e9);
+    const workedMs = Math.max(0, ms - waitedMs); // how long people take is no work of the bot
     for (const { fields, people } of this.#bucketsAt(run.endedAtMs)) {
       add(fields, kind, 1);
       if (failed === 1) add(fields, `code|${outcome}`, 1);
@@ -171,13 +172,14 @@ export class UsageCounter {
         add(fields, `${group}|failed|${name}`, failed);
         add(fields, `${group}|tokens|${name}`, tokens);
         add(fields, `${group}|nano|${name}`, nano);
+        if (firstMs !== undefined) add(fields, `times-${group}|first|${binOf(firstMs)}|${name}`, 1);
+        add(fields, `times-${group}|total|${binOf(workedMs)}|${name}`, 1);
       }
       for (const [name, calls] of Object.entries(run.tools ?? {})) add(fields, `tool|runs|${name}`, calls);
       for (const [name, calls] of Object.entries(run.failedTools ?? {})) add(fields, `tool|failed|${name}`, calls);
       addTime(fields, "queued", queuedMs);
       if (firstMs !== undefined) addTime(fields, "first", firstMs);
-      // How long people take is no work of the bot.
-      addTime(fields, "total", Math.max(0, ms - waitedMs));
+      addTime(fields, "total", workedMs);
       if (person === "") continue;
       add(people.runs, person, 1);
       add(people.tokens, person, tokens);
@@ -232,12 +234,42 @@ function binOf(ms: number): number {
 
 /** The duration below which a share of those in the buckets are, ms; undefined when there are none. */
 export function quantileOf(buckets: readonly UsageBucket[], time: UsageTime, share: number): number | undefined {
-  const bins = new Map<number, number>();
+  const bins: Bins = new Map();
   for (const [name, count] of buckets.flatMap(({ counts }) => [...counts])) {
-    if (!name.startsWith(`${time}|`)) continue;
-    const bin = Number(name.slice(time.length + 1));
-    bins.set(bin, (bins.get(bin) ?? 0) + count);
+    if (name.startsWith(`${time}|`)) addTo(bins, Number(name.slice(time.length + 1)), count);
   }
+  return quantileIn(bins, share);
+}
+
+/** How often a run took how long, by bin. */
+type Bins = Map<number, number>;
+
+/** What runs of one model or agent took; undefined where none was measured. */
+export type TimesOf = Record<"first" | "total", (share: number) => number | undefined>;
+
+/** How long the runs of each model or agent took, by name. */
+export function timesBy(buckets: readonly UsageBucket[], group: "model" | "agent"): ReadonlyMap<string, TimesOf> {
+  const found = new Map<string, Record<"first" | "total", Bins>>();
+  for (const [field, count] of buckets.flatMap(({ counts }) => [...counts])) {
+    const [kind, time, bin, ...rest] = field.split("|");
+    if (kind !== `times-${group}` || (time !== "first" && time !== "total") || rest.length === 0) continue;
+    const name = rest.join("|");
+    const times = found.get(name) ?? { first: new Map(), total: new Map() };
+    addTo(times[time], Number(bin), count);
+    found.set(name, times);
+  }
+  const shares = ({ first, total }: Record<"first" | "total", Bins>): TimesOf => ({
+    first: (share) => quantileIn(first, share),
+    total: (share) => quantileIn(total, share),
+  });
+  return new Map([...found].map(([name, times]) => [name, shares(times)]));
+}
+
+function addTo(bins: Bins, bin: number, count: number): void {
+  bins.set(bin, (bins.get(bin) ?? 0) + count);
+}
+
+function quantileIn(bins: Bins, share: number): number | undefined {
   const all = [...bins.values()].reduce((sum, count) => sum + count, 0);
   let rest = share * all;
   for (const [bin, count] of [...bins].sort(([one], [other]) => one - other)) {
