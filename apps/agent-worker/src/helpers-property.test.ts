@@ -63,9 +63,8 @@ const members = ["writer", "critic", "judge"];
 
 const obeying: Script = (dice) => ({
   async *stream({ messages, system = "", systemBlocks = [] }: ModelRequest): AsyncIterable<ModelChunk> {
-    checkPairs(messages);
+    checkRequest(messages);
     const last = messages.at(-1);
-    expect(last?.role).not.toBe("assistant");
     const chooses = [system, ...systemBlocks.map(({ text }) => text)].join("\n").includes("You choose who speaks");
     const task = messages.findLast((message) => message.role === "user" && textOf(message).startsWith("["));
     const asked = chooses || last?.role !== "user" || task === undefined ? [] : wantedIn(textOf(task));
@@ -79,6 +78,23 @@ const obeying: Script = (dice) => ({
     yield messageStop("tool_use", usage);
   },
 });
+
+/** What each of the three vendors asks of a request: the strictest rule of them. */
+function checkRequest(messages: readonly Message[]): void {
+  checkPairs(messages);
+  expect(messages[0]?.role).toBe("user");
+  expect(messages.at(-1)?.role).not.toBe("assistant");
+  for (const [at, { role, content }] of messages.entries()) {
+    if (role === "tool") expect(messages[at - 1]?.role).toBe("assistant");
+    expect(content.length).toBeGreaterThan(0);
+    for (const part of content) if (part.type === "text") expect(part.text.trim()).not.toBe("");
+    expect(content.at(-1)?.type).not.toBe("thinking");
+  }
+  const uses = messages.flatMap(({ content }) =>
+    content.flatMap((part) => (part.type === "tool_use" ? [part.id] : [])),
+  );
+  expect(new Set(uses).size).toBe(uses.length);
+}
 
 /** The list that a message begins with: what others have said may follow. */
 function wantedIn(text: string): Wanted[] {
