@@ -28,7 +28,7 @@ interface Wanted {
 }
 
 /** Agents that do what they are asked to, and a model that chooses who speaks, or rambles. */
-type Script = (dice: Dice) => LlmBackend;
+type Script = (dice: Dice, refused: unknown[]) => LlmBackend;
 
 type Dice = (below: number) => number;
 
@@ -61,9 +61,13 @@ function argumentsOf({ name, below = [] }: Wanted): object {
 
 const members = ["writer", "critic", "judge"];
 
-const obeying: Script = (dice) => ({
+const obeying: Script = (dice, refused) => ({
   async *stream({ messages, system = "", systemBlocks = [] }: ModelRequest): AsyncIterable<ModelChunk> {
-    checkRequest(messages);
+    try {
+      checkRequest(messages);
+    } catch (error) {
+      refused.push(error); // thrown here it would be a failure of the vendor, which a turn survives
+    }
     const last = messages.at(-1);
     const chooses = [system, ...systemBlocks.map(({ text }) => text)].join("\n").includes("You choose who speaks");
     const task = messages.findLast((message) => message.role === "user" && textOf(message).startsWith("["));
@@ -112,9 +116,9 @@ const teams = {
 };
 const houses = [undefined, ...Object.keys(teams)];
 
-function housed(dice: Dice): Differences {
+function housed(dice: Dice, refused: unknown[]): Differences {
   return {
-    backend: obeying(dice),
+    backend: obeying(dice, refused),
     configured: {
       agents: {
         default: { handoffs, questions: true },
@@ -135,7 +139,8 @@ function housed(dice: Dice): Differences {
 /** Returns the runs that a team had. */
 async function play(world: World, dice: Dice, messages: number): Promise<Set<string>> {
   const ofTeams = new Set<string>();
-  const differences = housed(dice);
+  const refused: unknown[] = [];
+  const differences = housed(dice, refused);
   world.word = ({ kind }) => {
     if (kind === "question") return dice(3) === 0 ? undefined : "answer";
     return kind === "outcome" ? "abort" : dice(3) === 0 ? "reject" : "approve";
@@ -156,6 +161,7 @@ async function play(world: World, dice: Dice, messages: number): Promise<Set<str
     }
     await settle(world, differences);
   }
+  expect(refused).toEqual([]);
   return ofTeams;
 }
 
