@@ -159,6 +159,7 @@ function film(subject, name) {
 async function takePictures(page, url) {
   await page.goto(url);
   await page.getByText("机器人已通过长连接接入").waitFor({ timeout: readyMs });
+  await page.screenshot({ path: file("playground-empty") });
   const chat = page.getByRole("region", { name: "张伟 Wei" });
   const input = chat.getByRole("textbox", { name: "消息" });
   const card = chat.locator(".feishu-card");

@@ -3,12 +3,12 @@ export type Language = "zh" | "en";
 const zh = {
   /** What the platform calls the language of a client that speaks this one. */
   locale: "zh_cn",
-  title: "试验场",
+  title: "演练场",
   tagline: "不需要任何凭据的飞书",
   byWebsocket: "机器人已通过长连接接入",
   byWebhook: "机器人通过 Webhook 接收",
   notConnected: "机器人未连接",
-  pageOffline: "页面与试验场断开，正在重连",
+  pageOffline: "页面与演练场断开，正在重连",
   addPerson: "添加成员",
   addChat: "新建会话",
   theme: "切换深浅色",
@@ -146,7 +146,7 @@ const zh = {
   replayHint: "按原来的节奏重放录下的会话，不需要机器人。",
   replayExample: "回放示例",
   recordingFile: "录制文件",
-  noRecording: "这不是试验场的录制文件",
+  noRecording: "这不是演练场的录制文件",
   onlyRecording: "这是回放，操作不会发送",
   play: "播放",
   playFile: "播放文件",
