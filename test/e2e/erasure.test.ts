@@ -104,6 +104,7 @@ async function filesWith(word: string): Promise<string[]> {
 /** Where the words of the person are before the deletion: keys without numbers of cells and ids. */
 const withText = [
   "cell:approval:*.*:*",
+  "cell:cards:*.*",
   "cell:ev:*.*",
   "cell:files:*.*",
   "cell:h:*.*",

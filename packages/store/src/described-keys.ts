@@ -69,7 +69,8 @@ export const describedKeys: readonly DescribedKey[] = [
   {
     key: "`{<ns>:<c>}:cards:<s>`",
     type: "hash",
-    content: "card ledger: reply id to its cards; until the reply is sent or abandoned",
+    content:
+      "card ledger: reply id to its cards, with the whole card while it has buttons that decide; until the reply is sent or abandoned",
   },
   { key: "`{<ns>:<c>}:files:<s>`", type: "hash", content: "working folder: path to file; at most 2 MB" },
   {
