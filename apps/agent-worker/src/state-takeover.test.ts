@@ -32,7 +32,7 @@ describe("a process beside one of an older version", () => {
     const waited: string[][] = [];
     await instances.announce({ ...old, id: "old-1" }, 60_000);
     await instances.announce({ ...old, id: "new-1", stateVersion: 3 }, 60_000);
-    const start = refuseOlderInstances(instances, { patienceMs: 100, onWait: (processes) => waited.push(processes) });
+    const start = refuseOlderInstances(instances, { patienceMs: 2_000, onWait: (processes) => waited.push(processes) });
     await expect(start).rejects.toThrow("processes of an older version still run: ingress h old-1");
     expect(waited).toEqual([["ingress h old-1"]]);
     await instances.withdraw("old-1");
