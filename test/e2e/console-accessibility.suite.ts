@@ -1,11 +1,13 @@
-import { traceIdOf, traceparentOf } from "@larkline/protocol";
+import { traceIdOf, traceparentOf, turnJobId, turnsQueue, type InboundMessage } from "@larkline/protocol";
+import { DeadLetters } from "@larkline/store";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
 import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, it, vi } from "vitest";
 import { launchBrowser } from "../playground/page-test.fixture.ts";
 import { accessibilityProblems } from "../system/accessibility.ts";
 import { waitForAnswer } from "../system/answer.ts";
 import { write } from "../system/answers.ts";
-import { operators, system } from "./console-deployment.ts";
+import { operators, startConsole, system, users } from "./console-deployment.ts";
 
 let browser: Browser;
 
@@ -15,6 +17,36 @@ beforeAll(async () => {
 
 afterAll(async () => {
   await browser?.close();
+});
+
+/** Gives a message up, as workers do when its runs have crashed too often; the page of the dead letter. */
+async function giveUp(session: string, messageId: string): Promise<string> {
+  const redis = connectRedis(users.urlAs(system.redis.port, "agent-worker"));
+  const message: InboundMessage = {
+    v: 1,
+    session,
+    id: messageId,
+    app: system.appId,
+    sender: { id: "ou_ann" },
+    chatType: "p2p",
+    parts: [{ type: "text", text: "hello" }],
+    createdAtMs: 1,
+    reply: { channel: "none" },
+  };
+  const about = { id: `turn:${session}-1`, session, app: system.appId, messageId, reason: "its runs crashed", atMs: 1 };
+  await new DeadLetters({ redis }).add({ v: 1, kind: "message", ...about, message });
+  await closeRedis(redis);
+  return `/dead-letters/${encodeURIComponent(session)}/${encodeURIComponent(about.id)}`;
+}
+
+it("axe finds nothing on the page where operators sign in", async () => {
+  const guarded = await startConsole({ CONSOLE_PASSWORD: "a password that people do not guess" });
+  const page = await browser.newPage({ viewport: { width: 390, height: 844 } });
+  await page.goto(`${guarded.url}/runs`);
+  expect(await page.locator("input[type=password]").count()).toBe(1);
+  expect(await accessibilityProblems(page, "sign-in")).toEqual([]);
+  await page.close();
+  await guarded.kill();
 });
 
 it.each([
@@ -41,9 +73,12 @@ it.each([
     const paths = ["/", "/runs", "/trends?span=hour", "/trends?span=month", "/approvals", "/rules", "/budgets"];
     paths.push("/feedback", "/feishu", "/instances", "/runners", "/dead-letters", "/sessions", `/sessions/${session}`);
     paths.push("/agents", "/agents/default");
-    paths.push(`/sessions/${session}/reset`, `/why?q=${trace}`, "/why?q=unknown", "/sign-in", "/no-such-page");
+    const letter = await giveUp(session, messageId);
+    paths.push(letter, `${letter}/retry`, `/jobs/${turnsQueue}/${encodeURIComponent(turnJobId(session, 1))}`);
+    paths.push(`/sessions/${session}/reset`, `/why?q=${trace}`, "/why?q=unknown", "/no-such-page");
     for (const path of paths) {
-      await page.goto(`${operators.url}${path}`);
+      const answer = await page.goto(`${operators.url}${path}`);
+      expect([path, answer?.status()]).toEqual([path, path === "/no-such-page" ? 404 : 200]);
       problems.push(...(await accessibilityProblems(page, path)));
     }
     const steps = page.locator("[id='limits.maxIterations']");

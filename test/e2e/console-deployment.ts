@@ -22,19 +22,25 @@ export function useDeployment(): void {
       config: { console: { changes: true } },
       env: { RUNNER_TOOLS: `${fixture("recording-tools.ts")},${fixture("holding-tools.ts")}` },
     });
-    operators = await startApp({
-      program: { file: "apps/console/src/main.ts" },
-      port: await freePort(),
-      env: {
-        REDIS_URL: users.urlAs(system.redis.port, "console"),
-        FEISHU_APP_ID: system.appId,
-        LARKLINE_CONFIG: system.env["LARKLINE_CONFIG"] ?? "",
-      },
-    });
+    operators = await startConsole();
   });
   afterAll(async () => {
     await operators?.kill();
     await system?.close();
     await users?.remove();
+  });
+}
+
+/** Starts a console of the deployment; the caller ends it. */
+export async function startConsole(env: Record<string, string> = {}): Promise<AppProcess> {
+  return await startApp({
+    program: { file: "apps/console/src/main.ts" },
+    port: await freePort(),
+    env: {
+      REDIS_URL: users.urlAs(system.redis.port, "console"),
+      FEISHU_APP_ID: system.appId,
+      LARKLINE_CONFIG: system.env["LARKLINE_CONFIG"] ?? "",
+      ...env,
+    },
   });
 }
