@@ -10,7 +10,7 @@ import { dataFolder, logDirectory, root, shownPath } from "./launcher/paths.mjs"
 import { addressOf, planFrom } from "./launcher/plan.mjs";
 import { freePort, requireFree } from "./launcher/port.mjs";
 import { isRunning } from "./launcher/process.mjs";
-import { watchFiles } from "./launcher/reload.mjs";
+import { seenFiles, watchFiles } from "./launcher/reload.mjs";
 import { requireRedis, startPrivateRedis } from "./launcher/redis.mjs";
 import { isPlayground, serviceEnv } from "./launcher/service-env.mjs";
 import { startService, stopService, untilReady } from "./launcher/service.mjs";
@@ -172,6 +172,9 @@ async function retire(service, running) {
  * ones end in good order and start anew, one after the other; else they stay. Ends early when everything is stopped.
  */
 async function reload(files, names, { context, running, life }) {
+  // A first configuration may name models whose SDK the playground goes without.
+  const isFirst = context.beganAsPlayground && !isPlayground(context.env, context.plan);
+  if (isFirst) await installDependencies(life, "start");
   const trials = [];
   let refusing;
   for (const name of names) {
@@ -199,7 +202,9 @@ async function runEverything(life, running) {
   const { env, plan, signingKey } = await prepare(life);
   life.say(text("starting"));
   const redis = await openRedis({ plan, running, signal: life.signal });
-  const context = { env, plan, redisUrl: redis.url, modelPort: await freePort(), signingKey };
+  const beganAsPlayground = isPlayground(env, plan);
+  const context = { env, plan, redisUrl: redis.url, modelPort: await freePort(), signingKey, beganAsPlayground };
+  const seen = seenFiles(env);
   const [first, rest] = [
     plan.ports.filter(({ service }) => service === "playground"),
     plan.ports.filter(({ service }) => service !== "playground"),
@@ -207,7 +212,7 @@ async function runEverything(life, running) {
   if (first.length > 0) await bringUp(first, { context, running, life });
   await bringUp(rest, { context, running, life });
   console.log(summaryOf({ plan, redis: redis.shown, logs: shownPath(logDirectory) }));
-  const unwatch = watchFiles(context.env, async (files, names) => {
+  const unwatch = watchFiles(seen, async (files, names) => {
     await reload(files, names, { context, running, life }).catch((error) => {
       if (!(error instanceof Stopped)) life.say(String(error));
     });

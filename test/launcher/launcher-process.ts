@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { codeCache, freePort } from "@larkline/testkit";
 
-const script = fileURLToPath(new URL("../../infra/dev/start.mjs", import.meta.url));
+const root = fileURLToPath(new URL("../..", import.meta.url));
 
 /** A run of `npm start` in a data folder and on ports of its own. */
 export interface LauncherRun {
@@ -39,12 +39,14 @@ export interface LauncherOptions {
   prepare?: (dataDirectory: string) => void;
   /** What the shell that starts it takes away from the rights of new files; default as ours. */
   umask?: string;
+  /** Another checkout than this one. */
+  checkout?: string;
 }
 
 /** Starts the launcher with these variables on top of a clean environment. */
 export async function startLauncher(
   env: Record<string, string> = {},
-  { prepare, umask = "" }: LauncherOptions = {},
+  { prepare, umask = "", checkout = root }: LauncherOptions = {},
 ): Promise<LauncherRun> {
   const dataDirectory = mkdtempSync(join(tmpdir(), "larkline-launcher-"));
   prepare?.(dataDirectory);
@@ -56,7 +58,7 @@ export async function startLauncher(
     await freePort(),
   ];
   const shell = `${umask === "" ? "" : `umask ${umask}; `}exec "$0" "$1"`;
-  const child = spawn("sh", ["-c", shell, process.execPath, script], {
+  const child = spawn("sh", ["-c", shell, process.execPath, join(checkout, "infra/dev/start.mjs")], {
     stdio: ["ignore", "pipe", "pipe"],
     env: {
       PATH: process.env["PATH"],

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import {
   chmodSync,
+  cpSync,
   existsSync,
   lstatSync,
   mkdirSync,
@@ -9,6 +10,7 @@ import {
   readFileSync,
   rmSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from "node:fs";
 import { createServer } from "node:http";
@@ -17,6 +19,7 @@ import { networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
 import { runnerKeyOf } from "@larkline/protocol";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
+import { root } from "../docs/document.ts";
 import { startLauncher, type LauncherOptions, type LauncherRun } from "./launcher-process.ts";
 
 const cleanUps: (() => void)[] = [];
@@ -299,6 +302,35 @@ describe.runIf(process.platform === "linux")("npm start with files that change",
     run.kill("SIGINT");
     expect(await run.exitCode()).toBe(0);
     expect(run.processes()).toEqual([]);
+  });
+});
+
+describe.runIf(process.platform === "linux")("npm start without a configuration", () => {
+  /** A checkout that may get files of its own: the folders of this one, except those of the launcher. */
+  function newCheckout(): string {
+    const checkout = mkdtempSync(join(tmpdir(), "larkline-checkout-"));
+    cleanUps.push(() => rmSync(checkout, { recursive: true }));
+    cpSync(join(root, "infra/dev"), join(checkout, "infra/dev"), { recursive: true });
+    for (const name of ["apps", "packages", "simulator", "node_modules", "package.json", "pnpm-workspace.yaml"]) {
+      symlinkSync(join(root, name), join(checkout, name));
+    }
+    return checkout;
+  }
+
+  it("loads the first larkline.config.ts as soon as it is there", { timeout: 150_000 }, async () => {
+    const checkout = newCheckout();
+    const run = await launch({}, { checkout });
+    await until(() => expect(run.output()).toContain("Larkline is running."));
+    const config = join(checkout, "larkline.config.ts");
+    writeFileSync(config, "export default { agent: {} };\n");
+    await until(() => expect(run.output()).toContain("config.ts changed, but tool-runner cannot start with it"));
+    const commands = '{ tea: { prompt: "show", description: "Makes tea." } }';
+    writeFileSync(config, `export default { agents: { default: { commands: ${commands} } } };\n`);
+    const loaded = "larkline.config.ts changed: tool-runner, agent-worker, ingress, console started again with it.";
+    await until(() => expect(run.output()).toContain(loaded));
+    const body = JSON.stringify({ message: "/help", lang: "en" });
+    const help = await fetch(`http://127.0.0.1:${run.ports.ingress}/chat`, { method: "POST", body });
+    expect(await help.text()).toContain("/tea");
   });
 });
 

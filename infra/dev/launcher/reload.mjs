@@ -15,14 +15,20 @@ const mostFolders = 200;
 const ownFolders = ["apps", "docs", "infra", "packages", "simulator", "test"].map((name) => join(root, name));
 
 /**
- * Watches the folders of larkline.config.ts and of the modules of RUNNER_TOOLS, and the folders below: also what these
- * files import changes there. `onChange` is told the name of a changed file and the services that load it, one change
- * after the other; returns what ends it.
+ * The folders of larkline.config.ts and of the modules of RUNNER_TOOLS, and what is in them now: also what these files
+ * import from there and below. Read before a process loads them, so that a change after that is seen.
  */
-export function watchFiles(env, onChange) {
+export function seenFiles(env) {
   const places = foldersOf(env);
   const nested = new Set([...places.map(({ folder }) => folder), ...ownFolders]);
-  const watched = places.map(({ folder, loaders }) => ({ folder, loaders, seen: contentsOf(folder, nested) }));
+  return { nested, watched: places.map((place) => ({ ...place, seen: contentsOf(place, nested) })) };
+}
+
+/**
+ * Watches what was seen; a first larkline.config.ts is a change, too. `onChange` is told the name of a changed file and
+ * the services that load it, one change after the other; returns what ends it.
+ */
+export function watchFiles({ nested, watched }, onChange) {
   const watchers = new Map();
   let timer;
   let last = Promise.resolve();
@@ -44,11 +50,11 @@ export function watchFiles(env, onChange) {
   const look = async () => {
     const [files, services] = [new Set(), new Set()];
     for (const one of watched) {
-      const now = contentsOf(one.folder, nested);
+      const now = contentsOf(one, nested);
       for (const [name, hash] of now.hashes) {
-        if (one.seen.hashes.get(name) === hash) continue;
+        if (one.seen.hashes.get(name) === hash || (!one.seen.isLoaded && !one.loaders.has(name))) continue;
         files.add(name);
-        for (const service of servicesThatLoad(name, one.loaders)) services.add(service);
+        for (const service of servicesThatLoad(name, one)) services.add(service);
       }
       one.seen = now;
     }
@@ -58,6 +64,7 @@ export function watchFiles(env, onChange) {
     await onChange([...files].join(", "), inOrder);
   };
   watchAll();
+  soon(); // what has changed since it was seen
   return () => {
     for (const one of watchers.values()) one.close();
     clearTimeout(timer);
@@ -68,34 +75,39 @@ export function watchFiles(env, onChange) {
 function foldersOf(env) {
   const folders = new Map();
   const add = (file, services) => {
-    if (!existsSync(file) || !isCode.test(file)) return;
+    if (!isCode.test(file)) return;
     const loaders = folders.get(dirname(file)) ?? new Map();
     folders.set(dirname(file), loaders.set(basename(file), services));
   };
+  // Watched also while it is not there: the first one replaces the configuration of the playground.
   add(resolve(root, env.LARKLINE_CONFIG || "larkline.config.ts"), readers.config);
-  for (const module of (env.RUNNER_TOOLS ?? "").split(",")) add(resolve(root, module.trim()), readers.tools);
+  for (const module of (env.RUNNER_TOOLS ?? "").split(",").map((name) => resolve(root, name.trim()))) {
+    if (existsSync(module)) add(module, readers.tools);
+  }
   return [...folders].map(([folder, loaders]) => ({ folder, loaders }));
 }
 
 /** Another file of the folder may be imported by any of those that are loaded there. */
-function servicesThatLoad(name, loaders) {
-  return loaders.get(name) ?? [...loaders.values()].flat();
+function servicesThatLoad(name, { folder, loaders }) {
+  const there = [...loaders].flatMap(([file, services]) => (existsSync(join(folder, file)) ? services : []));
+  return loaders.get(name) ?? there;
 }
 
 /**
  * The hash of each file of code in a folder and below it, by its path from there, and the folders that were read. Those
- * of `nested` have a watch of their own. A deleted file is no change: what imports it changes as well.
+ * of `nested` have a watch of their own; nothing is read below a folder where no file `isLoaded`. A deleted file is no
+ * change: what imports it changes as well.
  */
-function contentsOf(top, nested) {
+function contentsOf({ folder: top, loaders }, nested) {
+  const isLoaded = [...loaders.keys()].some((name) => existsSync(join(top, name)));
   const hashes = new Map();
   const folders = [top];
   for (const folder of folders) {
     try {
       for (const entry of readdirSync(folder, { withFileTypes: true })) {
         const path = join(folder, entry.name);
-        if (entry.isDirectory() && isWatched(entry.name) && !nested.has(path) && folders.length < mostFolders) {
-          folders.push(path);
-        }
+        const isRead = isLoaded && isWatched(entry.name) && !nested.has(path) && folders.length < mostFolders;
+        if (entry.isDirectory() && isRead) folders.push(path);
         if (!entry.isFile() || !isCode.test(entry.name)) continue;
         hashes.set(relative(top, path), createHash("sha256").update(readFileSync(path)).digest("hex"));
       }
@@ -103,7 +115,7 @@ function contentsOf(top, nested) {
       // The folder is being replaced: the next change shows the rest.
     }
   }
-  return { hashes, folders };
+  return { hashes, folders, isLoaded };
 }
 
 function isWatched(name) {
