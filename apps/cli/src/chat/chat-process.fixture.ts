@@ -18,9 +18,10 @@ export interface ChatProcess {
   exitCode(): Promise<unknown>;
 }
 
-export function startChat(args: string[], env: Record<string, string> = {}): ChatProcess {
+export function startChat(args: string[], env: Record<string, string> = {}, cwd = process.cwd()): ChatProcess {
   const started = spawn(process.execPath, [program, "chat", ...args], {
     env: { NODE_COMPILE_CACHE: codeCache, ...env },
+    cwd,
     stdio: ["pipe", "pipe", "inherit"],
   });
   let screen = "";

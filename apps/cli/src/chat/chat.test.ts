@@ -1,3 +1,6 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { startChat as startProcess, type ChatProcess } from "./chat-process.fixture.ts";
 import { delta, done, playServer } from "./played-server.fixture.ts";
@@ -15,7 +18,7 @@ const cancel = "POST /v1/runs/api.s-1/cancel";
 describe("the chat program", () => {
   it("holds a conversation in one session, with the token as bearer", async () => {
     const server = await playServer({ reply: (input) => [delta(`你说${input}`), done] });
-    const chat = startChat(["--url", server.url], { API_TOKEN: "t0ken" });
+    const chat = startChat(["--url", server.url], { API_TOKEN: "t0ken", LANG: "zh_CN.UTF-8" });
     chat.type("一");
     await chat.until("你说一");
     chat.type("二");
@@ -27,6 +30,17 @@ describe("the chat program", () => {
     const [first, second] = server.asked(start);
     expect(first?.body["session_id"]).toBe(second?.body["session_id"]);
     expect(first?.body["message_id"]).not.toBe(second?.body["message_id"]);
+  });
+
+  it("reads the token and the port of ingress from .env", async () => {
+    const server = await playServer({ reply: () => [delta("known"), done] });
+    const cwd = await mkdtemp(join(tmpdir(), "larkline-chat-"));
+    onTestFinished(async () => await rm(cwd, { recursive: true }));
+    await writeFile(join(cwd, ".env"), `API_TOKEN=of-the-file\nINGRESS_PORT=${new URL(server.url).port}\n`);
+    const chat = startChat([], {}, cwd);
+    chat.type("hello");
+    await chat.until("known");
+    expect(server.asked(start)).toMatchObject([{ headers: { authorization: "Bearer of-the-file" } }]);
   });
 
   it("gives orders as orders, and sends what only looks like one as a message", async () => {
@@ -96,7 +110,7 @@ describe("the chat program", () => {
 
   it("says what to do when the server refuses the token", async () => {
     const server = await playServer({ refusals: { [start]: [{ status: 401 }] } });
-    const chat = startChat(["--url", server.url]);
+    const chat = startChat(["--url", server.url, "--lang", "zh"]);
     chat.type("hello");
     await chat.until("[错误]: 服务器要求令牌：请把 API_TOKEN");
   });

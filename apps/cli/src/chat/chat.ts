@@ -15,6 +15,7 @@ import {
   chatTexts,
   type Texts,
 } from "./answer-view.ts";
+import { languageOf } from "../config.ts";
 import { watchApprovals } from "./approvals.ts";
 
 /** How long requests are repeated in the middle of a conversation while there is no contact. */
@@ -23,12 +24,12 @@ const retryForMs = 15_000;
 /** `larkline chat`: a conversation in the terminal, over the HTTP API of ingress. Ends the process. */
 export async function runChat(args: readonly string[], env: Env): Promise<never> {
   if (args.some((word) => word === "--help" || word === "-h")) {
-    process.stdout.write(`${usageIn(args)}\n`, () => process.exit(0));
+    process.stdout.write(`${usageIn(args, env)}\n`, () => process.exit(0));
     return await new Promise(() => {});
   }
   const loaded = loadConfig(args, env);
   if (!loaded.ok) {
-    process.stderr.write(`${loaded.error}\n\n${usageIn(args)}\n`);
+    process.stderr.write(`${loaded.error}\n\n${usageIn(args, env)}\n`);
     process.exit(2);
   }
   const { language, sessionId, ...access } = loaded.value;
@@ -190,7 +191,7 @@ const usage: Readonly<Record<Language, string>> = {
   zh: `npm run chat -- [--url http://127.0.0.1:8000] [--lang zh|en] [--session id]
 
   --url      ingress 的地址
-  --lang     本程序自身文字的语言，默认 zh
+  --lang     本程序自身文字的语言，默认取终端的语言
   --session  继续这个会话（字母、数字、"-" 和 "_"）；默认新建
   --help     显示本说明
 
@@ -199,23 +200,23 @@ const usage: Readonly<Record<Language, string>> = {
   en: `npm run chat -- [--url http://127.0.0.1:8000] [--lang zh|en] [--session id]
 
   --url      address of the ingress
-  --lang     language of the client's own texts, default zh
+  --lang     language of the client's own texts; default: the terminal's
   --session  continue this conversation (letters, digits, "-" and "_"); default: a new one
   --help     print this
 
 Enter quit to leave; Ctrl-C cancels the answer under way; /help lists the commands. API_TOKEN is sent as bearer token
-when it is set; it and INGRESS_PORT may stand in .env.`,
+when it is set; it and INGRESS_PORT can be in .env.`,
 };
 
 /** In the language of `--lang`, if that is one. */
-function usageIn(args: readonly string[]): string {
+function usageIn(args: readonly string[], env: Env): string {
   const given = /(?:^|\s)--lang[= ](\w+)/.exec(args.join(" "))?.[1];
-  return usage[languages.find((one) => one === given) ?? "zh"];
+  return usage[languages.find((one) => one === given) ?? languageOf(env)];
 }
 
 interface Flags {
   url: string | undefined;
-  lang: string;
+  lang: string | undefined;
   session: string | undefined;
 }
 
@@ -225,11 +226,11 @@ function readFlags(args: readonly string[]): ParseResult<Flags> {
       args: [...args],
       options: {
         url: { type: "string" },
-        lang: { type: "string", default: "zh" },
+        lang: { type: "string" },
         session: { type: "string" },
       },
     });
-    return { ok: true, value: { ...values, url: values.url, session: values.session } };
+    return { ok: true, value: { url: values.url, lang: values.lang, session: values.session } };
   } catch (error) {
     return { ok: false, error: error instanceof Error ? error.message : String(error) };
   }
@@ -239,11 +240,11 @@ function readFlags(args: readonly string[]): ParseResult<Flags> {
 export function loadConfig(args: readonly string[], env: Env): ParseResult<ChatConfig> {
   const flags = readFlags(args);
   if (!flags.ok) return flags;
-  const { lang, session = systemRandom.uuid() } = flags.value;
+  const { lang = languageOf(env), session = systemRandom.uuid() } = flags.value;
   const reader = createEnvReader(env);
   const url = flags.value.url ?? `http://127.0.0.1:${reader.port("INGRESS_PORT", { default: 8_000 })}`;
   const token = reader.secret("API_TOKEN");
-  const language = languages.find((one) => one === lang) ?? "zh";
+  const language = languages.find((one) => one === lang) ?? languageOf(env);
   if (language !== lang) reader.problem(`--lang must be one of ${languages.join(", ")}.`);
   if (!URL.canParse(url) || !/^https?:/.test(url)) reader.problem("--url must be an http or https address.");
   if (!/^[\w-]{1,64}$/.test(session)) reader.problem('--session must be 1 to 64 letters, digits, "-" or "_".');

@@ -4,8 +4,13 @@ import { loadConfig } from "./chat.ts";
 describe("loadConfig", () => {
   it("has defaults and keeps one new session for the process", () => {
     const loaded = loadConfig([], {});
-    expect(loaded).toMatchObject({ ok: true, value: { url: "http://127.0.0.1:8000", language: "zh" } });
+    expect(loaded).toMatchObject({ ok: true, value: { url: "http://127.0.0.1:8000", language: "en" } });
     expect(loaded.ok && loaded.value.sessionId).toMatch(/^[\w-]{36}$/);
+  });
+
+  it("speaks the language of the terminal", () => {
+    expect(loadConfig([], { LANG: "zh_CN.UTF-8" })).toMatchObject({ value: { language: "zh" } });
+    expect(loadConfig(["--lang", "en"], { LANG: "zh_CN.UTF-8" })).toMatchObject({ value: { language: "en" } });
   });
 
   it("takes flags and the token of the environment", () => {
