@@ -39,6 +39,7 @@ import {
   agentOfMessage,
   modelOptionsOf,
   readModelNames,
+  standardModels,
   type AgentConfig,
   type LarklineConfig,
   type ModelOptions,
@@ -253,8 +254,8 @@ export function createAgentModels(
 
 /** The model of a deployment that names none: one of a vendor that it has a key for. */
 function standardModel({ anthropic, openai }: ModelProviders): string | undefined {
-  if (anthropic?.apiKey !== undefined) return "anthropic/claude-sonnet-5-5";
-  return openai?.apiKey === undefined ? undefined : "openai/gpt-6.1-sol";
+  if (anthropic?.apiKey !== undefined) return standardModels.anthropic;
+  return openai?.apiKey === undefined ? undefined : standardModels.openai;
 }
 
 interface ChainSources {

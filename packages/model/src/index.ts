@@ -5,7 +5,6 @@ export {
   findModelInfo,
   isKnownModel,
   costOf,
-  parseModelList,
   type ModelChoice,
   type ProviderType,
 } from "./model-catalog.ts";

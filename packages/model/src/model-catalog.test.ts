@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { builtinModels, costOf, findModelInfo, parseModelList } from "./index.ts";
+import { builtinModels, costOf, findModelInfo } from "./index.ts";
 
 describe("findModelInfo", () => {
   it("knows every model of the table under its own id, once per provider", () => {
@@ -45,36 +45,5 @@ describe("costOf", () => {
       cacheCreationTokens: 400_000,
     };
     expect(costOf(usage, info)).toBeCloseTo(3 + 1.5 + 0.6 + 1.5, 10);
-  });
-});
-
-describe("parseModelList", () => {
-  it("reads one model or several, in order, whatever the spaces", () => {
-    expect(parseModelList(" anthropic/claude-opus-5-5 , openai-responses/gpt-5.4,openai/org/model:free")).toEqual({
-      ok: true,
-      value: [
-        { provider: "anthropic", id: "claude-opus-5-5" },
-        { provider: "openai-responses", id: "gpt-5.4" },
-        { provider: "openai", id: "org/model:free" },
-      ],
-    });
-  });
-
-  it("asks whether a name without its provider means the newest model of that name", () => {
-    const asked = (text: string) => parseModelList(text);
-    expect(asked("claude-sonnet")).toHaveProperty(
-      "error",
-      "'claude-sonnet' is not <provider>/<model id>, did you mean 'anthropic/claude-sonnet-5-5'?",
-    );
-    expect(asked("house-model")).toHaveProperty("error", "'house-model' is not <provider>/<model id>");
-  });
-
-  it("names every entry that is wrong", () => {
-    const parsed = parseModelList("gpt-5,Google/gemini,openai/");
-    expect(parsed.ok).toBe(false);
-    for (const entry of ["'gpt-5'", "'Google/gemini'", "'openai/'"]) {
-      expect(parsed).toHaveProperty("error", expect.stringContaining(entry));
-    }
-    expect(parseModelList(" , ")).toEqual({ ok: false, error: "no model is named" });
   });
 });

@@ -56,6 +56,7 @@ export {
 export {
   readModelNames,
   readProviders,
+  standardModels,
   type KnownModels,
   type ModelAccess,
   type ModelProviders,

@@ -1,14 +1,7 @@
-import {
-  builtinModels,
-  isKnownModel,
-  parseModelList,
-  type ModelChoice,
-  type ModelInfo,
-  type ProviderType,
-} from "@larkline/model";
+import { builtinModels, isKnownModel, type ModelChoice, type ModelInfo, type ProviderType } from "@larkline/model";
 import type { ParseResult } from "@larkline/protocol";
 import { Type, type Static } from "typebox";
-import { didYouMean } from "./did-you-mean.ts";
+import { didYouMean, nearestName } from "./did-you-mean.ts";
 import { createEnvReader, type Env } from "./environment.ts";
 
 /** A server that models are reached at, under a name of the operator's own. */
@@ -105,35 +98,86 @@ export interface KnownModels {
   models: readonly ModelInfo[];
 }
 
+/** The model of a deployment that names none, by the vendor that it has a key for. */
+export const standardModels = { anthropic: "anthropic/claude-sonnet-5-5", openai: "openai/gpt-6.1-sol" } as const;
+
+const entryForm = /^([a-z][a-z0-9-]*)\/(.+)$/;
+
 /**
- * Reads a list such as `MODEL` (`<provider>/<model id>`, a comma between fallbacks) and checks every name in
- * it: the provider must exist and have its key, and at a vendor's own address the model must be one that the
- * built-in table or `models[]` knows. Other servers have models of their own. The error names every wrong entry.
+ * Reads a list such as `MODEL` (`<provider>/<model id>`, which may hold further slashes; a comma between fallbacks) and
+ * checks every name in it: the provider must exist and have its key, and at a vendor's own address the model must be one
+ * that the built-in table or `models[]` knows. Other servers have models of their own. The error names every wrong entry.
  */
-export function readModelNames(text: string, { providers, models }: KnownModels): ParseResult<ModelChoice[]> {
-  const list = parseModelList(text);
-  if (!list.ok) return list;
-  const problems = list.value.flatMap((choice) => problemOf(choice, { providers, models }) ?? []);
-  return problems.length === 0 ? list : { ok: false, error: problems.join("; ") };
+export function readModelNames(text: string, known: KnownModels): ParseResult<ModelChoice[]> {
+  const entries = text.split(",").flatMap((entry) => entry.trim() || []);
+  if (entries.length === 0) return { ok: false, error: "no model is named" };
+  const problems = entries.flatMap((entry) => problemOf(entry, known) ?? []);
+  if (problems.length > 0) return { ok: false, error: problems.join("; ") };
+  const choices = entries.map((entry) => entryForm.exec(entry) ?? []);
+  return { ok: true, value: choices.map(([, provider = "", id = ""]) => ({ provider, id })) };
 }
 
-function problemOf({ provider, id }: ModelChoice, { providers, models }: KnownModels): string | undefined {
+function problemOf(entry: string, known: KnownModels): string | undefined {
+  const { providers, models } = known;
+  const names = Object.keys(providers);
+  const [, provider, id] = entryForm.exec(entry) ?? [];
+  if (provider === undefined || id === undefined) {
+    return `'${entry}' is not <provider>/<model id>${meantBy(entry, known) || `; providers are ${names.join(", ")}`}`;
+  }
   const access = providers[provider];
   if (access === undefined) {
-    const near = didYouMean(provider, Object.keys(providers));
-    return `'${provider}/${id}' names an unknown provider${near || `; there are ${Object.keys(providers).join(", ")}`}`;
+    return `'${entry}' names an unknown provider${didYouMean(provider, names) || `; there are ${names.join(", ")}`}`;
   }
-  if (access.keyEnv !== undefined && access.apiKey === undefined) return `${provider}/${id} needs ${access.keyEnv}.`;
+  if (access.keyEnv !== undefined && access.apiKey === undefined) return `${entry} needs ${access.keyEnv}.`;
   if (access.baseUrl !== undefined || isKnownModel(provider, id, models)) return undefined;
-  const near = didYouMean(`${provider}/${id}`, namesOf(provider, { providers, models }));
-  return `'${provider}/${id}' is an unknown model${near || ";"} ${near === "" ? "d" : "D"}escribe it in models[] if it is new`;
+  const near = meantBy(entry, known);
+  return `'${entry}' is an unknown model${near || ";"} ${near === "" ? "d" : "D"}escribe it in models[] if it is new`;
 }
 
-/** Known models as they would be named: those of this provider, then those of others. */
+/**
+ * The known model that a wrong entry may mean, as a question: the same but for signs ("Claude-Sonnet-5.5"), or one that
+ * begins with it ("claude-sonnet") or has it as a part ("sonnet"), the newest first, or one that is spelt alike.
+ */
+function meantBy(entry: string, known: KnownModels): string {
+  const [, named = "", id = ""] = /^\s*(?:([\w-]+)\s*[/:])?(.*)$/s.exec(entry.toLowerCase()) ?? [];
+  const provider = Object.hasOwn(known.providers, named)
+    ? named
+    : (nearestName(named, Object.keys(known.providers)) ?? "");
+  const names = namesOf(provider, known);
+  const wanted = lettersOf(id);
+  const found =
+    names.find((name) => lettersOf(idOf(name)) === wanted) ??
+    names.find((name) => lettersOf(idOf(name)).startsWith(wanted)) ??
+    names.find((name) => wanted.length > 2 && lettersOf(idOf(name)).includes(wanted)) ??
+    speltLike(id, names);
+  return found === undefined ? "" : `, did you mean '${found}'?`;
+}
+
+/** Also a family is looked for, as in "claude-sonet": its newest model. */
+function speltLike(id: string, names: readonly string[]): string | undefined {
+  const spelt = [
+    ...names.map((name) => ({ is: idOf(name), name })),
+    ...names.map((name) => ({ is: idOf(name).replace(/-[\d.-]+$/, ""), name })),
+  ];
+  const near = nearestName(id, new Set(spelt.map(({ is }) => is)));
+  return spelt.find(({ is }) => is === near)?.name;
+}
+
+function idOf(name: string): string {
+  return name.slice(name.indexOf("/") + 1);
+}
+
+function lettersOf(id: string): string {
+  return id.toLowerCase().replaceAll(/[^a-z0-9]/g, "");
+}
+
+/** Known models as they would be named: those of this provider first, of each provider the usual one first. */
 function namesOf(provider: string, { providers, models }: KnownModels): string[] {
-  const known = [...models, ...builtinModels];
+  const usual = Object.values(standardModels).map(idOf);
+  const known = [...models.map(({ id }) => id), ...usual, ...builtinModels.map(({ id }) => id)];
   const others = Object.keys(providers).filter((name) => name !== provider);
-  return [provider, ...others].flatMap((name) =>
-    known.filter(({ id }) => isKnownModel(name, id, models)).map(({ id }) => `${name}/${id}`),
+  const all = [...(provider === "" ? [] : [provider]), ...others].flatMap((name) =>
+    known.filter((id) => isKnownModel(name, id, models)).map((id) => `${name}/${id}`),
   );
+  return [...new Set(all)];
 }
