@@ -12,6 +12,7 @@ import { measureLengths } from "./long-conversation.ts";
 import {
   checkpointBytes,
   larkline,
+  larklineCards,
   larklineOf,
   larklineProcess,
   larklineSuspending,
@@ -20,6 +21,7 @@ import {
   naiveBullmq,
   rawLoop,
   startSubject,
+  unobserved,
   warmUp,
   type Running,
   type Subject,
@@ -41,6 +43,7 @@ import {
   lengthTable,
   levelTable,
   memoryTable,
+  observingTable,
   recoveryTable,
   scaleTable,
   soakTable,
@@ -79,6 +82,7 @@ const parts = {
   waiting: { tells: "sessions that wait for people", measure: waitingTables },
   memory: { tells: "what a conversation holds in Redis", measure: dataTables },
   holds: { tells: "turns that keep their slots while calls run, beside turns that do not", measure: holdTables },
+  observing: { tells: "buckets, records, names and feedback, beside a worker without them", measure: observingTables },
   calls: { tells: "turns with and without a call beside another version; only with --beside", measure: callTables },
   soak: { tells: "an hour of steady load; only when it is named", measure: soakTables },
 };
@@ -246,6 +250,13 @@ async function callTables(): Promise<string[]> {
 async function holdTables(): Promise<string[]> {
   const subjects = [larklineSuspending, larkline];
   return [holdTable(await withVendors(async (vendors) => await measureSubjects(vendors, subjects)))];
+}
+
+async function observingTables(): Promise<string[]> {
+  return await withVendors(async (vendors) => {
+    const texts = await measureSubjects(vendors, [unobserved(larkline), larkline]);
+    return [observingTable([texts, await measureSubjects(vendors, [unobserved(larklineCards), larklineCards])])];
+  });
 }
 
 async function lengthTables(): Promise<string[]> {

@@ -31,6 +31,27 @@ export const larklineSuspending: Subject = {
   options: { config: plainText, env: { ...larkline.options.env, WORKER_HOLD_MS: "0" } },
 };
 
+const ratedCards = { feishu: { ...plainText.feishu, feedback: true } };
+
+/** Its answers are cards that people may rate. */
+export const larklineCards: Subject = {
+  name: "Larkline, cards that are rated",
+  options: { ...larkline.options, config: ratedCards },
+};
+
+/** The same without what the console shows of runs: no records, buckets, names and ratings. */
+export function unobserved({ name, options }: Subject): Subject {
+  const feishu = { ...ratedCards.feishu, feedback: false };
+  return {
+    name: `${name}, nothing written down`,
+    options: {
+      ...options,
+      config: { ...options.config, feishu },
+      programs: { "agent-worker": { file: "test/bench/unobserved.ts" } },
+    },
+  };
+}
+
 /** The same from another checkout of this repository. */
 export function larklineOf(folder: string): Subject {
   const program = (app: string) => ({ file: join(folder, `apps/${app}/src/main.ts`) });

@@ -246,6 +246,44 @@ export function holdTable(subjects: readonly SubjectRounds[]): string {
   );
 }
 
+/** Of each pair a worker that writes down nothing of runs is the first; the brackets hold how many times as much the other one takes. */
+export function observingTable(pairs: readonly (readonly SubjectRounds[])[]): string {
+  const compare = pairs.flatMap((pair) => pair.map((subject) => ({ ...subject, base: pair[0] ?? subject })));
+  const rows = compare.flatMap(({ name, single, loaded, base }) =>
+    (
+      [
+        ["1", single, base.single],
+        ["32", loaded, base.loaded],
+      ] as const
+    ).map(([inFlight, rounds, others]) => {
+      const cell = (pick: (round: TurnNumbers) => number, show: (number: number) => string): string => {
+        const shown = show(median(rounds.map(pick)));
+        const ratio = compared(rounds, others, (one, other) => pick(one) / pick(other));
+        return rounds === others ? shown : `${shown} (${ratio.toFixed(3)})`;
+      };
+      return [
+        name,
+        inFlight,
+        cell(cpuOf, ms),
+        cell(({ cpuMs }) => cpuMs["agent-worker"], ms),
+        cell(({ cpuMs }) => cpuMs.Redis, ms),
+        cell(
+          ({ redisScripts }) => redisScripts,
+          (number) => number.toFixed(2),
+        ),
+        cell(
+          ({ redisCommands }) => redisCommands,
+          (number) => number.toFixed(1),
+        ),
+      ];
+    }),
+  );
+  return table(
+    ["per turn with one tool call", "in flight", "CPU ms", "worker", "Redis", "Redis scripts", "Redis commands"],
+    rows,
+  );
+}
+
 export function addedTable(subjects: readonly SubjectRounds[]): string {
   const { naive, raw } = baselinesOf(subjects);
   const rows = subjects

@@ -137,8 +137,11 @@ export class BenchVendors {
   readonly url: string;
   readonly #server: Server;
   readonly #trips = new Map<string, Trip>();
+  /** Trips whose reply shows a card, by its id; undefined: no reply shows it yet, and it has the answer already. */
+  readonly #cards = new Map<string, Trip | undefined>();
   #calls = 0;
   #replies = 0;
+  #cardCount = 0;
 
   static async start(): Promise<BenchVendors> {
     const server = createServer({ keepAliveTimeout: 600_000 });
@@ -222,20 +225,42 @@ export class BenchVendors {
 
   #answerAsPlatform(path: string, body: Buffer, response: ServerResponse): void {
     const [, messageId] = /\/messages\/([^/?]+)\/reply/.exec(path) ?? [];
+    const [, cards, cardId] = /\/cardkit\/v1\/(cards)\/?([^/?]*)/.exec(path) ?? [];
+    if (cards !== undefined) return this.#answerAsCards(cardId, body, response);
     if (messageId === undefined) {
       const [, answer = { data: {} }] = platformAnswers.find(([end]) => path.endsWith(end)) ?? [];
       return sendJson(response, JSON.stringify({ code: 0, msg: "success", ...answer }));
     }
     const trip = this.#trips.get(messageId);
     this.#trips.delete(messageId);
-    if (trip !== undefined) {
-      trip.repliedMs = performance.now();
-      trip.ended(body.includes(answerText) ? undefined : new Error(`not the model's answer: ${body.toString()}`));
+    const [shown] = /card_bench_\d+/.exec(body.toString("latin1")) ?? [];
+    if (shown !== undefined && trip !== undefined && !this.#cards.delete(shown)) this.#cards.set(shown, trip);
+    else if (trip !== undefined) {
+      const isAnswer = shown !== undefined || body.includes(answerText);
+      endTrip(trip, isAnswer ? undefined : new Error(`not the model's answer: ${body.toString()}`));
     }
     this.#replies += 1;
     const reply = `{"message_id":"om_reply_${this.#replies}","chat_id":"oc_bench","msg_type":"text"}`;
     sendJson(response, `{"code":0,"msg":"success","data":${reply}}`);
   }
+
+  /** A card is created, or one that a reply shows is changed: the answer may be in either. */
+  #answerAsCards(cardId: string | undefined, body: Buffer, response: ServerResponse): void {
+    const hasAnswer = body.includes(answerText);
+    if (cardId !== undefined && cardId !== "") {
+      const trip = this.#cards.get(cardId);
+      if (hasAnswer && trip !== undefined && this.#cards.delete(cardId)) endTrip(trip);
+      return sendJson(response, '{"code":0,"msg":"success","data":{}}');
+    }
+    const created = `card_bench_${(this.#cardCount += 1)}`;
+    if (hasAnswer) this.#cards.set(created, undefined);
+    sendJson(response, `{"code":0,"msg":"success","data":{"card_id":"${created}"}}`);
+  }
+}
+
+function endTrip(trip: Trip, error?: Error): void {
+  trip.repliedMs = performance.now();
+  trip.ended(error);
 }
 
 function sendJson(response: ServerResponse, text: string): void {
