@@ -24,8 +24,15 @@ async function packagesOf(program: string): Promise<Set<string>> {
   return new Set(urls.flatMap((url) => /.*\/node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(url)?.[1] ?? []));
 }
 
-/** Each is needed by some deployments, and costs the start of a process up to a tenth of a second and 30 MB. */
-const sometimes = ["@anthropic-ai/sdk", "openai", "@modelcontextprotocol/client", "pg", "jose"];
+/** Each is needed by some deployments, and costs the start of a process up to half a second and 30 MB. */
+const sometimes = [
+  "@anthropic-ai/sdk",
+  "openai",
+  "@larksuiteoapi/node-sdk",
+  "@modelcontextprotocol/client",
+  "pg",
+  "jose",
+];
 
 const hasPages = ["ingress", "console"];
 

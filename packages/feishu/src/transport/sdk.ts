@@ -5,8 +5,16 @@ import type { EventDispatcher, HttpInstance, HttpRequestOptions, Logger as SdkLo
 // The only importer of the Feishu SDK, whose type file is 17.7 MB. We use its typed methods and its
 // WebSocket client; its token cache, its dispatcher, its HTTP client and its log lines are replaced.
 
-/** The SDK is one script of 6 MB. `import` would keep its text twice and look for its exports: 20 MB and 30 ms more. */
-const sdk = createRequire(import.meta.url)("@larksuiteoapi/node-sdk") as typeof Sdk; // as the package says
+const require = createRequire(import.meta.url);
+let sdk: typeof Sdk | undefined;
+
+/**
+ * The SDK, loaded with the first client: it is one script of 6 MB, which a deployment without a bot does not need.
+ * `import` would keep its text twice and look for its exports: 20 MB and 30 ms more.
+ */
+function loadSdk(): typeof Sdk {
+  return (sdk ??= require("@larksuiteoapi/node-sdk") as typeof Sdk); // as the package says
+}
 
 export type Client = Sdk.Client;
 export type { HttpInstance, HttpRequestOptions };
@@ -41,7 +49,7 @@ export interface SdkOptions {
 
 /** The SDK's client, without its token cache: that would override our token, and it never drops a refused one. */
 export function openClient({ appId, appSecret, baseUrl, http, logger }: SdkOptions): Client {
-  return new sdk.Client({
+  return new (loadSdk().Client)({
     appId,
     appSecret,
     domain: baseUrl,
@@ -53,7 +61,7 @@ export function openClient({ appId, appSecret, baseUrl, http, logger }: SdkOptio
 
 /** The headers that make the SDK use our token. */
 export function tokenHeaders(token: string): Record<string, string> {
-  return { ...sdk.withTenantToken(token).headers };
+  return { ...loadSdk().withTenantToken(token).headers };
 }
 
 /** The WebSocket below the SDK's client, as far as we need it. */
@@ -79,7 +87,7 @@ export class EventSocket {
 
   constructor(options: EventSocketOptions) {
     const { appId, appSecret, baseUrl, http, logger, handshakeTimeoutMs, pingTimeoutSeconds } = options;
-    this.#client = new sdk.WSClient({
+    this.#client = new (loadSdk().WSClient)({
       appId,
       appSecret,
       domain: baseUrl,
@@ -131,7 +139,7 @@ function loggingTo(logger: FeishuLogger): { logger: SdkLogger; loggerLevel: Sdk.
   };
   return {
     logger: { error: debug, warn: debug, info: debug, debug, trace: () => undefined },
-    loggerLevel: sdk.LoggerLevel.warn,
+    loggerLevel: loadSdk().LoggerLevel.warn,
   };
 }
 
