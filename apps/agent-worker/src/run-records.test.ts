@@ -1,5 +1,5 @@
 import { newTurn } from "@larkline/agent";
-import { countIn, type RunLog, type RunRecord } from "@larkline/store/operations";
+import { countIn, type RunLog, type RunRecord, usageBy } from "@larkline/store/operations";
 import { silentLogger } from "@larkline/process/telemetry";
 import { traceIdOf, traceparentOfMessage, type InboundMessage } from "@larkline/protocol";
 import { describe, expect, it, vi } from "vitest";
@@ -79,10 +79,12 @@ describe("names and counts", () => {
       logger: silentLogger,
       countMs: 1,
     });
-    const ended = (message: InboundMessage, inputTokens: number): void => {
+    const ended = (message: InboundMessage, inputTokens: number, tool: string): void => {
       const turn = newTurn({ seq: 1, message }, 1);
       const totals = { ...turn.totals, inputTokens, costUsd: inputTokens / 1_000 };
-      records.ended({ turn: { ...turn, totals }, model: "m", firstTextMs: undefined, version: 0 }, "answered");
+      const tools = [{ id: "c1", name: tool, state: "done" as const, startedAtMs: 1 }];
+      const shown = { text: "", thinking: "", tools, earlierTools: 0 };
+      records.ended({ turn: { ...turn, totals, shown }, model: "m", firstTextMs: undefined, version: 0 }, "answered");
     };
     const message = inbound("om_1", "hi");
     const of = { session, turnId: `${session}-1`, callId: "c1", as: "dig", path: ["default"], rootSteps: 1 };
@@ -95,13 +97,19 @@ describe("names and counts", () => {
         task: { ...of, rootTurnId: of.turnId, reply: message.reply },
       },
       10,
+      "search",
     );
-    ended(message, 30);
+    ended(message, 30, "dig");
     await records.close();
     const buckets = await world.usage.newest("hour", 2);
     expect(countIn(buckets, "answered")).toBe(2);
     expect(countIn(buckets, "tokens")).toBe(30);
     expect(countIn(buckets, "nano")).toBe(30_000_000);
+    // A tool has what the runs have used that called it, whoever they worked for.
+    expect(usageBy(buckets, "tool").map(({ name, runs, tokens }) => [name, runs, tokens])).toEqual([
+      ["dig", 1, 30],
+      ["search", 1, 10],
+    ]);
   });
 });
 

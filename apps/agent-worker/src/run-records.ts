@@ -95,9 +95,7 @@ export class RunRecords {
     const record = recordOf(run, { outcome, endedAtMs: this.#options.clock.now() });
     this.#waiting.push(record);
     if (this.#waiting.length > maxKept) this.#waiting.shift();
-    // What a helper uses is counted with the run of the person's message.
-    const isTask = run.turn.message.task !== undefined;
-    this.#counter.countRun(isTask ? { ...record, input: 0, output: 0, usd: 0 } : record);
+    this.#counter.countRun(record, { isTask: run.turn.message.task !== undefined });
     this.#names.see(run.turn.message);
     this.#flushIn(this.#options.flushMs ?? defaultFlushMs);
     this.#countIn(this.#options.countMs ?? defaultCountMs);

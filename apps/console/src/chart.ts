@@ -4,10 +4,10 @@ import { html, type Html, type HtmlValue } from "./html.ts";
 // has all figures as a table for those who do not see it. A plot is stretched to its place, so texts stand beside it.
 
 /** Colours of `style.css`. */
-export type Tone = "good" | "bad" | "quiet" | "one" | "two";
+export type Tone = "good" | "bad" | "quiet" | "one" | "two" | "three" | "four";
 
 export interface Series {
-  name: string;
+  name: string | Html;
   tone: Tone;
   /** One for each time; undefined: nothing to show there. */
   values: readonly (number | undefined)[];
@@ -79,11 +79,9 @@ export function lineChart(options: ChartOptions): Html {
 }
 
 function tooltip(time: string, { series, format }: ChartOptions, at: number): Html {
-  const figures = series.flatMap(({ name, values }) => {
-    const value = values[at];
-    return value === undefined || value === 0 ? [] : [`${name} ${format(value)}`];
-  });
-  return html`<title>${time}: ${figures.join(", ")}</title>`;
+  const shown = series.filter(({ values }) => (values[at] ?? 0) !== 0);
+  const figures = shown.map(({ name, values }, place) => html`${place > 0 && ", "}${name} ${format(values[at] ?? 0)}`);
+  return html`<title>${time}: ${figures}</title>`;
 }
 
 function figureOf(

@@ -45,12 +45,17 @@ export function nameOf(id: string): Html {
   return { markup: `\uE000!${escaped(id)}\uE001` };
 }
 
+/** A person or a chat in a plain text, such as a title, a caption or an attribute. */
+export function nameText(id: string): Html {
+  return { markup: `\uE000=${escaped(id)}\uE001` };
+}
+
 /** A text with ids of people and chats in it. */
 export function whoIn(text: string): Html {
   return html`${text.split(/(o[uc]_[A-Za-z0-9_]+)/).map((part, at) => (at % 2 === 0 ? part : who(part)))}`;
 }
 
-const whoMarks = /\uE000(!?)([^\uE001]*)\uE001/g;
+const whoMarks = /\uE000([!=]?)([^\uE001]*)\uE001/g;
 
 /** The ids, as they are in the markup, that a page would show names for. */
 export function idsIn({ markup }: Html): string[] {
@@ -59,9 +64,10 @@ export function idsIn({ markup }: Html): string[] {
 
 /** The page with names; the id is behind a name, and stands for itself without one. */
 export function withNames({ markup }: Html, names: ReadonlyMap<string, string>): Html {
-  const shown = markup.replaceAll(whoMarks, (_mark, only: string, id: string) => {
+  const shown = markup.replaceAll(whoMarks, (_mark, form: string, id: string) => {
     const name = names.get(id);
-    if (name === undefined) return only === "" ? id : "";
+    if (name === undefined) return form === "!" ? "" : id;
+    if (form === "=") return escaped(name);
     return `<span class="who" title="${id}">${escaped(name)}</span>`;
   });
   return { markup: shown };

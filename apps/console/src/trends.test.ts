@@ -76,7 +76,7 @@ it.each(["hour", "day", "month"])(
         /^\S+ 10 2 \(20 %\) (?:\d+ ms|1\.\d s) \/ (?:\d+ ms|1\.\d s) 3\.\d s \/ [34]\.\d s 1,200 \$0\.0100$/;
       expect(await rowIn(page, name)).toMatch(figures);
     }
-    expect(await rowIn(page, "search")).toBe("search 20 1 (5.0 %)");
+    expect(await rowIn(page, "search")).toBe("search 20 1 (5.0 %) 1,200 $0.0100");
     expect(await rowIn(page, "Ann Lee")).toBe("Ann Lee 5 600 $0.0050");
     const charts = await page.getByRole("img").evaluateAll((all) => all.map((one) => one.getAttribute("aria-label")));
     expect(charts).toEqual([
@@ -84,15 +84,44 @@ it.each(["hour", "day", "month"])(
       "First text",
       "Took",
       "Time in the queue",
+      "Waits for the platform's limits",
       "Tokens",
       "Money",
-      "Waits for the platform's limits",
     ]);
     await page.locator("summary").click();
     await page.locator("details tbody tr").filter({ hasText: "$0.0" }).first().getByRole("link").click();
     await page.getByText("Only the time that was chosen").waitFor();
   },
 );
+
+it.each([
+  ["By model", ["other/large", "scripted/model"], ["other/large 1,800", "scripted/model 1,200"]],
+  ["By agent", ["default"], ["default 3,000"]],
+  ["By tool", ["search"], ["search 1,200"]],
+  ["By person", ["Ann Lee", "ou_bob"], ["Ann Lee 2,400, ou_bob 600"]],
+])("draws tokens and money %s, for as long as that is chosen", async (choice, legend, figures) => {
+  await recordRuns();
+  const counter = new UsageCounter("Asia/Shanghai");
+  counter.countRun(
+    runOf({ endedAtMs: Date.now(), person: "ou_ann", model: "other/large", input: 1_000, output: 800, usd: 0.5 }),
+  );
+  await world.usage.add("large", counter.take());
+  await world.names.keep(new Map([["ou_ann", "Ann Lee"]]), Date.now());
+  const page = await visit("/trends?span=day");
+  await page.getByRole("link", { name: choice }).click();
+  await page.locator(".switch [aria-current]").filter({ hasText: choice }).waitFor();
+  for (const name of ["Tokens", "Money"]) {
+    const chart = page.getByRole("figure").filter({ has: page.getByRole("img", { name: `${name}: ${choice}` }) });
+    const shown = await chart.locator(".legend > span").allInnerTexts();
+    if (legend.length > 1) expect(shown).toEqual(legend);
+  }
+  const tokens = page.getByRole("img", { name: `Tokens: ${choice}` });
+  const said = (await tokens.locator("title").allTextContents()).join(" ");
+  for (const figure of figures) expect(said).toContain(figure);
+  expect(await page.getByText("counts with each").count()).toBe(1);
+  await page.getByRole("link", { name: "Last hour" }).click();
+  await page.getByRole("img", { name: `Money: ${choice}` }).waitFor();
+});
 
 it("asks again by itself, until it is told not to", async () => {
   const page = await visit("/trends");

@@ -8,13 +8,15 @@ import {
   type TimesOf,
   usageBy,
   type UsageBucket,
+  usageField,
+  type UsageGroup,
   type UsageOf,
   type UsageSize,
   usageSizes,
 } from "@larkline/store/operations";
 import type { FastifyInstance } from "fastify";
 import { barChart, lineChart, type ChartOptions, type Series } from "./chart.ts";
-import { html, type Html, type HtmlValue, table, who } from "./html.ts";
+import { html, type Html, type HtmlValue, nameText, table, who } from "./html.ts";
 import { answerPage, type Page, type View } from "./page.ts";
 import { runsPath } from "./runs.ts";
 import type { Services } from "./services.ts";
@@ -23,20 +25,25 @@ import type { Word } from "./words.ts";
 
 /** Adds the page that shows runs over time, and what models, agents, tools and people have used. */
 export function registerTrends(server: FastifyInstance, services: Services): void {
-  server.get<{ Querystring: { span?: unknown; refresh?: unknown } }>("/trends", async (request, reply) => {
-    const { span, refresh } = request.query;
-    const shown = spans.find(({ name }) => name === span) ?? spans[0];
-    const isLive = refresh !== "off";
-    if (isLive) reply.header("refresh", refreshSeconds);
-    return await answerPage(services, request, reply, async (view) =>
-      trendsPage(view, {
-        shown,
-        isLive,
-        timeZone: services.settings.budgets.timeZone,
-        ...(await readTrends(services, shown)),
-      }),
-    );
-  });
+  server.get<{ Querystring: { span?: unknown; by?: unknown; refresh?: unknown } }>(
+    "/trends",
+    async (request, reply) => {
+      const { span, by: group, refresh } = request.query;
+      const shown = spans.find(({ name }) => name === span) ?? spans[0];
+      const by = groups.find((name) => name === group);
+      const isLive = refresh !== "off";
+      if (isLive) reply.header("refresh", refreshSeconds);
+      return await answerPage(services, request, reply, async (view) =>
+        trendsPage(view, {
+          shown,
+          by,
+          isLive,
+          timeZone: services.settings.budgets.timeZone,
+          ...(await readTrends(services, shown)),
+        }),
+      );
+    },
+  );
 }
 
 /** The browser asks again by itself: no script is needed for that. */
@@ -58,36 +65,50 @@ const spans: readonly [Span, ...Span[]] = [
   { name: "month", word: "lastMonth", size: "day", count: 30 },
 ];
 
-/** Rows of the table of people. */
+const groups = ["model", "agent", "tool", "person"] as const satisfies readonly UsageGroup[];
+
+/** People that are read of each bucket, and rows of their table. */
+const maxRead = 100;
 const maxPeople = 20;
 
 interface Trends {
   buckets: readonly UsageBucket[];
-  people: readonly UsageOf[];
+  /** What people have used, in the same buckets. */
+  people: readonly UsageBucket[];
 }
 
 async function readTrends({ usage }: Services, { size, count }: Span): Promise<Trends> {
-  const [buckets, people] = await Promise.all([usage.newest(size, count), usage.people(size, count, maxPeople)]);
+  const [buckets, people] = await Promise.all([usage.newest(size, count), usage.people(size, count, maxRead)]);
   return { buckets, people };
 }
 
 interface ShownTrends extends Trends {
   shown: Span;
+  /** By what tokens and money are drawn; undefined: all together. */
+  by: UsageGroup | undefined;
   isLive: boolean;
   timeZone: string;
 }
 
+/** The page with something else chosen. */
+function trendsPath(
+  { shown, by, isLive }: ShownTrends,
+  other: { span?: string; by?: string; refresh?: string },
+): string {
+  const chosen = { span: shown.name, by: by ?? "", refresh: isLive ? "" : "off", ...other };
+  const query = new URLSearchParams(Object.entries(chosen).filter(([, value]) => value !== ""));
+  return `/trends?${query.toString()}`;
+}
+
 function trendsPage(view: View, trends: ShownTrends): Page {
   const { say } = view;
-  const { buckets, shown } = trends;
+  const { buckets, shown, by } = trends;
   const body = html`${spanSwitch(view, trends)} ${figuresOf(view, buckets)}
     <div class="charts">${chartsOf(view, trends)}</div>
-    <div class="tables">
-      ${(["model", "agent"] as const).map((group) =>
-        groupTable(view, group, usageBy(buckets, group), timesBy(buckets, group)),
-      )}
-      ${groupTable(view, "tool", usageBy(buckets, "tool"))} ${groupTable(view, "person", trends.people)}
-    </div>
+    ${splitSwitch(view, trends)}
+    <div class="charts">${useCharts(view, trends)}</div>
+    ${by === "tool" && html`<p class="quiet">${say("useOfTool")}</p>`}
+    <div class="tables">${groups.map((group) => groupTable(view, trends, group))}</div>
     <details>
       <summary>${say("allFigures")}</summary>
       ${bucketTable(view, trends)}
@@ -95,24 +116,38 @@ function trendsPage(view: View, trends: ShownTrends): Page {
   return { title: `${say("trends")}: ${say(shown.word)}`, body };
 }
 
-function spanSwitch({ say }: View, { shown, isLive }: ShownTrends): Html {
-  const off = isLive ? "" : "&refresh=off";
+function spanSwitch({ say }: View, trends: ShownTrends): Html {
+  const { shown, isLive } = trends;
   return html`<div class="row">
-    <ul class="switch">
-      ${spans.map(
-        ({ name, word }) =>
-          html`<li>
-            <a href="/trends?span=${name}${off}" ${name === shown.name && html`aria-current="true"`}>${say(word)}</a>
-          </li> `,
-      )}
-    </ul>
+    ${switchOf(spans.map(({ name, word }) => ({ path: trendsPath(trends, { span: name }), text: say(word), isChosen: name === shown.name })))}
     <span class="quiet">
       ${
         isLive
-          ? html`${say("refreshes")} <a href="/trends?span=${shown.name}&amp;refresh=off">${say("stopRefreshing")}</a>`
-          : html`<a href="/trends?span=${shown.name}">${say("startRefreshing")}</a>`
+          ? html`${say("refreshes")} <a href="${trendsPath(trends, { refresh: "off" })}">${say("stopRefreshing")}</a>`
+          : html`<a href="${trendsPath(trends, { refresh: "" })}">${say("startRefreshing")}</a>`
       }
     </span>
+  </div>`;
+}
+
+function switchOf(choices: readonly { path: string; text: string; isChosen: boolean }[]): Html {
+  return html`<ul class="switch">
+    ${choices.map(
+      ({ path, text, isChosen }) =>
+        html`<li><a href="${path}" ${isChosen && html`aria-current="true"`}>${text}</a></li> `,
+    )}
+  </ul>`;
+}
+
+function splitSwitch({ say }: View, trends: ShownTrends): Html {
+  const choices = [undefined, ...groups].map((group) => ({
+    path: `${trendsPath(trends, { by: group ?? "" })}#split`,
+    text: say(group === undefined ? "inAll" : groupWords[group]),
+    isChosen: group === trends.by,
+  }));
+  return html`<div class="row" id="split">
+    <h2>${say("splitBy")}</h2>
+    ${switchOf(choices)}
   </div>`;
 }
 
@@ -205,23 +240,80 @@ function chartsOf(view: View, trends: ShownTrends): Html[] {
   const duration = (ms: number): string => durationText(language, ms);
   const times = (title: Word, time: Parameters<typeof quantileOf>[1]): Html =>
     lineChart({ ...common, title: say(title), format: duration, series: quantiles(time) });
-  const sums = (title: Word, field: string, format: (value: number) => string): Html =>
-    barChart({
-      ...common,
-      title: say(title),
-      format,
-      figure: format(countIn(buckets, field)),
-      series: [{ name: say(title), tone: "one", values: buckets.map((one) => countIn([one], field)) }],
-    });
   return [
     runsChart(view, trends),
     times("firstText", "first"),
     times("took", "total"),
     times("queueAge", "queued"),
-    sums("tokens", "tokens", tokenCount),
-    sums("money", "nano", (nano) => usdText(nano / 1e9)),
-    sums("limiterWaits", "limiter-ms", duration),
+    sumChart(view, trends, { title: "limiterWaits", field: "limiter-ms", format: duration }),
   ];
+}
+
+interface Sum {
+  title: Word;
+  field: string;
+  format(value: number): string;
+}
+
+function sumChart(view: View, trends: ShownTrends, { title, field, format }: Sum): Html {
+  const { buckets } = trends;
+  const name = view.say(title);
+  return barChart({
+    ...commonOf(view, trends),
+    title: name,
+    format,
+    figure: format(countIn(buckets, field)),
+    series: [{ name, tone: "one", values: buckets.map((one) => countIn([one], field)) }],
+  });
+}
+
+/** Tokens and money, all together or by what was chosen. */
+function useCharts(view: View, trends: ShownTrends): Html[] {
+  const sums = [
+    { title: "tokens", field: "tokens", format: tokenCount },
+    { title: "money", field: "nano", format: (nano: number) => usdText(nano / 1e9) },
+  ] as const;
+  const { by } = trends;
+  return sums.map((sum) => (by === undefined ? sumChart(view, trends, sum) : splitChart(view, trends, { ...sum, by })));
+}
+
+const splitTones = ["one", "two", "three", "four"] as const;
+
+/** The biggest few, and all others together. Runs that call several tools count with each: those are not added up. */
+function splitChart(
+  view: View,
+  trends: ShownTrends,
+  { title, field, format, by }: Sum & { field: "tokens" | "nano"; by: UsageGroup },
+): Html {
+  const { say } = view;
+  const { buckets } = trends;
+  const { uses, from } = usesBy(trends, by);
+  const biggest = uses.toSorted((one, other) => (field === "nano" ? other.usd - one.usd : other.tokens - one.tokens));
+  const series = splitTones.flatMap((tone, at): Series[] => {
+    const { name } = biggest[at] ?? {};
+    if (name === undefined) return [];
+    const values = from.map((one) => countIn([one], usageField(by, field, name)));
+    return [{ name: by === "person" ? nameText(name) : name, tone, values }];
+  });
+  const others = buckets.map((one, at) =>
+    Math.max(
+      0,
+      series.reduce((rest, { values }) => rest - (values[at] ?? 0), countIn([one], field)),
+    ),
+  );
+  const common = { ...commonOf(view, trends), title: `${say(title)}: ${say(groupWords[by])}`, format };
+  if (by === "tool") return lineChart({ ...common, series });
+  const hasOthers = others.some((value) => value > 0);
+  return barChart({
+    ...common,
+    series: hasOthers ? [...series, { name: say("others"), tone: "quiet", values: others }] : series,
+  });
+}
+
+/** What each of a group has used, the biggest first, and the buckets that say so. */
+function usesBy({ buckets, people }: Trends, group: UsageGroup): { uses: UsageOf[]; from: readonly UsageBucket[] } {
+  const from = group === "person" ? people : buckets;
+  return { uses: usageBy(from, group), from };
 }
 
 function timeLabel(
@@ -237,15 +329,12 @@ function timeLabel(
 
 const groupWords = { model: "byModel", agent: "byAgent", tool: "byTool", person: "byPerson" } as const;
 
-function groupTable(
-  view: View,
-  group: keyof typeof groupWords,
-  all: readonly UsageOf[],
-  times?: ReadonlyMap<string, TimesOf>,
-): Html | false {
+function groupTable(view: View, trends: ShownTrends, group: UsageGroup): Html | false {
   const { say, language } = view;
-  if (all.length === 0) return false;
-  const isTool = group === "tool";
+  const { buckets, by } = trends;
+  const { uses } = usesBy(trends, group);
+  if (uses.length === 0) return false;
+  const times = group === "model" || group === "agent" ? timesBy(buckets, group) : undefined;
   const timeOf = (name: string, time: keyof TimesOf): string =>
     [0.5, 0.95].map((share) => timeText(language, times?.get(name)?.[time](share))).join(" / ");
   const cells = ({ name, runs, failed, tokens, usd }: UsageOf): HtmlValue[] => [
@@ -254,7 +343,8 @@ function groupTable(
       ? []
       : [failed === 0 ? "0" : html`<span class="wrong">${failed} (${percent(failed / runs)})</span>`]),
     ...(times === undefined ? [] : [timeOf(name, "first"), timeOf(name, "total")]),
-    ...(isTool ? [] : [tokenCount(tokens), usdText(usd)]),
+    tokenCount(tokens),
+    usdText(usd),
   ];
   return html`<section>
     <h2>${say(groupWords[group])}</h2>
@@ -262,16 +352,18 @@ function groupTable(
       caption: say(groupWords[group]),
       columns: [
         say(group),
-        say(isTool ? "callCount" : "runs"),
+        say(group === "tool" ? "callCount" : "runs"),
         ...(group === "person" ? [] : [say("outcomeFailed")]),
         ...(times === undefined ? [] : [`${say("firstText")} p50 / p95`, `${say("took")} p50 / p95`]),
-        ...(isTool ? [] : [say("tokens"), say("money")]),
+        say("tokens"),
+        say("money"),
       ],
-      rows: all.map((one) => [
+      rows: (group === "person" ? uses.slice(0, maxPeople) : uses).map((one) => [
         html`<a href="${runsPath({ [group]: one.name })}">${group === "person" ? who(one.name) : one.name}</a>`,
         ...cells(one),
       ]),
     })}
+    ${group === "tool" && by !== "tool" && html`<p class="quiet">${say("useOfTool")}</p>`}
   </section>`;
 }
 

@@ -126,6 +126,13 @@ const words = {
   byModel: { zh: "按模型", en: "By model" },
   byAgent: { zh: "按智能体", en: "By agent" },
   byTool: { zh: "按工具", en: "By tool" },
+  splitBy: { zh: "token 与金额", en: "Tokens and money" },
+  inAll: { zh: "合计", en: "In all" },
+  others: { zh: "其他", en: "Others" },
+  useOfTool: {
+    zh: "工具的 token 与金额：调用过它的运行的全部用量。一次运行调用了几个工具，就在每个工具中各计一次。",
+    en: "Tokens and money of a tool are all that the runs have used that called it. A run that called several counts with each.",
+  },
   byPerson: { zh: "按用户", en: "By person" },
   callCount: { zh: "调用次数", en: "Calls" },
   errorRate: { zh: "失败（近一天）", en: "Failed (last day)" },

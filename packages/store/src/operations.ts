@@ -47,6 +47,8 @@ export {
   usageBy,
   type UsageBucket,
   UsageCounter,
+  usageField,
+  type UsageGroup,
   type UsageOf,
   type UsageSize,
   usageSizes,

@@ -55,7 +55,7 @@ export function describeUsageStore(name: string, makeHarness: () => Promise<Usag
             input: 100,
             output: 50,
             usd: 0.001,
-            ...(minute % 4 === 0 ? { tools: { search: 2 } } : {}),
+            ...(minute % 4 === 0 ? { tools: { search: 2, ...(minute % 8 === 0 ? { page: 1 } : {}) } } : {}),
             ...(minute === 0 ? { failedTools: { search: 1 } } : {}),
           }),
         );
@@ -79,8 +79,12 @@ export function describeUsageStore(name: string, makeHarness: () => Promise<Usag
         ["default", 30, 0],
         ["expert", 30, 6],
       ]);
-      expect(usageBy(hour, "tool")).toEqual([{ name: "search", runs: 30, failed: 1, tokens: 0, usd: 0 }]);
-      expect(await elsewhere.people("hour", 2, 10)).toEqual([
+      // All that the runs have used that called it: 15 of them, and 8 of these called both.
+      expect(usageBy(hour, "tool")).toEqual([
+        { name: "search", runs: 30, failed: 1, tokens: 2_250, usd: expect.closeTo(0.015, 6) },
+        { name: "page", runs: 8, failed: 0, tokens: 1_200, usd: expect.closeTo(0.008, 6) },
+      ]);
+      expect(usageBy(await elsewhere.people("hour", 2, 10), "person")).toEqual([
         { name: "ou_bob", runs: 40, failed: 0, tokens: 6_000, usd: expect.closeTo(0.04, 6) },
         { name: "ou_ann", runs: 20, failed: 0, tokens: 3_000, usd: expect.closeTo(0.02, 6) },
       ]);
@@ -168,7 +172,7 @@ export function describeUsageStore(name: string, makeHarness: () => Promise<Usag
       await count((counter) => counter.countRun(runOf({ endedAtMs: harness.now(), person: "ou_ann" })));
       await elsewhere.erase("ou_ann");
       for (const size of ["minute", "hour", "day"] as const) {
-        const people = await store.people(size, size === "minute" ? 61 : 2, 10);
+        const people = usageBy(await store.people(size, size === "minute" ? 61 : 2, 10), "person");
         expect(people.map(({ name: person }) => person)).toEqual(["ou_bob"]);
       }
       expect(countIn(await store.newest("hour", 2), "answered")).toBe(54);
@@ -186,7 +190,7 @@ export function describeUsageStore(name: string, makeHarness: () => Promise<Usag
       const hour = await store.newest("hour", 1);
       expect(usageBy(hour, "tool").some(({ name: tool }) => tool === "late")).toBe(false);
       expect(countIn(hour, "answered")).toBe(3_001);
-      const people = await store.people("hour", 1, 10_000);
+      const people = usageBy(await store.people("hour", 1, 10_000), "person");
       expect(people.length).toBeLessThanOrEqual(6_000);
     });
   });

@@ -20,9 +20,12 @@ const sizes: readonly UsageSize[] = ["minute", "hour", "day"];
 type UsageTime = "queued" | "first" | "total" | "limiter";
 
 /** The dimensions by which runs are counted. */
-type UsageGroup = "model" | "agent" | "tool";
+export type UsageGroup = "model" | "agent" | "tool" | "person";
 
-/** What one model, agent, tool or person has used. Of a tool `runs` are its calls, and there are no tokens. */
+/**
+ * What one model, agent, tool or person has used. Of a tool `runs` are its calls, and tokens and money are all that the
+ * runs have used that called it: a run that called several tools counts with each of them.
+ */
 export interface UsageOf {
   name: string;
   runs: number;
@@ -92,26 +95,24 @@ export class UsageStore {
     }));
   }
 
-  /** Who has used most in the newest buckets, by tokens and then by runs; of each bucket the biggest `limit` count. */
-  async people(size: UsageSize, count: number, limit: number): Promise<UsageOf[]> {
+  /** The newest buckets as {@link newest} has them, with what people have used; of each bucket the biggest `limit`. */
+  async people(size: UsageSize, count: number, limit: number): Promise<UsageBucket[]> {
     const numbers = newestNumbers(size, count, this.#timeZone);
-    const found = new Map<string, UsageOf>();
-    await Promise.all(
-      numbers.flatMap((number) =>
-        measures.map(async (measure) => {
+    return await Promise.all(
+      numbers.map(async (number) => {
+        const counts = new Map<string, number>();
+        const readOne = async (measure: Measure): Promise<void> => {
           const key = this.#peopleOf(size, number, measure);
           const members = await this.#redis.zrevrange(key, 0, limit - 1, "WITHSCORES");
           for (let at = 0; at < members.length; at += 2) {
             const [name = "", score = "0"] = members.slice(at, at + 2);
-            const one = found.get(name) ?? { name, runs: 0, failed: 0, tokens: 0, usd: 0 };
-            if (measure === "nano") one.usd += Number(score) / 1e9;
-            else one[measure] += Number(score);
-            found.set(name, one);
+            counts.set(usageField("person", measure, name), Number(score));
           }
-        }),
-      ),
+        };
+        await Promise.all(measures.map(readOne));
+        return { startMs: startOf(size, number, this.#timeZone), counts };
+      }),
     );
-    return biggestFirst([...found.values()]).slice(0, limit);
   }
 
   /** Takes a person out of all buckets; what they have used stays in the sums. */
@@ -150,13 +151,13 @@ export class UsageCounter {
     this.#timeZone = timeZone;
   }
 
-  /** A run has ended. */
-  countRun(run: RunRecord): void {
+  /** A run has ended. `isTask`: of a helper; what it has used is in the run of the person's message, too. */
+  countRun(run: RunRecord, { isTask = false } = {}): void {
     const { model, agent, person, outcome, queuedMs, firstMs, ms, waitedMs = 0, input, output, usd } = run;
     const kind = outcomeKind(outcome);
     const failed = kind === "failed" ? 1 : 0;
-    const tokens = input + output;
-    const nano = Math.round(usd * 1e9);
+    const used = { tokens: input + output, nano: Math.round(usd * 1e9) };
+    const { tokens, nano } = isTask ? { tokens: 0, nano: 0 } : used;
     const workedMs = Math.max(0, ms - waitedMs); // how long people take is no work of the bot
     for (const { fields, people } of this.#bucketsAt(run.endedAtMs)) {
       add(fields, kind, 1);
@@ -168,15 +169,21 @@ export class UsageCounter {
         ["agent", agent],
       ] as const) {
         if (name === "") continue;
-        add(fields, `${group}|runs|${name}`, 1);
-        add(fields, `${group}|failed|${name}`, failed);
-        add(fields, `${group}|tokens|${name}`, tokens);
-        add(fields, `${group}|nano|${name}`, nano);
+        add(fields, usageField(group, "runs", name), 1);
+        add(fields, usageField(group, "failed", name), failed);
+        add(fields, usageField(group, "tokens", name), tokens);
+        add(fields, usageField(group, "nano", name), nano);
         if (firstMs !== undefined) add(fields, `times-${group}|first|${binOf(firstMs)}|${name}`, 1);
         add(fields, `times-${group}|total|${binOf(workedMs)}|${name}`, 1);
       }
-      for (const [name, calls] of Object.entries(run.tools ?? {})) add(fields, `tool|runs|${name}`, calls);
-      for (const [name, calls] of Object.entries(run.failedTools ?? {})) add(fields, `tool|failed|${name}`, calls);
+      for (const [name, calls] of Object.entries(run.tools ?? {})) {
+        add(fields, usageField("tool", "runs", name), calls);
+        add(fields, usageField("tool", "tokens", name), used.tokens);
+        add(fields, usageField("tool", "nano", name), used.nano);
+      }
+      for (const [name, calls] of Object.entries(run.failedTools ?? {})) {
+        add(fields, usageField("tool", "failed", name), calls);
+      }
       addTime(fields, "queued", queuedMs);
       if (firstMs !== undefined) addTime(fields, "first", firstMs);
       addTime(fields, "total", workedMs);
@@ -213,6 +220,11 @@ export class UsageCounter {
       return delta;
     });
   }
+}
+
+/** The count of one measure of one model, agent, tool or person in a bucket. */
+export function usageField(group: UsageGroup, measure: Measure | "failed", name: string): string {
+  return `${group}|${measure}|${name}`;
 }
 
 function add(counts: Record<string, number>, name: string, value: number): void {
@@ -284,7 +296,7 @@ export function countIn(buckets: readonly UsageBucket[], name: string): number {
   return buckets.reduce((sum, { counts }) => sum + (counts.get(name) ?? 0), 0);
 }
 
-/** What each model, agent or tool has used in the buckets, the biggest first. */
+/** What each model, agent, tool or person has used in the buckets, the biggest first. */
 export function usageBy(buckets: readonly UsageBucket[], group: UsageGroup): UsageOf[] {
   const found = new Map<string, UsageOf>();
   for (const [field, count] of buckets.flatMap(({ counts }) => [...counts])) {
@@ -296,11 +308,7 @@ export function usageBy(buckets: readonly UsageBucket[], group: UsageGroup): Usa
     else if (measure === "runs" || measure === "failed" || measure === "tokens") one[measure] += count;
     found.set(name, one);
   }
-  return biggestFirst([...found.values()]);
-}
-
-function biggestFirst(all: readonly UsageOf[]): UsageOf[] {
-  return all.toSorted(
+  return [...found.values()].toSorted(
     (one, other) => other.tokens - one.tokens || other.runs - one.runs || (one.name < other.name ? -1 : 1),
   );
 }
