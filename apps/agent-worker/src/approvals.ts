@@ -202,13 +202,14 @@ export async function keepRule(services: Services, status: ApprovalStatus): Prom
 
 /** Sends the cards of approvals that were saved and get cards of their own, in the background. Never throws. */
 export function approvalsAsked(
-  { approvalCards, counters, log, telemetry }: Services,
+  { approvalCards, counters, log, runs, telemetry }: Services,
   approvals: readonly Approval[],
 ): void {
   for (const approval of approvals) {
     const { session, turnId, id: approvalId, kind, tool, risk } = approval;
     telemetry.events.emit({ eventName: "approval.asked", attributes: tagsOf(approval) });
     counters.approvalsAsked.add(1, { kind });
+    runs.asked(approval);
     log.info({ session, turnId, approvalId, kind, tool, risk }, "approval asked for");
     if (approval.inReply !== true) void approvalCards.work(session, approvalId);
   }

@@ -43,6 +43,7 @@ describe("names and counts", () => {
     const ended = async (...messages: InboundMessage[]) => {
       const records = new RunRecords({ ...services, apis, timeZone: "UTC", logger: silentLogger, countMs: 1 });
       for (const message of messages) {
+        records.began({ message });
         records.ended(
           { turn: newTurn({ seq: 1, message }, 1), model: "m", firstTextMs: undefined, version: 0 },
           "answered",

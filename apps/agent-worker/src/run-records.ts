@@ -5,6 +5,7 @@ import {
   type RatedRun,
   traceIdOf,
   traceparentOfMessage,
+  type Approval,
   type Clock,
   type InboundMessage,
   type Random,
@@ -90,13 +91,25 @@ export class RunRecords {
     this.#names = new NamesSeen(options);
   }
 
+  /** A turn has begun, or goes on here: while it waits for people, its names are wanted most. */
+  began({ message }: Pick<TurnState, "message">): void {
+    this.#names.see(message);
+    if (this.#names.hasNews()) this.#countIn(this.#options.countMs ?? defaultCountMs);
+  }
+
+  /** People are asked to decide: those whom the policy names. */
+  asked({ app, deciders, target }: Approval): void {
+    if (target.channel !== "feishu") return;
+    for (const person of deciders.people) this.#names.seePerson(person, app);
+    if (this.#names.hasNews()) this.#countIn(this.#options.countMs ?? defaultCountMs);
+  }
+
   /** A turn is committed. */
   ended(run: EndedRun, outcome: string): void {
     const record = recordOf(run, { outcome, endedAtMs: this.#options.clock.now() });
     this.#waiting.push(record);
     if (this.#waiting.length > maxKept) this.#waiting.shift();
     this.#counter.countRun(record, { isTask: run.turn.message.task !== undefined });
-    this.#names.see(run.turn.message);
     this.#flushIn(this.#options.flushMs ?? defaultFlushMs);
     this.#countIn(this.#options.countMs ?? defaultCountMs);
   }
@@ -240,6 +253,10 @@ class NamesSeen {
     this.#note(id, { app, ...(name === undefined ? {} : { name }) });
     if (chatType === "group") this.#note(reply.chatId, { app });
     else if (!this.#seen.has(reply.chatId) && this.#direct.size < maxSeen) this.#direct.set(reply.chatId, id);
+  }
+
+  seePerson(id: string, app: string): void {
+    this.#note(id, { app });
   }
 
   #note(id: string, news: { app: string; name?: string }): void {

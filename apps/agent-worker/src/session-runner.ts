@@ -170,6 +170,7 @@ export class SessionRunner {
     }
     // On a message that was the first of its session no reaction says that it waits.
     if (start.mayHaveWaited) takeBackReaction(services, message, "queued");
+    if (!isCanary(session)) services.runs.began({ message });
     const stopWatching = this.#watchForCancel(session, controller);
     const watch = new TurnWatch(services, start);
     let outcome = "failed";
