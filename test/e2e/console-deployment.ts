@@ -19,8 +19,14 @@ export function useDeployment(): void {
     users = await writeRedisUsers(["recording"]);
     system = await startSystem({
       redisUsers: users,
-      config: { console: { changes: true } },
-      env: { RUNNER_TOOLS: `${fixture("recording-tools.ts")},${fixture("holding-tools.ts")}` },
+      config: {
+        console: { changes: true, url: "https://console.example.com" },
+        permissions: [{ tools: ["ask_once"], do: "ask", approvers: { operators: true } }],
+      },
+      env: {
+        RUNNER_TOOLS: ["recording-tools.ts", "holding-tools.ts", "approval-tools.ts"].map(fixture).join(),
+        HOLD_TIMEOUT_MS: "120000",
+      },
     });
     operators = await startConsole();
   });

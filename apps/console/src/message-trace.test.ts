@@ -1,7 +1,6 @@
 import { expect, it } from "vitest";
 import { messagesOf, timelineOf } from "./message-trace.ts";
 import { appended, entry, received, session, startMs, traceOf } from "./trace-samples.fixture.ts";
-import { wantedIn } from "./why.ts";
 
 it("a timeline has one line for the two ends of a span, and shows what has no end", () => {
   const begin = entry("turn.run", { at: 20, kind: "begin", span: "1", data: { a: 1 } });
@@ -54,26 +53,4 @@ it("tells the messages of a trace apart that a client gave to several", () => {
     ["om_2", 5, "of 5"],
   ]);
   expect(messagesOf([])).toEqual([]);
-});
-
-it("what is looked for is told by its form", () => {
-  const traceId = "0af7651916cd43dd8448eb211c80319c";
-  expect(wantedIn(` ${traceId} `)).toEqual({ by: "trace", traceId });
-  expect(wantedIn(`00-${traceId}-b7ad6b7169203331-01`)).toEqual({ by: "trace", traceId });
-  expect(wantedIn("om_1")).toEqual({ by: "message", id: "om_1" });
-  expect(wantedIn("oc_1")).toEqual({ by: "chat", id: "oc_1" });
-  expect(wantedIn("ou_1")).toEqual({ by: "person", id: "ou_1" });
-  const here = { session: "cli_1.oc_1", chat: "oc_1" };
-  expect(wantedIn("cli_1.oc_1")).toEqual({ by: "session", readings: [here] });
-  const turn = { session: "cli_1.oc_1.om_9", chat: "oc_1", seq: 12 };
-  const both = [{ session: "cli_1.oc_1.om_9-12", chat: "oc_1" }, turn];
-  expect(wantedIn("cli_1.oc_1.om_9-12")).toEqual({ by: "session", readings: both });
-  const readings = [
-    { session: "api.s-1", chat: "s-1" },
-    { session: "api.s", chat: "s", seq: 1 },
-  ];
-  expect(wantedIn("api.s-1")).toEqual({ by: "session", readings });
-  expect(wantedIn("s.my-key")).toEqual({ by: "any", id: "s.my-key" });
-  expect(wantedIn("")).toBeUndefined();
-  expect(wantedIn("x".repeat(300))).toBeUndefined();
 });

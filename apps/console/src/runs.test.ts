@@ -73,11 +73,12 @@ const bob = runOf({
 it("lists the runs, the newest first, each with what it took, and leads to what is known of it", async () => {
   await world.runs.append([ann, bob]);
   const page = await visit("/runs");
-  expect(await rowsOf(page)).toEqual([
-    "1 minute ago api_overloaded ou_bob oc_bob expert other/large – – 45.0 s 100 / 20 $0.25",
+  // A machine that is busy with other tests takes minutes for this one.
+  expect((await rowsOf(page)).map((row) => row.replace(/^\d+ minutes? ago/, "Minutes ago"))).toEqual([
+    "Minutes ago api_overloaded ou_bob oc_bob expert other/large – – 45.0 s 100 / 20 $0.25",
     "2 hours ago Answered ou_ann oc_team default scripted/model search ×2, page 800 ms 1.2 s 100 / 20 $0.0010",
   ]);
-  await page.getByRole("link", { name: "1 minute ago" }).click();
+  await page.getByRole("link", { name: /\d+ minutes? ago/ }).click();
   await page.getByRole("heading", { name: "Why no answer?" }).waitFor();
   expect(await page.getByLabel("Look for").inputValue()).toBe("b".repeat(32));
 });

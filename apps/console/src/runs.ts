@@ -13,6 +13,7 @@ import {
 import type { FastifyInstance } from "fastify";
 import { html, type Html, type HtmlValue, moment, table, who } from "./html.ts";
 import { answerPage, type Page, type View, whyPath } from "./page.ts";
+import { longestSearch, meantBy } from "./search.ts";
 import type { Services } from "./services.ts";
 import { durationText } from "./why-text.ts";
 import type { Word } from "./words.ts";
@@ -22,8 +23,9 @@ export function registerRuns(server: FastifyInstance, services: Services): void 
   server.get<{ Querystring: Readonly<Record<string, unknown>> }>("/runs", async (request, reply) =>
     answerPage(services, request, reply, async (view) => {
       const filters = filtersIn(request.query);
-      const named = filters.q === undefined ? [] : await services.names.find(filters.q, maxNamed);
-      const page = await services.runs.page(queryOf(filters, named));
+      const meant = meantBy(filters.q ?? "");
+      const named = meant === "" ? [] : await services.names.find(meant, maxNamed);
+      const page = await services.runs.page(queryOf(filters, [meant, ...named]));
       return runsPage(view, { filters, page, agents: Object.keys(services.settings.agents) });
     }),
   );
@@ -57,7 +59,9 @@ type Filters = Partial<Record<(typeof filterNames)[number], string>>;
 function filtersIn(query: Readonly<Record<string, unknown>>): Filters {
   const given = filterNames.map((name) => [name, query[name]] as const);
   const texts = given.flatMap(([name, value]) =>
-    typeof value === "string" && value.trim() !== "" ? [[name, value.trim().slice(0, longestFilter)] as const] : [],
+    typeof value === "string" && value.trim() !== ""
+      ? [[name, value.trim().slice(0, name === "q" ? longestSearch : longestFilter)] as const]
+      : [],
   );
   return Object.fromEntries(texts);
 }
@@ -68,15 +72,15 @@ export function runsPath(filters: Filters): string {
   return query === "" ? "/runs" : `/runs?${query}`;
 }
 
-/** `named`: ids of people and chats whose names have in them what is looked for. */
-function queryOf({ q, span, from, to, after, ...filters }: Filters, named: readonly string[]): RunQuery {
+/** `texts`: what is looked for, and ids of people and chats whose names have it in them. */
+function queryOf({ q, span, from, to, after, ...filters }: Filters, texts: readonly string[]): RunQuery {
   const spanMs = Object.entries(spans).find(([name]) => name === span)?.[1];
   const sinceMs = spanMs === undefined ? numberOf(from) : sharedNow() - spanMs;
   const untilMs = numberOf(to);
   return {
     limit: perPage,
     matches: (run) => fits(run, filters),
-    ...(q === undefined ? {} : { texts: [q, ...named].map(withinJson) }),
+    ...(q === undefined ? {} : { texts }),
     ...(sinceMs === undefined ? {} : { sinceMs }),
     ...(untilMs === undefined ? {} : { untilMs }),
     ...(after === undefined ? {} : { after }),
@@ -86,10 +90,6 @@ function queryOf({ q, span, from, to, after, ...filters }: Filters, named: reado
 function numberOf(text: string | undefined): number | undefined {
   const number = Number(text ?? Number.NaN);
   return Number.isFinite(number) && number >= 0 ? number : undefined;
-}
-
-function withinJson(text: string): string {
-  return JSON.stringify(text).slice(1, -1);
 }
 
 function fits(run: RunRecord, { outcome, agent, model, tool, person, chat, longer, dearer }: Filters): boolean {
@@ -119,6 +119,11 @@ function runsPage(view: View, shown: ShownRuns): Page {
   const isFiltered = Object.keys(filters).length > 0;
   const body = html`${filterForm(view, shown)}
   ${page.runs.length === 0 && html`<p class="quiet" role="status">${say(isFiltered ? "noRuns" : "noRunsYet")}</p>`}
+  ${
+    page.runs.length === 0 &&
+    filters.q !== undefined &&
+    html`<p>${say("runsHaveEnded")} <a href="${whyPath(filters.q)}">${say("why")}</a></p>`
+  }
   ${page.runs.length > 0 && runTable(view, page.runs)} ${pager(view, shown)}`;
   return { title: say("runs"), body };
 }
@@ -132,7 +137,7 @@ function filterForm(view: View, { filters, agents }: ShownRuns): Html {
   return html`<form action="/runs" role="search" class="filters">
     <div class="field wider">
       <label for="q">${say("runsSearch")}</label>
-      <input id="q" name="q" value="${filters.q ?? ""}" maxlength="${longestFilter}" aria-describedby="q-hint" />
+      <input id="q" name="q" value="${filters.q ?? ""}" maxlength="${longestSearch}" aria-describedby="q-hint" />
       <span class="quiet" id="q-hint">${say("runsHint")}</span>
     </div>
     ${select("outcome", say("outcome"), filters.outcome, [["", say("anyOutcome")], ...outcomes])}

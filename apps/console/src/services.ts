@@ -6,6 +6,7 @@ import { createQueueCatalog, type QueueCatalog } from "@larkline/queue";
 import {
   ApprovalStore,
   BudgetStore,
+  CardLedger,
   DeadLetters,
   EventLog,
   MemoryStore,
@@ -83,6 +84,8 @@ export interface Stores {
   watches: EventWatchReports;
   tokens: TokenCache;
   approvals: ApprovalStore;
+  /** What is known of the cards of replies that are not sent yet. */
+  cards: Pick<CardLedger, "load">;
   rules: PermissionRules;
   /** Counted, and not read. */
   memories: Pick<MemoryStore, "count">;
@@ -161,6 +164,7 @@ function openStores({ redisUrl, namespace }: ConsoleConfig, settings: LarklineCo
     watches: new EventWatchReports({ redis, namespace }),
     tokens: new TokenCache({ redis, namespace }),
     approvals: new ApprovalStore({ redis, namespace }),
+    cards: new CardLedger({ redis, namespace }),
     rules: new PermissionRules({ redis, namespace }),
     memories: new MemoryStore({ redis, namespace }),
     budgets: new BudgetStore({ redis, namespace }),

@@ -3,6 +3,7 @@ import type { FastifyInstance } from "fastify";
 import type { SessionSummary } from "@larkline/store";
 import { answerPage, sessionPath, type Page, type View } from "./page.ts";
 import { html, type Html, moment, table, nameOf } from "./html.ts";
+import { longestSearch, meantBy, sessionsOf, wantedIn } from "./search.ts";
 import type { Word } from "./words.ts";
 import type { Services } from "./services.ts";
 
@@ -10,7 +11,8 @@ import type { Services } from "./services.ts";
 export function registerSessions(server: FastifyInstance, services: Services): void {
   server.get<{ Querystring: { search?: unknown; key?: unknown } }>("/sessions", async (request, reply) => {
     const { search, key } = request.query;
-    const [wanted = ""] = [search, key].flatMap((one) => (typeof one === "string" ? one.trim().slice(0, 240) : []));
+    const [given = ""] = [search, key].flatMap((one) => (typeof one === "string" ? one.slice(0, longestSearch) : []));
+    const wanted = meantBy(given);
     if (wanted !== "" && parseKey(wanted).ok && exists(await lookAt(services, wanted))) {
       return await reply.redirect(sessionPath(wanted), 303);
     }
@@ -73,9 +75,10 @@ async function find(services: Services, search: string): Promise<ListedSession[]
   const { apps, index, names: book } = services;
   const ids = [search, ...(await book.find(search, maxNamed))];
   const prefixes = ids.flatMap((id) => [id, ...apps.map((app) => `${app}.${id}`)]);
-  const keys = prefixes.filter((key) => parseKey(key).ok);
+  const wanted = wantedIn(search);
+  const keys = [...prefixes, ...(wanted === undefined ? [] : await sessionsOf(services, wanted))];
   const [exact, ofChats, ofPerson] = await Promise.all([
-    Promise.all(keys.map(async (key) => await lookAt(services, key))),
+    Promise.all(keys.filter((key) => parseKey(key).ok).map(async (key) => await lookAt(services, key))),
     index.recent(maxListed, prefixes),
     Promise.all(ids.map(async (id) => await index.ofPerson(id, maxListed))),
   ]);
@@ -143,7 +146,7 @@ function sessionListPage(view: View, { search, found, busy, recent, hasMore }: S
   const { say } = view;
   const body = html`<form action="/sessions" class="row" role="search">
       <label for="search">${say("searchSessions")}</label>
-      <input id="search" name="search" value="${search ?? ""}" required maxlength="240" size="40" />
+      <input id="search" name="search" value="${search ?? ""}" required maxlength="${longestSearch}" size="40" />
       <button>${say("search")}</button>
     </form>
     <p class="quiet">${say("searchHint")}</p>

@@ -1,16 +1,10 @@
 import type { FastifyInstance } from "fastify";
-import { turnIdOf, type TraceId, sharedNow, traceIdOf, traceparentOf } from "@larkline/protocol";
-import {
-  type FoundTrace,
-  maxTracesOfSubject,
-  type SubjectKind,
-  subjectKinds,
-  type TraceLog,
-} from "@larkline/store/operations";
+import { turnIdOf, type TraceId, sharedNow } from "@larkline/protocol";
 import { diagnose, standingOf, traceOutcome, refusalOf, toneOf, type Diagnosis } from "./diagnosis.ts";
 import { answerPage, type Page, type View, sessionPath, whyPath } from "./page.ts";
-import { html, type Html, facts, moment, table, who } from "./html.ts";
-import { timelineOf, type MessageTrace, type TimelineRow, messagesOf } from "./message-trace.ts";
+import { html, type Html, facts, moment, table, who, whoIn } from "./html.ts";
+import { timelineOf, type MessageTrace, type TimelineRow } from "./message-trace.ts";
+import { type Found, findInTraces, longestSearch, meantBy, wantedIn } from "./search.ts";
 import { durationText, happeningText, refusalText, sentenceOf, tagText } from "./why-text.ts";
 import type { Services } from "./services.ts";
 import { readRoot, readTree, treeSection, type TreeRow } from "./tree.ts";
@@ -28,29 +22,18 @@ interface WhyRoute {
 
 /** Messages of one trace that are shown with their reasons. */
 const maxShown = 5;
-/** People and chats that a name stands for. */
-const maxNamed = 5;
 
 async function answer(services: Services, view: View, { q, frames }: WhyRoute["Querystring"]): Promise<Page> {
-  const query = typeof q === "string" ? q.trim() : "";
-  const wanted = wantedIn(query);
+  const query = typeof q === "string" ? q.trim().slice(0, longestSearch) : "";
+  const wanted = wantedIn(meantBy(query));
   if (wanted === undefined) return whyEmptyPage(view, query);
-  const found = await findByIdOrName(services, wanted);
+  const found = await findInTraces(services, wanted);
   if (found.length === 0) return whyEmptyPage(view, query);
   if (found.length > 1 && wanted.by !== "trace") {
     const listed = found.map((one) => ({ ...one, outcome: traceOutcome(one.message) }));
     return whyListPage(view, query, listed);
   }
   return whyPage(view, query, { shown: await diagnosed(services, found), everyFrame: frames === "all" });
-}
-
-/** What is no id may be the name of a person or chat. */
-async function findByIdOrName({ traces, names }: Services, wanted: Wanted): Promise<Found[]> {
-  const found = await findMessages(traces, wanted);
-  if (found.length > 0 || wanted.by !== "any") return found;
-  const named = await names.find(wanted.id, maxNamed);
-  const all = await Promise.all(named.map(async (id) => await findMessages(traces, { by: "any", id })));
-  return all.flat().toSorted((one, other) => other.message.atMs - one.message.atMs);
 }
 
 async function diagnosed(services: Services, found: readonly Found[]): Promise<ShownMessage[]> {
@@ -84,140 +67,6 @@ export interface ListedMessage {
   outcome: Diagnosis | undefined;
 }
 
-/** What the visitor looks for. */
-export type Wanted =
-  | { by: "trace"; traceId: TraceId }
-  | { by: SubjectKind; id: string }
-  /** Of one session, or one message of it. */
-  | { by: "session"; readings: readonly SessionReading[] }
-  | { by: "any"; id: string };
-
-interface SessionReading {
-  session: string;
-  chat: string;
-  seq?: number;
-}
-
-/** The kind is told by the form: ids of the platform begin with it ("Introduction of user ids", "Messages"). */
-export function wantedIn(query: string): Wanted | undefined {
-  const id = query.trim();
-  if (id === "" || id.length > longestQuery) return undefined;
-  if (/^[0-9a-f]{32}$/.test(id)) return { by: "trace", traceId: id };
-  if (/^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/.test(id)) return { by: "trace", traceId: traceIdOf(id) };
-  if (id.startsWith("om_")) return { by: "message", id };
-  if (/^oc_[^.]*$/.test(id)) return { by: "chat", id };
-  if (/^o[un]_/.test(id)) return { by: "person", id };
-  const readings = sessionReadings(id);
-  if (readings.length > 0) return { by: "session", readings };
-  return { by: "any", id };
-}
-
-const longestQuery = 240;
-
-/** A session, or one turn of it; the id of an API session may end like the number of a turn. */
-function sessionReadings(id: string): SessionReading[] {
-  const [, chat] = /^(?:cli_[^.]+|api)\.([^.]+)(?:\.[^.]+)?$/.exec(id) ?? [];
-  if (chat === undefined) return [];
-  const [, session = "", seq] = /^(.+)-(\d{1,15})$/.exec(id) ?? [];
-  if (session === "") return [{ session: id, chat }];
-  const chatOfTurn = session.split(".")[1] ?? "";
-  return [
-    { session: id, chat },
-    { session, chat: chatOfTurn, seq: Number(seq) },
-  ];
-}
-
-export interface Found {
-  traceId: TraceId;
-  message: MessageTrace;
-}
-
-/** The messages that are meant, newest first, as far as their traces are kept; of a trace its own one first. */
-export async function findMessages(traces: TraceLog, wanted: Wanted): Promise<Found[]> {
-  const found: Found[] = [];
-  const meant = await tracesOf(traces, wanted);
-  for (let at = 0; at < meant.length && found.length < maxListed; at += readAtOnce) {
-    const some = meant.slice(at, at + readAtOnce);
-    const sinceMs = Math.min(...some.map(({ atMs }) => atMs)) - redeliveredMs;
-    const all = await traces.read(
-      some.map(({ traceId }) => traceId),
-      sinceMs,
-    );
-    for (const [index, { traceId }] of some.entries()) {
-      const messages = messagesOf(all[index] ?? []).filter((message) => fits(wanted, message));
-      found.push(...messages.map((message) => ({ traceId, message })));
-    }
-  }
-  const newest = found.toSorted((one, other) => other.message.atMs - one.message.atMs);
-  const shown = wanted.by === "trace" ? [...newest.filter(isOwn), ...newest.filter((one) => !isOwn(one))] : newest;
-  return shown.slice(0, maxListed);
-}
-
-/** Messages of a list. */
-const maxListed = 30;
-
-const readAtOnce = 30;
-
-/** A message may have come so long before it was found last ("Event subscription overview": 7 hours), ms. */
-const redeliveredMs = 8 * 3_600_000;
-
-/** The traces that may have it, newest first; without a time when nothing is known about when they began. */
-async function tracesOf(traces: TraceLog, wanted: Wanted): Promise<FoundTrace[]> {
-  const found = async (kind: SubjectKind, id: string, limit = maxListed) => await traces.find(kind, id, limit);
-  const all = async (): Promise<FoundTrace[][]> => {
-    switch (wanted.by) {
-      case "trace":
-        return [[{ traceId: wanted.traceId, atMs: 0 }]];
-      case "session": {
-        const chats = [...new Set(wanted.readings.map(placeOf))];
-        return await Promise.all(chats.map(async (chat) => await found("chat", chat, maxTracesOfSubject)));
-      }
-      case "any":
-        return await Promise.all([
-          ...subjectKinds.map(async (kind) => await found(kind, wanted.id)),
-          found("chat", `api.${wanted.id}`),
-        ]);
-      default:
-        return [await found(wanted.by, wanted.id)];
-    }
-  };
-  const newest = (await all()).flat().toSorted((one, other) => other.atMs - one.atMs);
-  return newest.filter(({ traceId }, at) => newest.findIndex((one) => one.traceId === traceId) === at);
-}
-
-/** What the chat of a session is found by: sessions of the HTTP API are apart from chats of the platform. */
-function placeOf({ session, chat }: SessionReading): string {
-  return session.startsWith("api.") ? `api.${chat}` : chat;
-}
-
-function fits(wanted: Wanted, message: MessageTrace): boolean {
-  const { messageId, chat, person } = message;
-  switch (wanted.by) {
-    case "trace":
-      return true;
-    case "message":
-      return messageId === wanted.id;
-    case "chat":
-      return chat === wanted.id;
-    case "person":
-      return person === wanted.id;
-    case "session":
-      return wanted.readings.some((reading) => isIn(reading, message));
-    case "any":
-      return [messageId, chat, person].includes(wanted.id);
-  }
-}
-
-function isIn({ session, chat, seq }: SessionReading, { chat: itsChat, place }: MessageTrace): boolean {
-  if (place === undefined) return seq === undefined && itsChat === chat;
-  return place.session === session && (seq === undefined || place.seq === seq);
-}
-
-/** Whether the trace is made from this message; clients of the HTTP API can put others into it. */
-function isOwn({ traceId, message: { app, messageId: id } }: Found): boolean {
-  return traceIdOf(traceparentOf({ app, id })) === traceId;
-}
-
 /** One trace: the messages in it, each with its reason and what happened. */
 function whyPage(
   view: View,
@@ -236,7 +85,9 @@ function whyListPage(view: View, query: string, listed: readonly ListedMessage[]
       >${message.messageId === "" ? traceId : message.messageId}</a
     >`,
     moment(language, message.atMs),
-    outcome === undefined ? html`<strong>${say("notOver")}</strong>` : sentenceOf(language, outcome, sharedNow()),
+    outcome === undefined
+      ? html`<strong>${say("notOver")}</strong>`
+      : whoIn(sentenceOf(language, outcome, sharedNow())),
     who(message.person),
     who(message.chat),
   ]);
@@ -256,7 +107,15 @@ function whyEmptyPage(view: View, query: string): Page {
 function searchForm({ say }: View, query: string): Html {
   return html`<form action="/why" class="row" role="search">
       <label for="q">${say("whyWhat")}</label>
-      <input id="q" name="q" value="${query}" required maxlength="240" size="48" aria-describedby="q-hint" />
+      <input
+        id="q"
+        name="q"
+        value="${query}"
+        required
+        maxlength="${longestSearch}"
+        size="48"
+        aria-describedby="q-hint"
+      />
       <button>${say("search")}</button>
     </form>
     <p class="quiet" id="q-hint">${say("whyHint")}</p>`;
@@ -275,7 +134,8 @@ function messageSection(view: View, shown: ShownMessage, everyFrame: boolean): H
 
 function reasonBox({ language }: View, { message, diagnosis }: ShownMessage): Html {
   const refusal = refusalOf(message, diagnosis);
-  return html`<p class="reason ${toneOf(diagnosis)}" role="status">${sentenceOf(language, diagnosis, sharedNow())}</p>
+  const sentence = whoIn(sentenceOf(language, diagnosis, sharedNow()));
+  return html`<p class="reason ${toneOf(diagnosis)}" role="status">${sentence}</p>
     ${refusal !== undefined && html`<p class="refusal">${refusalText(language, refusal)}</p>`}`;
 }
 

@@ -122,6 +122,9 @@ export function describeApprovalCards(name: string, makeHarness: MakeSessionStor
       await shown();
       expect(await isDue()).toBe(false);
       expect(await approvals.leaseCards(session, one)).toBeUndefined();
+      const { elsewhere } = harness;
+      expect((await elsewhere.approvals.shownBy(session, "om_card"))?.id).toBe(one);
+      expect(await elsewhere.approvals.shownBy(session, "om_other")).toBeUndefined();
       await approvals.decide(session, one, decisionOf("approve"));
       expect(await isDue()).toBe(true);
       expect(await lease(harness.elsewhere.approvals)).toMatchObject({

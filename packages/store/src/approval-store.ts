@@ -242,6 +242,18 @@ export class ApprovalStore {
     return read.flatMap((status) => (status?.state === "pending" ? [status] : []));
   }
 
+  /** The pending approval of a session that one of its cards asks about; undefined where a message is no such card. */
+  async shownBy(session: SessionKey, messageId: string): Promise<Approval | undefined> {
+    const found = await Promise.all(
+      (await this.pending(session)).map(async ({ approval }) => {
+        const said = this.#keys.session(approval.session).saidOf(approval.id);
+        const cards = approvalCardsFrom((await this.#redis.hget(said, "cards")) ?? "");
+        return cards.some((card) => card.messageId === messageId) ? [approval] : [];
+      }),
+    );
+    return found.flat()[0];
+  }
+
   /** Open questions of `ask_person` of a session, oldest first, with the messages that are their cards. */
   async openQuestions(session: SessionKey): Promise<{ approval: Approval; cards: string[] }[]> {
     const open = (await this.pending(session)).filter(({ approval }) => approval.kind === "question");

@@ -73,6 +73,9 @@ export function describeRunLog(name: string, makeHarness: (ttlMs: number) => Pro
       await log.append([ended(3, { person: "ou_ann", outcome: "timeout" })]);
       expect(await numbersOf({ texts: ["ou_ann"] })).toEqual([3, 1]);
       expect(await numbersOf({ texts: ["ou_nobody", "-2"] })).toEqual([2]);
+      expect(await numbersOf({ texts: ["TimeOut"] })).toEqual([3, 2]);
+      // Names of fields, and numbers, are no part of it.
+      for (const text of ["person", "tokens", "1200", '"']) expect(await numbersOf({ texts: [text] })).toEqual([]);
       expect(await numbersOf({ matches: ({ outcome }) => outcome === "timeout" })).toEqual([3, 2]);
       expect(await numbersOf({ sinceMs: betweenMs })).toEqual([3]);
       expect(await numbersOf({ untilMs: betweenMs })).toEqual([2, 1]);

@@ -74,7 +74,10 @@ export interface RunQuery {
   sinceMs?: number;
   /** Nothing that ended after. */
   untilMs?: number;
-  /** Records whose JSON text has one of these in it. Absent: all. */
+  /**
+   * Runs that have one of these in an id, a name or their outcome, and those whose answer a message shows with one in
+   * its id; small letters and capitals are the same. Absent: all.
+   */
   texts?: readonly string[];
   matches?(run: RunRecord): boolean;
   limit: number;
@@ -218,33 +221,59 @@ export class RunLog {
 class RunSearch {
   readonly #query: RunQuery;
   readonly #oldestMs: number;
-  /** Texts that a line must have one of. */
-  readonly #wanted: string[] | undefined;
+  /** In small letters. */
+  readonly #texts: readonly string[] | undefined;
+  /** As they are within JSON, and turns whose answers are shown by a message that is looked for. */
+  readonly #quoted: string[];
+  readonly #shown = new Set<string>();
   readonly #known = new Set<string>();
 
   constructor(query: RunQuery, oldestMs: number) {
     this.#query = query;
     this.#oldestMs = oldestMs;
-    this.#wanted = query.texts && [...query.texts];
+    this.#texts = query.texts?.map((text) => text.toLowerCase());
+    this.#quoted = (this.#texts ?? []).map((text) => JSON.stringify(text).slice(1, -1));
   }
 
   /** The run, if it is meant and new. */
   look(line: string): RunRecord | undefined {
-    if (this.#wanted?.some((text) => line.includes(text)) === false) return undefined;
+    if (!this.#mayBeMeant(line)) return undefined;
     if (line.startsWith(sentStart)) {
       // The run whose answer is looked for comes later on the way back.
       const sent = parseSent(line);
-      if (sent.ok) this.#wanted?.push(JSON.stringify(sent.value.of));
+      if (sent.ok && this.#hasText(sent.value.sent)) this.#add(sent.value.of);
       return undefined;
     }
     const parsed = parseRun(line);
     if (!parsed.ok) return undefined; // a line of a newer version, or an erased one
     const run = parsed.value;
     const { matches = () => true, untilMs } = this.#query;
+    if (!this.#shown.has(run.turn) && !this.#hasText(wordsOf(run))) return undefined;
     if (this.#known.has(run.turn) || !isBetween(run, this.#oldestMs, untilMs) || !matches(run)) return undefined;
     this.#known.add(run.turn);
     return run;
   }
+
+  /** Most lines are not, and need not be parsed. */
+  #mayBeMeant(line: string): boolean {
+    if (this.#texts === undefined) return true;
+    const small = line.toLowerCase();
+    return this.#quoted.some((text) => small.includes(text));
+  }
+
+  #hasText(words: readonly string[]): boolean {
+    return this.#texts?.some((text) => words.some((word) => word.toLowerCase().includes(text))) !== false;
+  }
+
+  #add(turn: string): void {
+    if (!this.#shown.has(turn)) this.#quoted.push(JSON.stringify(turn).toLowerCase());
+    this.#shown.add(turn);
+  }
+}
+
+/** What a person may look for of a run. */
+function wordsOf({ turn, trace, message = "", person, agent, model, outcome, tools = {} }: RunRecord): string[] {
+  return [turn, trace, message, person, agent, model, outcome, ...Object.keys(tools)];
 }
 
 interface Line {

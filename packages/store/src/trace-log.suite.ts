@@ -70,6 +70,12 @@ export function describeTraceLog(name: string, makeHarness: (ttlMs: number) => P
       expect(await idsOf("chat", "oc_群", 10)).toEqual([second, first]);
       expect(await idsOf("person", "ou_1", 1)).toEqual([second]);
       expect(await idsOf("person", "oc_群", 10)).toEqual([]);
+      const startingWith = async (text: string, limit = 10) =>
+        (await elsewhere.startingWith(text, limit)).map(({ traceId }) => traceId);
+      expect(await startingWith(first.slice(0, 8))).toEqual([first]);
+      expect(await startingWith(first)).toEqual([first]);
+      expect(await startingWith(first.slice(1, 12))).toEqual([]);
+      expect(await startingWith("", 1)).toEqual([second]);
       await delay(3);
       await log.append([{ traceId: first, entries: [entry(3)], subject: about("om_1") }]);
       expect(await idsOf("chat", "oc_群", 10)).toEqual([first, second]);

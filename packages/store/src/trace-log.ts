@@ -1,5 +1,5 @@
 import { jsonParserOf, parserOf, sharedNow, systemRandom, TraceEntry, type TraceId } from "@larkline/protocol";
-import { Type } from "typebox";
+import { type Static, Type } from "typebox";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createKeyspace, type StoreOptions, type TraceWindowKeys } from "./keys.ts";
 
@@ -57,21 +57,20 @@ const clockSlackMs = 10_000;
 /** A line holds so many digits of a trace id: enough to tell which records are worth reading. */
 const prefixLength = 16;
 
+const NamedTrace = Type.Object({
+  traceId: Type.String(),
+  message: Type.Optional(Type.String()),
+  chat: Type.Optional(Type.String()),
+  person: Type.Optional(Type.String()),
+});
+type NamedTrace = Static<typeof NamedTrace>;
+
 /** Says which traces a record has entries of, and what these are about as far as its writer knows. */
 const Line = Type.Object({
   record: Type.String(),
   atMs: Type.Integer(),
   traces: Type.Array(Type.String()),
-  subjects: Type.Optional(
-    Type.Array(
-      Type.Object({
-        traceId: Type.String(),
-        message: Type.Optional(Type.String()),
-        chat: Type.Optional(Type.String()),
-        person: Type.Optional(Type.String()),
-      }),
-    ),
-  ),
+  subjects: Type.Optional(Type.Array(NamedTrace)),
 });
 const parseLine = jsonParserOf(Line);
 
@@ -157,23 +156,32 @@ export class TraceLog {
   /** Traces by what they are about, newest first. */
   async find(kind: SubjectKind, id: string, limit: number): Promise<FoundTrace[]> {
     const most = Math.min(limit, maxTracesOfSubject);
+    const found = await this.#findNamed(JSON.stringify(id), most, (subject) => subject[kind] === id);
+    const old = await findOldTraces(this.#redis, this.#oldKeys, [kind, id, most]);
+    const known = new Set(found.map(({ traceId }) => traceId));
+    return [...found, ...old.filter(({ traceId }) => !known.has(traceId))].slice(0, most);
+  }
+
+  /** Traces whose ids begin with a text, newest first. */
+  async startingWith(text: string, limit: number): Promise<FoundTrace[]> {
+    const found = await this.#findNamed(`"${text}`, limit, ({ traceId }) => traceId.startsWith(text));
+    return found.slice(0, limit);
+  }
+
+  /** Traces of the lines that say what traces are about, the newest first, until there are enough. */
+  async #findNamed(part: string, most: number, isMeant: (subject: NamedTrace) => boolean): Promise<FoundTrace[]> {
     const sinceMs = sharedNow() - this.#ttlMs;
     const found = new Map<TraceId, FoundTrace>();
-    const quoted = JSON.stringify(id);
     for (const starts of this.#windowsSince(sinceMs).toReversed()) {
-      const lists = await Promise.all(
-        starts.map(async (start) => this.#linesIn(this.#windowAt(start).names, [quoted])),
-      );
+      const lists = await Promise.all(starts.map(async (start) => this.#linesIn(this.#windowAt(start).names, [part])));
       for (const { atMs, subjects = [] } of lists.flat().toReversed()) {
-        const meant = subjects.filter((subject) => subject[kind] === id).toReversed();
-        for (const { traceId } of atMs < sinceMs ? [] : meant) {
+        for (const { traceId } of atMs < sinceMs ? [] : subjects.filter(isMeant).toReversed()) {
           if (!found.has(traceId)) found.set(traceId, { traceId, atMs });
         }
       }
       if (found.size >= most) break;
     }
-    const old = await findOldTraces(this.#redis, this.#oldKeys, [kind, id, most]);
-    return [...found.values(), ...old.filter(({ traceId }) => !found.has(traceId))].slice(0, most);
+    return [...found.values()];
   }
 
   /** The keys of the records in which the traces have entries, oldest first. */
