@@ -311,6 +311,14 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         expect(await store.claim(session, 2, "w", { features: ["from-tomorrow"] })).toMatchObject({ head: { seq: 2 } });
       });
 
+      it("is left to them when the end of a turn would take it, too", async () => {
+        const claim = await started();
+        await store.append(messageOf(session, "om_2", { needs: ["from-tomorrow"] }));
+        const end = await commitOf(store, claim, { more: true });
+        if (end.state !== "requeue") throw new Error(`not left to a claim: ${end.state}`);
+        await expect(store.claim(session, end.wakeGen, "w")).rejects.toMatchObject({ reason: "needs" });
+      });
+
       it("is no matter any more when the turn does not need it", async () => {
         const claim = await started();
         await saveAs(store, claim, { mode: "continue", turn: turnOf(claim, { needs: ["from-tomorrow"] }) });
