@@ -141,6 +141,19 @@ describe("what is stored of a turn and cannot be read", () => {
     await expectGivenUp(world);
   });
 
+  it("is given up when it is the history, and no word of that is logged or kept elsewhere", async () => {
+    const { world, redis, key } = stored();
+    await append(world, inbound("om_1", "first"));
+    await runWakes(world);
+    await redis.rpush(await key("h"), "the wages of Li Hua");
+    await append(world, inbound("om_2", "hello"));
+    expect(await runUntilDone(world)).toBe(maxTries);
+    const letters = (await world.letters?.list(9)) ?? [];
+    expect(letters).toMatchObject([{ messageId: "om_2", reason: expect.stringContaining("cannot be read") }]);
+    const events = await world.events.read(session, 0, 10_000);
+    expect(JSON.stringify([letters.map(({ reason }) => reason), world.logged, events])).not.toContain("wages");
+  });
+
   it("is told to the person when it is the message itself, as far as its place is known", async () => {
     const { world, redis, key } = stored();
     await append(world, inbound("om_1", "hello"));

@@ -435,15 +435,19 @@ function checkpointShown(turn: string): StoredTurn {
   try {
     return turn === "" ? {} : { turn: turnFrom(unsealed(turn)) };
   } catch (error) {
-    return { damaged: `${error instanceof Error ? error.message : String(error)} (${Buffer.byteLength(turn)} bytes)` };
+    return { damaged: `${reasonOf(error)} (${Buffer.byteLength(turn)} bytes)` };
   }
+}
+
+/** Why stored state cannot be read, without a word of it: errors of JSON.parse repeat what they could not read. */
+function reasonOf(error: unknown): string {
+  return error instanceof EngineError ? error.message : "it is no JSON";
 }
 
 function settingsShown(settings: string): Pick<SessionSummary, "settings" | "damagedSettings"> {
   try {
     return { settings: settingsFrom(unsealed(settings)) };
   } catch {
-    // Errors of JSON.parse repeat what they could not read.
     return { settings: {}, damagedSettings: `they are no JSON (${Buffer.byteLength(settings)} bytes)` };
   }
 }
@@ -467,7 +471,7 @@ type ClaimedReply = [
   totals: string,
 ];
 
-/** What `claimLua` answers. */
+/** What claim.lua answers. */
 export type ClaimReply = ClaimedReply | ["alone"] | ["lost", owner: string] | ["needs", ...features: string[]];
 
 interface ClaimedWith {
@@ -491,9 +495,7 @@ function replaceableParts(
     try {
       return stored === "" ? undefined : read(seal.open(what, session, { epoch, stored }));
     } catch (error) {
-      // Errors of JSON.parse repeat what they could not read.
-      const reason = error instanceof EngineError ? error.message : "it is no JSON";
-      lost.push({ what, bytes: Buffer.byteLength(stored), reason });
+      lost.push({ what, bytes: Buffer.byteLength(stored), reason: reasonOf(error) });
       return undefined;
     }
   };
@@ -513,7 +515,7 @@ export function claimFrom({ session, gen, known, cache, seal }: ClaimedWith, rep
     try {
       return read();
     } catch (error) {
-      damaged.push(`${what} (${error instanceof Error ? error.message : String(error)})`);
+      damaged.push(`${what} (${reasonOf(error)})`);
       return undefined;
     }
   };
