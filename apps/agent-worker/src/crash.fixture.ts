@@ -1,4 +1,4 @@
-import { turnIdOf, type InboundMessage } from "@larkline/protocol";
+import { streamFramesOfRecord, turnIdOf, type InboundMessage } from "@larkline/protocol";
 import { expect } from "vitest";
 import {
   append,
@@ -93,4 +93,22 @@ async function survivesIn(makeWorld: () => World, scenario: Scenario): Promise<v
     }
   }
   expect(crashes).toBeGreaterThan(4);
+}
+
+/**
+ * What a client of the stream holds of each run when it drops what a restart or a tool's result voids.
+ * A result that comes again is nothing new to it.
+ */
+export async function heldByClients({ events }: World): Promise<{ held: string; final: string }[]> {
+  const ends: { held: string; final: string }[] = [];
+  const results = new Set<string | undefined>();
+  let held = "";
+  for (const frame of (await events.read(session, 0, 10_000)).flatMap(streamFramesOfRecord)) {
+    if (frame.type === "assistant") held += frame.content;
+    else if (frame.type === "done") ends.push({ held, final: frame.final });
+    const isNew = frame.type === "tool_result" && !results.has(frame.id);
+    if (frame.type === "tool_result") results.add(frame.id);
+    if (isNew || frame.type === "restart" || frame.type === "done") held = "";
+  }
+  return ends;
 }

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
-import type { LlmBackend } from "@larkline/model";
+import { setTimeout as delay } from "node:timers/promises";
+import { messageStop, toolCallDelta, type LlmBackend } from "@larkline/model";
 import type { SessionStore } from "@larkline/store";
 import { closeRedis, connectRedis, type RedisConnection, Renewals } from "@larkline/store/redis";
 import { Presence } from "@larkline/store/operations";
@@ -7,7 +8,7 @@ import { openTestStores } from "@larkline/store/testing";
 import { freePort, startRedis } from "@larkline/testkit";
 import { expect, inject, it, onTestFinished, vi } from "vitest";
 import { calling } from "./approval-world.fixture.ts";
-import { checkEnds } from "./crash.fixture.ts";
+import { checkEnds, heldByClients } from "./crash.fixture.ts";
 import {
   append,
   holding,
@@ -111,6 +112,31 @@ it.each([
     expect(begun()).toBe(outages);
     expect((await outboxOf(world)).map(({ text }) => text)).toEqual(["c1-0"]);
     expect([...world.ran]).toEqual([["c1-0", 1]]);
+    await checkEnds(world, [1]);
+  },
+);
+
+it.each([
+  ["its first step", "save"],
+  ["its answer", "commit"],
+] as const)(
+  "EE-49: a Redis that is away when a turn stores %s leaves a client that obeys restarts with the final text",
+  async (_what, method) => {
+    const { world, redis } = await ownWorld();
+    const { parts } = troubled(world, redis, { trouble: readOnly, method });
+    const backend: LlmBackend = {
+      async *stream({ messages }) {
+        const isFirst = messages.length === 1;
+        yield { type: "text_delta", text: isFirst ? "let me " : "all is " };
+        await delay(70); // longer than the writer collects, so that the first piece is published by itself
+        yield { type: "text_delta", text: isFirst ? "look" : "well" };
+        if (isFirst) yield toolCallDelta(0, { id: "a", name: "echo", arguments: "{}" });
+        yield messageStop(isFirst ? "tool_use" : "end_turn");
+      },
+    };
+    await append(world, inbound("om_1", "please"));
+    await runJobs(world, runnerOf(world, { backend, maxTries }, parts));
+    expect(await heldByClients(world)).toEqual([{ held: "all is well", final: "all is well" }]);
     await checkEnds(world, [1]);
   },
 );

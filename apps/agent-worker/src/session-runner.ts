@@ -319,9 +319,9 @@ function firstStart({ gen: _gen, head, ...claim }: Claim): TurnStart | undefined
   return head === undefined ? undefined : { ...claim, head };
 }
 
-/** A worker that died may have published more than it saved. */
+/** A run that ended with its worker, or because Redis was away, may have published more than it saved. */
 async function withPublished(services: Services, start: TurnStart | undefined): Promise<TurnStart | undefined> {
-  if (start === undefined || start.tries === 0) return start;
+  if (start === undefined || !start.ranBefore) return start;
   const { session, head } = start;
   return { ...start, published: await publishedBefore(services, session, turnIdOf(session, head.seq)) };
 }
@@ -398,6 +398,7 @@ async function afterCommit(
     ...(totals === undefined ? {} : { totals }),
     mayHaveWaited: true,
     tries: 0,
+    ranBefore: false,
     deaths,
     othersWait,
     ...damaged,

@@ -1,8 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type LlmBackend, type ModelRequest, messageStop, toolCallDelta } from "@larkline/model";
-import { streamFramesOfRecord, textOf, turnIdOf, type Message, type ModelChunk } from "@larkline/protocol";
+import { textOf, turnIdOf, type Message, type ModelChunk } from "@larkline/protocol";
 import { expect, it, vi } from "vitest";
-import { checkEnds, repliedTo, survives } from "./crash.fixture.ts";
+import { checkEnds, heldByClients, repliedTo, survives } from "./crash.fixture.ts";
 import {
   append,
   checkPairs,
@@ -193,24 +193,6 @@ it("a crash anywhere leaves a turn that was stopped while it spoke stopped", asy
     },
   });
 });
-
-/**
- * What a client of the stream holds of each run when it drops what a restart or a tool's result voids.
- * A result that comes again is nothing new to it.
- */
-async function heldByClients({ events }: World): Promise<{ held: string; final: string }[]> {
-  const ends: { held: string; final: string }[] = [];
-  const results = new Set<string | undefined>();
-  let held = "";
-  for (const frame of (await events.read(session, 0, 10_000)).flatMap(streamFramesOfRecord)) {
-    if (frame.type === "assistant") held += frame.content;
-    else if (frame.type === "done") ends.push({ held, final: frame.final });
-    const isNew = frame.type === "tool_result" && !results.has(frame.id);
-    if (frame.type === "tool_result") results.add(frame.id);
-    if (isNew || frame.type === "restart" || frame.type === "done") held = "";
-  }
-  return ends;
-}
 
 it("EE-49: a crash anywhere leaves a client that obeys restarts with exactly the final text", async () => {
   const backend: LlmBackend = {

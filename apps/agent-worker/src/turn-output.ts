@@ -76,10 +76,11 @@ export interface TurnStart {
   /** As in a claim. */
   mayHaveWaited: boolean;
   tries: number;
+  ranBefore: boolean;
   deaths: Claim["deaths"];
   othersWait: boolean;
   damaged?: string;
-  /** After a crash: what is in the event log of the run. */
+  /** Where a run ended before: what is in the event log of it. */
   published?: PublishedEvents;
   lost?: Claim["lost"];
   /** The agent that answered is not configured any more. */

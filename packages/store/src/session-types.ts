@@ -107,6 +107,8 @@ export interface Claim {
   mayHaveWaited: boolean;
   /** How often a run of the head message ended in an error, or with its worker. */
   tries: number;
+  /** A run of the head message ended before, also by no fault of its own: it may have published more than it saved. */
+  ranBefore: boolean;
   /** How often its worker died among them: beside other turns, and with this turn alone. */
   deaths: { together: number; alone: number };
   /** What is stored of the turn and cannot be read; it is missing here. */

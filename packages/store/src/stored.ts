@@ -469,6 +469,7 @@ type ClaimedReply = [
   othersWait: number,
   mayHaveWaited: number,
   totals: string,
+  ranBefore: number,
 ];
 
 /** What claim.lua answers. */
@@ -509,14 +510,13 @@ function replaceableParts(
 /** Unreadable parts are left out and named, so that the worker ends the turn in place of failing at it each time. */
 export function claimFrom({ session, gen, known, cache, seal }: ClaimedWith, reply: ClaimedReply): Claim {
   const [, epoch, turn, first, tries, together, byAlone, version, from, tail, control, settings, summary] = reply;
-  const [othersWait, mayHaveWaited, totals] = [reply[13], reply[14], reply[15]];
+  const [othersWait, mayHaveWaited, totals, ranBefore] = [reply[13], reply[14], reply[15], reply[16]];
   const damaged: string[] = [];
   const readable = <T>(what: string, read: () => T): T | undefined => {
     try {
       return read();
     } catch (error) {
-      damaged.push(`${what} (${reasonOf(error)})`);
-      return undefined;
+      return void damaged.push(`${what} (${reasonOf(error)})`);
     }
   };
   const head = first === "" ? undefined : queuedFrom(session, first);
@@ -545,6 +545,7 @@ export function claimFrom({ session, gen, known, cache, seal }: ClaimedWith, rep
     ...(head === undefined ? {} : { head }),
     mayHaveWaited: head !== undefined && mayHaveWaited === 1,
     tries,
+    ranBefore: ranBefore === 1,
     deaths: { together, alone: byAlone },
     ...(damaged.length === 0 ? {} : { damaged: damaged.join("; ") }),
     ...(lost.length === 0 ? {} : { lost }),

@@ -1,7 +1,8 @@
 -- A worker takes the session.
 -- -> nil | {'needs', feature...} | {'lost', owner}: call again with what became of that worker | {'alone'} refused
 -- | {'claimed', epoch, turn, head, tries, deaths, deathsAlone, contextVersion, from, context from there on, control,
---    settings, summary, whether turns are set aside, whether the head may have waited, totals}
+--    settings, summary, whether turns are set aside, whether the head may have waited, totals,
+--    whether a run of the head ended before this claim}
 --
 -- KEYS session inbox control history dirty highest requests state
 -- ARGV
@@ -26,7 +27,7 @@ local s = redis.call('HMGET', session, 'state', 'behind')
 local st, behind = s[1] or 'idle', s[2]
 if st == 'idle' then return false end
 local fields = {'epoch', 'runningGeneration', 'turn', 'headSeq', 'tries', 'contextVersion', 'contextStart', 'summary', 'settings', 'needs', 'owner', 'lost', 'deaths', 'deathsAlone',
-  'alone', 'waits', 'asides', 'totals'}
+  'alone', 'waits', 'asides', 'totals', 'excused'}
 local v = {}
 local function readState()
   for at, value in ipairs(redis.call('HMGET', state, unpack(fields))) do v[fields[at]] = value end
@@ -92,4 +93,5 @@ end
 tail = tail or redis.call('LRANGE', history, start + skipped, -1)
 return {'claimed', epoch, v.turn or '', first, tries, deaths, deathsAlone, version, from, tail, entries, v.settings or '',
   from == 0 and summary or '', turnsSetAside() ~= ',' and 1 or 0,
-  (not behind or tonumber(seq) <= tonumber(behind)) and 1 or 0, v.totals or ''}
+  (not behind or tonumber(seq) <= tonumber(behind)) and 1 or 0, v.totals or '',
+  (tries > 0 or string.match(v.excused or '', '^%d+') == seq) and 1 or 0}
