@@ -64,7 +64,7 @@ function troubled(
         try {
           return await Reflect.apply(real, target, given);
         } catch (error) {
-          if (name === "claim" || name === "excuse") await trouble.ends(redis);
+          if (name === "claim" || name === "releaseUncounted") await trouble.ends(redis);
           throw error;
         }
       };
@@ -214,7 +214,7 @@ it.each([
     const { world, redis, presence, first, second, gen } = await twoWorkers();
     const run = first.run(gen);
     if (isOver) expect(await run).toBe("postpone");
-    await vi.waitUntil(async () => (await presence.unexcused("first", session)) !== undefined, { timeout: 60_000 });
+    await vi.waitUntil(async () => (await presence.unreleased("first", session)) !== undefined, { timeout: 60_000 });
     first.die();
     if (!isOver) await expect(run).rejects.toThrow(Crash);
     await readOnly.ends(redis);

@@ -23,7 +23,7 @@ import {
   type Claim,
   ClaimRefusedError,
   type CommitResult,
-  type ExcuseResult,
+  type UncountedRelease,
   type OutboxLease,
   type SessionSettings,
   type SessionTotals,
@@ -49,8 +49,8 @@ export class SessionRunner {
   readonly #maxTries: number;
   /** Pause between looks for a cancel whose broadcast was missed, ms. */
   readonly #cancelPollMs: number;
-  /** Epochs of runs that could not be excused before their slot was given back. */
-  readonly #unexcused = new Map<SessionKey, string>();
+  /** Epochs of runs that could not be released before their slot was given back. */
+  readonly #unreleased = new Map<SessionKey, string>();
   /** Apps without credentials, and reasons of refused claims, that were logged already. */
   readonly #logged = new Set<string>();
 
@@ -100,10 +100,10 @@ export class SessionRunner {
 
   async #claimAndRun(session: SessionKey, gen: number, how: HowToRun): Promise<JobResult> {
     const { store, owner, log } = this.#services;
-    const unexcused = this.#unexcused.get(session);
-    if (unexcused !== undefined) {
-      if ((await excuse(this.#services, { session, epoch: unexcused })) === "later") return "postpone";
-      this.#unexcused.delete(session);
+    const unreleased = this.#unreleased.get(session);
+    if (unreleased !== undefined) {
+      if ((await tryRelease(this.#services, { session, epoch: unreleased })) === "later") return "postpone";
+      this.#unreleased.delete(session);
     }
     const claim = await store.claim(session, gen, owner, {
       alone: how.alone,
@@ -117,8 +117,8 @@ export class SessionRunner {
       return await this.#runClaim(claim, how);
     } catch (error) {
       if (!isRedisTrouble(error)) throw error;
-      const result = await excuseRun(this.#services, claim, { error, shutdown: how.shutdown });
-      if (result === "postpone") this.#unexcused.set(session, claim.epoch);
+      const result = await releaseUncounted(this.#services, claim, { error, shutdown: how.shutdown });
+      if (result === "postpone") this.#unreleased.set(session, claim.epoch);
       return result;
     }
   }
@@ -256,62 +256,62 @@ interface HowToRun {
 async function hasDiedWith(services: Services, last: string, session: SessionKey): Promise<boolean> {
   const { store, presence } = services;
   // Its run was over, and it waited for Redis to take the session back: its end was no work of the message.
-  const epoch = await presence.unexcused(last, session);
-  if (epoch !== undefined && (await store.excuse(session, epoch)).excused) return false;
+  const epoch = await presence.unreleased(last, session);
+  if (epoch !== undefined && (await store.releaseUncounted(session, epoch)).uncounted) return false;
   return await hasDied(services, last);
 }
 
 /** Pauses between looks whether Redis takes writes again, ms; the last one repeats. */
-const excusePausesMs = [50, 100, 200, 400, 800];
+const releasePausesMs = [50, 100, 200, 400, 800];
 /** How long a run that Redis has failed keeps its slot, ms: short outages are over by then. */
-const excuseHoldMs = 3_000;
+const releaseHoldMs = 3_000;
 /** How long one look may wait for an answer, ms. */
 const longestLookMs = 1_000;
 
 /**
  * Redis has failed a run, which says nothing about its message: once writes are taken again the session is given back,
  * and nothing is counted. Where that takes longer than the hold, the slot is given to others and the job comes again;
- * the first claim after that excuses the run. The try counts where too many were excused already.
+ * the first claim after that releases it uncounted. The try counts where too many were left uncounted already.
  */
-async function excuseRun(
+async function releaseUncounted(
   services: Services,
   { session, gen, epoch }: Claim,
   { error, shutdown }: { error: unknown; shutdown: AbortSignal },
 ): Promise<JobResult> {
   const { clock, log, turns } = services;
-  log.warn({ session, error }, "Redis failed a turn; it goes on when Redis does");
+  log.warn({ session, error }, "Redis failed a turn; it continues when Redis takes writes again");
   const sinceMs = clock.monotonic();
   for (let look = 0; ; look += 1) {
-    const result = await excuse(services, { session, epoch });
+    const result = await tryRelease(services, { session, epoch });
     if (result !== "later") {
-      if (!result.excused) throw error;
+      if (!result.uncounted) throw error;
       // The job of the claim is put back; a sweeper, or a commit whose answer was lost, has asked for another one.
       if (result.wakeGen !== undefined && result.wakeGen !== gen) await turns.wake(session, result.wakeGen);
       return "requeue";
     }
     if (shutdown.aborted) throw error;
-    const pauseMs = excusePausesMs[Math.min(look, excusePausesMs.length - 1)] ?? 0;
-    if (clock.monotonic() - sinceMs + pauseMs > excuseHoldMs) return "postpone";
+    const pauseMs = releasePausesMs[Math.min(look, releasePausesMs.length - 1)] ?? 0;
+    if (clock.monotonic() - sinceMs + pauseMs > releaseHoldMs) return "postpone";
     await pause(clock, pauseMs, shutdown); // then once more
   }
 }
 
 /**
- * Excuses a run; "later": Redis takes no writes for its session. That is noted elsewhere in Redis, as well as it can
- * be, for the worker that takes the session up should this one be gone by then.
+ * Gives the session of a run back without counting a try; "later": Redis takes no writes for the session. Then a note
+ * goes to another part of Redis, best effort, for the worker that takes the session up if this one is gone by then.
  */
-async function excuse(
+async function tryRelease(
   { store, owner, presence, clock }: Services,
   { session, epoch }: Pick<Claim, "session" | "epoch">,
-): Promise<ExcuseResult | "later"> {
-  const looking = store.excuse(session, epoch).catch((error: unknown) => {
+): Promise<UncountedRelease | "later"> {
+  const looking = store.releaseUncounted(session, epoch).catch((error: unknown) => {
     if (isRedisTrouble(error)) return "later" as const;
     throw error;
   });
   const answered = new AbortController();
   const late = pause(clock, longestLookMs, answered.signal).then(() => "later" as const);
   const result = await Promise.race([looking, late]).finally(() => answered.abort());
-  if (result === "later") void presence.noteUnexcused(owner, session, epoch).catch(() => undefined);
+  if (result === "later") void presence.noteUnreleased(owner, session, epoch).catch(() => undefined);
   return result;
 }
 

@@ -220,7 +220,7 @@ export const describedKeys: readonly DescribedKey[] = [
     key: "`{<ns>}:alive:<worker>:unexcused:<s>`",
     type: "string",
     content:
-      "epoch of a run that the worker could not give back because the session's shard took no writes: it is excused before it would count; 1 hour",
+      "epoch of a run that the worker could not give back because the session's shard took no writes: that run must not count as a try; 1 hour",
   },
   {
     key: "`{<ns>}:workers`",

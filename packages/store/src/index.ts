@@ -11,7 +11,7 @@ export type {
   CommitRequest,
   CommitResult,
   DeliverResult,
-  ExcuseResult,
+  UncountedRelease,
   OpenCall,
   OutboxLease,
   OutboxRecord,

@@ -6,9 +6,9 @@ const forgetMs = 24 * 3_600_000;
 /** Sessions of a worker that has left are taken up within seconds. */
 const leftKeptMs = 3_600_000;
 /** Longer than a sweeper needs to find a session once it can be written again; noted anew while it cannot. */
-const unexcusedKeptMs = 3_600_000;
+const unreleasedKeptMs = 3_600_000;
 
-/** Which processes are alive, as told by their own heartbeats. */
+/** Which processes are alive, by their own heartbeats. */
 export class Presence {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
@@ -41,16 +41,16 @@ export class Presence {
   }
 
   /**
-   * Says that `id` could not give a session back, since its part of Redis took no writes: the run of this epoch is to
-   * be excused before it counts. Kept for an hour, outside of that part.
+   * Says that `id` could not give a session back, since its part of Redis took no writes: the run of this epoch
+   * must not count as a try. Kept for an hour, outside of that part.
    */
-  async noteUnexcused(id: string, session: SessionKey, epoch: string): Promise<void> {
-    await this.#redis.set(this.#unexcusedKey(id, session), epoch, "PX", unexcusedKeptMs);
+  async noteUnreleased(id: string, session: SessionKey, epoch: string): Promise<void> {
+    await this.#redis.set(this.#unreleasedKey(id, session), epoch, "PX", unreleasedKeptMs);
   }
 
   /** The epoch of such a run. */
-  async unexcused(id: string, session: SessionKey): Promise<string | undefined> {
-    return (await this.#redis.mget(this.#unexcusedKey(id, session)))[0] ?? undefined;
+  async unreleased(id: string, session: SessionKey): Promise<string | undefined> {
+    return (await this.#redis.mget(this.#unreleasedKey(id, session)))[0] ?? undefined;
   }
 
   /** Those of `ids` that live. */
@@ -78,7 +78,7 @@ export class Presence {
     return this.#keys.global(`alive:${id}:left`);
   }
 
-  #unexcusedKey(id: string, session: SessionKey): string {
+  #unreleasedKey(id: string, session: SessionKey): string {
     return this.#keys.global(`alive:${id}:unexcused:${session}`);
   }
 }

@@ -19,7 +19,7 @@ import { describeRaces } from "./session-races.suite.ts";
 import { describeSessionReset } from "./session-reset.suite.ts";
 import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
 import type { SessionStore } from "./session-store.ts";
-import { type Claim, type ClaimOptions, maxExcuses } from "./session-types.ts";
+import { type Claim, type ClaimOptions, maxUncounted } from "./session-types.ts";
 import { describeSetAside } from "./set-aside.suite.ts";
 import {
   assistantText,
@@ -379,12 +379,12 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
       });
     });
 
-    describe("excuse", () => {
+    describe("releaseUncounted", () => {
       it("of a run that the store has failed leaves no try, and the session continues under its generation", async () => {
         for (let round = 0; round < 7; round += 1) {
           const claim = round === 0 ? await started() : await mustClaim(store, session, 1);
           expect(claim).toMatchObject({ tries: 0, head: { seq: 1 } });
-          expect(await store.excuse(session, claim.epoch)).toEqual({ excused: true, wakeGen: 1 });
+          expect(await store.releaseUncounted(session, claim.epoch)).toEqual({ uncounted: true, wakeGen: 1 });
         }
       });
 
@@ -392,8 +392,8 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         const first = await started();
         const second = await mustClaim(store, session, 1);
         expect(second.tries).toBe(1);
-        expect(await store.excuse(session, first.epoch)).toEqual({ excused: true });
-        expect(await store.excuse(session, first.epoch)).toEqual({ excused: true });
+        expect(await store.releaseUncounted(session, first.epoch)).toEqual({ uncounted: true });
+        expect(await store.releaseUncounted(session, first.epoch)).toEqual({ uncounted: true });
         // The session is still the second one's.
         expect(await saveAs(store, second, { mode: "continue" })).toMatchObject({ state: "running" });
         expect(await mustClaim(store, session, 1)).toMatchObject({ tries: 1 });
@@ -404,9 +404,12 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         const gen = await store.heal(session, 1);
         const second = await store.claim(session, gen ?? 0, "w2");
         expect(second).toMatchObject({ tries: 1, deaths: { together: 1, alone: 0 } });
-        await store.excuse(session, first.epoch);
+        await store.releaseUncounted(session, first.epoch);
         const healed = await store.heal(session, gen ?? 0);
-        expect(await store.excuse(session, second?.epoch ?? "")).toEqual({ excused: true, wakeGen: healed });
+        expect(await store.releaseUncounted(session, second?.epoch ?? "")).toEqual({
+          uncounted: true,
+          wakeGen: healed,
+        });
         const third = await store.claim(session, healed ?? 0, "w3");
         expect(third).toMatchObject({ tries: 0, deaths: { together: 0, alone: 0 } });
       });
@@ -414,26 +417,26 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
       it("changes nothing of a turn that was saved or committed all the same", async () => {
         const claim = await started();
         await suspendOn(store, claim, "c1");
-        expect(await store.excuse(session, claim.epoch)).toEqual({ excused: true });
+        expect(await store.releaseUncounted(session, claim.epoch)).toEqual({ uncounted: true });
         expect(await store.summary(session)).toMatchObject({ state: "suspended" });
         const { wakeGen } = await store.deliver(session, "c1", succeeded);
         // As one does whose suspension was stored and whose answer got lost.
-        expect(await store.excuse(session, claim.epoch)).toEqual({ excused: true, wakeGen });
+        expect(await store.releaseUncounted(session, claim.epoch)).toEqual({ uncounted: true, wakeGen });
         const next = await mustClaim(store, session, wakeGen);
         expect(next.tries).toBe(0);
         await commitOf(store, next);
-        expect(await store.excuse(session, next.epoch)).toEqual({ excused: true });
+        expect(await store.releaseUncounted(session, next.epoch)).toEqual({ uncounted: true });
         expect(await store.summary(session)).toMatchObject({ state: "idle", waiting: 0 });
       });
 
-      it(`is given ${maxExcuses} times for a message: then its runs count as any others`, async () => {
+      it(`leaves ${maxUncounted} runs of a message uncounted, and counts the next ones`, async () => {
         let claim = await started();
-        for (let times = 0; times < maxExcuses; times += 1) {
-          expect(await store.excuse(session, claim.epoch)).toMatchObject({ excused: true });
+        for (let times = 0; times < maxUncounted; times += 1) {
+          expect(await store.releaseUncounted(session, claim.epoch)).toMatchObject({ uncounted: true });
           claim = await mustClaim(store, session, 1);
         }
         expect(claim.tries).toBe(0);
-        expect(await store.excuse(session, claim.epoch)).toEqual({ excused: false });
+        expect(await store.releaseUncounted(session, claim.epoch)).toEqual({ uncounted: false });
         expect(await mustClaim(store, session, 1)).toMatchObject({ tries: 1 });
       });
     });

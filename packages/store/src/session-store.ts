@@ -54,11 +54,11 @@ import {
   deathsTogether,
   type DeliverDetails,
   type DeliverResult,
-  type ExcuseResult,
+  type UncountedRelease,
   type FencedWrite,
   type HandedIn,
   type HandoffRefusal,
-  maxExcuses,
+  maxUncounted,
   type OutboxLease,
   type OutboxRecord,
   type ResetOptions,
@@ -99,7 +99,7 @@ const cancelTurn = script("cancel");
 const claim = script("claim");
 const handOff = script("hand-off");
 const noteAuthors = script("note-authors");
-const excuse = script("excuse");
+const releaseUncounted = script("release-uncounted");
 const save = script("save");
 const commit = script("commit");
 const emitEvents = script("emit-events");
@@ -392,17 +392,18 @@ export class SessionStore {
 
   /**
    * Gives a session back whose run under `epoch` has ended because the store failed it, as while Redis takes no writes:
-   * that end is no try and no death of the message, also where another claim has counted it already. The session goes
-   * on under the same generation. Not excused: a message that has been {@link maxExcuses} times.
+   * that end is no try and no death of the message, also where another claim has counted it already. The session
+   * continues under the same generation. `uncounted` is false, and the end counts, once a message has had
+   * {@link maxUncounted} such ends.
    */
-  async excuse(session: SessionKey, epoch: string): Promise<ExcuseResult> {
-    const reply = await runScript(this.#redis, excuse, this.#keys.session(session), {
+  async releaseUncounted(session: SessionKey, epoch: string): Promise<UncountedRelease> {
+    const reply = await runScript(this.#redis, releaseUncounted, this.#keys.session(session), {
       sid: session,
       epoch,
-      maxExcuses,
+      maxUncounted,
     });
-    const [excused, gen] = reply as [number, number | string]; // shape fixed by the script
-    return withWake({ excused: excused === 1 }, Number(gen));
+    const [uncounted, gen] = reply as [number, number | string]; // shape fixed by the script
+    return withWake({ uncounted: uncounted === 1 }, Number(gen));
   }
 
   async save(request: SaveRequest): Promise<SaveResult> {

@@ -16,8 +16,8 @@ import type {
   TurnState,
 } from "@larkline/protocol";
 
-/** Ends of runs that are excused for one message: what keeps breaking the store may be the message itself. */
-export const maxExcuses = 20;
+/** Ends of runs that do not count as tries of one message: what keeps breaking the store may be the message itself. */
+export const maxUncounted = 20;
 
 /** Deaths of its worker beside other turns after which a message runs alone. */
 export const deathsTogether = 2;
@@ -132,9 +132,9 @@ export interface Claim {
   totals?: SessionTotals;
 }
 
-/** What {@link SessionStore.excuse} did. `wakeGen`: the generation whose wake-up has to be there. */
-export interface ExcuseResult {
-  excused: boolean;
+/** What {@link SessionStore.releaseUncounted} did. `wakeGen`: the generation whose wake-up has to be there. */
+export interface UncountedRelease {
+  uncounted: boolean;
   wakeGen?: number;
 }
 

@@ -1,11 +1,11 @@
 -- Does not count a failure of Redis as a try of the message. A full Redis refuses this script before it writes anything.
--- -> {excused, generation that is to be woken or 0}
+-- -> {uncounted, generation that is to be woken or 0}
 --
 -- KEYS session dirty state
 -- ARGV
 --   sid
 --   epoch
---   maxExcuses  of one message
+--   maxUncounted  ends of runs of one message
 
 -- include now
 
@@ -19,7 +19,7 @@ local counted, countedAs = string.match(v[3] or '', '^(%d+:%d+):(%a+)$')
 local isCounted = counted == epoch .. ':' .. seq
 local isLost = isHeld and (st == 'running' or (st == 'queued' and v[5]))
 if isCounted or isLost then
-  if times >= tonumber(maxExcuses) then return {0, 0} end
+  if times >= tonumber(maxUncounted) then return {0, 0} end
   redis.call('HSET', state, 'excused', seq .. ':' .. (times + 1))
 end
 if isCounted then
