@@ -31,8 +31,8 @@ LOCK_MS = 10_000
 FETCH_WAIT_S = 2
 GRACE_S = 8
 MAX_RESULT_BYTES = 256 * 1024
-# How long the answer to a question may take before every worker is rung again.
-RING_AGAIN_S = 0.5
+# How long the answer to a question may take before the runner notifies every worker again.
+NOTIFY_AGAIN_S = 0.5
 # In one step, so that no job gets lost between the two lists.
 TAKE_BACKGROUND = """
 local taken = redis.call('ZPOPMIN', KEYS[1])[1]
@@ -402,15 +402,15 @@ class Runner:
         ask = str(uuid.uuid4())
         self.hand_in(redis, job, {"kind": "begun", "effect": effect, "ask": ask})
         key = self.names.of_cell(job["session"], f"begun:{self.name}:{ask}")
-        wait_s, ring_at = 0.001, time.monotonic() + RING_AGAIN_S
+        wait_s, notify_at = 0.001, time.monotonic() + NOTIFY_AGAIN_S
         while now_ms() < job["deadlineMs"]:
             answer = self.guarded(lambda connection: connection.command("GET", key), redis)
             if answer is not None:
                 return answer
-            if time.monotonic() >= ring_at:
+            if time.monotonic() >= notify_at:
                 # The same question again gets the same answer: the first one may be lost.
                 self.hand_in(redis, job, {"kind": "begun", "effect": effect, "ask": ask})
-                ring_at = time.monotonic() + 2
+                notify_at = time.monotonic() + 2
             time.sleep(wait_s)
             wait_s = min(wait_s * 1.5, 0.05)
         # Behind the question in the stream, so it takes back what that may still bring about.

@@ -98,7 +98,7 @@ for (let round = 1; round <= rounds && !stop.signal.aborted; round += 1) {
   outcomes = await attackAll(tiers);
   const { made, held } = countOf(outcomes);
   // A tier that should be here and is not was not attacked.
-  const isMissing = outcomes.some((outcome) => "unavailable" in outcome && !outcome.excused);
+  const isMissing = outcomes.some((outcome) => "unavailable" in outcome && !outcome.isLimitOfTests);
   gotOut ||= held < made || isMissing;
   const beside = values.busy ? `, beside ${availableParallelism()} endless loops` : "";
   console.log(`round ${round} of ${rounds}: ${held} of ${made} attacks held in ${outcomes.length} tiers${beside}`);

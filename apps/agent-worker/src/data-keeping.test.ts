@@ -173,7 +173,7 @@ describe("looking after stored data", () => {
     expect(errors).not.toEqual([]);
     expect(kept).toEqual({});
     expect(await store.history(session)).toHaveLength(2);
-    expect(await outage.retention.untended(10)).toHaveLength(1);
+    expect(await outage.retention.unarchived(10)).toHaveLength(1);
     await postgres.start();
     const back = keeping(400);
     await expect
@@ -261,7 +261,7 @@ describe("looking after stored data", () => {
     };
     await expect.poll(keep, { timeout: 60_000 }).toEqual([2, 2]);
     expect(errors).not.toEqual([]);
-    expect(await keeping().retention.untended(10)).toHaveLength(3);
+    expect(await keeping().retention.unarchived(10)).toHaveLength(3);
   });
 
   it("archives the audit log once, and drops records by age", async () => {

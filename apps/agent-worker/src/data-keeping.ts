@@ -86,7 +86,7 @@ export class KeepingRound {
       // What fails in one step keeps no other from its work.
       await step().catch((error: unknown) => this.#failed(error));
     }
-    counters.dataWaiting.record(await retention.untendedCount());
+    counters.dataWaiting.record(await retention.unarchivedCount());
     counters.dataRounds.add(1, { outcome: this.#isWhole ? "ok" : "failed" });
   }
 
@@ -109,7 +109,7 @@ export class KeepingRound {
   /** Archives what turns have added, and drops what is beyond the bounds of a session. Returns whether there may be more. */
   async tendSessions(): Promise<boolean> {
     const { retention, settings } = this.#services;
-    const ended = await retention.untended(batch);
+    const ended = await retention.unarchived(batch);
     const copy = await this.#archiving(ended.map(({ session }) => session));
     const isWell = await this.#eachUntilBroken(ended, async (each) => {
       const known = await copy(each.session);

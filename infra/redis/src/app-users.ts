@@ -275,7 +275,7 @@ function agentWorker(place: Place): RedisUser {
       { keys: ["toolQueues"], commands: keepQueue },
     ],
     publishes: ["eventBatches", "cancels", "runnerCancels", "handoffAnswers", "pausesChanged", "agentVersionsChanged"],
-    subscribes: ["cancels", "runnersChanged", "handoffRings", "pausesChanged", "agentVersionsChanged"],
+    subscribes: ["cancels", "runnersChanged", "handoffNotifications", "pausesChanged", "agentVersionsChanged"],
   };
 }
 
@@ -296,7 +296,7 @@ function toolRunner(place: Place): RedisUser {
       { keys: ["runnerNames"], commands: "smembers sadd" },
       { keys: ["blobs"], commands: "hset pexpire" },
     ],
-    publishes: ["handoffRings", "runnersChanged"],
+    publishes: ["handoffNotifications", "runnersChanged"],
     subscribes: ["runnerCancels", "handoffAnswers", "runnersChanged"],
   };
 }

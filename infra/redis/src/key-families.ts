@@ -148,7 +148,7 @@ export const channelFamilies = {
   cancels: whole("cancel"),
   /** Of one runner; with no runner those of all. */
   runnerCancels: ({ namespace, runner = "*" }: Place): string[] => [`{${namespace}}:cancel:${runner}`],
-  handoffRings: ({ namespace }: Place): string[] => [`{${namespace}}:handoff`, `{${namespace}}:handoff:*`],
+  handoffNotifications: ({ namespace }: Place): string[] => [`{${namespace}}:handoff`, `{${namespace}}:handoff:*`],
   handoffAnswers: ({ namespace, runner }: Place): string[] => [`{${namespace}}:begun:${runner ?? "*"}`],
   runnersChanged: whole("runners-changed"),
   pausesChanged: whole("pauses-changed"),

@@ -26,7 +26,7 @@ import {
   type ShownTodo,
   type ShownSoFar,
   type ShownTool,
-  type ToldAtEnd,
+  type EndTexts,
   type ToolOutcome,
 } from "@larkline/protocol";
 import type { ModelInfo } from "@larkline/model";
@@ -259,7 +259,7 @@ export interface DoneEnding {
 /** Ends the turn with its `done` event, the last one of the run. */
 export function endDone(turn: TurnState, ending: DoneEnding): Transition {
   const { reason, final, output, reply, notice, mention } = ending;
-  const told = { ...toldAtEnd(turn, reply, final), ...(notice === undefined ? {} : { notice }) };
+  const texts = { ...endTextsOf(turn, reply, final), ...(notice === undefined ? {} : { notice }) };
   const said = mention === undefined ? {} : { mention };
   const done: EventOf<"done"> = {
     type: "done",
@@ -268,7 +268,7 @@ export function endDone(turn: TurnState, ending: DoneEnding): Transition {
     final,
     ...structured(output),
     ...said,
-    ...told,
+    ...texts,
   };
   return {
     turn: withoutCalls(turn),
@@ -279,7 +279,7 @@ export function endDone(turn: TurnState, ending: DoneEnding): Transition {
 }
 
 /** What people read that the event does not say otherwise. */
-function toldAtEnd(turn: TurnState, reply: string, said: string): ToldAtEnd {
+function endTextsOf(turn: TurnState, reply: string, said: string): EndTexts {
   const notes = notesOf(turn);
   return { ...(reply === said || reply === "" ? {} : { reply }), ...(notes.length === 0 ? {} : { notes }) };
 }
@@ -346,11 +346,11 @@ interface ErrorEnding {
 
 /** Ends the turn with its `error` event, the last one of the run. */
 export function endError(turn: TurnState, ending: ErrorEnding): Transition {
-  const told = toldAtEnd(turn, ending.reply, ending.error.message);
+  const texts = endTextsOf(turn, ending.reply, ending.error.message);
   return {
     turn: withoutCalls(turn),
     history: ending.history,
-    events: [...ending.events, { type: "error", ...ending.error, ...countsOf(turn), ...told }],
+    events: [...ending.events, { type: "error", ...ending.error, ...countsOf(turn), ...texts }],
     next: { do: "finish", reply: ending.reply, reason: ending.reason ?? ending.error.code },
   };
 }

@@ -3,12 +3,12 @@ import { isTerminal, type EngineError, type EngineEvent, type EventRecord } from
 /** Records that a reader may be behind before the run waits for it. */
 const maxBehind = 256;
 
-/** What a run has told, for any number of readers: each of them sees all of it, from the beginning. */
+/** The events of a run, for any number of readers: each of them sees all of it, from the beginning. */
 export class RunLog {
   readonly #records: EventRecord[] = [];
   readonly #readers = new Set<{ at: number }>();
   #wakers: (() => void)[] = [];
-  #hasToldEnd = false;
+  #hasEndRecord = false;
   #hasEnded = false;
 
   /** The last event. */
@@ -25,12 +25,12 @@ export class RunLog {
     return this.#readers.size > 0;
   }
 
-  /** Tells one more event; what comes after the end is dropped. */
+  /** Adds an event; events after the end are dropped. */
   push(record: () => EventRecord): void {
-    if (this.#hasEnded || this.#hasToldEnd) return;
-    const told = record();
-    this.#hasToldEnd = isTerminal(told.event);
-    this.#records.push(told);
+    if (this.#hasEnded || this.#hasEndRecord) return;
+    const next = record();
+    this.#hasEndRecord = isTerminal(next.event);
+    this.#records.push(next);
     this.wake();
   }
 

@@ -188,7 +188,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
     if (this.#state === "ended" || this.#controller.signal.aborted) return;
     this.#controller.abort(new Error("the run was cancelled"));
     const entry: ControlEntry = { type: "cancel", turnId: this.id, reason: "cancelled" };
-    this.#told(entry);
+    this.#addEntry(entry);
     if (!this.#session.waiting.includes(this)) return;
     // It has not begun, and must not wait for the run before it.
     this.#session.leave(this);
@@ -220,7 +220,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
   #settled(approval: Approval, state: "expired" | (typeof stateAfter)[DecisionWord], decisions: Decided[]): void {
     const { id: approvalId, argumentsHash, turnId } = approval;
     this.#approvals.delete(approvalId);
-    this.#told({ type: "decision", turnId, approvalId, argumentsHash, state, decisions });
+    this.#addEntry({ type: "decision", turnId, approvalId, argumentsHash, state, decisions });
   }
 
   #facts(): RunFacts {
@@ -262,7 +262,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
     return { seq: this.#session.nextEvent(), ...about, atMs: this.#house.clock.now(), event };
   }
 
-  #told(entry: ControlEntry): void {
+  #addEntry(entry: ControlEntry): void {
     this.#entries.push(entry);
     this.#log.wake();
   }
@@ -277,7 +277,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
       this.#house.observe((observer) => observer.error(error, { run: this.id }));
       const reason = error instanceof Error ? error.message : String(error);
       const given = abandonTurn(this.#turn ?? this.#head, this.#environment(), reason);
-      await this.#take(given).catch(() => undefined); // its events have been told before the store failed again
+      await this.#take(given).catch(() => undefined); // its events were emitted before the store failed again
     } finally {
       this.#count();
       this.#end();
@@ -299,7 +299,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
     return { nowMs, model: chosen.name, defaultModel: chosen.name, models: [], ...speech };
   }
 
-  /** Makes a decision ours: tells its events, and keeps its messages. */
+  /** Applies a transition: emits its events, and stores its messages. */
   async #take({ turn, history, events, next, approvals = [], absorbed = [], context }: Transition) {
     this.#turn = turn;
     this.#live = undefined;
@@ -380,7 +380,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
 
   async #runCall(call: CallState): Promise<void> {
     const outcome = await this.#outcomeOf(call);
-    this.#told({ type: "outcome", callId: attemptOf(call), outcome });
+    this.#addEntry({ type: "outcome", callId: attemptOf(call), outcome });
   }
 
   async #outcomeOf(call: CallState): Promise<ToolOutcome> {

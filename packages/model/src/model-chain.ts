@@ -474,7 +474,7 @@ interface StartedCall extends HealthCall {
   /** Whether anything was received. */
   isAlive: boolean;
   /** When something was received last, or else when it was started. */
-  heardMs: number;
+  lastDataMs: number;
 }
 
 /**
@@ -508,10 +508,10 @@ export class ModelHealth {
     const call: StartedCall = {
       hasGivenWay: false,
       isAlive: false,
-      heardMs: nowMs,
+      lastDataMs: nowMs,
       alive: () => {
         call.isAlive = true;
-        call.heardMs = this.#clock.monotonic();
+        call.lastDataMs = this.#clock.monotonic();
       },
       ended: (how) => {
         if (this.#calls.delete(call)) this.#ended(how, isOpen);
@@ -542,7 +542,7 @@ export class ModelHealth {
   /** The oldest first. */
   #silentCalls(): StartedCall[] {
     const sinceMs = this.#clock.monotonic() - silentMs;
-    return [...this.#calls].filter(({ heardMs }) => heardMs <= sinceMs);
+    return [...this.#calls].filter(({ lastDataMs }) => lastDataMs <= sinceMs);
   }
 
   #ended(how: "answered" | "failed" | "neutral", wasProbe: boolean): void {

@@ -62,8 +62,8 @@ interface VendorItems {
 }
 
 // Fields that may be absent are absent in stored events of earlier versions, or say so.
-/** What people are told at the end of a run, where that is more than its answer. */
-export interface ToldAtEnd {
+/** What people read at the end of a run, where that is more than its answer. */
+export interface EndTexts {
   /** What they read in place of `final`, or of `message`: the answer with a notice, or a notice alone. */
   reply?: string;
   /** Which notice, in a word: `truncated`, `callCutOff`, `callsDropped`, `refusal` or `empty`. */
@@ -176,7 +176,7 @@ interface EventFields {
     turnCount?: number;
     /** The agent that answered. */
     agent?: string;
-  } & ToldAtEnd;
+  } & EndTexts;
   /** `reason` is empty for a normal end, otherwise names a controlled stop (`cancelled`, `max_turns_reached`, ...). */
   done: {
     totalInputTokens: number;
@@ -199,7 +199,7 @@ interface EventFields {
     mention?: string;
     /** With the reason `joined`: the run that answers this message, too. */
     takenBy?: string;
-  } & ToldAtEnd;
+  } & EndTexts;
   inbox_message: { messageType: "progress" | "log" | "result"; toolUseId: string; data: string; meta: string };
   teammate_message_received: { from: string; to: string; messageType: string; messageId: string; payloadSize: number };
   /**

@@ -127,11 +127,11 @@ export {
   CallTiming,
   HandoffAnswer,
   HandoffEntry,
-  HandoffRing,
+  HandoffNotification,
   handoffMac,
   maxHandoffBytes,
   parseHandoffAnswer,
-  parseHandoffRing,
+  parseHandoffNotification,
   readHandoff,
 } from "./tool.ts";
 export { announcementMac, awayMs, readAnnouncement, RunnerAnnouncement } from "./runner-announcement.ts";
@@ -229,7 +229,7 @@ export {
   type EventOf,
   type EventRecord,
   type PersonMessage,
-  type ToldAtEnd,
+  type EndTexts,
   type McpOrigin,
   type MemoryFound,
   type StepCalls,

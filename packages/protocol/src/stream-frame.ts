@@ -1,5 +1,5 @@
 import { Type, type Static } from "typebox";
-import type { EngineEvent, EventOf, EventRecord, ToldAtEnd } from "./event.ts";
+import type { EngineEvent, EventOf, EventRecord, EndTexts } from "./event.ts";
 
 // The streaming contract is a view: these names are wire format and appear nowhere in the core.
 
@@ -10,8 +10,8 @@ const trace = {
 };
 const call = { ...trace, id: Type.Optional(Type.String()), name: Type.String() };
 
-/** What people are told at the end, see `ToldAtEnd`. */
-const told = {
+/** What people read at the end, see `EndTexts`. */
+const endTexts = {
   reply: Type.Optional(Type.String()),
   notice: Type.Optional(Type.String()),
   notes: Type.Optional(Type.Array(Type.String())),
@@ -24,7 +24,7 @@ export const StreamFrame = Type.Union([
   Type.Object({ type: Type.Literal("tool_call"), args: Type.Record(Type.String(), Type.Unknown()), ...call }),
   Type.Object({ type: Type.Literal("tool_result"), result: Type.Unknown(), ...call }),
   Type.Object({ type: Type.Literal("tool_error"), error: Type.String(), ...call }),
-  Type.Object({ type: Type.Literal("done"), final: Type.String(), ...told, ...trace }),
+  Type.Object({ type: Type.Literal("done"), final: Type.String(), ...endTexts, ...trace }),
   Type.Object({
     type: Type.Literal("error"),
     message: Type.String(),
@@ -35,7 +35,7 @@ export const StreamFrame = Type.Union([
     code: Type.Optional(Type.String()),
     session_id: Type.Optional(Type.String()),
     message_id: Type.Optional(Type.String()),
-    ...told,
+    ...endTexts,
     ...trace,
   }),
   /** People have to decide about a call: `POST /v1/approvals/<approval_id>`. `id` is that of the call. */
@@ -89,13 +89,13 @@ function toolResultFrame(event: EventOf<"tool_result">): StreamFrame {
 }
 
 function doneFrame(event: EventOf<"done">): StreamFrame {
-  if (event.reason === "") return { type: "done", final: event.final, ...toldIn(event) };
+  if (event.reason === "") return { type: "done", final: event.final, ...endTextsIn(event) };
   const isRoundLimit = event.reason === "max_turns_reached";
   const message = isRoundLimit ? streamErrors.roundLimit : `ERROR: the run was stopped (${event.reason})`;
-  return { type: "error", message, ...toldIn(event) };
+  return { type: "error", message, ...endTextsIn(event) };
 }
 
-function toldIn({ reply, notice, notes }: ToldAtEnd): ToldAtEnd {
+function endTextsIn({ reply, notice, notes }: EndTexts): EndTexts {
   return {
     ...(reply === undefined ? {} : { reply }),
     ...(notice === undefined ? {} : { notice }),
@@ -117,7 +117,7 @@ function frameOf(event: EngineEvent): StreamFrame | undefined {
     case "done":
       return doneFrame(event);
     case "error":
-      return { type: "error", message: event.message, ...toldIn(event) };
+      return { type: "error", message: event.message, ...endTextsIn(event) };
     case "permission_request": {
       const { id: approval_id, toolName: name, input: args, message, toolCallId } = event;
       const about = toolCallId === undefined ? {} : { id: toolCallId };

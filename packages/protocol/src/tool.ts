@@ -258,7 +258,7 @@ export const ToolJob = Type.Object({
   queuedAtMs: Type.Integer(),
   /** Epoch ms; later the call has been answered with a timeout and must not be started. */
   deadlineMs: Type.Integer(),
-  /** The worker that hands it out: who is rung first when the runner hands something in about it. */
+  /** The worker that hands it out: notified first when the runner hands something in about it. */
   worker: Type.Optional(Type.String({ pattern: "^[A-Za-z0-9-]{1,64}$" })),
   /** Of the message that the call is made for. */
   traceparent: Type.Optional(Traceparent),
@@ -436,7 +436,7 @@ const HandoffOutline = Type.Object({ ...about, kind: Type.String() });
 type HandoffOutline = Static<typeof HandoffOutline>;
 
 /** Says that a runner has handed something in: which stream to read, or the entry itself with its id in the stream. */
-export const HandoffRing = Type.Object({
+export const HandoffNotification = Type.Object({
   runner: RunnerName,
   cell: Type.Integer({ minimum: 0, maximum: 15 }),
   id: Type.Optional(Type.String({ pattern: "^\\d+-\\d+$" })),
@@ -444,7 +444,7 @@ export const HandoffRing = Type.Object({
   mac: Type.Optional(Type.String({ maxLength: 128 })),
 });
 
-export type HandoffRing = Static<typeof HandoffRing>;
+export type HandoffNotification = Static<typeof HandoffNotification>;
 
 /** What a worker says to the question whether a call may start. */
 export const HandoffAnswer = Type.Object({
@@ -459,7 +459,7 @@ export const maxHandoffBytes = 2_097_152;
 const parseEntry = jsonParserOf(HandoffEntry);
 const parseOutline = jsonParserOf(HandoffOutline);
 export const parseHandoffAnswer = jsonParserOf(HandoffAnswer);
-export const parseHandoffRing = jsonParserOf(HandoffRing);
+export const parseHandoffNotification = jsonParserOf(HandoffNotification);
 
 /** HMAC-SHA-256 in hex. The prefix keeps it apart from the signature of calls, which has the same key. */
 export function handoffMac(runnerKey: string, entry: string): string {

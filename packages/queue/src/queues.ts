@@ -136,7 +136,7 @@ const maxToolBytes = 524_288;
 
 /**
  * A suspended turn adds all of its open calls again whenever it is woken, for example by the answer to one of them. The
- * outcome of a call that has just ended may not be in the session yet, and the call would run a second time. Carrying it over takes some ms, about a second if the ring is lost, and longer while workers are replaced.
+ * outcome of a call that has just ended may not be in the session yet, and the call would run a second time. Carrying it over takes some ms, about a second if the notification is lost, and longer while workers are replaced.
  */
 const answeredMs = 10_000;
 

@@ -15,7 +15,7 @@ import {
 import type { RunnerHandoff } from "@larkline/store/runners";
 
 interface CallHandoffOptions {
-  handoff: Pick<RunnerHandoff, "add" | "answerTo" | "followAnswers" | "ring">;
+  handoff: Pick<RunnerHandoff, "add" | "answerTo" | "followAnswers" | "notify">;
   runner: string;
   onError(error: unknown): void;
   /** Waits between tries, in ms; the last one again and again. */
@@ -51,7 +51,7 @@ export class CallHandoff {
   /** Calls that wait for the answer to their question. */
   readonly #asking = new Map<string, (answer: HandoffAnswer["answer"]) => void>();
   /** Calls with entries on their way to the stream: later entries must not overtake them. */
-  readonly #told = new WeakSet<ToolJob>();
+  readonly #handedIn = new WeakSet<ToolJob>();
 
   constructor(options: CallHandoffOptions) {
     this.#options = options;
@@ -67,7 +67,7 @@ export class CallHandoff {
   /** Announces the start of a call that may run twice. The runner does not wait for it. */
   begins(job: ToolJob, effect: ToolEffect): void {
     const { handoff, onError } = this.#options;
-    this.#told.add(job);
+    this.#handedIn.add(job);
     void handoff.add({ ...this.#about(job), kind: "begun", effect }, job.worker).catch(onError);
   }
 
@@ -76,7 +76,7 @@ export class CallHandoff {
    * then it counts as not started, whatever the answer would have been.
    */
   async mayStart(job: ToolJob, effect: ToolEffect, signal: AbortSignal): Promise<HandoffAnswer["answer"] | undefined> {
-    this.#told.add(job);
+    this.#handedIn.add(job);
     const ask = this.#random.uuid();
     const { promise, resolve } = Promise.withResolvers<HandoffAnswer["answer"] | undefined>();
     const stop = (): void => resolve(undefined);
@@ -103,9 +103,9 @@ export class CallHandoff {
     await this.#add(job, { ...this.#about(job), kind: "outcome", outcome, ...details });
   }
 
-  /** Publishes what a call tells while it runs. */
+  /** Publishes what a call reports while it runs. */
   async report(job: ToolJob, reported: CallReported): Promise<void> {
-    this.#told.add(job);
+    this.#handedIn.add(job);
     await this.#options.handoff.add({ ...this.#about(job), ...reported }, job.worker);
   }
 
@@ -127,7 +127,7 @@ export class CallHandoff {
         try {
           const known = isAsked ? await handoff.answerTo(job.session, ask) : undefined;
           if (known !== undefined) return known;
-          if (isAsked) await handoff.ring(job.session);
+          if (isAsked) await handoff.notify(job.session);
           else await handoff.add({ ...this.#about(job), kind: "begun", effect, ask }, job.worker);
           isAsked = true;
         } catch (error) {
@@ -143,7 +143,7 @@ export class CallHandoff {
 
   async #add(job: ToolJob, entry: HandoffEntry): Promise<void> {
     const { handoff, onError, backoffMs = defaultBackoffMs } = this.#options;
-    const isFirst = !this.#told.has(job);
+    const isFirst = !this.#handedIn.has(job);
     for (const waitMs of this.#waits(backoffMs, job.deadlineMs)) {
       try {
         await handoff.add(entry, job.worker, isFirst);
@@ -179,7 +179,7 @@ async function within<T>(clock: Clock, promise: Promise<T>, ms: number): Promise
   }
 }
 
-/** Publishes what a call tells while it runs. */
+/** Publishes what a call reports while it runs. */
 export interface CallReport {
   /** `fraction` is brought into 0 to 1. Of reports that come faster than the interval the newest is published. */
   progress: (fraction: number, detail?: string) => void;

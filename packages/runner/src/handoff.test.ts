@@ -182,14 +182,14 @@ describe("what a runner hands in", () => {
   it("is not believed for its ring: it is signed, and is in the stream of its runner", async () => {
     const job = await bed.openCall({ name: "t", effect: "pure" });
     const entry = JSON.stringify(entryOf(job, fine));
-    const ring = async (runner: string, key: string, id: string): Promise<void> => {
+    const publish = async (runner: string, key: string, id: string): Promise<void> => {
       const told = { runner, cell: cellOf(job.session), id, entry, mac: handoffMac(key, entry) };
       await bed.redis.publish(`{${bed.namespace}}:handoff:test`, JSON.stringify(told));
     };
     const id = (await bed.redis.xadd(streamOf(job, "r"), "*", "e", "other", "m", "")) ?? "";
-    await ring("r", keyOf("thief"), id);
-    await ring("thief", keyOf("thief"), id);
-    await ring("r", keyOf("r"), "1-1");
+    await publish("r", keyOf("thief"), id);
+    await publish("thief", keyOf("thief"), id);
+    await publish("r", keyOf("r"), "1-1");
     await vi.waitFor(() => expect(bed.refused).toHaveLength(2), { timeout: 10_000 });
     await bed.handoffs.settled();
     expect(await outcomes(job)).toEqual([]);
@@ -294,7 +294,7 @@ describe("a `once` call", () => {
       const alone = await other.openCall({ name: "t", effect: "once" });
       const stop = new AbortController();
       const silent = new CallHandoff({
-        handoff: Object.assign(other.handoffOf("r"), { ring: async () => await Promise.resolve() }),
+        handoff: Object.assign(other.handoffOf("r"), { notify: async () => await Promise.resolve() }),
         runner: "r",
         onError: () => undefined,
       });

@@ -194,7 +194,7 @@ export function createTestBed(redisUrl: string) {
     refused,
     /** A way of runner `r` to hand something in. */
     handoffOf: (runner: string) => new RunnerHandoff({ redis, namespace, runner, runnerKey: keyOf(runner) }),
-    /** Resolves when rings are heard. */
+    /** Resolves when workers receive notifications. */
     listening,
     namespace,
     store,

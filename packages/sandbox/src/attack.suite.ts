@@ -13,10 +13,10 @@ export interface AttackColumn {
   order: JudgeOrder;
 }
 
-/** What became of a column. It is excused when the tests, not the tier, cannot be here. */
+/** What became of a column. `isLimitOfTests`: the tests, not the tier, cannot be here. */
 export type ColumnOutcome =
   | { name: string; verdicts: AttackVerdict[] }
-  | { name: string; unavailable: string; excused: boolean };
+  | { name: string; unavailable: string; isLimitOfTests: boolean };
 
 /** A user id that no account has: no other process of the machine counts against its limits. */
 const ordinaryUid = 48_111;
@@ -53,7 +53,7 @@ export function controlColumns(): AttackColumn[] {
 /** Runs the attacks against one column, in processes of its own. Ends early when the signal says so. */
 export async function attackColumn({ name, order }: AttackColumn, signal: AbortSignal): Promise<ColumnOutcome> {
   const judging = judgeCommand(order);
-  if ("unavailable" in judging) return { name, ...judging, excused: true };
+  if ("unavailable" in judging) return { name, ...judging, isLimitOfTests: true };
   const [command = "", ...args] = judging.command;
   const judge = spawn(command, args, { stdio: ["ignore", "pipe", "inherit"], signal });
   const verdicts: AttackVerdict[] = [];
@@ -67,7 +67,7 @@ export async function attackColumn({ name, order }: AttackColumn, signal: AbortS
   await new Promise<void>((resolve) => judge.on("error", () => resolve()).on("close", () => resolve()));
   judging.cleanUp();
   const wanted = order.only?.length ?? attackCases.length;
-  return verdicts.length === wanted ? { name, verdicts } : { name, unavailable, excused: false };
+  return verdicts.length === wanted ? { name, verdicts } : { name, unavailable, isLimitOfTests: false };
 }
 
 function cellOf(outcome: ColumnOutcome, id: string): string {

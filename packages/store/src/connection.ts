@@ -155,7 +155,7 @@ const betweenWaitsMs = 2_000;
 /** Whether one connection, of a Cluster to all its nodes, gets answers to what it asks. */
 class AnswerWatch {
   /** When each node with open commands answered last. */
-  readonly #heardMs = new Map<Redis, number>();
+  readonly #lastDataMs = new Map<Redis, number>();
   /** The blocking command that was sent last. It fails and is sent anew when its connection breaks. */
   #waiting: { command: object; sinceMs: number; failedMs: number | undefined } | undefined;
   readonly #clock: Clock;
@@ -170,7 +170,9 @@ class AnswerWatch {
     const nowMs = this.#clock.monotonic();
     const isStillWaiting = this.#waiting !== undefined && !this.#hasGivenUp(nowMs);
     if (isStillWaiting && nowMs - (this.#waiting?.sinceMs ?? nowMs) > longestSilenceMs) return false;
-    return [...this.#heardMs].every(([redis, heardMs]) => !isWaiting(redis) || nowMs - heardMs <= longestSilenceMs);
+    return [...this.#lastDataMs].every(
+      ([redis, lastDataMs]) => !isWaiting(redis) || nowMs - lastDataMs <= longestSilenceMs,
+    );
   }
 
   #hasGivenUp(nowMs: number): boolean {
@@ -178,16 +180,16 @@ class AnswerWatch {
   }
 
   #watch(redis: Redis): void {
-    const heard = (): void => void this.#heardMs.set(redis, this.#clock.monotonic());
-    heard();
+    const noteData = (): void => void this.#lastDataMs.set(redis, this.#clock.monotonic());
+    noteData();
     const send = redis.sendCommand.bind(redis);
     redis.sendCommand = (command, stream) => {
-      if (!isWaiting(redis)) heard();
+      if (!isWaiting(redis)) noteData();
       if (command.name === "bzpopmin") this.#noteWait(command);
       return send(command, stream);
     };
-    redis.on("connect", () => redis.stream.on("data", heard));
-    redis.on("end", () => this.#heardMs.delete(redis));
+    redis.on("connect", () => redis.stream.on("data", noteData));
+    redis.on("end", () => this.#lastDataMs.delete(redis));
   }
 
   #noteWait(command: { promise: Promise<unknown> }): void {

@@ -6,8 +6,8 @@ import {
   type SessionKey,
   attemptIdOf,
   maxHandoffBytes,
-  parseHandoffRing,
-  type HandoffRing,
+  parseHandoffNotification,
+  type HandoffNotification,
   readHandoff,
   type EngineEvent,
 } from "@larkline/protocol";
@@ -25,7 +25,7 @@ const handIn = script("hand-in");
 const handInOutcome = script("hand-in-outcome");
 
 /** Longer entries are not published with the notification, because other workers would receive them in vain. */
-const maxRingBytes = 16_384;
+const maxPublishedBytes = 16_384;
 
 export interface RunnerHandoffOptions {
   redis: RedisConnection;
@@ -35,7 +35,7 @@ export interface RunnerHandoffOptions {
 }
 
 /** The channels on which workers are notified of entries: one worker, or all. */
-function ringChannel(keys: Keyspace, worker?: string): string {
+function notificationChannel(keys: Keyspace, worker?: string): string {
   return keys.global(worker === undefined ? "handoff" : `handoff:${worker}`);
 }
 
@@ -54,32 +54,32 @@ export class RunnerHandoff {
   }
 
   /**
-   * Hands an entry in, and rings. Resolves with the entry's id when Redis has it: from then on it is not lost.
-   * `isFirst`: nothing was handed in about the call before, so that the entry may overtake what is in the stream.
+   * Hands an entry in, and notifies workers. Resolves with the entry's id once Redis has stored it. `isFirst`: nothing
+   * was handed in about the call before, so that the entry may overtake others in the stream.
    */
   async add(entry: HandoffEntry, worker?: string, isFirst = false): Promise<string> {
     const text = JSON.stringify(entry);
-    const ring = JSON.stringify({ runner: this.#runner, cell: cellOf(entry.session) });
-    const isTold = isFirst && entry.kind === "outcome" && worker !== undefined && text.length <= maxRingBytes;
+    const notification = JSON.stringify({ runner: this.#runner, cell: cellOf(entry.session) });
+    const isPublished = isFirst && entry.kind === "outcome" && worker !== undefined && text.length <= maxPublishedBytes;
     const id = await runScript(
       this.#redis,
-      isTold ? handInOutcome : handIn,
+      isPublished ? handInOutcome : handIn,
       { handoff: this.#streamOf(entry.session) },
       {
         entry: text,
         mac: handoffMac(this.#runnerKey, text),
-        ring,
-        workerChannel: worker === undefined ? "" : ringChannel(this.#keys, worker),
-        channel: ringChannel(this.#keys),
+        ring: notification,
+        workerChannel: worker === undefined ? "" : notificationChannel(this.#keys, worker),
+        channel: notificationChannel(this.#keys),
       },
     );
     return String(id);
   }
 
   /** Notifies every worker once more, in case the first notification was lost. */
-  async ring(session: SessionKey): Promise<void> {
-    const ring = JSON.stringify({ runner: this.#runner, cell: cellOf(session) });
-    await this.#redis.publish(ringChannel(this.#keys), ring);
+  async notify(session: SessionKey): Promise<void> {
+    const notification = JSON.stringify({ runner: this.#runner, cell: cellOf(session) });
+    await this.#redis.publish(notificationChannel(this.#keys), notification);
   }
 
   /** The answer to a question, once there is one; kept for ten minutes. */
@@ -139,13 +139,13 @@ export interface HandoffImportOptions {
   /** Called when an outcome is in its session: adds the wake-up job. */
   delivered(session: SessionKey, delivered: DeliverResult): Promise<void>;
   /** Called with the progress of a call, on the worker that has handed the call out. */
-  onProgress?(told: CallTold): void;
+  onProgress?(progress: HandoffProgress): void;
   onRefused(refused: RefusedHandoff): void;
   onError(error: unknown): void;
 }
 
 /** Progress of a call, as its runner has reported it. */
-export interface CallTold {
+export interface HandoffProgress {
   turnId: string;
   callId: string;
   fraction: number;
@@ -166,9 +166,9 @@ interface StoredEntry {
 export class HandoffImport {
   readonly #options: HandoffImportOptions;
   readonly #keys: Keyspace;
-  /** Streams that are being read; `again`: a ring came meanwhile. */
+  /** Streams that are being read; `again`: another notification has arrived. */
   readonly #reading = new Map<string, { again: boolean; done: Promise<void> }>();
-  /** Entries that came with their ring. */
+  /** Entries that came with their notification. */
   readonly #carrying = new Set<Promise<void>>();
   readonly #expected = new Set<string>();
 
@@ -177,17 +177,17 @@ export class HandoffImport {
     this.#keys = createKeyspace(options.namespace);
   }
 
-  /** Follows rings until `signal` aborts. */
+  /** Follows notifications until `signal` aborts. */
   async listen(signal: AbortSignal): Promise<void> {
     const { redis, worker, onError } = this.#options;
     const subscriber = subscriberOf(redis);
     subscriber.on("error", () => undefined); // reconnects and subscribes again by itself
     subscriber.on("message", (_channel: string, text: string) => {
-      const ring = parseHandoffRing(text);
-      if (ring.ok && !signal.aborted) void this.#hear(ring.value).catch(onError);
+      const notification = parseHandoffNotification(text);
+      if (notification.ok && !signal.aborted) void this.#onNotification(notification.value).catch(onError);
     });
     signal.addEventListener("abort", () => subscriber.disconnect(), { once: true });
-    await subscriber.subscribe(ringChannel(this.#keys), ringChannel(this.#keys, worker));
+    await subscriber.subscribe(notificationChannel(this.#keys), notificationChannel(this.#keys, worker));
     if (signal.aborted) subscriber.disconnect();
   }
 
@@ -213,7 +213,7 @@ export class HandoffImport {
     );
   }
 
-  /** Most streams are empty, which a cheap command tells. */
+  /** Most streams are empty; a cheap command finds that out. */
   async #drainIfAny(runner: string, cell: number, stream: string): Promise<void> {
     try {
       if ((await this.#options.redis.xlen(stream)) > 0) await this.#drain(runner, cell);
@@ -227,7 +227,7 @@ export class HandoffImport {
     await Promise.allSettled([...this.#carrying, ...[...this.#reading.values()].map(async ({ done }) => await done)]);
   }
 
-  async #hear({ runner, cell, id, entry, mac }: HandoffRing): Promise<void> {
+  async #onNotification({ runner, cell, id, entry, mac }: HandoffNotification): Promise<void> {
     if (id === undefined || entry === undefined || mac === undefined) return await this.#drain(runner, cell);
     const carried = this.#carry(runner, cell, { id, text: { entry, mac } });
     this.#carrying.add(carried);

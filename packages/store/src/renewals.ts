@@ -108,7 +108,7 @@ export class Renewals {
     const resourceLimits = { maxYoungGenerationSizeMb: 2, maxOldGenerationSizeMb: 64 };
     const thread = new Worker(new URL("./renewal-thread.ts", import.meta.url), { workerData, resourceLimits });
     thread.unref();
-    thread.on("message", (message: FromThread) => this.#hear(message));
+    thread.on("message", (message: FromThread) => this.#onThreadMessage(message));
     thread.on("error", (error) => this.#options.onError(asError(error)));
     thread.on("exit", () => this.#restart());
     return thread;
@@ -128,7 +128,7 @@ export class Renewals {
     }
   }
 
-  #hear(message: FromThread): void {
+  #onThreadMessage(message: FromThread): void {
     if (message === "renewed") return;
     if ("error" in message) this.#options.onError(new Error(`locks and heartbeat are not renewed: ${message.error}`));
     else for (const listener of this.#listeners) listener();

@@ -87,7 +87,7 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         expect(await store.history(session)).toEqual([]);
         expect(await harness.events.read(session, 0, 10)).toEqual([]);
         expect(await retention.dormant(soon(), 10)).toEqual([]);
-        expect(await retention.untended(10)).toEqual([]);
+        expect(await retention.unarchived(10)).toEqual([]);
         expect(await retention.sessionsOf("cli_app", "ou_user")).toEqual([]);
         const again = messageOf(session, "om_1");
         expect(await store.append(again)).toEqual({ result: "duplicate", seq: 1, ahead: 0 });
@@ -288,18 +288,18 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         await answered();
         await harness.advance(2);
         await answered(other);
-        const [first, second] = await retention.untended(10);
+        const [first, second] = await retention.unarchived(10);
         expect([first?.session, second?.session]).toEqual([session, other]);
-        expect(await retention.untendedCount()).toBe(2);
+        expect(await retention.unarchivedCount()).toBe(2);
         await harness.advance(2);
         await answered();
         for (const ended of [first, second]) {
           if (ended) await retention.trim(ended.session, { keep: 100, endedAtMs: ended.endedAtMs });
         }
-        const rest = await retention.untended(10);
+        const rest = await retention.unarchived(10);
         expect(rest.map((each) => each.session)).toEqual([session]);
         for (const ended of rest) await retention.trim(ended.session, { keep: 100, endedAtMs: ended.endedAtMs });
-        expect(await retention.untendedCount()).toBe(0);
+        expect(await retention.unarchivedCount()).toBe(0);
       });
     });
 

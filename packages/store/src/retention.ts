@@ -68,8 +68,8 @@ export class SessionRetention {
     return await oldestMembers(this.#redis, indexes, { untilMs: beforeMs - 1, limit });
   }
 
-  /** Sessions with a turn that ended after they were last tended, see `trim`, longest ago first. */
-  async untended(limit: number): Promise<EndedSession[]> {
+  /** Sessions with a turn that ended after they were last archived and bounded, see `trim`, longest ago first. */
+  async unarchived(limit: number): Promise<EndedSession[]> {
     const lists = await Promise.all(
       this.#keys
         .cells()
@@ -81,8 +81,8 @@ export class SessionRetention {
     return ended.sort((one, other) => one.endedAtMs - other.endedAtMs).slice(0, limit);
   }
 
-  /** How many sessions are untended. */
-  async untendedCount(): Promise<number> {
+  /** How many sessions are not archived and bounded yet. */
+  async unarchivedCount(): Promise<number> {
     const counts = await Promise.all(this.#keys.cells().map(async ({ untended }) => await this.#redis.zcard(untended)));
     return counts.reduce((sum, count) => sum + count, 0);
   }

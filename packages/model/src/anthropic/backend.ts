@@ -82,15 +82,17 @@ async function* streamed(
   const { messages, max_tokens: maxTokens } = body;
   /** What the model has said in calls that only paused. */
   const said: Block[] = [];
-  const told: Told = { began: false, partial: false };
+  const received: Received = { began: false, partial: false };
   for (let calls = 1; ; calls += 1) {
     const reader = new Reader(request.model, said.length);
     if (said.length > 0) body.messages = [...messages, { role: "assistant", content: said }];
-    const hasEnded = yield* oneCall(called, { body, headers, reader, told, signal, alive: request.alive });
+    const hasEnded = yield* oneCall(called, { body, headers, reader, received, signal, alive: request.alive });
     if (!hasEnded) return;
     const stop = reader.stop();
     if (stop === null) {
-      return void (yield modelFailure("stream_truncated", "The model's stream broke off.", { partial: told.partial }));
+      return void (yield modelFailure("stream_truncated", "The model's stream broke off.", {
+        partial: received.partial,
+      }));
     }
     if (!reader.hasPaused || calls > maxPauses) return void (yield stop);
     said.push(...reader.blocks());
@@ -104,15 +106,15 @@ interface Vendor {
   secret: string;
 }
 
-/** What has come of an answer: a response, content. */
-interface Told {
+/** What has been received of an answer: a response, content. */
+interface Received {
   began: boolean;
   partial: boolean;
 }
 
 interface Call extends Omit<RequestBody, "warnings"> {
   reader: Reader;
-  told: Told;
+  received: Received;
   signal: AbortSignal | undefined;
   alive: ModelRequest["alive"];
 }
@@ -120,27 +122,27 @@ interface Call extends Omit<RequestBody, "warnings"> {
 /** Reads one response to its end; false when the stream is over, because the call failed or was aborted. */
 async function* oneCall(
   { client, secret }: Vendor,
-  { body, headers, reader, told, signal, alive = () => undefined }: Call,
+  { body, headers, reader, received, signal, alive = () => undefined }: Call,
 ): AsyncGenerator<ModelChunk, boolean> {
   try {
     const options = { body, headers, stream: true, ...(signal === undefined ? {} : { signal }) };
     const response = await (await client).post("/v1/messages", options).asResponse();
-    told.began = true;
+    received.began = true;
     const requestId = requestIdOf(response.headers);
     alive();
     for await (const { data } of serverEvents(response, alive)) {
       const event = JSON.parse(data) as StreamEvent; // the reader skips what it does not know
       if (event.type === "error") {
-        yield { ...failureOfRefusal({ ...refusalIn(event), requestId, secret }), partial: told.partial };
+        yield { ...failureOfRefusal({ ...refusalIn(event), requestId, secret }), partial: received.partial };
         return false;
       }
       for (const chunk of reader.read(event)) {
-        told.partial ||= chunk.type !== "usage_so_far";
+        received.partial ||= chunk.type !== "usage_so_far";
         yield chunk;
       }
     }
   } catch (error) {
-    const { began, partial } = told;
+    const { began, partial } = received;
     const { default: sdk } = await import("@anthropic-ai/sdk");
     if (signal?.aborted !== true) yield { ...failureOfCall(error, sdk, { began, secret }), partial };
     return false;
@@ -569,7 +571,7 @@ class Reader {
       case "tool_use":
         return [toolCallDelta(index, { id: block.id, name: block.name })];
       default:
-        return []; // told as a whole when it ends
+        return []; // reported as a whole when it ends
     }
   }
 

@@ -62,14 +62,14 @@ export interface ErrorRecord extends LogRecord {
   attributes: Tags;
 }
 
-/** The metrics that observers are told of, by the names of the catalogue. */
+/** The metrics that adapters receive, by the names of the catalogue. */
 export type Samples = {
   readonly [Name in MetricName]: (typeof metricCatalogue)[Name]["kind"] extends "counter"
     ? Counter<Tags>
     : Histogram<Tags>;
 };
 
-/** What product code speaks to. Nothing of it throws or waits. */
+/** What product code calls. None of it throws or waits. */
 export interface Telemetry {
   readonly tracer: SpanStarter;
   readonly events: EventEmitter;
@@ -85,10 +85,10 @@ export interface TelemetryAdapter {
   spanStarted?(span: RecordedSpan): (() => unknown) | undefined;
 }
 
-/** Tells each adapter what it has a method for. */
+/** Calls the methods that each adapter has. */
 export function telemetryFor(adapters: readonly TelemetryAdapter[]): Telemetry {
-  const told = new Told(adapters);
-  return { tracer: told, events: told, samples: samplesFor(told) };
+  const group = new AdapterGroup(adapters);
+  return { tracer: group, events: group, samples: samplesFor(group) };
 }
 
 /** A span of this process, as adapters see it. */
@@ -102,15 +102,15 @@ export class RecordedSpan implements Span {
   endTags: Tags | undefined;
   /** Why it failed. */
   error: unknown;
-  readonly #told: Told;
+  readonly #group: AdapterGroup;
   #ends: ((() => unknown) | undefined)[] | undefined;
   #context: SpanContext | undefined;
 
-  constructor(told: Told, name: string, tags: Tags) {
-    this.#told = told;
+  constructor(group: AdapterGroup, name: string, tags: Tags) {
+    this.#group = group;
     this.name = name;
     this.tags = tags;
-    this.#ends = told.started(this);
+    this.#ends = group.started(this);
   }
 
   /** How long it has taken, ms. */
@@ -144,7 +144,7 @@ export class RecordedSpan implements Span {
 
   addEvent(name: string, attributes?: unknown): this {
     const tags = typeof attributes === "object" && attributes !== null ? Object.entries(attributes) : [];
-    this.#told.event(name, { ...this.tags, ...Object.fromEntries(tags.filter(([, value]) => isTag(value))) });
+    this.#group.event(name, { ...this.tags, ...Object.fromEntries(tags.filter(([, value]) => isTag(value))) });
     return this;
   }
 
@@ -178,7 +178,7 @@ export class RecordedSpan implements Span {
 }
 
 /** All adapters as one tracer and one emitter of events. */
-class Told implements SpanStarter, EventEmitter {
+class AdapterGroup implements SpanStarter, EventEmitter {
   readonly #adapters: readonly TelemetryAdapter[];
 
   constructor(adapters: readonly TelemetryAdapter[]) {
@@ -219,9 +219,9 @@ class Told implements SpanStarter, EventEmitter {
   }
 }
 
-function samplesFor(told: Told): Samples {
+function samplesFor(group: AdapterGroup): Samples {
   const samples = Object.entries(metricCatalogue).map(([name, { kind }]) => {
-    const take = (value: number, tags: Tags = {}): void => told.sample(name, value, tags);
+    const take = (value: number, tags: Tags = {}): void => group.sample(name, value, tags);
     return [name, kind === "counter" ? { add: take } : { record: take }];
   });
   return Object.fromEntries(samples) as Samples; // one per name, of the kind that the catalogue says
@@ -248,17 +248,17 @@ function quietly<T>(observe: () => T): T | undefined {
 
 function ignore(): void {}
 
-/** Tells nothing to anything: for tests, and for messages that must not count. */
+/** Observes nothing: for tests, and for messages that must not count. */
 export const silentTelemetry: Telemetry = telemetryFor([]);
 
 export interface TraceAdapterOptions {
   log: Pick<TraceLog, "append">;
   service: string;
-  /** Tells this process from others of the service. Default: the machine's name and the process id. */
+  /** Distinguishes this process from others of the service. Default: the machine's name and the process id. */
   instance?: string;
-  /** Told of a write that failed, once per outage. */
+  /** Called when a write fails, once per outage. */
   onError: (error: unknown) => void;
-  /** Told how many entries are lost, because the log did not take them or not fast enough. */
+  /** Called with the number of entries that are lost, because the log did not take them or not fast enough. */
   onDropped?: (count: number) => void;
   /** How long entries are collected before they are written, ms. Default 50. */
   flushMs?: number;
@@ -476,7 +476,7 @@ type DeliveryResult =
   | { state: "sent" | "left" }
   | { state: "failed" | "given_up"; error: PlatformFailure; retryInMs: number };
 
-/** Told of the calls and deliveries of one process; it fits what packages/feishu asks for. */
+/** Called with the calls and deliveries of one process; it fits what packages/feishu asks for. */
 export interface PlatformWatch {
   calls: {
     waited(call: PlatformCall, ms: number, left: boolean): void;
@@ -549,7 +549,7 @@ function watchDeliveries({ tracer, events, samples }: Telemetry): PlatformWatch[
   };
 }
 
-/** Tells of what a process does at the platform. */
+/** Reports what a process does at the platform. */
 export function watchPlatform(telemetry: Telemetry): PlatformWatch {
   return { calls: watchCalls(telemetry), deliveries: watchDeliveries(telemetry) };
 }

@@ -37,8 +37,8 @@ const McpOrigin = Type.Object({
 });
 
 /** The schema of every type of event. Readers skip types that they do not know. */
-/** See `ToldAtEnd`. */
-const told = {
+/** See `EndTexts`. */
+const endTexts = {
   reply: Type.Optional(Type.String()),
   notice: Type.Optional(Type.String()),
   notes: Type.Optional(Type.Array(Type.String())),
@@ -176,7 +176,7 @@ export const eventSchemas = {
     code: Type.String(),
     suggestion: Type.String(),
     retryable: Type.Boolean(),
-    ...told,
+    ...endTexts,
     ...totals,
   }),
   done: Type.Object({
@@ -188,7 +188,7 @@ export const eventSchemas = {
     outputFormat: Type.Optional(Type.String()),
     mention: Type.Optional(Type.String()),
     takenBy: Type.Optional(Type.String()),
-    ...told,
+    ...endTexts,
     ...totals,
   }),
   inbox_message: Type.Object({

@@ -24,7 +24,7 @@ export function engineRecords(run: RunFacts, records: Iterable<EventRecord>): Ru
 /**
  * Turns the events of one run, pushed in order from the first one, into records with all fields of the contract.
  * What a follower may not rely on is left out: events of other runs, positions that were pushed before, results and
- * ends of steps that were told again after a crash, everything after the end, and the vendors' raw usage.
+ * ends of steps that were repeated after a crash, everything after the end, and the vendors' raw usage.
  */
 export class EngineView {
   readonly #run: RunFacts;
@@ -34,7 +34,7 @@ export class EngineView {
   /** The step under way. */
   #step = { turnNumber: 0, model: "" };
   /** What may come once only. */
-  readonly #told = new Set<string>();
+  readonly #seen = new Set<string>();
   readonly #totals = {
     totalInputTokens: 0,
     totalOutputTokens: 0,
@@ -99,8 +99,8 @@ export class EngineView {
   }
 
   #isFirst(what: string): boolean {
-    const isFirst = !this.#told.has(what);
-    this.#told.add(what);
+    const isFirst = !this.#seen.has(what);
+    this.#seen.add(what);
     return isFirst;
   }
 
@@ -133,7 +133,7 @@ export class EngineView {
   }
 }
 
-/** Earlier versions told a restart with this warning. */
+/** Earlier versions reported a restart with this warning. */
 const formerRestartCode = "answer_restarted";
 
 const knownTypes: ReadonlySet<string> = new Set(engineEventTypes);

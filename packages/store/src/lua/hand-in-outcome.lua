@@ -6,7 +6,7 @@
 -- ARGV
 --   entry          JSON
 --   mac            its HMAC with the runner's key
---   ring           what workers are told, JSON
+--   ring           notification for workers, JSON
 --   workerChannel  of the worker that handed the call out
 --   channel        of all workers
 
