@@ -50,7 +50,7 @@ function environment() {
   return {
     ...process.env,
     PATH: `${pinned}:${process.env.PATH}`,
-    // The type checker is written in Go, whose collector is told to take memory rather than time.
+    // The type checker is written in Go, whose collector is set to use memory rather than time.
     GOGC: "400",
     TURBO_TELEMETRY_DISABLED: "1",
     TURBO_NO_UPDATE_NOTIFIER: "1",

@@ -442,7 +442,7 @@ class Runner:
         self.hand_in(redis, job, {"kind": "outcome", "outcome": outcome, **({"notRun": True} if not_run else {})})
 
     def hand_in(self, redis: Redis, job: dict[str, Any], said: dict[str, Any]) -> None:
-        """Tells workers about the call; tries again while Redis is away, up to its deadline: then they have answered it."""
+        """Reports the call to workers; tries again while Redis is away, up to its deadline: then they have answered it."""
         about = {name: job[name] for name in ("session", "turnId", "callId", "attempt")}
         digest = hashlib.sha256(job["arguments"].encode()).hexdigest()
         entry = json.dumps(
@@ -488,7 +488,7 @@ def take_environment() -> dict[str, str]:
         del os.environ[name]
         os.environ[name] = value
     try:
-        # The name of the program is the second field, in parentheses; the place is told by fields 50 and 51.
+        # The name of the program is the second field, in parentheses; fields 50 and 51 give the place.
         start, end = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[47:49])
         with open("/proc/self/mem", "r+b", buffering=0) as memory:
             memory.seek(start)

@@ -180,7 +180,7 @@ export interface RegistrationControls {
   /** Creates the app with what the link asks for; `lark` says that the person belongs to Lark. */
   confirm(link: string, person?: { brand?: "feishu" | "lark" }): { appId: string };
   refuse(link: string): void;
-  /** The next polls of all registrations are told to slow down. */
+  /** Answers the next polls of all registrations with `slow_down`. */
   demandSlowDown(times: number): void;
   /** Polls so far. */
   readonly polls: number;
@@ -252,7 +252,7 @@ function begin(state: State, body: JsonObject, host: string): JsonObject {
   };
 }
 
-/** Waiting and refusals are errors with HTTP 400 (RFC 8628); here their `error` alone tells. */
+/** Waiting and refusals are errors with HTTP 400 (RFC 8628); here only their `error` says so. */
 function poll(state: State, body: JsonObject): JsonObject {
   state.polls += 1;
   const registration = state.byDevice.get(String(body.device_code));
@@ -268,14 +268,14 @@ function poll(state: State, body: JsonObject): JsonObject {
   return { error: "authorization_pending" };
 }
 
-/** A client that began at Feishu is first told that the person belongs to Lark, and has to ask there. */
+/** A client that began at Feishu first learns that the person belongs to Lark, and has to ask there. */
 function toldBrand(registration: Registration, created: { brand: "feishu" | "lark" }): JsonObject | undefined {
   if (created.brand === "feishu" || registration.toldBrand === true) return undefined;
   registration.toldBrand = true;
   return { error: "authorization_pending", user_info: { tenant_brand: created.brand } };
 }
 
-/** The secret is told once. */
+/** The secret is returned once. */
 function handOut(registration: Registration, created: AppOptions, brand: "feishu" | "lark"): JsonObject {
   registration.state = "handed_out";
   const userInfo = { open_id: `ou_${randomHex(32)}`, tenant_brand: brand };

@@ -288,7 +288,7 @@ function applyContent(platform: Platform, entity: CardEntity, call: ApiCallConte
   platform.cards.change(entity, json, { enable: false, bytes });
 }
 
-/** The first late text is told that streaming timed out; from then on streaming is off. */
+/** The first late text gets the error that streaming timed out; from then on streaming is off. */
 function checkStreaming(platform: Platform, entity: CardEntity): void {
   if (entity.streamingSince === undefined) throw new PlatformError(300309, "streaming mode is closed");
   if (platform.cards.isStreaming(entity)) return;

@@ -58,7 +58,7 @@ export interface ChatControls {
   refuseSends(target: string, code: number | undefined, options?: { times?: number }): void;
   /** Whether the bots may not see a message, as one older than their joining: 230050, 231018 or 234040. */
   hideMessage(messageId: string, hidden?: boolean): void;
-  /** Which names the contact API tells the app. */
+  /** Which names the contact API shows to the app. */
   setNameScope(appId: string, scope: NameScope): void;
 }
 
@@ -103,7 +103,7 @@ export function createChatControls(platform: Platform): ChatControls {
   };
 }
 
-/** The changed fields under their platform names; facts without one are not told. */
+/** The changed fields under their platform names; facts without one are left out. */
 function changeView(chat: SimChat, change: ChatChange): JsonObject {
   return {
     ...(change.name === undefined ? {} : { name: chat.name }),

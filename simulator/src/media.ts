@@ -14,7 +14,7 @@ import {
 export interface SimFile {
   bytes: Uint8Array | { sizeBytes: number };
   name?: string;
-  /** Default: told by the first bytes, else `application/octet-stream`. */
+  /** Default: by the first bytes, else `application/octet-stream`. */
   mediaType?: string;
 }
 
@@ -285,7 +285,7 @@ function parameter(disposition: string, name: string): string | undefined {
   return new RegExp(`;\\s*${name}="([^"]*)"`, "i").exec(disposition)?.[1];
 }
 
-/** Width and height in pixels as the header of a PNG, GIF or BMP tells them; undefined for others. */
+/** Width and height in pixels from the header of a PNG, GIF or BMP; undefined for others. */
 function imageSize(bytes: Uint8Array, mediaType: string): { width: number; height: number } | undefined {
   const head = Buffer.from(bytes.subarray(0, 32));
   if (head.length < 26) return undefined;

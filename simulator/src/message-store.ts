@@ -323,7 +323,7 @@ function bodyView(message: SimMessage, options: ReadOptions | undefined): JsonOb
   return { body: { content: JSON.stringify(options.cards === "sent" ? card : receivedCard(card)) } };
 }
 
-/** Inside a thread the parent is told as the thread's first message (message reply and list pages). */
+/** Inside a thread the parent is shown as the thread's first message (message reply and list pages). */
 export function shownParent({ rootId, parentId, threadId }: SimMessage): string | undefined {
   return threadId === undefined ? parentId : (rootId ?? parentId);
 }

@@ -71,7 +71,7 @@ function isSubscribed({ app, chat, message }: WrittenMessage): boolean {
   return message.mentions.some((mention) => mention.openId === app.openId);
 }
 
-/** No event tells of it; reading the message shows the new text and time (message receive page). */
+/** No event reports it; reading the message shows the new text and time (message receive page). */
 function editText(platform: Platform, messageId: string, text: string): void {
   const message = platform.messages.get(messageId);
   if (message?.senderType !== "user" || message.messageType !== "text") {

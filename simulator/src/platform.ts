@@ -29,7 +29,7 @@ export interface Platform {
   /** By app id; `granted` where nothing stands. */
   readonly nameScopes: Map<string, NameScope>;
   readonly clock: Clock;
-  /** Tells listeners that a message became visible or changed. */
+  /** Calls listeners when a message became visible or changed. */
   readonly announce: (message: SimMessage) => void;
   /** Delivers an event with the retry schedule, when the app is subscribed to its type. */
   readonly publish: (event: OutgoingEvent) => Promise<DeliveryReport>;

@@ -64,7 +64,7 @@ export function createRateLimiter({ clock, enforced, onRefusal }: RateLimiterPar
     return fresh;
   };
 
-  /** Counts the call, or tells the milliseconds until the next one may come. */
+  /** Counts the call, or returns the milliseconds until the next one may come. */
   const take = (key: string, limit: number, lengthMs: number): number | undefined => {
     const time = clock.now();
     const window = opened(`${key} ${lengthMs}`, limit, time);

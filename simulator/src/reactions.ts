@@ -94,7 +94,7 @@ function reactionView(reaction: SimReaction): JsonObject {
   };
 }
 
-/** Tells the bots of the chat of a reaction, their own included (message reaction event pages). */
+/** Sends a reaction to the bots of the chat, their own included (message reaction event pages). */
 export function reactionEvent(
   platform: Platform,
   message: SimMessage,

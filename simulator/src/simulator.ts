@@ -123,7 +123,7 @@ export interface FeishuSimulator extends ChatControls {
   sendMessage(message: PersonMessage): Promise<SentMessage>;
   /** Sends the event of a message once more, in a single attempt: with the same ids, or with a new `event_id`. */
   redeliver(messageId: string, options?: { freshEventId?: boolean }): Promise<DeliveryReport>;
-  /** A person changes a text of theirs; no event tells of it. */
+  /** A person changes a text of theirs; no event reports it. */
   editMessage(messageId: string, text: string): void;
   /** A person recalls a message (default: their own); the bots of the chat get `im.message.recalled_v1`. */
   recall(messageId: string, options?: { by?: RecallType }): Promise<void>;

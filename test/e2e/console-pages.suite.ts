@@ -80,7 +80,7 @@ describe("the console beside everything else, as its own user of Redis", () => {
     const text = 'call note_idempotent {"key":"ben","ms":60000}';
     await system.feishu.sendMessage({ appId: system.appId, chatId: ben.chatId, from: ben.openId, text });
     await vi.waitUntil(async () => (await system.recorded()).includes("idempotent ben"), { timeout: 60_000 });
-    expect(await press(`/sessions/${session}/cancel`)).toContain("was told to stop");
+    expect(await press(`/sessions/${session}/cancel`)).toContain("was asked to stop");
     await untilIdle(session);
     expect(await refusals()).toEqual([]);
   });

@@ -35,7 +35,7 @@ it("an agent that an operator pauses stays paused over the death of its worker, 
   await vi.waitFor(
     async () => {
       const why = await (await fetch(`${operators.url}/why?q=${written.messageId}`)).text();
-      expect(why).toMatch(/console paused the agent default at [\d:]+ UTC, .* ago; the person was told so\./);
+      expect(why).toMatch(/console paused the agent default at [\d:]+ UTC, .* ago; the reply says so\./);
     },
     { timeout: 60_000 },
   );

@@ -143,7 +143,7 @@ describe("a model that obeys a page", () => {
       turns.push(...(await Promise.all(attacks.slice(at, at + 10).map((one, index) => attacked(one, at + index)))));
     }
     expect(JSON.stringify(askedCards(system, turns[0]?.person.chatId ?? "")[0]?.message.card?.json)).toContain(
-      "an address that nobody here has named",
+      "an address that no person here has named",
     );
     expect(seen).toHaveLength(attacks.length);
     expect(await gotOut()).toEqual([]);

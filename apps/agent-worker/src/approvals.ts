@@ -184,7 +184,7 @@ function refused(reason: string): Verdict {
 
 /**
  * Rules of one chat that hold now. A proposal that was approved in this session before counts, also while the worker
- * that looks after its cards has not written it yet: people were told that such calls run unasked from now on.
+ * that looks after its cards has not written it yet: the card has promised that such calls run unasked from now on.
  */
 async function rulesInForce(services: Services, message: InboundMessage): Promise<PermissionRule[]> {
   const approved = await services.approvals.approvedRules(message.session);
@@ -428,7 +428,7 @@ async function hasRule({ rules }: Services, { approval, decisions }: ApprovalSta
 }
 
 function descriptionOf({ tool, remember }: Approval, count: number): string {
-  const whose = remember?.person === undefined ? "anybody in this chat" : "the person who asked";
+  const whose = remember?.person === undefined ? "any person in this chat" : "the person who asked";
   return `Calls of ${tool} like this were approved ${count} times: run them for ${whose} without asking.`;
 }
 

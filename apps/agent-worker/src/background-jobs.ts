@@ -152,7 +152,7 @@ interface Heartbeats {
 export async function hasDied(heartbeats: Heartbeats, owner: string): Promise<boolean> {
   const { presence, renewals } = heartbeats;
   if ((await presence.alive([owner])).has(owner) || (await presence.hasLeft(owner))) return false;
-  if (!renewals.isTaken()) throw new Error("Redis takes no heartbeats: who lives cannot be told");
+  if (!renewals.isTaken()) throw new Error("Redis takes no heartbeats, so it is unknown which workers live");
   return (await silentAmong(heartbeats, [owner])).has(owner);
 }
 

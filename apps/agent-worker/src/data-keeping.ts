@@ -145,7 +145,7 @@ export class KeepingRound {
     return roots.length === batch && isWell;
   }
 
-  /** Archives a session and tells the number up to which it is archived; none without an archive. */
+  /** Archives a session and returns the number up to which it is archived; none without an archive. */
   async #archiving(sessions: readonly SessionKey[]): Promise<(session: SessionKey) => Promise<{ archived?: number }>> {
     const { archive } = this.#services;
     if (archive === undefined) return async () => ({});

@@ -58,7 +58,7 @@ const SearchInput = Type.Object(
     query: Type.String({
       minLength: 1,
       maxLength: 200,
-      description: "Text as it stands in the file; case does not matter.",
+      description: "Text as it is in the file; case does not matter.",
     }),
     folder: inside,
   },
@@ -78,7 +78,7 @@ const EditInput = Type.Object(
     old_text: Type.String({
       minLength: 1,
       maxLength: contentCharacters,
-      description: "Exactly as it stands in the file.",
+      description: "Exactly as it is in the file.",
     }),
     new_text: Type.String({ maxLength: contentCharacters }),
     all: Type.Optional(Type.Boolean({ description: "Every place; if absent there must be one place only." })),

@@ -34,7 +34,7 @@ const lookEveryMs = 5_000;
  */
 export class HelperReadiness {
   isReady = false;
-  /** They can also read what an asker is told of a helper that waits for people. */
+  /** They can also read the updates that an asker gets about a helper that waits for people. */
   readsWaits = false;
 
   async start({ agents, instances, clock, log }: Services, signal: AbortSignal): Promise<void> {
@@ -84,18 +84,18 @@ export function askerAnswer({ message }: TurnState, end: HelperEnd, endedAtMs: n
 }
 
 /**
- * The update for the asker of a helper, sent with the next write; undefined when nothing is new. `told`: the last
- * update.
+ * The update for the asker of a helper, sent with the next write; undefined when nothing is new. `last`: the
+ * update before.
  */
 export function askerWord(
   { helperReadiness }: Services,
   turn: TurnState,
-  told: HelperWait | undefined,
+  last: HelperWait | undefined,
 ): AskerWord | undefined {
   const { task } = turn.message;
   if (task === undefined || !helperReadiness.readsWaits) return undefined;
   const wait = waitOf(turn);
-  if (wait?.id === told?.id) return undefined;
+  if (wait?.id === last?.id) return undefined;
   const { session, turnId, callId } = task;
   return { session, turnId, callId, ...(wait === undefined ? {} : { wait }) };
 }
@@ -107,7 +107,7 @@ export async function wakeQueued({ store, turns }: Services, session: SessionKey
 }
 
 /**
- * Tells helpers, and through their turns all below them, to stop. Each ends its turn, and with it the call here. May be
+ * Cancels helpers, and through their turns all helpers below them. Each ends its turn, and with it the call here. May be
  * repeated.
  */
 export async function stopHelpers(services: Services, calls: readonly CallState[]): Promise<void> {
@@ -127,7 +127,7 @@ export async function helpersOfRun({ store }: Services, { turnId, message }: Tur
   return children.flatMap(({ session, parentRunId }) => (parentRunId === turnId ? [session] : []));
 }
 
-/** The turn of these calls is over, and the store has told their helpers to stop: those that wait are woken, the others look. */
+/** The turn of these calls has ended, and the store has cancelled their helpers: wakes those that wait, and has the others look. */
 export async function hurryDropped(
   { store, turns, cancels }: Services,
   sessions: readonly SessionKey[],
@@ -143,7 +143,7 @@ export async function hurryDropped(
 /** How long a late helper has to end before it is looked at again, ms. */
 const endsWithinMs = 10_000;
 
-/** A helper is told to stop, and answers its call when it has ended. False: it has ended, and its call is open. */
+/** Cancels a helper, which answers its call when it has ended. False: it has ended, and its call is open. */
 export async function endsLate(services: Services, session: string, call: CallState): Promise<boolean> {
   const { store, clock } = services;
   const child = call.helper?.session ?? "";
@@ -153,8 +153,8 @@ export async function endsLate(services: Services, session: string, call: CallSt
     await store.postpone(session, attemptOf(call), clock.now() + (call.timeoutMs ?? 0));
     return true;
   }
-  const isTold = turn?.stopping !== undefined || (await store.cancelled(child));
-  if (!isTold) await stopHelpers(services, [call]);
+  const isCancelled = turn?.stopping !== undefined || (await store.cancelled(child));
+  if (!isCancelled) await stopHelpers(services, [call]);
   // Moved behind the others, so that a helper whose tool does not stop does not delay them.
   await store.postpone(session, attemptOf(call), clock.now() + endsWithinMs);
   return true;

@@ -250,7 +250,7 @@ function systemOf({ system, notes = "" }: Asked): Pick<ModelRequest, "system" | 
   };
 }
 
-/** Tells observers of a request to a model. */
+/** Reports a request to a model to observers. */
 async function watchStep(
   { watch: { telemetry, tags }, stored, model: { chain } }: RunningTurn,
   purpose: "answer" | "choice" | "summary",
@@ -489,7 +489,7 @@ export class TurnBudget {
     if (nearest === undefined || turn.budgetWarned === true) return undefined;
     const { per, period } = nearest.account;
     counters.budgetWarnings.add(1, { per, period });
-    return warnNearBudget(turn, { nearest, told: await this.#toTell(near) }, this.#facts);
+    return warnNearBudget(turn, { nearest, noted: await this.#toTell(near) }, this.#facts);
   }
 
   /** Counts what a model step has used, however it ended. Rejects when it cannot be counted. */
@@ -545,7 +545,7 @@ export class TurnBudget {
     if (this.#run.message.reply.channel === "none") return undefined;
     for (const use of near) {
       // A failed warning does not fail the turn; a later answer shows it.
-      if (isOwn(use.account) && (await this.#services.budgets.tellOnce(use.account).catch(() => false))) return use;
+      if (isOwn(use.account) && (await this.#services.budgets.warnOnce(use.account).catch(() => false))) return use;
     }
     return undefined;
   }

@@ -191,7 +191,7 @@ export class MessagePreparer {
     const people = children.flatMap(({ senderType, senderId }) => (senderType === "user" ? [senderId] : []));
     const names = await this.#names(fetching.bot.app, [...new Set(people)], fetching);
     const lines = children.map((child) => {
-      const name = speakerName(names.get(child.senderId) ?? "") || (child.senderType === "app" ? "bot" : "somebody");
+      const name = speakerName(names.get(child.senderId) ?? "") || (child.senderType === "app" ? "bot" : "a person");
       return `${name}: ${underSpeaker(contentOf(child).text)}`;
     });
     return lines.length === 0 ? "[nothing that the platform shows]" : lines.join("\n");

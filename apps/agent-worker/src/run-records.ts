@@ -114,7 +114,7 @@ export class RunRecords {
     this.#countIn(this.#options.countMs ?? defaultCountMs);
   }
 
-  /** Tells of deliveries as before, and writes down which messages show the answers of turns. */
+  /** Reports deliveries as before, and records which messages show the answers of turns. */
   watch(deliveries: DeliveryWatch): DeliveryWatch {
     return (record) => {
       const ended = deliveries(record);
@@ -281,10 +281,10 @@ class NamesSeen {
     const others = news.flatMap(([id, { name }]) => (name === undefined ? [id] : []));
     const wanted = new Set(await names.unknown(others, clock.now() - nameKnownMs));
     const asked = await this.#ask(news.filter(([id]) => wanted.has(id)));
-    const told = new Map([...known, ...asked]);
-    const before = await names.of(direct.flatMap(([, person]) => (told.has(person) ? [] : [person])));
-    for (const [chat, person] of direct) told.set(chat, told.get(person) ?? before.get(person) ?? "");
-    await names.keep(told, clock.now());
+    const found = new Map([...known, ...asked]);
+    const before = await names.of(direct.flatMap(([, person]) => (found.has(person) ? [] : [person])));
+    for (const [chat, person] of direct) found.set(chat, found.get(person) ?? before.get(person) ?? "");
+    await names.keep(found, clock.now());
     for (const [id] of news) this.#news.delete(id);
     for (const [chat] of direct) {
       this.#direct.delete(chat);

@@ -143,7 +143,7 @@ export interface Stores {
   runners: RunnerDirectory;
   /** Heartbeats of the workers, and who has which duty. */
   presence: Presence;
-  /** Tells the other processes about this one. */
+  /** Announces this process to the others. */
   instances: InstanceDirectory;
   /** Takes over what the version before has stored. */
   migration: StateMigration;
@@ -162,9 +162,9 @@ export interface Stores {
 export interface Queues {
   turns: TurnQueue;
   tools: ToolQueues;
-  /** Tells every worker that a turn is to stop. */
+  /** Asks every worker to stop a turn. */
   cancels: CancelBus;
-  /** Tells a runner that its calls of a turn are to stop. Best effort: without it a call ends at its deadline. */
+  /** Asks a runner to stop its calls of a turn. Best effort: without it a call ends at its deadline. */
   runnerCancels: { publish(runner: string, cancel: Cancellation): Promise<void> };
 }
 

@@ -221,7 +221,7 @@ export interface TurnSlot {
   shutdown: AbortSignal;
   /** Whether the slot goes to other sessions after this turn, even if messages of this session wait. */
   isLast: boolean;
-  /** Told of what happens. */
+  /** Called with each event of the run. */
   watch: TurnWatch;
 }
 

@@ -269,7 +269,7 @@ function signedJob({ owner, clock, runnerKeys }: Services, turn: TurnState, call
   return { ...job, envelope };
 }
 
-/** Tells the helpers and runners of a turn to stop. May be repeated. */
+/** Stops the helpers and runners of a turn. May be repeated. */
 export async function stopCallsOf(services: Services, turn: TurnState): Promise<void> {
   const { session } = turn.message;
   const cancel = { session, turnId: turn.turnId };
@@ -278,7 +278,7 @@ export async function stopCallsOf(services: Services, turn: TurnState): Promise<
   await stopHelpers(services, running);
 }
 
-/** Tells a runner to stop its calls of a turn. Never rejects: a call that does not stop ends at its deadline. */
+/** Asks a runner to stop its calls of a turn. Never rejects: a call that does not stop ends at its deadline. */
 export async function stopCalls(
   { runnerCancels, log }: Services,
   runner: string,
@@ -287,7 +287,7 @@ export async function stopCalls(
   try {
     await runnerCancels.publish(runner, cancel);
   } catch (error) {
-    log.warn({ error, runner, ...cancel }, "a runner could not be told to stop its calls");
+    log.warn({ error, runner, ...cancel }, "a runner could not be asked to stop its calls");
   }
 }
 
@@ -446,7 +446,7 @@ export async function wakeAfter(
   if (wakeGen !== undefined) await turns.wake(session, wakeGen);
 }
 
-/** Room for the line that tells the place of a page. */
+/** Room for the line that gives the place of a page. */
 const placeCharacters = 120;
 const pageCharacters = 20_000;
 

@@ -263,12 +263,12 @@ describe("at 80 %", () => {
   it("an answer has no warning when it is unknown whether the person got it before", async () => {
     const here = budgeted(perPerson);
     for (let call = 0; call < 8; call += 1) await say(here, "hello");
-    const mute = replaced(here.store, { tellOnce: async () => await Promise.reject(new Error("no Redis")) });
+    const mute = replaced(here.store, { warnOnce: async () => await Promise.reject(new Error("no Redis")) });
     expect(await say(here, "hi", here.differences(mute))).toBe("answer to hi");
     expect(await say(here, "hi")).toBe("answer to hi\n\nYour budget for today is 90% used");
   });
 
-  it("each turn's events warn once, and the person is told once a period, below the answer", async () => {
+  it("each turn's events warn once, and the person reads it once a period, below the answer", async () => {
     const here = budgeted({ ...perPerson, tokens: 500 });
     for (const text of ["a", "b", "c", "d"]) expect(await say(here, text)).toBe(`answer to ${text}`);
     expect(await here.eventTypes("budget_near_limit")).toBe(0);

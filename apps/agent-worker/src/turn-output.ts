@@ -413,7 +413,7 @@ export class TurnReply {
   #card: LiveReply | undefined;
   /** What the card shows now. */
   #view: (() => ReplyView) | undefined;
-  /** Where questions are shown that were told before. */
+  /** Whether each question of before is on the card. */
   readonly #placed = new Map<string, boolean>();
 
   constructor(services: Services, run: RunningTurn) {

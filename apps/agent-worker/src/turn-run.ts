@@ -155,7 +155,7 @@ export class TurnRun {
       this.#take(transition);
       const { next } = transition;
       if (next.do === "finish") return await this.#finish(next.reply, next.reason);
-      // Before the model is asked, the asker of a helper is told that people have answered.
+      // Before it asks the model, the turn of a helper reports to its asker that people have answered.
       const isNews = transition.handedOver === true || (next.do === "model" && this.#stored.waitIsOver);
       const decided = (isNews && (await this.#saveFirst())) || (await this.#act(next));
       if ("end" in decided) return decided;
@@ -322,7 +322,7 @@ export class TurnRun {
       case "stop":
         this.#hold?.end("dropped");
         await this.#handing;
-        // Before the save that takes the cancel as read: after a crash in between they are told again.
+        // Before the save that marks the cancel as read: after a crash in between, the next run cancels them again.
         await stopCallsOf(this.#services, this.#stored.turn);
         return await this.#suspend();
       case "wait":

@@ -89,7 +89,7 @@ const proxyHeader = /^(?:forwarded|via|x-forwarded(?:-.*)?|x-real-ip)$/;
 
 /**
  * Without passwords the network is the only guard; a page of any site could name this machine, too. A proxy
- * on it looks like a local client, whomever it speaks for.
+ * on it looks like a local client, although its own clients may be elsewhere.
  */
 function isLocal({ socket, headers }: FastifyRequest): boolean {
   if (Object.keys(headers).some((name) => proxyHeader.test(name))) return false;
@@ -155,7 +155,7 @@ const headers: FastifyHelmetOptions = {
   strictTransportSecurity: false,
 };
 
-/** Tells browsers what pages may do: nothing from elsewhere, nothing inside of others, nothing kept. */
+/** Headers for browsers: pages load nothing from elsewhere, run in no frame of others, and are not cached. */
 async function sendSecurityHeaders(server: FastifyInstance): Promise<void> {
   await server.register(helmet, headers);
   server.addHook("onRequest", async ({ url }, reply) => {

@@ -222,7 +222,7 @@ describe("a message that is being answered", () => {
     expect(said(trace, standing("suspended", { calls }))[0]).toBe("call_queued");
     const started = { calls: new Map([["c1", "started"]] as const), unsent: [] };
     expect(said(trace, standing("suspended", { calls, ledger: started }))[0]).toBe("call_running");
-    // The ledger hears nothing of the start of a pure call.
+    // The ledger gets nothing about the start of a pure call.
     const ran = entry("tool.run", { at: 31_000, kind: "begin", span: "1", data: { call: "c1", tool: "deploy" } });
     expect(said(traceOf(appended, ran), standing("suspended", { calls }))).toEqual([
       "call_running",
@@ -285,7 +285,7 @@ describe("a message whose turn is over", () => {
     const tool = { ...pause, what: "tool" } as const;
     expect(said(traceOf(appended, over), afterwards({ pauses: [tool, pause] }))).toEqual([
       "agent_paused",
-      "Ann paused the agent sales at 00:16:21 UTC, 1 min ago; the person was told so.",
+      "Ann paused the agent sales at 00:16:21 UTC, 1 min ago; the reply says so.",
     ]);
     expect(said(traceOf(appended, over), afterwards({ pauses: [tool] }))).toEqual([
       "ended",

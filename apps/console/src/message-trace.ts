@@ -65,7 +65,7 @@ function rank({ kind }: TraceEntry): number {
   return kind === "event" ? 0 : 1;
 }
 
-/** Tells the messages of a trace apart, oldest first. */
+/** Separates the messages of a trace, oldest first. */
 export function messagesOf(stored: readonly TraceEntry[]): MessageTrace[] {
   const all = stored.toSorted((one, other) => one.atMs - other.atMs || rank(one) - rank(other));
   const ids = new Set(all.map(({ data }) => textIn(data, "message")).filter((id) => id !== ""));

@@ -134,13 +134,13 @@ function troublesOf(view: View, seen: Overview): Html {
     ),
     given > 0 && html`<a href="/dead-letters">${say("deadLetters")}</a>: ${given}`,
   ];
-  const told = [
+  const reasons = [
     ...wrong.map((text) => ({ text, tone: "wrong" })),
     ...waits.map((text) => ({ text, tone: "waits" })),
   ].filter(({ text }) => text !== false);
-  if (told.length === 0) return html`<p class="reason fine" role="status">${say("nothingWrong")}</p>`;
+  if (reasons.length === 0) return html`<p class="reason fine" role="status">${say("nothingWrong")}</p>`;
   return html`<ul class="troubles" aria-label="${say("wrongNow")}">
-    ${told.map(({ text, tone }) => html`<li class="reason ${tone}">${text}</li> `)}
+    ${reasons.map(({ text, tone }) => html`<li class="reason ${tone}">${text}</li> `)}
   </ul>`;
 }
 

@@ -97,7 +97,7 @@ it("an operator signs in and sees at a glance what waits and who is there", asyn
   expect(await bodyOf(page)).toMatch(/deploy\s+once\s+medium\s+yes\s+30 s\s+3 \/ 60 s/);
 });
 
-it("a wrong password is said so, where a screen reader hears it", async () => {
+it("a wrong password is said so, where a screen reader reads it", async () => {
   const { page, close } = await openPage(browser, running.url);
   closing.push(close);
   await page.getByLabel("Your name").fill("Ann");
@@ -202,13 +202,13 @@ it("AT-25: notes of a chat are counted, and not shown", async () => {
   expect(await page.content()).not.toMatch(/Mondays/);
 });
 
-it("an operator stops a turn, and its session hears of it", async () => {
+it("an operator stops a turn, and its session gets the cancel", async () => {
   const { wakeGen = 0 } = await world.store.append(messageOf("om_1"));
   const claim = await world.store.claim(session, wakeGen, "worker");
   const page = await visit(passwords.operator, { path: `/sessions/${session}` });
   expect(await page.locator("dl").innerText()).toMatch(new RegExp(`State\\s+running[^]*Epoch\\s+${claim?.epoch}\\s`));
   expect(await page.locator("dl").innerText()).toMatch(/Messages in the inbox\s+1/);
   await page.getByRole("button", { name: "Stop the running turn" }).click();
-  await page.getByRole("status").getByText("told to stop").waitFor();
+  await page.getByRole("status").getByText("asked to stop").waitFor();
   expect(await world.store.cancelled(session)).toBe(true);
 });

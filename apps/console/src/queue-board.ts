@@ -125,7 +125,7 @@ function withoutActions(body: ListedQueues): ListedQueues {
   return { queues: body.queues.map((queue) => ({ ...queue, ...readOnly })) };
 }
 
-/** Its page asks a stranger for fonts. Browsers are told not to follow that; it is not even said. */
+/** Its page loads fonts from another site. Browsers would block that; the link is removed as well. */
 function withoutStrangers(payload: unknown): unknown {
   return typeof payload === "string" ? payload.replaceAll(/<link href="https?:[^>]*>/g, "") : payload;
 }

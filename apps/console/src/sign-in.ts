@@ -133,7 +133,7 @@ function signInPage({ say }: View, { next, problem }: SignInForm): Page {
 
 /** Where a try comes from. */
 interface TryOrigin {
-  /** The client's own; undefined where it cannot be told from that of a proxy. */
+  /** The client's own; undefined where it may be that of a proxy. */
   address: string | undefined;
   /** What the browser was given when a person signed in with it. */
   browser: string | undefined;

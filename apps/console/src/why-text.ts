@@ -29,21 +29,21 @@ const refusals: Readonly<Record<string, Text>> = {
   own_message: { zh: "未处理：消息是机器人自己发的。", en: "Ignored: the bot itself wrote it." },
   foreign_tenant: {
     zh: "未处理：发送者属于不服务的企业，已告知对方。",
-    en: "Refused: its sender belongs to an organisation that is not served, and was told so.",
+    en: "Refused: its sender belongs to an organisation that is not served. The reply says so.",
   },
   late: {
     zh: "消息送达得太晚，没有直接处理；已询问发送者是否仍然需要。",
-    en: "It arrived too late to be answered unasked: its sender was told, or asked whether it is still wanted.",
+    en: "It arrived too late to be answered unasked: the reply says so, or asks whether it is still wanted.",
   },
-  too_long: { zh: "消息太长，没有处理，已告知发送者。", en: "Refused: it is too long, and its sender was told so." },
+  too_long: { zh: "消息太长，没有处理，已告知发送者。", en: "Refused: it is too long. The reply says so." },
   empty: { zh: "消息没有内容，已回复一句提示。", en: "It is empty: its sender was asked what they want." },
   full: {
     zh: "这个会话排队的消息太多，没有处理，已告知发送者。",
-    en: "Refused: too many messages of this conversation were waiting. Its sender was told so.",
+    en: "Refused: too many messages of this conversation were waiting. The reply says so.",
   },
   busy: {
     zh: "会话正忙，按设置拒绝了新消息，已告知发送者。",
-    en: "Refused: the conversation was busy, and the agent takes no second message then. Its sender was told so.",
+    en: "Refused: the conversation was busy, and the agent takes no second message then. The reply says so.",
   },
   recalled: { zh: "消息在处理之前被撤回。", en: "Its sender took it back before it could be stored." },
   unreadable: { zh: "事件内容无法读取。", en: "The event could not be read." },
@@ -248,7 +248,7 @@ const afterTurn = {
     both((language, duration) =>
       language === "zh"
         ? `${duration(ms)}后以错误结束：${code}，已告知对方。`
-        : `The turn failed after ${duration(ms)} with ${code}; the person was told so.`,
+        : `The turn failed after ${duration(ms)} with ${code}; the reply says so.`,
     ),
   ended: ({ outcome, ms }) =>
     both((language, duration) => {
@@ -259,7 +259,7 @@ const afterTurn = {
     both((language, duration) =>
       language === "zh"
         ? `智能体 ${agent} 已被 ${by} 暂停（自 ${clock(sinceMs)} 起，已 ${duration(nowMs - sinceMs)}），已告知对方。`
-        : `${by} paused the agent ${agent} at ${clock(sinceMs)}, ${duration(nowMs - sinceMs)} ago; the person was told so.`,
+        : `${by} paused the agent ${agent} at ${clock(sinceMs)}, ${duration(nowMs - sinceMs)} ago; the reply says so.`,
     ),
   answered: ({ ms }) =>
     both((language, duration) => (language === "zh" ? `${duration(ms)}后已回答。` : `Answered after ${duration(ms)}.`)),

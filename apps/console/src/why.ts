@@ -211,7 +211,7 @@ function bar({ atMs, untilMs, isOpen }: TimelineRow, [startMs, endMs]: readonly 
   </svg>`;
 }
 
-/** The end of an instance's name tells processes of one machine apart. */
+/** The end of an instance's name distinguishes processes of one machine. */
 function processOf({ instance }: TimelineRow): string {
   return instance.split("-").at(-1) ?? "";
 }

@@ -193,7 +193,7 @@ const words = {
   shown: { zh: "内容已显示，并已写入审计日志。", en: "Content is shown; the audit log has a note of it." },
   arguments: { zh: "参数", en: "Arguments" },
   cancelTurn: { zh: "停止当前回合", en: "Stop the running turn" },
-  cancelled: { zh: "已要求停止当前回合。", en: "The running turn was told to stop." },
+  cancelled: { zh: "已要求停止当前回合。", en: "The running turn was asked to stop." },
   orderNotTaken: {
     zh: "没有 worker 接受该操作，什么也没有发生。请确认 agent-worker 在运行。",
     en: "No worker has taken the order, so nothing was done. Does an agent-worker run?",
@@ -284,7 +284,7 @@ const words = {
   reset: { zh: "重置会话", en: "Reset the session" },
   resetEnds: {
     zh: "正在进行的回合会立即结束，不论它处于什么状态，提问的人会收到通知。",
-    en: "The turn that is under way ends at once, in whatever state it is, and its person is told.",
+    en: "The turn that is under way ends at once, in whatever state it is, and its person gets a notice.",
   },
   resetBegins: {
     zh: "之后开始新的对话：之前的内容不再影响回答，但仍保留在历史中。等待中的消息会在新的对话里得到回答。",
@@ -306,7 +306,7 @@ const words = {
   },
   dropForever: {
     zh: "此操作无法撤销，发送人不会收到通知。",
-    en: "This cannot be undone, and their senders are not told.",
+    en: "This cannot be undone, and their senders get no notice.",
   },
   dropped: { zh: "等待的消息已清空。", en: "The waiting messages are dropped." },
   nothingWaits: { zh: "没有等待的消息。", en: "No message was waiting." },
@@ -381,7 +381,7 @@ const words = {
   isFree: { zh: "正常", en: "free" },
   // Instances
   instances: { zh: "实例", en: "Instances" },
-  noInstances: { zh: "没有进程登记。", en: "No process has told about itself." },
+  noInstances: { zh: "没有进程登记。", en: "No process has announced itself." },
   service: { zh: "服务", en: "Service" },
   host: { zh: "主机", en: "Host" },
   version: { zh: "版本", en: "Version" },
@@ -430,7 +430,7 @@ const words = {
   lastMonth: { zh: "最近 30 天", en: "Last 30 days" },
   noFeedback: {
     zh: "还没有人评价回答。用 feishu.feedback 请用户评价。",
-    en: "Nobody has rated an answer yet. feishu.feedback asks people to.",
+    en: "No person has rated an answer yet. feishu.feedback asks people to.",
   },
   noFeedbackFits: { zh: "没有符合条件的评价。", en: "No rating fits." },
   // Problems

@@ -271,7 +271,7 @@ async function rateClicked(services: Services, bot: Bot, click: PersonClick): Pr
   return toast("success", rateTexts[rating ?? "reason"]);
 }
 
-/** Stores a person's rating and tells the consumers of events. Rejects when it could not be stored. */
+/** Stores a person's rating and passes it to the consumers of events. Rejects when it could not be stored. */
 export async function keepRating(
   { ratings, settings, otherEvents, clock }: Services,
   bot: Bot,
@@ -509,7 +509,7 @@ const questionTexts = {
   closed: { en: "This question is not open any more.", zh: "这个问题已经不需要回答了。" },
 } as const satisfies Record<string, Bilingual>;
 
-/** Takes a decision and tells the person who clicked what became of it. */
+/** Takes a decision and answers the person who clicked with its result. */
 async function answerOf(services: Services, bot: Bot, say: GivenDecision): Promise<EventAnswer> {
   return await answerTo(bot, say.decision.decision, await decideApproval(services, bot, say));
 }

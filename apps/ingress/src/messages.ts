@@ -83,7 +83,7 @@ async function receive(services: Services, bot: Bot, envelope: Envelope, botOpen
   return outcome;
 }
 
-/** Tells observers of a message that `work` deals with; settles as `work` does, whose result says what became of it. */
+/** Reports a message that `work` handles to observers; settles as `work` does, whose result says how it ended. */
 export async function watched<Outcome extends string>(
   services: Services,
   message: ArrivingMessage,
@@ -535,7 +535,7 @@ const joiningTexts = {
   en: "Received. I will take it into account in the answer that is under way.",
 } as const satisfies Record<ReplyLanguage, string>;
 
-/** What a person has written, as far as it tells their language. */
+/** What a person has written, as far as it shows their language. */
 export interface Written {
   text: string;
   /** Names that follow an `@` in the text. */

@@ -28,7 +28,7 @@ import {
 
 /*
  * A run and the runs of all helpers below it as one stream. Events of different runs come as they happen, with one rule:
- * what a call of a helper has come to is told after everything that this helper has told. A client that has seen the
+ * the result of a call of a helper is sent after all events of this helper. A client that has seen the
  * result has therefore seen the whole helper, and its position names only those that are at work: the place in the root,
  * then for each such helper the numbers of the calls that lead to it, and the place in its run.
  */
@@ -41,7 +41,7 @@ export interface NestedPosition {
 }
 
 /**
- * Helpers that a position names on each level, so that it stays short. Further ones follow when the ends of these are told,
+ * Helpers that a position names on each level, so that it stays short. Further ones follow when the ends of these are sent,
  * or their own, which comes next in the run of their asker: one more for each asker.
  */
 const maxFollowed = 16;
@@ -130,7 +130,7 @@ interface Branch {
   session: SessionKey;
   /** Empty of the root. */
   path: string;
-  /** Everything up to here was told to the client, on this connection or before. */
+  /** The client has received everything up to here, on this connection or before. */
   position: Position;
   /** Where the client has begun to read it on this connection. */
   readonly began: Position;
@@ -145,7 +145,7 @@ interface Helper extends Branch {
   runId: string;
   /** Aborts when the result of its call is in the log of its asker. From then on its own log is complete. */
   readonly resultSeen: AbortController;
-  /** Of its level. Kept until its end is told in the run of its asker: so long its position is needed. */
+  /** Of its level. Kept until the run of its asker has sent its end: until then its position is needed. */
   hasPlace: boolean;
   done: Promise<void> | undefined;
 }
@@ -180,9 +180,9 @@ class RunTree {
 
   async tell(): Promise<boolean> {
     try {
-      const isTold = await this.#tellRoot();
+      const isSent = await this.#tellRoot();
       if (this.#failure !== undefined) throw this.#failure.error;
-      return isTold;
+      return isSent;
     } finally {
       this.#over.abort();
     }
@@ -204,7 +204,7 @@ class RunTree {
     return true;
   }
 
-  /** Tells a record, after what the helpers whose end it tells have told. False: the stream was stopped. */
+  /** Sends a record, after all records of the helpers whose end it reports. False: the stream was stopped. */
   async #tellRecord(branch: Branch, record: EventRecord): Promise<boolean> {
     for (const callId of endedBy(branch, record)) {
       const helper = branch.open.get(callId);
@@ -285,7 +285,7 @@ class RunTree {
   }
 
   async #tellHelper(helper: Helper): Promise<void> {
-    // When its asker tells its end it has to be told first, with a place or without.
+    // Before the end in its asker's run its own records have to be sent, with a place or without.
     helper.hasPlace ||= await this.#placesOf(helper.path).take(AbortSignal.any([this.#stop, helper.resultSeen.signal]));
     const own = recordsOfRun(this.#recordsOf(helper), helper.runId);
     const records = this.#nested.view.also === "totals" ? withTotals(this.#services, helper.session, own) : own;

@@ -109,7 +109,7 @@ export const operations: Readonly<Record<string, Operation>> = {
     answers: { 202: RunCancelled, 404: ApiError, 409: RunCancelled },
   },
   "GET /v1/sessions/{id}": {
-    about: { en: "Tells how a session is, and what its runs have used.", zh: "查询会话状态及其用量。" },
+    about: { en: "Returns the state of a session, and what its runs have used.", zh: "查询会话状态及其用量。" },
     answers: { 200: SessionReport, 404: ApiError },
   },
   "GET /v1/sessions/{id}/items": {
@@ -228,7 +228,7 @@ function withError(properties: object, error: object): object {
 /** What a status means. */
 const meanings: Readonly<Record<number, Bilingual>> = {
   200: { en: "As asked.", zh: "成功。" },
-  202: { en: "Taken; the run goes on.", zh: "已接受，运行继续。" },
+  202: { en: "Taken; the run continues.", zh: "已接受，运行继续。" },
   204: { en: "Nothing more.", zh: "没有更多内容。" },
   400: { en: "Names the field that is wrong. Nothing is stored.", zh: "指明有误的字段；不存储任何内容。" },
   403: { en: "Others have to.", zh: "须由他人处理。" },

@@ -24,7 +24,7 @@ export interface OtherEvent {
 
 /** Wants such events, clicks or both: what a module of `events.modules` exports by default, alone or in an array. */
 export interface EventConsumer {
-  /** Told of an event after the platform has its acknowledgement. `signal` aborts after ten seconds. */
+  /** Called with an event after the platform has its acknowledgement. `signal` aborts after ten seconds. */
   event?(event: OtherEvent, signal: AbortSignal): unknown;
   /**
    * Asked about a click. An object is the answer for the platform (`toast`, `card`), undefined leaves the click
@@ -101,9 +101,9 @@ export class OtherEvents {
 
   /** All consumers at once: a slow one delays no other. */
   async #handOut(event: OtherEvent): Promise<void> {
-    const told = this.#consumers.filter((consumer) => consumer.event !== undefined);
+    const interested = this.#consumers.filter((consumer) => consumer.event !== undefined);
     await Promise.all(
-      told.map(async (consumer) => {
+      interested.map(async (consumer) => {
         const result = await this.#ask(event, async (signal) => await consumer.event?.(event, signal));
         this.#count("event", result.ok ? "passed" : "failed");
       }),

@@ -269,7 +269,7 @@ async function postCommand(
   }
 }
 
-/** Tells a client that its text is a message, not an order. */
+/** Says to a client that its text is a message, not an order. */
 const noCommand = "no_command";
 
 async function notStored(

@@ -65,7 +65,7 @@ export async function startIngress(
     apps: bots.map(({ app }) => app),
     serverClock: redis.serverClock,
     feeds: () => bots.flatMap(feedsOf),
-    onError: (error) => log.warn({ error }, "others could not be told about this process"),
+    onError: (error) => log.warn({ error }, "this process could not be announced to the others"),
   });
 
   const shutDown = async () => {

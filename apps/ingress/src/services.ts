@@ -69,14 +69,14 @@ export interface Stores {
   /** The cards of replies that an outbox delivery started here may have to finish. */
   cards: CardLedger;
   deadLetters: DeadLetters;
-  /** Tells the other processes about this one. */
+  /** Announces this process to the others. */
   instances: InstanceDirectory;
   eventWatches: EventWatchReports;
   tokenCache: TokenCache;
   governor: RateGovernor;
   /** Adds wake-up jobs. Waking a session that is awake already is harmless. */
   turns: { wake(session: SessionKey, gen: number): Promise<void> };
-  /** Tells every worker that a turn is to stop. */
+  /** Asks every worker to stop a turn. */
   cancels: { publish(cancel: { session: SessionKey; turnId?: string }): Promise<void> };
   redis: RedisHealth;
 }

@@ -17,8 +17,8 @@ interface SessionRoute {
 }
 
 /**
- * - `GET /v1/sessions/:id` tells how a session is, and what its runs have used.
- * - `GET /v1/sessions/:id/items` tells its conversation, oldest first, in pages of `limit` messages after `after`.
+ * - `GET /v1/sessions/:id` returns the state of a session, and what its runs have used.
+ * - `GET /v1/sessions/:id/items` returns its conversation, oldest first, in pages of `limit` messages after `after`.
  *
  * Needs a scope that only callers of the API reach.
  */

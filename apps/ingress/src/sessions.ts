@@ -17,7 +17,7 @@ import type { AppendResult, OutboxTarget } from "@larkline/store";
 import type { Bot } from "./bot.ts";
 import type { Channel, Services } from "./services.ts";
 
-// Finds the session of a message, appends the message, wakes the session, stops its turn, and tells observers.
+// Finds the session of a message, appends the message, wakes the session, stops its turn, and reports to observers.
 
 /** Where a message belongs and where its answer goes. */
 export interface Place {
@@ -324,7 +324,7 @@ export interface ArrivingMessage {
 /** Outcomes that are no refusal: the message is stored, or was an order that is carried out. */
 const takenOutcomes: ReadonlySet<string> = new Set(["accepted", "command", "answer"]);
 
-/** Tells observers of one message, from its receipt until it is stored, answered or refused. */
+/** Reports one message to observers, from its receipt until it is stored, answered or refused. */
 export class MessageWatch {
   readonly #services: Services;
   readonly #telemetry: Telemetry;
@@ -365,7 +365,7 @@ export class MessageWatch {
   }
 }
 
-/** Tells observers that a message is in its session, behind `ahead` others. */
+/** Reports to observers that a message is in its session, behind `ahead` others. */
 export function tellAppended(
   { events }: Telemetry,
   message: InboundMessage,

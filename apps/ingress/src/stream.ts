@@ -191,11 +191,11 @@ async function deliver(services: Services, stream: SseStream, { run, view, first
   const stop = AbortSignal.any([stream.gone, streams.closing, expired.signal]);
   try {
     if (first !== undefined) await stream.write(first);
-    const isTold =
+    const isSent =
       tell === undefined
         ? await pump(stream, recordsFor(services, run, view.also, stop), view)
         : await tell(stream, stop);
-    if (isTold) return "finished";
+    if (isSent) return "finished";
   } catch (error) {
     if (!stop.aborted) log.warn({ error, session: run.session, turnId: run.runId }, "event stream failed");
   } finally {
@@ -258,8 +258,8 @@ export const chatView: RunView = {
 
 /**
  * The records of one run (of the first event's run, without `runId`) from the events of its session, up to the one that
- * ends it; `lost` when its end is no longer in the log. An outcome that is told again, by the successor of a worker that
- * died before it could save, comes once. A message that has joined another run ends with that one. `joined` adds the
+ * ends it; `lost` when its end is no longer in the log. An outcome that the successor of a worker publishes
+ * again, since that worker died before it could save, comes once. A message that has joined another run ends with that one. `joined` adds the
  * records that say so, which have the words of such messages.
  */
 export async function* recordsOfRun(

@@ -9,7 +9,7 @@ export interface Secrets {
   sandboxToken: string;
   consolePassword: string;
   grafanaPassword: string;
-  /** Password of a user of Redis; all are made of one secret, and none tells another. */
+  /** Password of a user of Redis; all are derived from one secret, and none reveals another. */
   passwordOf(user: string): string;
   /** As they are kept. */
   values: Readonly<Record<string, string>>;

@@ -48,7 +48,7 @@ function withNamed(name: string, given: Values): string[] {
   return [name, ...Object.keys(given).filter((other) => other.startsWith(`${name}_`))];
 }
 
-function told(names: readonly string[], given: Values): Record<string, string> {
+function valuesOf(names: readonly string[], given: Values): Record<string, string> {
   const all = names.flatMap((name) => withNamed(name, given));
   return Object.fromEntries(
     all.flatMap((name) => {
@@ -58,20 +58,20 @@ function told(names: readonly string[], given: Values): Record<string, string> {
   );
 }
 
-/** All that one service is told, by the names of its variables. */
+/** The environment of one service, by the names of its variables. */
 export function serviceValues(service: Service, known: Known): Record<string, string> {
-  return { ...told(settingsOf[service], known.env), ...ownSecrets[service](known) };
+  return { ...valuesOf(settingsOf[service], known.env), ...ownSecrets[service](known) };
 }
 
-/** All that a further runner is told; what its tools need is not ours to know. */
+/** The environment of a further runner, without what its tools need, which only the operator knows. */
 export function runnerValues(runner: string, known: Known): Record<string, string> {
-  return { ...told(ofRunners, known.env), ...runnerSecrets(runner, known) };
+  return { ...valuesOf(ofRunners, known.env), ...runnerSecrets(runner, known) };
 }
 
 /** For people with a shell: `npm run doctor`, `audit`, `people` and `runner-key`. */
 export function adminValues(known: Known): Record<string, string> {
   return {
-    ...told(ofAdmin, known.env),
+    ...valuesOf(ofAdmin, known.env),
     ...redisUrl("admin", known),
     CALL_SIGNING_KEY: known.secrets.signingKey,
   };

@@ -4,7 +4,7 @@ export type Service = (typeof services)[number];
 
 const everywhere = ["LOG_LEVEL"];
 const everyUserOfRedis = ["REDIS_NAMESPACE"];
-/** What every runner is told. */
+/** Variables of every runner. */
 export const ofRunners: readonly string[] = [
   ...everywhere,
   ...everyUserOfRedis,
@@ -15,7 +15,7 @@ export const ofRunners: readonly string[] = [
 const spans = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS"];
 
 /**
- * What of the operator's `.env` each service is told, by name; nothing else reaches it. Addresses and
+ * What of the operator's `.env` each service gets, by name; nothing else reaches it. Addresses and
  * names are in compose.yaml, and the secrets between the services are made here.
  */
 export const settingsOf: Readonly<Record<Service, readonly string[]>> = {
@@ -84,7 +84,7 @@ export const secretsOfBots: readonly string[] = [
   "FEISHU_VERIFICATION_TOKEN",
 ];
 
-/** What people with a shell are told. */
+/** Variables of people with a shell. */
 export const ofAdmin: readonly string[] = [...everyUserOfRedis, "FEISHU_APP_ID", "ARCHIVE_URL"];
 
 /** Names of the runners of the composition, by service. */

@@ -25,7 +25,7 @@ export function seenFiles(env) {
 }
 
 /**
- * Watches what was seen; a first larkline.config.ts is a change, too. `onChange` is told the name of a changed file and
+ * Watches what was seen; a first larkline.config.ts is a change, too. `onChange` gets the name of a changed file and
  * the services that load it, one change after the other; returns what ends it.
  */
 export function watchFiles({ nested, watched }, onChange) {

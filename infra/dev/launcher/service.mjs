@@ -26,7 +26,7 @@ function readable(line) {
 }
 
 /**
- * The log file of a service. A line that cannot be written (the disk is full) is dropped: `onLine` is told of the
+ * The log file of a service. A line that cannot be written (the disk is full) is dropped: `onLine` reports the
  * first one, and how many were lost once there is room again. Never throws, keeps nothing in memory.
  */
 function openLog(name, onLine) {

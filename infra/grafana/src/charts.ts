@@ -304,7 +304,7 @@ const processes: Row = {
       queries: { healed: 'sum(increase(larkline_events_total{event="turn.healed"}[$__rate_interval]))' },
     },
     {
-      title: "Errors that observers were told of",
+      title: "Errors reported to observers",
       help: "The log of the process says more.",
       unit: "short",
       queries: { "{{service}}": "sum by (service) (increase(larkline_errors_total[$__rate_interval]))" },

@@ -53,7 +53,7 @@ function as(user: string, password: string, address: string): string {
   return `${scheme}${user}:${password}@${rest}`;
 }
 
-/** Secrets with variables, by name: what the pods of each kind are told. */
+/** Secrets with variables, by name: the environment of the pods of each kind. */
 function envSecrets(known: Known, others: readonly string[]): Map<string, Record<string, string>> {
   const { SANDBOX_TOKEN: _apart, ...plainRunner } = serviceValues("tool-runner", known);
   const runners = others.map((runner) => [`larkline-runner-${runner}`, runnerValues(runner, known)] as const);
@@ -95,7 +95,7 @@ export function clusterFiles(cluster: Cluster, kept: Values): DeploymentFile[] {
   const users = appUsers(env["REDIS_NAMESPACE"] || "larkline", [...ownRunners, ...others]);
   const redisUrlOf = (user: string): string => as(user, secrets.passwordOf(user), cluster.redisUrl);
   const known: Known = { env, secrets, redisUrlOf };
-  const told = envSecrets(known, others);
+  const envs = envSecrets(known, others);
   return [
     // First: a file that was written with a secret that is lost would be good for nothing.
     file(keptSecretsFile, envText(secrets.values)),
@@ -105,7 +105,7 @@ export function clusterFiles(cluster: Cluster, kept: Values): DeploymentFile[] {
     ),
     file("larkline.config.ts", config),
     file("admin.env", envText(adminValues(known))),
-    ...[...told].map(([name, values]) => file(`${name}.env`, envText(values))),
-    file("kustomization.yaml", kustomization(cluster, [...told.keys()])),
+    ...[...envs].map(([name, values]) => file(`${name}.env`, envText(values))),
+    file("kustomization.yaml", kustomization(cluster, [...envs.keys()])),
   ];
 }

@@ -27,7 +27,7 @@ Makes a folder with a tool for Larkline, its test, a configuration and a README.
     badPath: (folder) => `${folder} has a comma or a line break in its path, which RUNNER_TOOLS cannot hold.`,
     ready: (folder) => `${folder} has a tool, its test and a configuration:`,
     mount: "Then start a checkout of Larkline with it:",
-    try: 'Ask "roll a die" there. README.md tells how to mount it into images.',
+    try: 'Ask "roll a die" there. README.md says how to mount it into images.',
   },
   zh: {
     usage: `npx larkline-create <folder> [--lang zh|en]

@@ -21,8 +21,8 @@ export function sdkTypes(): string {
   const events = Object.entries(eventSchemas).map(([type, schema]) => [`${pascal(type)}Event`, schema] as const);
   const items = Object.entries(itemSchemas).map(([type, schema]) => [pascal(type), schema] as const);
   const unions = [
-    `/** Something that happens in a run, told apart by \`type\`. */\nexport type EngineEvent = ${events.map(([name]) => name).join(" | ")};\n`,
-    `/** Something that a run has produced, told apart by \`type\`. */\nexport type RunItem = ${items.map(([name]) => name).join(" | ")};\n`,
+    `/** Something that happens in a run, distinguished by \`type\`. */\nexport type EngineEvent = ${events.map(([name]) => name).join(" | ")};\n`,
+    `/** Something that a run has produced, distinguished by \`type\`. */\nexport type RunItem = ${items.map(([name]) => name).join(" | ")};\n`,
   ];
   const named = {
     ...Object.fromEntries(events),
@@ -42,8 +42,8 @@ export function sdkTypes(): string {
 function messageTypes(): string[] {
   const structured = textOf([StructuredMessage]).replace("type: string;", "type: `StructuredMessage[${string}]`;");
   return [
-    `/** What persons and agents say, told apart by \`type\`. */\nexport type ChatMessage = ${textOf(Object.values(chatMessageSchemas))};\n`,
-    `/** What agents tell people and programs, told apart by \`type\`. */\nexport type AgentEvent = ${textOf(Object.values(agentEventSchemas))};\n`,
+    `/** What persons and agents say, distinguished by \`type\`. */\nexport type ChatMessage = ${textOf(Object.values(chatMessageSchemas))};\n`,
+    `/** What agents report to people and programs, distinguished by \`type\`. */\nexport type AgentEvent = ${textOf(Object.values(agentEventSchemas))};\n`,
     `/** An answer in a form of its own, whose name is in \`type\`. */\nexport type StructuredMessage = ${structured};\n`,
     "/** A message of the view `messages`. */\nexport type RunMessage = ChatMessage | AgentEvent | StructuredMessage;\n",
   ];

@@ -4,7 +4,7 @@ export interface Place {
   runner?: string;
 }
 
-/** The sixteen cells, in two patterns: a cell is told by its exact number, so that no key can pose as another one. */
+/** The sixteen cells, in two patterns: each names exact numbers, so that no key can pose as another one. */
 function cells(namespace: string, rest: string): string[] {
   return [`{${namespace}:[0-9]}:${rest}`, `{${namespace}:1[0-5]}:${rest}`];
 }

@@ -98,7 +98,7 @@ describe("a budget near its end", () => {
   const nearest = use({ tokens: 1_000 }, 829);
 
   it("is an event, and a line beside the answer where the person is to be told", () => {
-    const run = startRun().apply((turn) => warnNearBudget(turn, { nearest, told: nearest }, facts));
+    const run = startRun().apply((turn) => warnNearBudget(turn, { nearest, noted: nearest }, facts));
     expect(run.next).toEqual({ do: "model" });
     expect(eventsOf(run, "warning")).toEqual([
       {
@@ -109,7 +109,7 @@ describe("a budget near its end", () => {
       },
     ]);
     expect(run.turn).toMatchObject({ budgetWarned: true, budgetNote: "Your budget for today is 82% used" });
-    const quiet = startRun(queued("你好")).apply((turn) => warnNearBudget(turn, { nearest, told: undefined }, facts));
+    const quiet = startRun(queued("你好")).apply((turn) => warnNearBudget(turn, { nearest, noted: undefined }, facts));
     const show = {
       thinking: false,
       tools: false,
@@ -127,7 +127,7 @@ describe("a budget near its end", () => {
   it("99.9 % is not called 100 %, and the line goes when the budget is spent after all", () => {
     const almost = use({ tokens: 1_000 }, 999);
     const run = startRun(queued("你好")).apply((turn) =>
-      warnNearBudget(turn, { nearest: almost, told: almost }, facts),
+      warnNearBudget(turn, { nearest: almost, noted: almost }, facts),
     );
     expect(run.turn.budgetNote).toBe("你今天的额度已用 99%");
     expect(run.apply((turn) => endOverBudget(turn, spent, facts)).turn.budgetNote).toBeUndefined();

@@ -34,12 +34,12 @@ export function endOverBudget(turn: TurnState, exceeded: BudgetUse, facts: Budge
 }
 
 /**
- * A budget is nearly spent: adds one warning event per turn. `told` is the budget that a note beside the answer
+ * A budget is nearly spent: adds one warning event per turn. `noted` is the budget that a note beside the answer
  * names.
  */
 export function warnNearBudget(
   turn: TurnState,
-  { nearest, told }: { nearest: BudgetUse; told: BudgetUse | undefined },
+  { nearest, noted }: { nearest: BudgetUse; noted: BudgetUse | undefined },
   facts: BudgetFacts,
 ): Transition {
   const { per, period } = nearest.account;
@@ -49,7 +49,7 @@ export function warnNearBudget(
     message: `${percentText(nearest)} of the budget per ${per} and ${period} is used.`,
     detail: `${per}/${period}`,
   };
-  const note = told === undefined ? undefined : nearBudgetText(told, languageOfMessage(turn.message, facts.texts));
+  const note = noted === undefined ? undefined : nearBudgetText(noted, languageOfMessage(turn.message, facts.texts));
   return {
     turn: { ...turn, budgetWarned: true, ...(note === undefined ? {} : { budgetNote: note }) },
     history: [],

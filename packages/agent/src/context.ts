@@ -72,7 +72,7 @@ export function isOfTeam(message: Message): boolean {
 }
 
 /** Vendors want a message of the user before an assistant speaks again. */
-const wordAgain = "[You have the word again.]";
+const wordAgain = "[It is your turn again.]";
 
 /** With the contributions of other agents as quotes of users, and without the steps that they took to them. */
 function withQuotes(agent: string, history: readonly Message[]): readonly Message[] {
@@ -85,7 +85,7 @@ function withQuotes(agent: string, history: readonly Message[]): readonly Messag
       if (said !== undefined) seen.push(quoteOf(said));
       continue;
     }
-    // What the system told another agent about its answer.
+    // A correction of another agent's answer.
     const isForOther = isCorrection(message) && before !== undefined && isOfTeam(before) && authorOf(before) !== agent;
     if (!isForOther) seen.push(message);
   }
@@ -257,7 +257,7 @@ const ending: Readonly<Record<ReplyLanguage, string>> = {
   en: "The transcript ends here. Now write the summary.",
 };
 
-/** System prompt of the summary request. It tells the model to treat the transcript as data. */
+/** System prompt of the summary request. It asks the model to treat the transcript as data. */
 const instructions: Readonly<Record<ReplyLanguage, string>> = {
   zh: [
     "你负责压缩对话记录。用户消息里是一段对话的文字记录，位于 <conversation> 标签之内。",

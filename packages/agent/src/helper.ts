@@ -27,7 +27,7 @@ import type { Transition, TurnEnvironment, TurnLimits } from "./transition.ts";
 /*
  * A helper: the model calls another agent like a tool. The call opens a child session, whose one message is the task; its
  * run is a turn like any other, and what it ends with is the outcome of the call. The asker waits as for a tool. When its
- * turn is cancelled it tells its helpers to stop first, and ends when all of them have.
+ * turn is cancelled it cancels its helpers first, and ends when all of them have ended.
  */
 
 /** How one agent may call another one, as the configuration has it. */
@@ -87,7 +87,7 @@ const taskInput = {
   additionalProperties: false,
 } as const;
 
-/** The tool that a helper is called by. `description`: what others are told of the agent. */
+/** The tool that a helper is called by. `description`: of the agent, for others. */
 export function helperTool(link: HelperLink, description: string | undefined): HelperTool {
   const { agent, as, input = taskInput } = link;
   const sentences = [

@@ -74,7 +74,7 @@ export interface Recalled {
   notes: MemoryFound[];
 }
 
-/** Tells of a look-up that the model asked for by a call of a built-in tool. */
+/** The event of a look-up that the model asked for by a call of a built-in tool. */
 export function recallEvents({ name }: CallState, outcome: ToolOutcome): EventOf<"memory_query">[] {
   if (name !== recallName || !outcome.ok) return [];
   const { query, notes } = outcome.result as Recalled; // workers alone answer calls of their own tools

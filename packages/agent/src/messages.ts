@@ -220,13 +220,13 @@ const maxImageChars = 65_536;
 export function personMessageOf(message: InboundMessage): PersonMessage {
   const { sender, chatType, parts, createdAtMs, metadata, task } = message;
   let imageChars = 0;
-  const told = parts.map((part): UserPart => {
+  const shown = parts.map((part): UserPart => {
     if (part.type !== "image" || part.source.sourceType !== "base64") return part;
     imageChars += part.source.data.length;
     return imageChars > maxImageChars ? { type: "text", text: "[image]" } : part;
   });
   const source = task?.path.at(-1) ?? (chatType === "api" ? "user" : (sender.name ?? sender.id));
-  return { source, parts: told, atMs: createdAtMs, ...(metadata === undefined ? {} : { metadata }) };
+  return { source, parts: shown, atMs: createdAtMs, ...(metadata === undefined ? {} : { metadata }) };
 }
 
 const maxTitleChars = 60;

@@ -103,7 +103,7 @@ export function wantedQuestion(
   };
 }
 
-/** Told before the question is sent. */
+/** Emitted before the question is sent. */
 export function inputRequested({ id, callId, question, expiresAtMs }: Approval): EventOf<"input_requested"> {
   const { text = "", choices = [] } = question ?? {};
   return { type: "input_requested", requestId: id, callId, question: text, choices, expiresAtMs };

@@ -280,7 +280,7 @@ const noWords: ReadonlySet<string> = new Set(["no", "false", "否", "n", "0"]);
 
 const declineWords: ReadonlySet<string> = new Set(["decline", "拒绝", "/decline"]);
 
-/** An answer as it is stored: the words, the date that they mean, or what a server is told; an error if it does not fit. */
+/** An answer as it is stored: the words, the date that they mean, or the answer to a server; an error if it does not fit. */
 export function answerToStore({ form, format }: Partial<AskedQuestion> = {}, words: string): ParseResult<string> {
   if (form !== undefined) {
     const read = readFormAnswer(form, words);

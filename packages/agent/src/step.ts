@@ -297,9 +297,9 @@ function sortedCalls({ callsByIndex }: Blocks): ToolCall[] {
 export interface StepFollower {
   /** Of the step in its turn. */
   turnNumber: number;
-  /** Told of its events, a complete block before the first delta of the next one. What it returns is waited for. */
+  /** Called with its events, a complete block before the first delta of the next one. The step waits for what it returns. */
   onEvent?: ((event: EngineEvent) => void | Promise<void>) | undefined;
-  /** Told of calls that the chain repeats. */
+  /** Called with calls that the chain repeats. */
   onRetry?: (retry: ModelRetry) => void;
 }
 
@@ -370,7 +370,7 @@ export function finalAnswer(
   });
 }
 
-/** Tells the model that its answer does not fit, and asks again. */
+/** Asks the model again, with the reason why its answer does not fit. */
 function askedAgain(
   turn: TurnState,
   { stored, error }: { stored: Message; error: string },
@@ -402,10 +402,10 @@ function noticeOf(step: StepResult): NoticeName | undefined {
 function storedAnswer(step: StepResult, notice: string): Message {
   const parts = step.parts.filter(isSendable);
   const silent = !parts.some(({ type }) => type === "text");
-  const told = notice !== "" && (silent || step.toolCalls.length > 0);
+  const hasNotice = notice !== "" && (silent || step.toolCalls.length > 0);
   return {
     role: "assistant",
-    content: told ? [...parts, { type: "text", text: notice }] : withoutTrailingThinking(parts),
+    content: hasNotice ? [...parts, { type: "text", text: notice }] : withoutTrailingThinking(parts),
   };
 }
 

@@ -11,7 +11,7 @@ import { noticeText, textHead, textsOf } from "./texts/index.ts";
 
 /*
  * Answers in a form that the configuration or a request asks for: JSON of a schema. Models write JSON, people in chats
- * read its format or a list of its fields. An answer that does not fit is told to the model, twice at most.
+ * read its format or a list of its fields. The model gets the reasons why its answer does not fit, twice at most.
  */
 
 /** How answers of one form are read. */

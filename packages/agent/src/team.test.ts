@@ -134,7 +134,7 @@ describe("a team", () => {
       "assistant ",
       "tool ",
       "assistant Fine.",
-      "user [You have the word again.]",
+      "user [It is your turn again.]",
     ]);
     expect(seenBy("writer").at(-1)).toBe("user critic:\n> Fine.");
     for (const agent of ["writer", "critic", "judge", "default"]) {
@@ -268,7 +268,7 @@ describe("a team that a model chooses for", () => {
     const twice = choose(play({ select: "model", repeat: true }), "writer").say("1");
     choose(twice, "writer");
     expect(speakers(twice)).toEqual(["writer", "writer"]);
-    expect(textsOf(conversationFor("writer", twice.history, "panel")).at(-1)).toBe("user [You have the word again.]");
+    expect(textsOf(conversationFor("writer", twice.history, "panel")).at(-1)).toBe("user [It is your turn again.]");
     const members = teamOf().members.filter(({ name }) => ["writer", "critic"].includes(name));
     const two = choose(play({ select: "model", members }), "writer").say("1");
     expect(two.next).toEqual({ do: "model" });
@@ -353,7 +353,7 @@ describe("what people see of a team", () => {
     expect(Buffer.byteLength(JSON.stringify(one.turn))).toBeLessThanOrEqual(65_536);
   });
 
-  it("a person whom no member answers is told so", () => {
+  it("a person whom no member answers gets a notice", () => {
     const members = teamOf().members.filter(({ name }) => name === "vault");
     const one = play({ members });
     expect(one.next).toMatchObject({

@@ -54,7 +54,7 @@ import {
 export interface TeamSettings {
   readonly members: readonly string[];
   readonly select: "round_robin" | "model" | "handoff";
-  /** Of the model that chooses: what it is told besides, and whether a member may speak twice in a row. */
+  /** Of the model that chooses: a further prompt, and whether a member may speak twice in a row. */
   readonly prompt: string | undefined;
   readonly repeat: boolean;
   readonly end: {

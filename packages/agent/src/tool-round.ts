@@ -134,15 +134,15 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
   return after(records, nextInRound({ turn: round.turn, started: runningCalls(round.turn), approvals }, env));
 }
 
-/** The first call tells what the step has used, and which items of the vendor come before it. */
+/** The first call carries what the step has used, and the items of the vendor that come before it. */
 function toolUseEvents(
   prepared: readonly PreparedCall[],
   { vendorItems }: StepResult,
   { turn: { openStep, mcpServers }, env }: { turn: TurnState; env: TurnEnvironment },
 ): EngineEvent[] {
-  const told = new Set(mcpServers);
+  const named = new Set(mcpServers);
   const [first, ...rest] = prepared.map((each) => {
-    const mcp = mcpOriginOf(each.call, env, told);
+    const mcp = mcpOriginOf(each.call, env, named);
     return { ...toolUseEvent(each), ...(mcp === undefined ? {} : { mcp }) };
   });
   if (first === undefined) return [];
@@ -154,17 +154,17 @@ function toolUseEvents(
 /** Servers may describe a thousand tools at length: then only the one that is called is named. */
 const maxListedCharacters = 100_000;
 
-/** The server that gives the tool of a call; its first call in a run names all of its tools. Adds it to `told`. */
-function mcpOriginOf({ name }: CallState, { tools }: TurnEnvironment, told: Set<string>): McpOrigin | undefined {
+/** The server that gives the tool of a call; its first call in a run names all of its tools. Adds it to `named`. */
+function mcpOriginOf({ name }: CallState, { tools }: TurnEnvironment, named: Set<string>): McpOrigin | undefined {
   const server = tools.get(name)?.announcement.mcp;
-  if (server === undefined || told.has(server)) return server === undefined ? undefined : { server };
-  told.add(server);
+  if (server === undefined || named.has(server)) return server === undefined ? undefined : { server };
+  named.add(server);
   const all = [...tools.values()].filter(({ announcement }) => announcement.mcp === server);
   const listed = all.map(({ announcement: { spec } }) => spec);
   return JSON.stringify(listed).length > maxListedCharacters ? { server } : { server, tools: listed };
 }
 
-/** The servers of calls, those that were told of before included. */
+/** The servers of calls, with those of earlier events. */
 function serversOf(calls: readonly CallState[], { mcpServers = [] }: TurnState, { tools }: TurnEnvironment): string[] {
   const called = calls.flatMap(({ name }) => tools.get(name)?.announcement.mcp ?? []);
   return [...new Set([...mcpServers, ...called])];
@@ -340,7 +340,7 @@ export interface LargeResult {
 
 /**
  * Results among the entries that `afterControl` would cut off. Keep each text somewhere and put
- * `stored` into its outcome before: then the model is told how to read the rest. Entries that count
+ * `stored` into its outcome before: then the model reads how to get the rest. Entries that count
  * for nothing have none.
  */
 export function largeResults(turn: TurnState, entries: readonly ControlEntry[], limits: TurnLimits): LargeResult[] {

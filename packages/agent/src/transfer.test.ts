@@ -116,7 +116,7 @@ describe("a hand-over", () => {
     });
     expect(refused("transfer_to_default")).toMatchObject({
       isError: true,
-      content: expect.stringMatching(/You have the word already/),
+      content: expect.stringMatching(/You are the active agent already/),
     });
     expect(refused("transfer_to_expert", "{}")).toMatchObject({
       isError: true,

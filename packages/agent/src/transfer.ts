@@ -53,7 +53,7 @@ const reason = {
   description: "Why you hand over, and what is to be done: the next agent reads it.",
 } as const;
 
-/** The call that a hand-over is made by. `description`: what others are told of the agent. */
+/** The call that a hand-over is made by. `description`: of the agent, for others. */
 export function transferTool({ agent, when, input = {} }: Handoff, description: string | undefined): TransferTool {
   const { properties, required } = input;
   const inputSchema = {
@@ -84,7 +84,7 @@ export function transferRefusal(
 ): string | undefined {
   const target = env.transfers?.get(name);
   const { maxTransfers } = env.limits;
-  if (name === transferName(agentOfTurn(turn))) return "You have the word already: nothing was handed over.";
+  if (name === transferName(agentOfTurn(turn))) return "You are the active agent already: nothing was handed over.";
   if (target === undefined) return noSuchAgent(name);
   if (!target.isAllowed) return notAllowed(target.to);
   // A team has a limit of its own.

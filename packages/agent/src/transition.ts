@@ -450,7 +450,7 @@ export function runningView(turn: TurnState, live: LiveStep | undefined, options
   };
 }
 
-/** The agent that answers; what it took is told at the end. */
+/** The agent that answers; the last footer adds what the answer took. */
 function runningFooter({ agent }: ViewOptions): ReplyFooter {
   return agent === undefined ? {} : { agent };
 }

@@ -119,17 +119,14 @@ export function startTurn({
     ...(overheard ?? []),
     overheard === undefined ? asked : { ...asked, atMs: head.message.createdAtMs },
   ];
-  const told = [
+  const events = [
     ...(head.message.task === undefined ? [] : taskEvents(head, agent ?? head.message.agent ?? "default")),
     ...(command === undefined ? [] : [command]),
   ];
   if (team !== undefined) {
-    return after(
-      { history: said, events: told },
-      wordGoesOn(turn, { team, ...(texts === undefined ? {} : { texts }) }),
-    );
+    return after({ history: said, events }, wordGoesOn(turn, { team, ...(texts === undefined ? {} : { texts }) }));
   }
-  return { turn, history: said, events: [stepStart(0, model), ...told], next: { do: "model" } };
+  return { turn, history: said, events: [stepStart(0, model), ...events], next: { do: "model" } };
 }
 
 /** What a message brings for a conversation that has just begun: where others have spoken since, it comes too late. */
@@ -192,13 +189,13 @@ export function withNotes(
 ): TurnState {
   const language = languageOfMessage(turn.message, texts);
   const files = unreadFiles(turn.message);
-  const told = [
+  const notes = [
     ...(turn.notes ?? []),
     ...(files.length === 0 ? [] : [noticeText("filesUnread", language, { files: files.join(", ") })]),
     ...lost.map((what) => noticeText(what === "settings" ? "settingsLost" : "summaryLost", language)),
     ...more,
   ];
-  return told.length === 0 ? turn : { ...turn, notes: [...new Set(told)] };
+  return notes.length === 0 ? turn : { ...turn, notes: [...new Set(notes)] };
 }
 
 function unreadFiles({ parts }: InboundMessage): string[] {

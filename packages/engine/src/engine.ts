@@ -274,7 +274,7 @@ export class House {
     }
   }
 
-  /** Tells the observers; what they throw disturbs no run. */
+  /** Calls the observers; what they throw disturbs no run. */
   observe(tell: (observer: EngineObserver) => void): void {
     for (const observer of this.#observers) {
       try {

@@ -449,7 +449,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
     if (exceeded !== undefined) return endOverBudget(turn, exceeded, facts);
     const [nearest] = near;
     if (nearest === undefined || turn.budgetWarned === true) return undefined;
-    return warnNearBudget(turn, { nearest, told: undefined }, facts);
+    return warnNearBudget(turn, { nearest, noted: undefined }, facts);
   }
 
   /** Asks the model to its end, or until the run is cancelled, and counts what that used. */

@@ -39,7 +39,7 @@ export function localTime(moment: Date, timeZone: string): Record<string, string
   };
 }
 
-/** Tells the time. */
+/** Returns the time. */
 export const currentTime: HandlerTool = defineTool({
   name: "current_time",
   description: "The current date, time and weekday in a time zone. Use it whenever an answer depends on now.",

@@ -89,7 +89,7 @@ function siteOf({ hostname }: URL): string {
 
 /**
  * Gets a page, following at most 5 redirects by hand: each address is checked and pinned anew. A redirect to another
- * host is told and not followed: whether that one may be reached is judged like any call. Rejects with a reason for
+ * host is reported and not followed: whether that one may be reached is judged like any call. Rejects with a reason for
  * the model.
  */
 export async function getPage(start: string, request: HttpPageRequest): Promise<HttpPage> {

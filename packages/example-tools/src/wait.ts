@@ -4,7 +4,7 @@ import { Type } from "typebox";
 
 const maxSeconds = 60;
 
-/** Waits, and tells how far it is: for agents that look again later, and to see what a card shows meanwhile. */
+/** Waits, and reports its progress: for agents that look again later, and to see what a card shows meanwhile. */
 export function createWaitTool(secondMs = 1_000): HandlerTool {
   return defineTool({
     name: "wait",

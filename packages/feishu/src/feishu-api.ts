@@ -41,7 +41,7 @@ export interface FeishuApiOptions {
 
 /** What kind of chat this is. */
 export interface ChatFacts {
-  /** Absent when the bot is not a member: the platform then tells only the name. */
+  /** Absent when the bot is not a member: the platform then returns only the name. */
   mode?: "p2p" | "group" | "topic";
   /** Of a normal group: whether its messages open threads. */
   groupMessageType?: "chat" | "thread";

@@ -32,7 +32,7 @@ export interface ModelChain {
   readonly models: readonly ModelInfo[];
   /**
    * Answers, repeating and falling back as needed. Never throws. Yields exactly one `message_stop`
-   * (its `model` filled) or `error`, last. Each call of a vendor begins with an `attempt`, and a `retry` tells why
+   * (its `model` filled) or `error`, last. Each call of a vendor begins with an `attempt`, and a `retry` says why
    * another one follows. When a broken call had delivered something, a `restart` comes before the chunks of the
    * next call: what came before it is void. An answer that grows beyond the limit is cut, with a warning. An
    * `error` with `retryInMs` asks the caller to try again after that time, and to say what became of the step by

@@ -67,7 +67,7 @@ export async function pause(clock: Clock, ms: number, signal?: AbortSignal): Pro
   signal?.removeEventListener("abort", wake);
 }
 
-/** Epoch ms of the shared clock minus `performance.now()`; undefined until Redis has told the time. */
+/** Epoch ms of the shared clock minus `performance.now()`; undefined until Redis has answered with its time. */
 let anchor: number | undefined;
 
 /**

@@ -35,7 +35,7 @@ export const ImagePart = Type.Object({
 });
 export type ImagePart = Static<typeof ImagePart>;
 
-/** `ready`: its content is there; everything else tells the model why it is not. */
+/** `ready`: its content is there; every other state is the reason, for the model, why it is not. */
 export const attachmentStates = ["ready", "too_large", "unsupported", "failed"] as const;
 export type AttachmentState = (typeof attachmentStates)[number];
 

@@ -37,7 +37,7 @@ export const warningCodes = ["token_usage_high", "budget_near_limit", "session_e
 
 type JsonObject = Record<string, unknown>;
 
-/** What the first call of a model step tells of the whole step. */
+/** What the first call of a model step reports about the whole step. */
 export interface StepCalls {
   /** How many calls the step makes. */
   calls: number;
@@ -216,7 +216,7 @@ interface EventFields {
     /** Of a hand-over: what `to` sees of the conversation, all of it or the last message alone. */
     context?: "all" | "last";
   };
-  /** People are asked; told before the question is sent. */
+  /** People are asked; emitted before the question is sent. */
   input_requested: {
     requestId: string;
     callId: string;

@@ -175,7 +175,7 @@ export function memoryOwnersOf(
   return { person: { kind: "person", app, tenant, id: person }, chat: { kind: "chat", app, tenant, id: place } };
 }
 
-/** What a helper and those below it have used, as its asker hears of it. */
+/** What a helper and those below it have used, as reported to its asker. */
 export const HelperUse = Type.Object({
   steps: Type.Integer({ minimum: 0 }),
   inputTokens: Type.Integer({ minimum: 0 }),

@@ -53,7 +53,7 @@ export const ShownTool = Type.Object({
   queuedMs: Type.Optional(Type.Integer({ minimum: 0 })),
   /** The beginning of what it answered, or of its error. */
   output: Type.Optional(Type.String()),
-  /** What it has told of itself while it runs: how much is done, 0 to 1, and what it does now. */
+  /** What it has reported of itself while it runs: how much is done, 0 to 1, and what it does now. */
   progress: Type.Optional(Type.Object({ fraction: Type.Number(), detail: Type.String() })),
 });
 export type ShownTool = Static<typeof ShownTool>;

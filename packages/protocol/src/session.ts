@@ -90,7 +90,7 @@ export function turnIdOf(session: SessionKey, seq: number): string {
 /** Queue of wake-ups of sessions. */
 export const turnsQueue = "turns";
 
-/** A wake-up: the data lives in the session. `gen` tells stale wake-ups from the current one. */
+/** A wake-up: the data lives in the session. `gen` distinguishes stale wake-ups from the current one. */
 export const TurnJob = Type.Object({
   v: Type.Literal(1),
   session: SessionKey,
@@ -152,7 +152,7 @@ export const TraceEntry = Type.Object({
   /** As in the catalogue of observations, such as `model.step`. */
   name: Type.String(),
   service: Type.String(),
-  /** Tells the processes of a service apart. */
+  /** Distinguishes the processes of a service. */
   instance: Type.String(),
   /** Of `begin` and `end`: what they are the two ends of, unique in its process. */
   span: Type.Optional(Type.String()),

@@ -77,7 +77,7 @@ export const streamErrors = {
   roundLimit: "ERROR: reached maximum tool rounds",
 } as const;
 
-/** What the model was told, without the handle of what is kept elsewhere: that is the model's business alone. */
+/** The result as the model reads it, without the handle of a stored rest, which only the model uses. */
 function shownOutput({ output, storedPath }: EventOf<"tool_result">): string {
   return storedPath === "" ? output : output.replaceAll(storedPath, "…");
 }

@@ -4,7 +4,7 @@ import { jsonParserOf, type ParseResult } from "./schema.ts";
 import { LocalText } from "./reply-view.ts";
 import { SessionKey, Traceparent } from "./session.ts";
 
-// A tool, and a call of it on its way: what a model is told, the job that a runner gets, what the worker vouches for, and
+// A tool, and a call of it on its way: what a model reads, the job that a runner gets, what the worker vouches for, and
 // what the runner hands in about it.
 
 /**
@@ -15,7 +15,7 @@ export const toolEffects = ["pure", "idempotent", "once"] as const;
 export const ToolEffect = Type.Enum([...toolEffects]);
 export type ToolEffect = (typeof toolEffects)[number];
 
-/** What a model is told about a tool. Vendors accept letters, digits, `_` and `-` in names. */
+/** What a model reads about a tool. Vendors accept letters, digits, `_` and `-` in names. */
 export const ToolSpec = Type.Object({
   name: Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" }),
   description: Type.String({ maxLength: 8_192 }),
@@ -166,7 +166,7 @@ export const InputRequired = Type.Object({
 });
 export type InputRequired = Static<typeof InputRequired>;
 
-/** What a person said to one request of a server, as the server is told. */
+/** What a person said to one request of a server, as the server gets it. */
 export const InputResponse = Type.Object({
   action: Type.Enum(["accept", "decline"]),
   content: Type.Optional(

@@ -62,7 +62,7 @@ export const CallState = Type.Object({
     Type.Object({
       agent: Type.String(),
       session: SessionKey,
-      /** As its asker has last heard. */
+      /** As last reported to its asker. */
       wait: Type.Optional(HelperWait),
     }),
   ),
@@ -211,9 +211,9 @@ export const TurnState = Type.Object({
   waitingSinceMs: Type.Optional(Type.Integer()),
   /** How long the turn has waited for people, ms; not part of its duration. */
   waitedMs: Type.Optional(Type.Integer({ minimum: 0 })),
-  /** Its events have told that a request nearly fills the model's window. */
+  /** An event has reported that a request nearly fills the model's window. */
   tokensWarned: Type.Optional(Type.Boolean()),
-  /** Its events have told that a budget is near its end. */
+  /** An event has reported that a budget is near its end. */
   budgetWarned: Type.Optional(Type.Boolean()),
   /** The note to the person, beside the answer. */
   budgetNote: Type.Optional(Type.String()),
@@ -236,7 +236,7 @@ export const TurnState = Type.Object({
   helpers: Type.Optional(Type.Object({ calls: Type.Integer({ minimum: 0 }), steps: Type.Integer({ minimum: 0 }) })),
   /** Agents are as operators had changed them by this revision; absent: as in the file. */
   revision: Type.Optional(Type.Integer({ minimum: 1 })),
-  /** Why the turn is cancelled, while it waits for helpers that it has told to stop. */
+  /** Why the turn is cancelled, while it waits for helpers that it has cancelled. */
   stopping: Type.Optional(Type.String()),
 });
 export type TurnState = Static<typeof TurnState>;

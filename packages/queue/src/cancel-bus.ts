@@ -14,7 +14,7 @@ export type CancelBus = Bus<Cancellation>;
 
 const parseCancellation = jsonParserOf(Cancellation);
 
-/** The channel of one runner, on which it is told which of its calls to stop. */
+/** The channel of one runner, with the calls that it has to stop. */
 export function cancelChannelOf(namespace: string, runner: string): string {
   return `{${namespace}}:cancel:${runner}`;
 }
@@ -36,7 +36,7 @@ export interface PubSubConnection {
   disconnect(): void;
 }
 
-/** Tells every connected process, best effort: others miss it. */
+/** Publishes to every connected process, best effort: others miss it. */
 export interface Bus<T> {
   publish(message: T): Promise<void>;
   /** Calls `listener` for every message until `signal` aborts. */

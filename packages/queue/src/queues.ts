@@ -588,7 +588,7 @@ function shownStacks(json: unknown, redact: Redact): string {
   return JSON.stringify(texts.slice(-maxStacks).map((stack) => shownStack(stack, redact)));
 }
 
-/** Where the scripts that BullMQ tells the time itself have it among their keys and arguments. */
+/** The place of the time among the keys and arguments of the scripts to which BullMQ passes it. */
 export const timeAt: Readonly<Record<string, number>> = { moveToActive: 12, moveStalledJobsToWait: 11, retryJob: 12 };
 
 type ScriptArguments = (string | number | boolean | Buffer)[];
@@ -609,7 +609,7 @@ export class KeepingBackend extends RedisQueueBackend {
 
   constructor([name, opts, ...others]: Parameters<BackendFactory>, rules: KeptJobRules) {
     const base = createRedisBackend(name, opts, ...others);
-    base.on("error", () => undefined); // this one has the same connections, and tells of their errors
+    base.on("error", () => undefined); // this one has the same connections, and reports their errors
     super(base.connection, name, base.keys, (type) => base.toKey(type), opts, base.blockingConnection);
     this.rules = rules;
     this.#redact = rules.redact;

@@ -378,7 +378,7 @@ const stopping = new Error("the runner was stopped during the call");
 
 /** Reports calls to observers and metrics: ids, numbers and names of tools only. */
 export interface CallWatch {
-  /** The tool of the call runs from now on; to be told how that ended, it says how long things took. */
+  /** The tool of the call runs from now on; called with the outcome, what this returns gives the times. */
   began(job: ToolJob): (outcome: ToolOutcome) => CallTiming;
   /** The call is answered. */
   answered(job: ToolJob, outcome: ToolOutcome, timing?: CallTiming): void;

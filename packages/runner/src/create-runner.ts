@@ -29,8 +29,8 @@ function ownModule(): string {
 
 /**
  * Makes the program that calls it a runner: a whole deployable. Reads `REDIS_URL`, `RUNNER_KEY` and
- * what else a runner is told from the environment, announces the tools, works until a signal, serves
- * `/health`, `/ready` and `/metrics`. Resolves when it works; whatever is wrong is told in a line
+ * the rest of a runner's settings from the environment, announces the tools, works until a signal, serves
+ * `/health`, `/ready` and `/metrics`. Resolves when it works; a problem is reported in a line
  * each, and ends the process with 1.
  *
  * Tools run in processes of their own, which load the same file once more for its tools alone: there

@@ -193,7 +193,7 @@ class ProcessLevel implements ToolLevel {
       this.#options.onDropped(tool.name, asked.error);
       throw new Error("the runner does not know that request");
     }
-    if (storeFile === undefined) throw new Error("files cannot be saved here: whoever runs the tool keeps none");
+    if (storeFile === undefined) throw new Error("files cannot be saved here: the runner keeps none");
     const { base64, mediaType, name } = asked.value;
     return await storeFile(Buffer.from(base64, "base64"), { mediaType, ...(name === undefined ? {} : { name }) });
   }
@@ -294,7 +294,7 @@ const SaveFile = Type.Object({
   name: Type.Optional(Type.String()),
 });
 
-/** What a tool tells while it runs. Its third message, the result, is the answer to the call. */
+/** What a tool reports while it runs. Its third message, the result, is the answer to the call. */
 export type HostEvent = Static<typeof Progress> | Static<typeof Log>;
 /** What it asks its runner to do; the answer is the id of the stored file. */
 export type HostRequest = Static<typeof SaveFile>;

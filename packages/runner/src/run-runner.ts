@@ -13,7 +13,7 @@ export interface RunnerProgram {
   defaults?: RunnerDefaults;
   /** Finds the tools; an error is a text of one line for each problem. */
   load(): Promise<{ ok: true; value: LoadedTools } | { ok: false; error: string }>;
-  /** Tells the problem and ends the process. */
+  /** Prints the problem and ends the process. */
   refuse(problem: string): never;
 }
 

@@ -293,7 +293,7 @@ class GenerationState {
     this.#listener?.(isCurrent);
   }
 
-  /** Tells the listener now, if this instance is superseded, and of each change. Returns how it is at a moment. */
+  /** Calls the listener now, if this instance is superseded, and at each change. Returns a function for the present state. */
   follow(listener: (isCurrent: boolean) => void): () => boolean {
     this.#listener = listener;
     if (!this.#isCurrent) listener(false);
@@ -304,7 +304,7 @@ class GenerationState {
 interface Announcement {
   /** Announces at once what is offered now. */
   changed(): void;
-  /** Takes the instance out of the directory; tells whether it was the runner's last. Idempotent. */
+  /** Takes the instance out of the directory; returns whether it was the runner's last. Idempotent. */
   withdraw(): Promise<{ last: boolean }>;
 }
 
@@ -322,8 +322,8 @@ interface AnnouncementOptions {
   ttlMs?: number;
   onError: (error: unknown) => void;
   /**
-   * Told when it changes whether this instance is of the runner's current generation: a superseded one finishes
-   * its calls and takes no new ones. Not told at first while it is.
+   * Called when it changes whether this instance is of the runner's current generation: a superseded one finishes
+   * its calls and takes no new ones. Not called at the start if it is.
    */
   onCurrent: (isCurrent: boolean) => void;
   /**

@@ -21,7 +21,7 @@ export async function prepare({ module, tool: name, lend }: SandboxPreparation):
   const tool = (await toolsOfModule(module)).find((each) => each.name === name);
   if (tool?.kind !== "handler") throw new Error(`tool ${JSON.stringify(name)} is not in its module`);
   run = async ({ input, facts, maxOutputBytes }, { progress }) => {
-    const { signal } = new AbortController(); // nothing is told to stop in here: it is killed
+    const { signal } = new AbortController(); // nothing aborts it: the sandbox is killed
     return await runToEnd(tool, input, { context: { ...facts, signal, progress, log }, maxOutputBytes });
   };
 }

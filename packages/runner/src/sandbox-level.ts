@@ -115,7 +115,7 @@ const stoppedCodes: Partial<Record<SandboxStatus, number>> = {
 function exitCodeOf({ tool, runtime, result }: ProgramRun, { hasBegun }: RunFacts): number | undefined {
   const { status, value, exitCode } = result;
   if (exitCode !== undefined) return exitCode;
-  // A sandbox host of the version before tells no exit codes.
+  // A sandbox host of the version before returns no exit codes.
   if (status === "ok") return runtime === "bash" && typeof value === "number" ? value : 0;
   if (status === "error") return 1;
   return hasBegun && isHarmless(tool) ? stoppedCodes[status] : undefined;

@@ -1,6 +1,6 @@
-# Runs inside a sandbox before a shell program. Descriptor 3 is told, in frames as in node.cjs, that it is
-# ready and that the program begins, and brings fields in between that end with a zero byte: variables, an empty one, INPUT, the
-# program. Its end before the program means that nobody is there any more.
+# Runs inside a sandbox before a shell program. On descriptor 3 it writes, in frames as in node.cjs, that it is
+# ready and that the program begins, and reads fields in between that end with a zero byte: variables, an empty one, INPUT, the
+# program. Its end before the program means that the launcher has ended.
 printf '\20\0\0\0{"kind":"ready"}' >&3
 while IFS= read -r -d '' larkline_field <&3 || exit 0; do
   [ -n "$larkline_field" ] || break

@@ -728,7 +728,7 @@ static long answer_chmod(const struct call *call, int directory, uint64_t path, 
   int file = open_own(call, directory, path);
   if (file < 0) return file;
   snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-  /* Nobody else is to become this user by a program that is left here. */
+  /* No other user may become this user by a program that is left here. */
   long result = chmod(link, mode & 01777) != 0 ? (errno == ELOOP ? -EOPNOTSUPP : -errno) : 0;
   close(file);
   return result;

@@ -5,7 +5,7 @@ export class FrameError extends Error {
 
 /** Bounds on what one peer may write. */
 export interface FrameBounds {
-  /** Bytes of one frame. Told by its header, so that nothing is kept of a frame that is too large. */
+  /** Bytes of one frame. Taken from its header, so that nothing is kept of a frame that is too large. */
   bytes: number;
   /** Frames in all. */
   frames: number;

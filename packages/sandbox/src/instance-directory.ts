@@ -45,7 +45,7 @@ async function openRoot(path: string): Promise<string> {
   await mkdir(path, { recursive: true, mode: 0o711 });
   const facts = await lstat(path);
   const isOurs = facts.isDirectory() && facts.uid === process.getuid?.() && (facts.mode & 0o022) === 0;
-  if (!isOurs) throw new Error(`${path} belongs to, or can be changed by, somebody else`);
+  if (!isOurs) throw new Error(`${path} belongs to, or can be changed by, another user`);
   const foreign = (await readdir(path)).find((name) => !ownNames.test(name));
   // Directories in it that no process holds are removed.
   if (foreign !== undefined) throw new Error(`${path} holds other things: ${JSON.stringify(foreign)}`);

@@ -50,7 +50,7 @@ export interface ProcessPool {
 const bootMs = 15_000;
 const lookMs = 250;
 const graceMs = 2_000;
-/** Boots that fail in a row until calls are told so instead of waiting for the next one. */
+/** Boots that fail in a row until calls fail with that reason instead of waiting for the next one. */
 const failuresInARow = 3;
 const longestPauseMs = 30_000;
 
@@ -115,7 +115,7 @@ class Pool implements ProcessPool {
     child.write(frame);
     const running = runningCall(child, { id, graceMs, clock: this.#clock, ...options });
     member.running.set(id, running);
-    // Its place may be taken again when the child has answered, which after a cancellation is later than the caller is told.
+    // Its place may be taken again when the child has answered, which after a cancellation is later than the caller gets its result.
     void running.answered.then(() => this.#release(member, id));
     return await running.result;
   }
@@ -300,7 +300,7 @@ export function createProcessPool(options: ProcessPoolOptions): ProcessPool {
 
 /** A call that a child has. */
 interface RunningCall {
-  /** What the caller is told. */
+  /** What the caller gets. */
   readonly result: Promise<unknown>;
   /** Resolves when the child has answered, or has ended: it does nothing for this call any more. */
   readonly answered: Promise<void>;
@@ -376,7 +376,7 @@ async function replyTo(work: () => Promise<unknown>): Promise<{ ok: boolean; bod
   }
 }
 
-/* ---- What callers are told ---- */
+/* ---- What callers get ---- */
 
 /** How a call ended that gave no result. `handler`: the handler threw; `closed`: the pool was closed. */
 export type ProcessFailure = "handler" | "timeout" | "cancelled" | "crashed" | "oom" | "protocol" | "closed";
@@ -411,7 +411,7 @@ export interface ProcessCallOptions {
   timeoutMs: number;
   /** What the handler emitted, a JSON value, in order. Must not throw. */
   onEvent(body: unknown): void;
-  /** Answers what the handler requested; a rejection's message is told to the handler. */
+  /** Answers what the handler requested; the handler gets a rejection's message. */
   onRequest(body: unknown): Promise<unknown>;
 }
 
@@ -426,7 +426,7 @@ interface PoolChildOptions {
   clock: Clock;
 }
 
-/** How a child ended, as far as the kernel told. */
+/** How a child ended, as far as the kernel reports it. */
 interface ChildEnd {
   exitCode: number | undefined;
   signal: string | undefined;

@@ -217,7 +217,7 @@ class Host {
     }
   }
 
-  /** Tells the client that its run has a place, and whether it says in time that it may begin. */
+  /** Announces to the client that its run has a place; resolves to whether the client confirms in time that it may begin. */
   async #mayBegin(requestId: string, say: RunningRequest["say"], signal: AbortSignal): Promise<boolean> {
     const { promise, resolve } = Promise.withResolvers<boolean>();
     const no = (): void => resolve(false);

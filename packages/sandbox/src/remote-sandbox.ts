@@ -28,7 +28,7 @@ const lineMarginBytes = 32 * 1_048_576;
 /** For the way there and back and a place in the host's line, besides the time of the run itself. */
 const waitMs = 120_000;
 const lost = "whether the program came to its end is not known";
-/** How long a host is told that a run may begin, ms: another one of several behind one address may answer first. */
+/** How long the start of a run is confirmed to a host, ms: another one of several behind one address may answer first. */
 const tellingMs = 15_000;
 const tellAgainMs = 100;
 /** How a run can end that was never to begin. */
@@ -116,7 +116,7 @@ class Sending {
   readonly #body: string;
   readonly #id: string;
   readonly #watch: ReturnType<typeof createWatch>;
-  /** Ends the run when the caller does not let it begin, or the host cannot be told. */
+  /** Ends the run when the caller does not let it begin, or the host cannot be reached. */
   readonly #stop = new AbortController();
   readonly #signal: AbortSignal;
   /** Whether the program may begin; undefined: the caller was not asked yet. */
@@ -204,7 +204,7 @@ class Sending {
     this.#asking.then(tell).catch((error: unknown) => this.#stop.abort(error));
   }
 
-  /** Tells the host that the run may begin, until it has understood. Telling it twice does nothing. */
+  /** Confirms to the host that the run may begin, until the host has acknowledged it. Idempotent. */
   async #tell(): Promise<void> {
     const { clock } = this.#call;
     const untilMs = clock.monotonic() + tellingMs;
@@ -219,7 +219,7 @@ class Sending {
         answer = error instanceof Error ? error.message : String(error);
       }
       if (clock.monotonic() >= untilMs) {
-        throw new HostFailure(`the sandbox host could not be told that the program may begin (${answer}); ${lost}`);
+        throw new HostFailure(`the sandbox host did not acknowledge that the program may begin (${answer}); ${lost}`);
       }
       await pause(clock, tellAgainMs);
     }

@@ -197,7 +197,7 @@ export class Run {
   readonly #views = new Map<string, Feed<unknown>>();
   #readers = 0;
   #awaited = 0;
-  /** Its end has been told. */
+  /** Its end has been received. */
   #isOver = false;
 
   /** Made by {@link Client.run} and {@link Client.attach}. */

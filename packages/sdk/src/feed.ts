@@ -1,4 +1,4 @@
-/** Something that a view tells, with the position to continue after. */
+/** Something that a view returns, with the position to continue after. */
 export interface Emission<T> {
   value: T;
   /** Empty: the beginning. */
@@ -11,7 +11,7 @@ export interface Emission<T> {
 export type Source<T> = (after: string, signal: AbortSignal) => AsyncIterable<Emission<T>>;
 
 /**
- * What one view tells, for any number of readers: each of them sees all of it, from the beginning. At most
+ * What one view returns, for any number of readers: each of them sees all of it, from the beginning. At most
  * `maxCharacters` are kept. When there is more, the source waits until its fastest reader comes on, and what that one
  * has read goes; a reader that begins later, or has fallen behind, gets it from the source once more.
  */
@@ -35,7 +35,7 @@ export class Feed<T> {
     this.#after = after;
   }
 
-  /** Whether the source has told everything. */
+  /** Whether the source has ended. */
   get hasEnded(): boolean {
     return this.#state === "ended";
   }

@@ -120,7 +120,7 @@ export class AgentVersions {
 
   /**
    * Reads what has changed. What was found right stays as it was where it is damaged since. A failover may have lost
-   * versions, and others may have their numbers: the stamp tells.
+   * versions, and others may have their numbers: the stamp shows it.
    */
   async refresh(): Promise<{ isNew: boolean; refused: RefusedVersion[] }> {
     const last = (await this.#redis.hmget(this.#key, "revision", "stamp")).join(" ");

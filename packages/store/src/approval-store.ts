@@ -284,7 +284,7 @@ export class ApprovalStore {
   }
 
   /**
-   * Tells whether the buttons of a pending approval stand on the card of the reply. Where they do not, it is due to get a
+   * Records whether the buttons of a pending approval are on the card of the reply. Where they do not, it is due to get a
    * card of its own. False where it has one, or is to get one.
    */
   async placeInReply(session: SessionKey, approvalId: string, isPlaced: boolean): Promise<boolean> {

@@ -145,9 +145,11 @@ function entryFrom([id, values]: [string, string[]]): AuditEntry {
   const dash = id.indexOf("-");
   const atMs = Number(id.slice(0, dash));
   const { k: kind, s: session, c: callId, f = "", r: runner, o: result, u: userId } = fieldsOf(values);
-  const told = Object.entries({ session, callId, runner, result, userId }).filter(([, value]) => (value ?? "") !== "");
+  const filled = Object.entries({ session, callId, runner, result, userId }).filter(
+    ([, value]) => (value ?? "") !== "",
+  );
   const facts: unknown = JSON.parse(f === "" ? "{}" : f);
-  const parsed = parseRecord(Object.assign({ kind, atMs }, facts, Object.fromEntries(told)));
+  const parsed = parseRecord(Object.assign({ kind, atMs }, facts, Object.fromEntries(filled)));
   if (parsed.ok) return { atMs, number: Number(id.slice(dash + 1)), record: parsed.value };
   throw newEngineError("internal_error", `audit record ${id} is not readable: ${parsed.error}`, {
     suggestion: "Was it written by a newer version? Upgrade this process.",

@@ -104,11 +104,11 @@ export function describeBudgetStore(name: string, makeHarness: () => Promise<Bud
     });
 
     it("one process tells a spender about an account in its period", async () => {
-      const tries = await Promise.all([store.tellOnce(ann), elsewhere.tellOnce(ann), store.tellOnce(ann)]);
+      const tries = await Promise.all([store.warnOnce(ann), elsewhere.warnOnce(ann), store.warnOnce(ann)]);
       expect(tries.filter(Boolean)).toHaveLength(1);
-      expect(await store.tellOnce(bob)).toBe(true);
-      expect(await store.tellOnce({ ...ann, per: "chat" })).toBe(true);
-      expect(await elsewhere.tellOnce({ ...ann, bucket: "2026-11-23" })).toBe(true);
+      expect(await store.warnOnce(bob)).toBe(true);
+      expect(await store.warnOnce({ ...ann, per: "chat" })).toBe(true);
+      expect(await elsewhere.warnOnce({ ...ann, bucket: "2026-11-23" })).toBe(true);
     });
 
     it("what belongs to a period that is long over is not kept", async () => {

@@ -12,7 +12,7 @@ it("every key expires by itself, a day after its period or ten minutes after the
   await store.spent([account]);
   expect(await redis.keys(`{${namespace}:*`)).toEqual([]);
   await store.charge([account], { id: "turn-1", tokens: 5, usd: 0.1 });
-  await store.tellOnce(account);
+  await store.warnOnce(account);
   const base = `{${namespace}:budget}`;
   expect((await redis.keys(`{${namespace}:*`)).sort()).toEqual([
     `${base}:charge:turn-1`,

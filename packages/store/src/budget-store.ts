@@ -45,7 +45,7 @@ function usdOf(nanoUsd: number): number {
   return nanoUsd / 1e9;
 }
 
-const [chargeBudgets, tellOnce] = [script("charge-budgets"), script("tell-once")];
+const [chargeBudgets, warnOnce] = [script("charge-budgets"), script("warn-once")];
 
 function expiryOf({ endsAtMs }: SpendingAccount): number {
   return endsAtMs + spendingKeptMs;
@@ -112,10 +112,10 @@ export class BudgetStore {
   }
 
   /** True for the first caller in the account's period, which warns the spender. */
-  async tellOnce(account: SpendingAccount): Promise<boolean> {
+  async warnOnce(account: SpendingAccount): Promise<boolean> {
     const { per, bucket, id } = account;
-    const told = this.#keys.budget(`told:${per}:${bucket}`);
-    return (await runScript(this.#redis, tellOnce, { told }, { id, expiresAtMs: expiryOf(account) })) === 1;
+    const warned = this.#keys.budget(`told:${per}:${bucket}`);
+    return (await runScript(this.#redis, warnOnce, { warned }, { id, expiresAtMs: expiryOf(account) })) === 1;
   }
 
   #keyOf(by: keyof Spending, { per, bucket }: SpendingGroup): string {

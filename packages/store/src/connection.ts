@@ -117,7 +117,7 @@ class BrokenOffError extends Error {
 /**
  * What was on the wire when the connection broke is neither sent again nor left without an answer: of one server
  * ioredis forgets it, and its caller would wait without end; in a Cluster it sends it to the server that has taken over.
- * So it fails before ioredis hears of the end. What has not been sent yet is left to ioredis.
+ * So it fails before ioredis notices the end. What has not been sent yet is left to ioredis.
  */
 function failUnanswered(redis: Redis): void {
   const fail = (): void => {

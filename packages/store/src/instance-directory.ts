@@ -14,7 +14,7 @@ export interface AppFeed {
   lastEventAtMs?: number;
 }
 
-/** One process of a deployment, as it tells about itself. */
+/** One process of a deployment, as it announces itself. */
 export interface Instance {
   id: string;
   /** Such as `ingress`. */

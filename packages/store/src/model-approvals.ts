@@ -78,7 +78,7 @@ export class ModelApprovals {
     return [...this.#asked.values()].some((each) => each.session === session && each.state === "pending");
   }
 
-  /** The text that tells a session's history what became of an approval. */
+  /** The text in a session's history about the result of an approval. */
   static textOf(approvalId: string, state: string): string {
     return `decided ${approvalId} ${state}`;
   }

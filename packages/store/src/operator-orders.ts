@@ -21,7 +21,7 @@ import type { SessionStore } from "./session-store.ts";
 import type { ResetOptions } from "./session-types.ts";
 
 // Orders of operators are one stream, the only thing that the console may write which workers act upon. A worker takes
-// an order once: who dies in the middle leaves it uncertain, and the operator is told so, rather than doing it twice.
+// an order once: a worker that dies in the middle leaves it uncertain, and the console says so; it is not repeated.
 
 /**
  * What came of handing an order in. `not_taken`: no worker has taken it, and none will. `uncertain`: a worker has taken
@@ -106,9 +106,9 @@ export interface OrderDeps {
   audit: Pick<AuditLog, "append">;
   /** Adds the wake-up of a session. */
   wake: (session: SessionKey, gen: number) => Promise<void>;
-  /** Tells all workers that a turn is over, so that its model stops at once. */
+  /** Reports to all workers that a turn is over, so that its model stops at once. */
   stop: (cancel: { session: SessionKey; turnId: string }) => Promise<void>;
-  /** Tells a runner that its calls of the turn are to stop. */
+  /** Asks a runner to stop its calls of the turn. */
   stopCalls: (runner: string, cancel: { session: SessionKey; turnId: string }) => Promise<void>;
   replyOf: ResetOptions["replyOf"];
 }
@@ -159,7 +159,7 @@ async function cancel(deps: OrderDeps, by: string, { session, seq }: OrderAct<"c
   return (await cancelTurn(deps, session, turnId)) ? done : nothing;
 }
 
-/** As a person's `/stop` does it, for the turn of any person: stored first, then told to all workers. */
+/** As a person's `/stop` does it, for the turn of any person: stored first, then published to all workers. */
 async function cancelTurn({ store, wake, stop }: OrderDeps, session: SessionKey, turnId: string): Promise<boolean> {
   const { accepted, wakeGen } = await store.cancel(session, { turnId, reason: "cancelled" });
   if (wakeGen !== undefined) await wake(session, wakeGen);

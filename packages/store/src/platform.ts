@@ -75,7 +75,7 @@ export class RateGovernor {
 
   /**
    * Takes a place in every bucket, or in none. The buckets are of one app, each named once. With `flightMs` the places
-   * are kept until {@link ended} is told that the call is over, for `flightMs` at most.
+   * are kept until {@link ended} reports the end of the call, for `flightMs` at most.
    */
   async take(buckets: readonly RateBucket[], priority: RatePriority, flightMs = 0): Promise<RateGrant> {
     const ticket = this.#random.id();

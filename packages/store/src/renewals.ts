@@ -10,7 +10,7 @@ export interface RenewalOptions {
   namespace: string;
   /** The worker whose heartbeat is renewed; absent: this process has none, and renews locks only. */
   owner?: string;
-  /** Told when renewals begin to fail, and when the thread has ended and is started again. */
+  /** Called when renewals begin to fail, and when the thread has ended and is started again. */
   onError: (error: Error) => void;
 }
 
@@ -215,7 +215,7 @@ export interface JobLock {
 
 /** A lock in the table. */
 export interface HeldLock extends JobLock {
-  /** Tells this use of its place in the table from all others. */
+  /** Distinguishes this use of its place in the table from all others. */
   use: number;
 }
 

@@ -25,7 +25,7 @@ export interface RunnerInstance {
   clock?: string | undefined;
 }
 
-/** An instance as it is stored, also for a while after it was last heard of. Times are the store's clock, epoch ms. */
+/** An instance as it is stored, also for a while after its last announcement. Times are the store's clock, epoch ms. */
 export interface AnnouncedInstance extends RunnerInstance {
   generation: string;
   /** When this instance began to announce this generation. */
@@ -213,7 +213,7 @@ export class RunnerDirectory {
     return { last: Number(left) === 0 };
   }
 
-  /** Forgets a runner that is away: its tools are offered no longer. Tells whether it was; living instances stay. */
+  /** Forgets a runner that is away: its tools are offered no longer. Returns whether it was; living instances stay. */
   async forget(runner: string): Promise<{ forgotten: boolean; living: number }> {
     const values = { runner, channel: this.#channel };
     const reply = await runScript(this.#redis, forgetRunner, this.#keysOf(runner), values);

@@ -6,7 +6,7 @@ import { mastersOf, type RedisConnection } from "./connection.ts";
 const toleratedMs = 2_000;
 const askEveryMs = 2_000;
 const firstAskMs = 100;
-/** An answer that took longer tells too little about the moment when it was given. */
+/** An answer that took longer says too little about the moment when it was given. */
 const longestTripMs = 500;
 
 /** The clock of one server: its epoch ms minus `clock.monotonic()`, give or take half of the round trip. */
@@ -63,7 +63,7 @@ export class ServerClock {
   /** Settles when the shared clock follows Redis; rejects when Redis does not answer the first question. */
   readonly followed: Promise<void>;
 
-  /** `onChange` is told when a difference begins to matter, and when none does any more. */
+  /** Calls `onChange` when a difference begins to matter, and when none does any more. */
   constructor(
     redis: RedisConnection,
     onChange: (problem: string | undefined) => void = () => undefined,
@@ -89,7 +89,7 @@ export class ServerClock {
   readonly #again = (): void => {
     if (this.#closed) return;
     const pauseMs = this.#readings.size === 0 ? firstAskMs : askEveryMs;
-    // What Redis does not tell now, it tells next time; that it is away is said elsewhere.
+    // The next try gets what this one did not; other parts report that Redis is away.
     this.#stop = this.#clock.every(pauseMs, () => {
       this.#stop();
       void this.#ask().then(this.#again, this.#again);

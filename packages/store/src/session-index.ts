@@ -101,7 +101,7 @@ export class SessionIndex {
 
   /**
    * How all sessions are, by one script per cell. With more than 5,000 sessions awake in a cell, or calls and questions
-   * open, those beyond are not told apart by state; times are those of the 500 that were touched least recently.
+   * open, those beyond are counted without their state; times are those of the 500 that were touched least recently.
    */
   async gateState(): Promise<GateState> {
     const cells = this.#keys.cells().map(async (cell) => {

@@ -295,7 +295,7 @@ export class SessionStore {
       },
     );
     const [, , , count = 0] = reply as [number, number, null, number?]; // shape fixed by the script
-    // Read as a claim reads it, so that it makes no difference how a turn hears of it.
+    // Read as a claim reads it, so that a turn gets the same either way.
     return { ...accepted(reply), ...(count > 0 && { unread: { entry: controlFrom(text), count } }) };
   }
 
@@ -496,7 +496,7 @@ export class SessionStore {
 
   /**
    * Marks the start of a call in the effect ledger, and in the audit log when the answer is `run`, atomically.
-   * With `ask` the runner that asked is told the answer, once more the same if it asks again.
+   * With `ask` the runner that asked gets the answer, and the same one if it asks again.
    */
   async begin(
     ...[session, callId, effect, by = {}]: [
@@ -722,7 +722,7 @@ async function resetSession(
 const nothingUsed = { inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0, costUsd: 0 };
 const kindsOfUse = Object.keys(nothingUsed) as (keyof typeof nothingUsed)[]; // an object of ours
 
-/** What the asker of a helper hears of its reset; undefined for another session, or where the helper has ended. */
+/** What the asker of a helper gets about its reset; undefined for another session, or where the helper has ended. */
 async function endForAsker(
   { redis, keyspace }: { redis: RedisConnection; keyspace: Keyspace },
   session: SessionKey,
@@ -737,7 +737,7 @@ async function endForAsker(
   const { session: _session, ...facts } = child;
   const outcome = { ok: false, error: "cancelled: an operator has reset the helper before it had an answer." } as const;
   const used = { ...nothingUsed, steps: 0 };
-  // Its own helpers are stopped with it, and would have told it alone what they have used.
+  // Its own helpers are stopped with it; they would have reported what they have used to it alone.
   for (const one of [session, ...atWorkBelow(session, children)]) {
     const { turn } = summaryFrom(one, await runScript(redis, summary, keyspace.session(one)));
     if (turn === undefined) continue;

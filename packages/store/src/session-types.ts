@@ -180,7 +180,7 @@ export interface ChildSession extends ChildFacts {
   session: SessionKey;
 }
 
-/** The end of a child session: what its asker hears. */
+/** The end of a child session, as its asker gets it. */
 export interface AskerAnswer {
   session: SessionKey;
   turnId: string;
@@ -190,7 +190,7 @@ export interface AskerAnswer {
   facts: ChildFacts;
 }
 
-/** What a child session waits for from now on: its asker hears it. Without `wait`: for no person any more. */
+/** What a child session waits for from now on: its asker gets it. Without `wait`: for no person any more. */
 export type AskerWord = Pick<AskerAnswer, "session" | "turnId" | "callId"> & { wait?: HelperWait };
 
 /** Who does what, for the audit log; kept while the call is open. */
@@ -237,10 +237,10 @@ export interface SaveRequest extends FencedWrite {
   approvals?: Approval[];
   /**
    * With `suspend`: the person whose turn this is, when it waits for people only and others may go on meanwhile. It is
-   * set aside as soon as another person in the group has written, and comes back to the head when it hears something.
+   * set aside as soon as another person in the group has written, and comes back to the head when an entry for it arrives.
    */
   waits?: string;
-  /** Of a child session: who hears that it waits for people, or does not any more, in the same step. */
+  /** Of a child session: the asker that gets the news that it waits for people, or does not any more, in the same step. */
   asker?: AskerWord;
   /** Numbers of waiting messages that have become part of this turn: they leave the inbox. */
   absorbed?: number[];
@@ -312,7 +312,7 @@ export interface CommitRequest extends FencedWrite {
   totals?: SessionTotals;
   /** Take the next waiting message at once instead of going through the queue. */
   more: boolean;
-  /** Of a child session: who hears of its end in the same step. */
+  /** Of a child session: the asker that gets its end in the same step. */
   asker?: AskerAnswer;
   /** The turn has called some, and their steps were counted. */
   helpers?: boolean;
@@ -384,7 +384,7 @@ export interface ResetResult {
   wakeGen?: number;
   /** Those that had calls of the turn a moment before. */
   runners?: string[];
-  /** Sessions of its helpers: they were told to stop, and are to be woken for that. */
+  /** Sessions of its helpers: they were cancelled, and are to be woken for that. */
   helpers?: SessionKey[];
   /** Of a helper: the session that has called it, which waits for its end, to be woken. */
   asker?: { session: SessionKey; wakeGen: number };
@@ -395,7 +395,7 @@ export interface ResetOptions {
   /** Who asked for it, for the audit log. */
   by: string;
   /**
-   * What the person whose turn ends is told. Called with the message at the head, if it can be read, and with
+   * The reply to the person whose turn ends. Called with the message at the head, if it can be read, and with
    * whether the card ledger has cards of that turn; may be called more than once, for the last call counts.
    */
   replyOf(turnId: string, message: InboundMessage, hasCards: boolean): Promise<OutboxRecord | undefined>;

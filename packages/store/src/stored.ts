@@ -55,7 +55,7 @@ function required<T>(what: string, result: ParseResult<T>): T {
   });
 }
 
-/** The attempt that an entry answers, if it can be told. */
+/** The attempt that an entry answers, if it names one. */
 function answeredIn(text: string): string | undefined {
   try {
     const { type, callId } = JSON.parse(text) as Partial<Record<string, unknown>>; // null is caught below
@@ -290,7 +290,7 @@ export function askerValue({ session: sid, turnId, callId, outcome, used, facts 
   return JSON.stringify({ sid, turnId, callId, entry: JSON.stringify(entry), result, facts: JSON.stringify(facts) });
 }
 
-/** What an asker hears before that end, as the script takes it. */
+/** What an asker gets before that end, as the script takes it. */
 function wordValue({ session: sid, turnId, callId, wait }: NonNullable<SaveRequest["asker"]>): string {
   const entry: ControlEntry = { needs: ["helper-waits"], type: "helper_waits", callId, ...(wait && { wait }) };
   return JSON.stringify({ sid, turnId, callId, entry: JSON.stringify(entry) });

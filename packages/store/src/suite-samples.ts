@@ -68,7 +68,7 @@ export function delta(text: string): EngineEvent {
   return { type: "text_delta", text };
 }
 
-/** What the audit log is told of a call. */
+/** What the audit log gets about a call. */
 export const callFacts: CallFacts = {
   app: "cli_app",
   turnId: "cli_app.oc_chat.main-1",

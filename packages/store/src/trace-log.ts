@@ -90,7 +90,7 @@ export class TraceLog {
   readonly #windowAt: (atMs: number) => TraceWindowKeys;
   readonly #oldKeys: OldTraceKeys;
   readonly #ttlMs: number;
-  /** Records of this process are told apart by a number. */
+  /** A number distinguishes the records of this process. */
   readonly #writer: string;
   #records = 0;
   /** The lists of lines whose expiry this process has set, of the window it last wrote to. */
@@ -210,7 +210,7 @@ export class TraceLog {
   async #linesIn(list: string, texts: readonly string[]) {
     const lines = await this.#redis.lrange(list, 0, -1);
     const meant = lines.filter((line) => texts.some((text) => line.includes(text)));
-    // Lines that a newer version writes in another way are left out: the rest still tells something.
+    // Lines that a newer version writes in another way are left out: the rest is still of use.
     return meant.map(parseLine).flatMap((parsed) => (parsed.ok ? [parsed.value] : []));
   }
 

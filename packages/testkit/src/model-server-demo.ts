@@ -296,7 +296,7 @@ const showcase = {
     "1. Thinking is folded away above\n2. Tools show their state and time\n3. The stop button works at any moment",
     "| process | what it does |\n| --- | --- |\n| ingress | takes messages |\n| agent-worker | asks the model, writes the card |\n| tool-runner | runs tools |",
     '```ts\nexport default defineTool({\n  name: "roll_dice",\n  effect: "pure",\n});\n```',
-    "> Kill the process that writes this card: another one goes on with it.",
+    "> Kill the process that writes this card: another one continues it.",
   ],
 } as const;
 

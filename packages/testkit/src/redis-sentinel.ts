@@ -99,8 +99,8 @@ export async function startRedisSentinel(options: TestRedisNodesOptions = {}): P
     ...nodes,
     masters: async () => {
       const alive = await nodes.masters();
-      const told = new Set(await Promise.all(sentinels.map(toldBy)));
-      return [...told].filter((port) => alive.includes(port));
+      const primaries = new Set(await Promise.all(sentinels.map(toldBy)));
+      return [...primaries].filter((port) => alive.includes(port));
     },
     url: `redis+sentinel://${sentinels.map(({ port }) => `127.0.0.1:${port}`).join(",")}/${watched}`,
     stop: async () => {

@@ -84,7 +84,7 @@ export type ConfigInput = {
       when?: string;
       /** What the next agent sees: the conversation, or the person's last message and the reason. Default `all`. */
       context?: "all" | "last";
-      /** What else it is told: a JSON Schema of type object, whose properties come beside `reason`. */
+      /** Further arguments of the hand-over: a JSON Schema of type object, whose properties come beside `reason`. */
       input?: Record<string, unknown>;
     })[];
     /** The agents and teams that it may give tasks to, and wait for. */
@@ -126,7 +126,7 @@ export type ConfigInput = {
     selector?: {
       /** As `model` of an agent. */
       model?: string;
-      /** What it is told besides. */
+      /** A further prompt. */
       prompt?: string;
       /** Whether one member may speak twice in a row. Default: no. */
       repeat?: boolean;

@@ -66,7 +66,7 @@ const exactly = { additionalProperties: false };
 const readable = Type.Optional(Type.Array(Type.String({ minLength: 1 }), { maxItems: 256 }));
 const level = Type.Enum([...isolationLevels]);
 
-/** What each level may be told. */
+/** The settings that each level may have. */
 const parsers = {
   inline: parserOf(Type.Object({ level }, exactly)),
   process: parserOf(Type.Object({ level, env, memoryMb, concurrency: count(1_000) }, exactly)),

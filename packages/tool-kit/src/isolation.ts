@@ -44,7 +44,7 @@ export interface IsolationSettings {
   readable?: readonly string[];
 }
 
-/** A level alone, or with what it may be told. */
+/** A level alone, or with its settings. */
 export type Isolation = IsolationLevel | IsolationSettings;
 
 /** The settings of a tool, complete. */

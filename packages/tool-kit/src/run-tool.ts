@@ -16,7 +16,7 @@ export interface RunToolRequest {
   context: CallContext;
   /** Keeps what the tool saves; without it `saveFile` rejects. */
   storeFile?: StoreFile;
-  /** Is told what a program prints, as it comes. */
+  /** Called with what a program prints, as it comes. */
   onOutput?: (text: string) => void;
   /** Deadline of the run in ms. Default: the tool's own. */
   timeoutMs?: number;
@@ -75,7 +75,7 @@ function contextOf(
   };
 }
 
-/** The outcome of a call that was ended before the tool had answered; `reason` is told to the model. */
+/** The outcome of a call that was ended before the tool had answered; the model reads `reason`. */
 export function interruptedOutcome(tool: Pick<Tool, "effect">, reason: unknown): ToolOutcome {
   const error = errorText(reason);
   if (tool.effect !== "once") return { ok: false, error };
@@ -122,7 +122,7 @@ async function handled(
   try {
     return outcomeOfResult(await tool.run(input, context), maxOutputBytes);
   } catch (error) {
-    // A handler that gives up because it was told to is interrupted, not failed.
+    // A handler that gives up because its signal was aborted is interrupted, not failed.
     if (signal.aborted) return interruptedOutcome(tool, signal.reason);
     if (error instanceof InputRequiredError) return { ok: false, error: error.message, input: error.input };
     return error instanceof OutcomeUnknownError
@@ -204,7 +204,7 @@ export interface FileFacts {
 
 /**
  * Keeps a file and resolves to its id. Given by the process that runs tools: tool code itself gets no
- * connection to any store. May reject; what it rejects with is told to the tool.
+ * connection to any store. May reject; the tool gets the error.
  */
 export type StoreFile = (bytes: Uint8Array, facts: FileFacts) => Promise<string>;
 
@@ -255,7 +255,7 @@ export function fileSaver(
     if (!tool.savesFiles) {
       throw new Error(`tool ${tool.name} saves files without saying so: set savesFiles: true in its definition`);
     }
-    if (store === undefined) throw new Error("files cannot be saved here: whoever runs the tool keeps none");
+    if (store === undefined) throw new Error("files cannot be saved here: the runner keeps none");
     const problem = problemOf(bytes, facts);
     if (problem !== undefined) throw new TypeError(problem);
     if (saved >= maxFilesPerCall) {
@@ -309,7 +309,7 @@ function cut(text: string, maxBytes: number): string {
   return headOf(text, maxBytes - Buffer.byteLength(marker)) + marker;
 }
 
-/** Rejects values that JSON drops or empties silently, so that the model is not told something else than the tool said. */
+/** Rejects values that JSON drops or empties silently, so that the model does not read something else than the tool returned. */
 function refuseLossy(key: string, value: unknown): unknown {
   const where = key === "" ? "the result" : JSON.stringify(key);
   if (typeof value === "function" || typeof value === "symbol") throw new TypeError(`${where} is a ${typeof value}`);
@@ -396,7 +396,7 @@ export interface ToolRegistry {
   register<const S extends TSchema>(registration: ToolRegistration<S>): <H extends ToolHandler<S>>(handler: H) => H;
   /** Adds a tool made by `defineTool`. Throws when the name is taken. */
   add(tool: Tool): void;
-  /** What models are told: name, description and schema of each tool. */
+  /** What models read: name, description and schema of each tool. */
   specs(): ToolSpec[];
   tools(): Tool[];
   /** The tool of that name; throws {@link ToolNotFoundError}. */

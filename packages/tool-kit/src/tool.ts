@@ -37,8 +37,8 @@ export interface ToolContext {
   log(message: string, fields?: Record<string, unknown>): void;
   /**
    * Keeps an image for some days, so that the answer can show it: for tools with `savesFiles`.
-   * Resolves to the Markdown that names it, `![name](blob:...)`, to be put into the result: the model
-   * is told by the tool's description to write it where the person is to see the image. Rejects when
+   * Resolves to the Markdown that names it, `![name](blob:...)`, to be put into the result: the tool's
+   * description asks the model to write it where the person is to see the image. Rejects when
    * the bytes are no PNG, JPEG, GIF or WebP image of at most 10 MiB or not what `mediaType` says,
    * after 8 files of one call, when it cannot be stored, and when the call is over.
    */
@@ -52,7 +52,7 @@ export type InputOf<S extends TSchema> = unknown extends Static<S> ? Record<stri
 interface ToolFacts<S extends TSchema> {
   /** Letters, digits, `_` and `-`, at most 64: what all model vendors accept. */
   name: string;
-  /** Tells the model when and how to use the tool. */
+  /** Says to the model when and how to use the tool. */
   description: string;
   /** TypeBox or plain JSON Schema (2020-12) of type object. Input is checked against all of it before the tool runs. */
   input: S;
@@ -100,8 +100,8 @@ export interface ToolDefinition<S extends TSchema> extends ToolFacts<S> {
    */
   savesFiles?: boolean;
   /**
-   * Does the work. The result is a JSON value (`undefined` counts as null); a thrown error's
-   * message is told to the model, so it must hold no secret.
+   * Does the work. The result is a JSON value (`undefined` counts as null); the model reads
+   * a thrown error's message, so it must hold no secret.
    */
   run(input: InputOf<S>, context: ToolContext): unknown;
 }
@@ -119,7 +119,7 @@ export interface ToolProgram {
 export interface ProgramToolDefinition<S extends TSchema> extends ToolFacts<S> {
   /** `sandbox` (the default) or `remote`: less is refused. */
   isolation?: Isolation;
-  /** Makes the program of a call. Runs in the runner, so it must not interpret the input. What it throws is told to the model. */
+  /** Makes the program of a call. Runs in the runner, so it must not interpret the input. The model reads what it throws. */
   program(input: InputOf<S>): ToolProgram;
 }
 
@@ -170,7 +170,7 @@ const maxSchemaCharacters = 65_536;
 /** Completes the description of a tool that saves files. */
 const showingHint =
   "Images in the result are Markdown such as ![name](blob:...): the person does not see them there. " +
-  "To show one, write its Markdown in the answer exactly as it stands in the result.";
+  "To show one, write its Markdown in the answer exactly as it is in the result.";
 
 const require = createRequire(import.meta.url);
 
@@ -342,7 +342,7 @@ export function isTool(value: unknown): value is Tool {
   return typeof value === "object" && value !== null && toolMark in value && value[toolMark] === true;
 }
 
-/** What a runner tells the workers about a tool. */
+/** What a runner announces to the workers about a tool. */
 export function announcementOf(tool: Tool): ToolAnnouncement {
   return announced(tool);
 }
@@ -365,8 +365,8 @@ function holder(): Holder {
 }
 
 /**
- * Tells a process that runs tools for a runner, which has checked their definitions and checks their input: here
- * `defineTool` takes both for granted, and a process starts without what checks them.
+ * For a process that runs tools for a runner: the runner has checked their definitions, and checks their input. After
+ * this call `defineTool` checks neither, so that the process starts without loading the validators.
  */
 export function trustDefinitions(): void {
   holder()[checkedKey] = true;

@@ -146,7 +146,7 @@ function mediaOf(simulator: FeishuSimulator, { media = [] }: SimulatorSnapshot):
   let room = largestMediaBytes;
   for (const { key } of media.toReversed()) {
     const bytes = simulator.media(key)?.bytes;
-    // Of a size that is only told there are no bytes to keep.
+    // A file that has only a size has no bytes to keep.
     if (!(bytes instanceof Uint8Array) || bytes.byteLength > room) continue;
     room -= bytes.byteLength;
     kept.set(key, bytes);

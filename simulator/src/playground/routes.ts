@@ -89,7 +89,7 @@ export function registerPlaygroundRoutes(fastify: FastifyInstance, { simulator, 
 }
 
 function registerFaults(fastify: FastifyInstance, simulator: FeishuSimulator, stream: EventStream): void {
-  const told = (): Answer => {
+  const changed = (): Answer => {
     stream.send({ type: "faults", faults: simulator.faults.size });
     return {};
   };
@@ -99,13 +99,13 @@ function registerFaults(fastify: FastifyInstance, simulator: FeishuSimulator, st
       parse: parseFault,
       run({ kind, times }) {
         simulator.faults.add({ match: { path: "/open-apis/" }, times, action: faultActions[kind] });
-        return told();
+        return changed();
       },
     }),
   );
   fastify.post("/api/clear-faults", () => {
     simulator.faults.clear();
-    return told();
+    return changed();
   });
 }
 
@@ -315,7 +315,7 @@ interface Work<Body> {
   run: (body: Body) => object | Promise<object>;
 }
 
-/** Answers with what the work tells: wrong input is 400 with the reason, ids that name nothing are 404. */
+/** Answers with the result of `work`: wrong input is 400 with the reason, ids that name nothing are 404. */
 async function answer<Body>(reply: FastifyReply, { request, parse, run }: Work<Body>): Promise<FastifyReply> {
   const parsed = parse(request.body ?? {});
   if (!parsed.ok) return reply.code(400).send({ error: parsed.error });
@@ -366,7 +366,7 @@ export interface CardFacts extends Pick<SimCard, "cardId" | "sequence" | "stream
   latest: readonly SimCardOperation[];
 }
 
-/** What the event stream tells the page. */
+/** What the event stream sends to the page. */
 export type PlaygroundEvent =
   | { type: "state"; state: PlaygroundState }
   | { type: "message"; message: SimMessage }

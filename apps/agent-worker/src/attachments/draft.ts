@@ -7,7 +7,7 @@ export function usedCpuMs(): number {
 /** Thrown by a full draft: the reader stops. */
 export class DraftFull extends Error {}
 
-/** Thrown by readers: the file cannot be read, for a reason that the model may hear. */
+/** Thrown by readers: the file cannot be read, for a reason that the model may read. */
 export class Refusal extends Error {
   readonly state: "unsupported" | "failed";
 

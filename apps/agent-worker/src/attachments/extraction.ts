@@ -30,7 +30,7 @@ export interface AttachedFile {
   mediaType?: string;
 }
 
-/* ---- What a reading process is told ---- */
+/* ---- The input of a reading process ---- */
 
 /** One file for the reading process. */
 export interface ReadingJob extends AttachedFile {

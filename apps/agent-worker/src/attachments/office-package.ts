@@ -132,7 +132,7 @@ export async function openZip(bytes: Uint8Array): Promise<ZipArchive> {
 /** Attributes of an element, by their full names (`r:id`). */
 export type XmlAttributes = Readonly<Record<string, string>>;
 
-/** Hears the elements of a document in order; names come without their namespace prefix. */
+/** Called with the elements of a document in order; names come without their namespace prefix. */
 export interface XmlListener {
   open?(name: string, attributes: XmlAttributes): void;
   text?(text: string): void;

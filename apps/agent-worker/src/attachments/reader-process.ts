@@ -99,7 +99,7 @@ export class ReaderProcess {
   #send(job: ReadingJob, onError: () => void): void {
     // A plain copy of just these bytes: a Buffer can be a small view into a large shared one.
     this.#process.send({ ...job, bytes: Uint8Array.from(job.bytes) }, (error) => {
-      // A process that is going tells why by its exit.
+      // The exit event of a process that ends says why.
       if (error !== null && !this.#alive) onError();
     });
   }

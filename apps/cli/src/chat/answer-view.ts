@@ -18,7 +18,7 @@ export function answerClosing(): string {
   return `\n${answerRuler}\n`;
 }
 
-/** Draws one answer. What a worker that died had told already is not drawn twice. */
+/** Draws one answer. What a worker published before it died is not drawn twice. */
 export class AnswerView {
   readonly #texts: Texts;
   /** Text of this step stands on the screen. */

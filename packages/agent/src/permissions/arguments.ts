@@ -6,8 +6,8 @@ import type { PolicyCall, RiskFinding } from "./policy.ts";
 // named one page of a host has not named the others.
 
 /**
- * Addresses of the call that no person has named and the agent's `egress` does not list; empty as long as nothing but
- * people's own words was read, since a model that read nothing was told nothing.
+ * Addresses of the call that no person has named and the agent's `egress` does not list; empty as long as the model
+ * has read nothing but people's own words.
  */
 export function strangeAddresses(call: PolicyCall): string[] {
   const { addressContext, egress = [] } = call;

@@ -193,7 +193,7 @@ export class ApprovalCards {
     });
   }
 
-  /** Tells operators that a question reached no person; its turn continues without an answer. */
+  /** Logs for operators that a question reached no person; its turn continues without an answer. */
   async #keepLetter(approval: Approval, cards: readonly ApprovalCard[]): Promise<void> {
     const { id, session, app, turnId, tool } = approval;
     const reasons = cards.map(({ failed }) => failed ?? "not sent in time");
@@ -345,7 +345,7 @@ async function sendOrFind(goal: CopyGoal, card: ApprovalCard): Promise<string> {
 
 /**
  * Finds out the message of a card, sending it if need be. While the platform remembers the `uuid`, sending the card
- * (again) tells which message it is. Later the card is looked for; it is sent again only while the question is open,
+ * (again) returns which message it is. Later the card is looked for; it is sent again only while the question is open,
  * and only to the chat, because a person may have got their own copy already.
  */
 async function placed(goal: CopyGoal, card: ApprovalCard): Promise<ApprovalCard> {

@@ -45,7 +45,7 @@ export interface RenderedCard {
   tables: number;
 }
 
-/** Which of the reply's cards; `cuts` as {@link extendCuts} told them. */
+/** Which of the reply's cards; `cuts` as {@link extendCuts} returned them. */
 export interface CardPage {
   cuts: readonly number[];
   number: number;

@@ -89,7 +89,7 @@ export class LiveReplies {
     return reply;
   }
 
-  /** A call of a turn has told how far it is. Without effect where this process does not type its reply. */
+  /** A call of a turn has reported its progress. Without effect where this process does not type its reply. */
   progress(replyId: string, callId: string, progress: CallProgress): void {
     (this.#open.get(replyId) ?? this.#suspended.peek(replyId))?.progress(callId, progress);
   }
@@ -114,7 +114,7 @@ const releaseMs = 2_000;
 const maxTurnedAwayMs = 5_000;
 /** A call that runs is drawn again after a sixth of the time that it has run, within these bounds, ms. */
 const [minTickMs, maxTickMs] = [2_000, 30_000];
-/** Least time between two frames of which the second is drawn because a call has told how far it is. */
+/** Least time between two frames of which the second is drawn because a call has reported its progress. */
 const progressMs = 1_000;
 /** How many failures of an unknown kind in a row are tolerated. */
 const maxUnknownFailures = 3;
@@ -137,7 +137,7 @@ interface TyperParts {
   onEnd: (replyId: string, reply: LiveReply, isPaused: boolean) => void;
 }
 
-/** What a call has told of itself: how much is done, 0 to 1, and what it does. */
+/** What a call has reported of itself: how much is done, 0 to 1, and what it does. */
 export type CallProgress = NonNullable<ShownTool["progress"]>;
 
 /**
@@ -215,7 +215,7 @@ export class LiveReply {
     this.#parts.onEnd(this.#start.replyId, this, true);
   }
 
-  /** A call that runs has told how far it is. */
+  /** A call that runs has reported its progress. */
   progress(callId: string, progress: CallProgress): void {
     this.#progress.set(callId, progress);
     this.#tickIn(Math.max(0, this.#drawnMs + progressMs - this.#parts.clock.monotonic()));
@@ -260,7 +260,7 @@ export class LiveReply {
     }
   }
 
-  /** Tells which of the questions stand on the card, and which do not. */
+  /** Reports which of the questions are on the card, and which are not. */
   #tellAsked(asks: readonly AskedInReply[], asked: readonly AskedInReply[]): void {
     const { onAsked } = this.#start;
     const others = asks.filter((each) => !asked.some(({ approval }) => approval.id === each.approval.id));

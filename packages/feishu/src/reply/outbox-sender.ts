@@ -514,7 +514,7 @@ export function createImageResolver(blobs: BlobStore, lookups: LookupCache): Ima
     let work = underWay.get(key);
     if (work === undefined) {
       work = uploadImage(api, blobId, blobs, lookups).finally(() => underWay.delete(key));
-      work.catch(() => undefined); // those who wait are told; all may have left
+      work.catch(() => undefined); // the callers that wait get the error; all may have left
       underWay.set(key, work);
     }
     return await unlessAborted(work, signal);

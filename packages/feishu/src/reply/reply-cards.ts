@@ -396,7 +396,7 @@ export class ReplyCards {
         throw error;
       }
       // The platform took the content of this card before. So an earlier send succeeded without our knowledge, or
-      // the card is gone: the next operation on the card tells which.
+      // the card is gone: the next operation on the card shows which.
       this.#shown.delete(number);
       await record.change(number, { state: "sent", parts: {} });
     }

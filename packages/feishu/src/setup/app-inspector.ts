@@ -176,7 +176,7 @@ export class AppInspector {
     return data.items;
   }
 
-  /** The list tells what became of a write whose answer was lost, so that it is not repeated here. */
+  /** The list shows the result of a write whose answer was lost, so that it is not repeated here. */
   async #write(
     request: { method: "POST" | "PATCH" | "DELETE"; url: string; data?: object },
     signal?: AbortSignal,

@@ -161,12 +161,12 @@ export const appManifest: AppManifest = {
     {
       name: "im.chat.access_event.bot_p2p_chat_entered_v1",
       level: "recommended",
-      purpose: { zh: "用户进入与机器人的会话", en: "Somebody opened the chat with the bot" },
+      purpose: { zh: "用户进入与机器人的会话", en: "A person opened the chat with the bot" },
     },
     {
       name: "application.bot.menu_v6",
       level: "recommended",
-      purpose: { zh: "用户点击机器人菜单", en: "Somebody chose an entry of the bot's menu" },
+      purpose: { zh: "用户点击机器人菜单", en: "A person chose an entry of the bot's menu" },
     },
     {
       name: "im.chat.updated_v1",
@@ -178,20 +178,20 @@ export const appManifest: AppManifest = {
       level: "optional",
       purpose: {
         zh: "用表情给回答打分（feishu.feedback）",
-        en: "Somebody rated an answer by a reaction (feishu.feedback)",
+        en: "A person rated an answer by a reaction (feishu.feedback)",
       },
     },
     {
       name: "im.message.reaction.deleted_v1",
       level: "optional",
-      purpose: { zh: "收回这样的打分（feishu.feedback）", en: "Somebody took such a rating back (feishu.feedback)" },
+      purpose: { zh: "收回这样的打分（feishu.feedback）", en: "A person took such a rating back (feishu.feedback)" },
     },
   ],
   callbacks: [
     {
       name: "card.action.trigger",
       level: "required",
-      purpose: { zh: "用户点击卡片按钮（停止、确认等）", en: "Somebody pressed a button of a card (stop, approve)" },
+      purpose: { zh: "用户点击卡片按钮（停止、确认等）", en: "A person pressed a button of a card (stop, approve)" },
     },
   ],
 };

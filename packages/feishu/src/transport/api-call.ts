@@ -175,7 +175,7 @@ export class ApiCaller {
     }
   }
 
-  /** Waits for the call's turn. Resolves to the function that tells the rate limiter that the call is over. */
+  /** Waits for the call's turn. Resolves to the function that reports the end of the call to the rate limiter. */
   async #enter<T>(request: ApiRequest<T>, plan: CallPlan): Promise<(() => void) | undefined> {
     const startedMs = this.#clock.monotonic();
     let left = false;
@@ -345,7 +345,7 @@ class AccessToken {
   }
 }
 
-/** What one call tells the transport. It travels through the SDK as a symbol among the headers. */
+/** What one call says to the transport. It travels through the SDK as a symbol among the headers. */
 export interface CallContext {
   /** Any of them aborts the call. A list, because an `AbortSignal.any` per call cost measurable time. */
   signals?: readonly AbortSignal[];

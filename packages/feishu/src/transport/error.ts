@@ -130,7 +130,7 @@ export class HttpRejection extends Error {
   }
 }
 
-/** No usable answer. `sent` tells whether the request may have reached the platform. */
+/** No usable answer. `sent`: whether the request may have reached the platform. */
 export class TransportFailure extends Error {
   override readonly name = "TransportFailure";
   /** `too_large`: a download over its own limit; `oversized`: an answer that no API gives. */

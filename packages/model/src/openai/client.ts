@@ -79,8 +79,8 @@ export async function* streamed<Event>(
     began = true;
     const requestId = requestIdOf(response.headers);
     alive();
-    const told = { requestId, secret };
-    for await (const chunk of chunksOf(serverEvents(response, alive), reader, told)) {
+    const about = { requestId, secret };
+    for await (const chunk of chunksOf(serverEvents(response, alive), reader, about)) {
       yield chunk.type === "error" ? { ...chunk, partial } : chunk;
       if (chunk.type === "error") return;
       partial = true;

@@ -64,7 +64,7 @@ describe("budgets", () => {
     [
       "everybody unlimited",
       { limits: [{ per: "chat", period: "day", unlimited: true }] },
-      "budgets.limits.0 (per chat and day) lifts the limit of nobody: name ids or roles",
+      "budgets.limits.0 (per chat and day) lifts the limit of no person: name ids or roles",
     ],
     [
       "a deployment with ids",

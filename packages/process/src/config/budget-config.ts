@@ -121,5 +121,5 @@ function limitProblems({ per, of, roles, tokens, usd, unlimited }: BudgetInput):
   if (per === "deployment" && named) return ["is for the whole deployment, which has no ids or roles to name"];
   if (!limited && unlimited === undefined) return ["limits nothing: give tokens, usd, or both"];
   if (limited && unlimited !== undefined) return ["is unlimited, so tokens and usd have no meaning there"];
-  return unlimited !== undefined && !named ? ["lifts the limit of nobody: name ids or roles"] : [];
+  return unlimited !== undefined && !named ? ["lifts the limit of no person: name ids or roles"] : [];
 }

@@ -57,7 +57,7 @@ const HandoffInput = Type.Object(
     when: Type.Optional(Type.String({ minLength: 1, maxLength: 1_000 })),
     /** What the next agent sees: the conversation, or the person's last message and the reason. Default `all`. */
     context: Type.Optional(Type.Enum(["all", "last"])),
-    /** What else it is told: a JSON Schema of type object, whose properties come beside `reason`. */
+    /** Further arguments of the hand-over: a JSON Schema of type object, whose properties come beside `reason`. */
     input: Type.Optional(Type.Record(Type.String(), Type.Unknown())),
   },
   { additionalProperties: false },
@@ -183,7 +183,7 @@ export const TeamInput = Type.Object(
         {
           /** As `model` of an agent. */
           model: Type.Optional(Type.String({ pattern: "^[a-z][a-z0-9-]*/[^,\\s]+(,\\s*[a-z][a-z0-9-]*/[^,\\s]+)*$" })),
-          /** What it is told besides. */
+          /** A further prompt. */
           prompt: Type.Optional(Type.String({ minLength: 1, maxLength: 10_000 })),
           /** Whether one member may speak twice in a row. Default: no. */
           repeat: Type.Optional(Type.Boolean()),

@@ -118,7 +118,7 @@ describe("permissions of a configuration", () => {
     [
       "approvers where no person is asked",
       { permissions: [{ tools: ["x"], do: "refuse", approvers: { people: ["ou_1"] } }] },
-      "permissions.0 (x) asks nobody, so 'approvers' has no meaning there",
+      "permissions.0 (x) asks no person, so 'approvers' has no meaning there",
     ],
     [
       "a typing error",

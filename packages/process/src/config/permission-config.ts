@@ -139,7 +139,7 @@ function entryProblems(input: PermissionInput, entry: PolicyEntry, { roles, wher
   const unknown = unknownRoles(input.roles ?? [], roles, where);
   if (input.do === "ask") return [...unknown, ...deciderProblems(entry.approvers, roles, where)];
   const idle = (["approvers", "remember", "expiresMs"] as const).filter((key) => input[key] !== undefined);
-  return [...unknown, ...idle.map((key) => `${where} asks nobody, so '${key}' has no meaning there`)];
+  return [...unknown, ...idle.map((key) => `${where} asks no person, so '${key}' has no meaning there`)];
 }
 
 function unknownRoles(names: readonly string[], roles: Roles, where: string): string[] {

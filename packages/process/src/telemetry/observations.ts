@@ -334,7 +334,7 @@ export const instrumentCatalogue: Readonly<Record<string, InstrumentFacts>> = {
     help: "Entries of traces that are lost, because Redis did not take them or not fast enough.",
   },
   larkline_events_total: { by: all, kind: "counter", labels: ["event"], help: "Events by name." },
-  larkline_errors_total: { by: all, kind: "counter", labels: [], help: "Errors that observers were told of." },
+  larkline_errors_total: { by: all, kind: "counter", labels: [], help: "Errors that were reported to observers." },
   larkline_state_up: { by: console, kind: "gauge", labels: [], help: "Whether Redis could be read (1 or 0)." },
   larkline_queue_jobs: {
     by: console,

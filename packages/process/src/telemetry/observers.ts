@@ -3,8 +3,8 @@ import type { Tags, TelemetryAdapter } from "./telemetry.ts";
 
 /**
  * Watches how the system runs, as a module of the deployment. Called synchronously; must return at once; what it
- * throws, and what its promises reject with, is dropped. Metrics and spans are optional: an observer that has no such
- * method is not told.
+ * throws, and what its promises reject with, is dropped. Metrics and spans are optional: an observer may leave out
+ * their methods.
  *
  * The tag `traceparent` says which message an observation belongs to.
  */
@@ -21,7 +21,7 @@ export interface Observer {
   spanEnd?(spanId: string, error?: unknown, tags?: Tags): void;
 }
 
-/** Tells an observer what it has methods for. */
+/** Calls the methods that an observer has. */
 export function adapterOf(observer: Observer): TelemetryAdapter {
   return {
     event: (name, tags) => observer.event(name, tags),

@@ -1,7 +1,7 @@
 import { imageTypeOf } from "../stored-image.ts";
 import type { AnyMessage, ChatMessage, Image, StructuredMessage, UserMessage } from "./chat-messages.ts";
 
-// Messages as text for people and for models. Nothing is loaded but how images are told apart, so that it runs anywhere.
+// Messages as text for people and for models. It imports only the detection of image types, so that it runs anywhere.
 
 /** A message that cannot be built, or has no form as text. */
 export class MessageError extends Error {

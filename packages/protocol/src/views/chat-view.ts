@@ -85,7 +85,7 @@ export class MessageView {
   }
 
   #joined({ person, ...stored }: EventRecord): AnyMessage[] {
-    if (person === undefined || stored.seq <= this.#lastJoined) return []; // of a version before, or told already
+    if (person === undefined || stored.seq <= this.#lastJoined) return []; // of a version before, or reported already
     this.#lastJoined = stored.seq;
     const { agent = this.#run.agent, atMs = person.atMs, event: _event, ...place } = stored;
     const record = { ...place, runId: this.#run.runId, agent, atMs };
@@ -330,7 +330,7 @@ export class MessageView {
     const why = mention === undefined ? reason : "mention";
     const stop = () => (isStop || mention !== undefined ? [this.#stop(record, why)] : []);
     const said = this.#text + this.#openText;
-    // A run can be stopped while its calls run: what was said beside them is told already.
+    // A run can be stopped while its calls run: what was said beside them has been reported already.
     const isAnswer = !this.#requested && (said !== "" || !isStop);
     if (!isAnswer) return stop();
     if (isObject(output) && outputName !== undefined) {

@@ -11,7 +11,7 @@ import type {
   RunItemOf,
 } from "./run-items.ts";
 
-// Pure functions on run items that load nothing, so that they run anywhere. Items are told apart by their `type`: one
+// Pure functions on run items that load nothing, so that they run anywhere. Items are distinguished by their `type`: one
 // that was read from JSON is as good as one that was made here.
 
 /** Something is wrong with items. */

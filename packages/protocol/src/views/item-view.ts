@@ -72,7 +72,7 @@ interface Block {
 /** A call until its result is there. */
 type OpenCall = Pick<RunEventOf<"tool_use">, "handoff" | "mcp"> & { raw: FunctionCall };
 
-/** The result of a hand-over until it is told who took over. */
+/** The result of a hand-over until an event says who took over. */
 type HeldHandoff = { raw: FunctionCall; event: RunEventOf<"tool_result">; agent: string };
 
 /** Makes items of the events of one run, pushed in order from the first one. */

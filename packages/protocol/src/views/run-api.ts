@@ -5,7 +5,7 @@ import { OutputForm } from "../output-form.ts";
 import type { RunState } from "./item-view.ts";
 import { EasyMessage, ItemUsage, RunItem } from "./run-items.ts";
 
-// Runs as the HTTP API takes and tells them. The names are wire format and appear nowhere in the core.
+// Runs as the HTTP API takes and returns them. The names are wire format and appear nowhere in the core.
 
 /** Body of `POST /v1/runs`. */
 export const RunRequest = Type.Object(
@@ -35,7 +35,7 @@ export const RunRequest = Type.Object(
     ),
     /** The form of the answer, in place of the agent's; the schema has at most 32 KB. */
     output: Type.Optional(OutputForm),
-    /** For the client itself; told again with the report of the run. */
+    /** For the client itself; returned with the report of the run. */
     metadata: Type.Optional(RunMetadata),
   },
   { additionalProperties: false },

@@ -318,7 +318,7 @@ type ItemsByType = { [T in keyof typeof itemSchemas]: Static<(typeof itemSchemas
 export type RunItemType = keyof ItemsByType;
 export type RunItemOf<T extends RunItemType> = ItemsByType[T];
 
-/** Something that a run has produced, told apart by `type`. */
+/** Something that a run has produced, distinguished by `type`. */
 export type RunItem = ItemsByType[RunItemType];
 export const RunItem = Type.Union(Object.values(itemSchemas));
 

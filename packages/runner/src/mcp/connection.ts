@@ -228,8 +228,8 @@ export async function connectForCall(
     // The server may forget the session at once; one that does not listen forgets it in its own time.
     if (transport instanceof sdk.StreamableHTTPClientTransport) {
       const ended = new AbortController();
-      const told = transport.terminateSession().catch(() => undefined); // many servers know no end of sessions
-      await Promise.race([told, pause(clock, goodbyeMs, ended.signal)]);
+      const terminated = transport.terminateSession().catch(() => undefined); // many servers know no end of sessions
+      await Promise.race([terminated, pause(clock, goodbyeMs, ended.signal)]);
       ended.abort();
     }
     await client.close().catch(() => undefined); // it is gone either way

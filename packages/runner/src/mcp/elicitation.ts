@@ -86,7 +86,7 @@ export class Elicitations {
   }
 
   /**
-   * What the server is told. An answer is given to the very question that a person read, and to none that is worded
+   * The answer to the server. An answer is given to the very question that a person read, and to none that is worded
    * otherwise. A question without one is cancelled, which says that no choice was made: the server ends the call itself.
    */
   answer({ params }: Pick<ElicitRequest, "params">): ElicitResult {

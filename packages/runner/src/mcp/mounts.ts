@@ -224,7 +224,7 @@ interface MountOptions {
   random?: Random;
 }
 
-/** Of all that one server says of its tools: it is announced every few seconds, and told to models. */
+/** Of all that one server says of its tools: it is announced every few seconds, and models read it. */
 const maxListCharacters = 1_048_576;
 
 function messageOf(error: unknown): string {
@@ -316,7 +316,7 @@ function policyOf({ policyOf: decide }: McpServer, { name, annotations = {} }: L
 }
 
 /**
- * The schema as models are told it. Only the server checks arguments against it: here a pattern of a
+ * The schema as models read it. Only the server checks arguments against it: here a pattern of a
  * stranger could block this process without end.
  */
 function foreignSchema({ inputSchema }: ListedTool): Record<string, unknown> {

@@ -8,7 +8,7 @@
 --   runner
 --   json      what it says
 --   ttlMs     how long that holds
---   channel   on which others hear of a change
+--   channel   on which a change is published
 --   base      what the keys of the instances of all runners begin with
 
 -- include living

@@ -2,7 +2,7 @@
 -- it was created (approval) and what the scripts need of it (kind, turn, call, expiresAtMs, needed, argumentsHash as
 -- JSON, hasCards, facts for the audit log). What was said, ingress writes, too, and workers check before they believe
 -- it: state and settledAtMs (none: pending), who has said what (decisions: JSON objects joined by commas;
--- count:<word> counts and by:<word>:<person> tells them), and the cards: `cards`, how often what they are to show has
+-- count:<word> counts and by:<word>:<person> names them), and the cards: `cards`, how often what they are to show has
 -- changed (changes) and what of that the holder of their lease has seen (seenChanges), leaseToken, leaseUntil, tries.
 -- Of one whose buttons stand on the card of the reply: reasonAskedAtMs, when its requester was last asked for a reason.
 --

@@ -1,4 +1,4 @@
--- -> how many approvals of one kind there are. More than a thousand need not be told apart.
+-- -> how many approvals of one kind there are. It stops counting at a thousand.
 --
 -- KEYS approved
 -- ARGV approvalId ttlMs

@@ -11,7 +11,7 @@
 --   mostOfAll  how many there may be
 --   facts      for the audit log, JSON
 --   by         the operator
---   channel    where workers hear of it
+--   channel    on which workers receive the change
 --   auditMax
 
 -- include audit

@@ -20,7 +20,7 @@
 --   settings   of the session, sealed; '': as before
 --   totals     of the session, JSON; '': as before
 --   needs      features that a process must have to go on with the session, JSON, or ''
---   asker      of a child session, who hears of its end, JSON, or ''
+--   asker      of a child session, which gets its end, JSON, or ''
 --   helpers    '1': the turn had some, whose steps were counted
 --   auditMax
 --   messages...  of its history, JSON each

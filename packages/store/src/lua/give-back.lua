@@ -1,4 +1,4 @@
--- Reopens a call that its runner was told to start and did not start. Works once for a question, while its answer is kept.
+-- Reopens a call that its runner was allowed to start and did not start. Works once for a question, while its answer is kept.
 -- -> 1 open again | 0
 --
 -- KEYS calls handoff answer

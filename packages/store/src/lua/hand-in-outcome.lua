@@ -1,5 +1,5 @@
 -- A runner hands in the outcome of a call about which it has said nothing before. As `hand-in`; but the worker that
--- handed the call out is told the entry itself, and need not read it from the stream.
+-- handed the call out receives the entry itself, and need not read it from the stream.
 -- -> id of the entry
 --
 -- KEYS handoff

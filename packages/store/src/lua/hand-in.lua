@@ -1,4 +1,4 @@
--- A runner hands an entry in. The worker that handed the call out is rung; if no process listens there, or the name is
+-- A runner hands an entry in. The worker that handed the call out is notified; if no process listens there, or the name is
 -- empty, every worker. -> id of the entry
 --
 -- KEYS handoff

@@ -9,7 +9,7 @@
 --   by        the operator
 --   most      how many may be paused
 --   facts     for the audit log, JSON
---   channel   where workers hear of it
+--   channel   on which workers receive the change
 --   auditMax
 
 -- include now

@@ -1,5 +1,5 @@
 -- Redacts the messages of a person in a session. Cached histories of workers become void, and so does the summary, since
--- nothing tells its content. -> how many messages were replaced
+-- it may hold their content. -> how many messages were replaced
 --
 -- KEYS session history events kept expiries approvalCards state approvals said
 -- ARGV

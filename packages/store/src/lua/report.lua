@@ -1,4 +1,4 @@
--- A runner tells what a call is doing. -> 1 | 0 answered or not known
+-- A runner reports what a call is doing. -> 1 | 0 answered or not known
 --
 -- KEYS session calls events handoff
 -- ARGV

@@ -15,7 +15,7 @@
 --   person    whose deed it is
 --   hasCards  '1': the turn at the head has cards
 --   waiting   turns that are set aside, as a JSON list of {seq, batch, reply, hasCards}
---   asker     of a child session, who hears that it has ended, JSON, or ''
+--   asker     of a child session, which gets its end, JSON, or ''
 --   auditMax
 
 -- include wake

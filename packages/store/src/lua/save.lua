@@ -20,7 +20,7 @@
 --   waits      the person whose decision it waits for, and for nothing else, or ''
 --   opened     calls as a JSON list of {callId, deadlineMs, facts, child}, or ''
 --   newApprovals  as a JSON list, or ''
---   asker      of a child session, who hears what it waits for, JSON, or ''
+--   asker      of a child session, which gets what it waits for, JSON, or ''
 --   absorbed   numbers of messages that have joined it, as a JSON list, or ''
 --   maxKept
 --   auditMax

@@ -5,7 +5,7 @@
 -- ARGV
 --   instance
 --   runner
---   channel   on which others hear of it
+--   channel   on which the change is published
 
 -- include living
 

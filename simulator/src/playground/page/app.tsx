@@ -53,8 +53,8 @@ function App(): VNode | null {
   };
   useStore((event) => {
     if (event?.type === "chat") choose(event.chat.chatId);
-    const told = event === undefined ? undefined : warningOf(event, words);
-    if (told !== undefined) toast("warning", told);
+    const warning = event === undefined ? undefined : warningOf(event, words);
+    if (warning !== undefined) toast("warning", warning);
   });
   useEffect(() => {
     document.documentElement.lang = language === "zh" ? "zh-CN" : "en";

@@ -100,7 +100,7 @@ function fieldAttributes(part: CardPart, kind = "") {
 
 type Field = HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement;
 
-/** Outside of a form a component tells of its use at once. */
+/** Outside of a form a component reports its use at once. */
 function alone(event: TargetedEvent<Field>): Field | undefined {
   return event.currentTarget.closest(".card-form") === null ? event.currentTarget : undefined;
 }

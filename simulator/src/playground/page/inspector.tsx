@@ -275,8 +275,8 @@ function Limits({ store, words, usage }: InspectorProps): VNode {
 async function readFacts(store: Store, facts: Map<string, CardFacts>): Promise<void> {
   const cards = latestCards(store).map(({ card }) => card.cardId);
   for (const cardId of cards) {
-    const told = await get(`/api/cards/${cardId}`);
-    if (isPart(told)) facts.set(cardId, told as unknown as CardFacts); // Our own server writes it.
+    const answer = await get(`/api/cards/${cardId}`);
+    if (isPart(answer)) facts.set(cardId, answer as unknown as CardFacts); // Our own server writes it.
   }
   for (const known of facts.keys()) if (!cards.includes(known)) facts.delete(known);
 }

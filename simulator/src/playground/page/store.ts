@@ -193,7 +193,7 @@ export async function post(path: string, body: object = {}): Promise<unknown> {
   throw new Error(String(reason));
 }
 
-/** What the playground tells about something; undefined when it does not know it or cannot be reached. */
+/** What the playground knows about something; undefined when it does not know it or cannot be reached. */
 export async function get(path: string): Promise<unknown> {
   try {
     const response = await fetch(path, { signal: AbortSignal.timeout(10_000) });
