@@ -569,7 +569,7 @@ test("refusals come with HTTP 200 when asked", async () => {
   expect(await told.operate("7000000000000000000", settings({}))).toMatchObject({ status: 200, code: 200740 });
 });
 
-test("a lost response has been applied, and its repetition is told so", async () => {
+test("a lost response has been applied, and its repetition gets that answer", async () => {
   const told = await scene();
   const cardId = await told.create(twoTexts);
   told.simulator.faults.add({ match: { path: `${cards}/` }, times: 1, action: { kind: "lose_response" } });

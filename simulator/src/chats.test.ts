@@ -53,7 +53,7 @@ test("a dissolved chat answers 232009, and still tells its status", async () => 
   expect((await chatOf(world, world.group)).chat_status).toBe("dissolved");
 });
 
-test("a removed bot is told, cannot send, and knows little of the chat until it is added again", async () => {
+test("a removed bot gets an event, cannot send, and knows little of the chat until it is added again", async () => {
   const world = await personWorld();
   const bot = { appId: app.appId, operator: world.ann };
   await world.simulator.removeBot(world.group, bot).reports;
@@ -75,7 +75,7 @@ test("a removed bot is told, cannot send, and knows little of the chat until it 
   expect(await sendTo(world, world.group)).toBe(0);
 });
 
-test("removing without a name removes every bot; the others hear of the added one only by its own messages", async () => {
+test("removing without a name removes every bot; the others learn of the added one only by its own messages", async () => {
   const world = await personWorld();
   world.simulator.removeBot(world.group);
   expect((await chatOf(world, world.group)).bot_count).toBe("0");
@@ -83,7 +83,7 @@ test("removing without a name removes every bot; the others hear of the added on
   expect(reports).toHaveLength(1);
 });
 
-test("people who join and leave are told, counted and listed in pages", async () => {
+test("people who join and leave are announced, counted and listed in pages", async () => {
   const world = await personWorld();
   const joined = Array.from({ length: 3 }, (_, index) => world.simulator.addUser({ name: `P${index}` }).openId);
   await world.simulator.addMembers(world.group, joined).reports;
@@ -137,7 +137,7 @@ test("a menu entry comes with its key and a time in seconds, and without a chat"
   });
 });
 
-test("reactions of people and of the bot itself are told, without a chat or reaction id", async () => {
+test("reactions of people and of the bot itself are events, without a chat or reaction id", async () => {
   const world = await personWorld();
   const messageId = await write(world);
   const reaction = { messageId, from: world.ann, emojiType: "THUMBSUP" };
@@ -179,7 +179,7 @@ test("a system message and a recalled one take no reaction, and a person's is no
   expect((await world.client.call("DELETE", `${path}/${String(theirs.reaction_id)}`)).code).toBe(231007);
 });
 
-test("read messages of a p2p chat are told; those of a group are not", async () => {
+test("read messages of a p2p chat are events; those of a group are not", async () => {
   const world = await personWorld();
   const sent = await world.client.call("POST", toChat, { receive_id: world.direct, ...text });
   const messageId = String(sent.data.message_id);
@@ -205,7 +205,7 @@ test("a recall tells who did it", async () => {
 });
 
 test.each([230006, 230013, 230018, 230022, 230028, 230029, 230035, 230053, 230027])(
-  "a chat refuses sends and replies with %i until it is told otherwise",
+  "a chat refuses sends and replies with %i until the test lifts that",
   async (code) => {
     const world = await personWorld();
     const messageId = await write(world);
@@ -250,7 +250,7 @@ test("a hidden message is invisible to every call", async () => {
   expect((await world.client.call("GET", list)).data.items).toEqual([]);
 });
 
-test("names are told, left out beyond the contact range, or refused without the scope", async () => {
+test("names are returned, left out beyond the contact range, or refused without the scope", async () => {
   const world = await personWorld();
   const one = () => world.client.call("GET", `/open-apis/contact/v3/users/${world.ann}`);
   const batch = () => world.client.call("POST", "/open-apis/contact/v3/users/basic_batch", { user_ids: [world.ann] });

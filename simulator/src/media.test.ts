@@ -175,7 +175,7 @@ test("a truncated download announces more than it brings", async () => {
   await expect(response.arrayBuffer()).rejects.toThrow("terminated");
 });
 
-test("a flood has no length and ends where it is told, or never", async () => {
+test("a flood has no length and ends where it is set to, or never", async () => {
   const world = await personWorld();
   const { messageId, key } = await write(world, { file: { bytes: png, name: "a" } });
   const path = resource(messageId, key, "file");

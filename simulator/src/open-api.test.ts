@@ -388,7 +388,7 @@ test("reactions are added, listed and removed", async () => {
   expect((await told.client.call("POST", "/open-apis/im/v1/messages/om_1/reactions", {})).code).toBe(231003);
 });
 
-test("chat facts, members and names are told; an outsider sees little", async () => {
+test("chat facts, members and names are returned; an outsider sees little", async () => {
   const { simulator, client, person, group } = await scene();
   const outside = await connectTestClient(simulator.url, other);
   const path = `/open-apis/im/v1/chats/${group}`;

@@ -206,7 +206,7 @@ test("a message keeps its own time, and a reply its links", async () => {
   });
 });
 
-test("a recalled message is told to the bot", async () => {
+test("the bot gets an event of a recalled message", async () => {
   const { simulator, received, send } = await scene(() => ({}));
   const sent = await send();
   await sent.delivery;

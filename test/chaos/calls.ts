@@ -63,7 +63,7 @@ async function writeChat(
   return written;
 }
 
-/** Runs many calls while workers and runners are killed, then counts. The model is told of unknown outcomes. */
+/** Runs many calls while workers and runners are killed, then counts. The model reads unknown outcomes. */
 export async function runCallChaos(options: CallChaosOptions): Promise<CallChaosReport> {
   const system = await startSystem({
     workers: 2,

@@ -96,7 +96,7 @@ const approvalTools = fileURLToPath(new URL("../fixtures/approval-tools.ts", imp
 const plainTools = fileURLToPath(new URL("../fixtures/recording-tools.ts", import.meta.url));
 const poisonFixture = fileURLToPath(new URL("../fixtures/poison.mjs", import.meta.url));
 
-/** One person writes until told to stop. */
+/** One person writes until the run stops it. */
 async function writeChat({ system, watch }: DisasterScene, chat: number, over: AbortSignal): Promise<Watched[]> {
   const random = createRandom(chat + 1);
   const person = system.person(`person ${chat}`);
@@ -145,7 +145,7 @@ async function decideIn(
   }
 }
 
-/** Writes until told to stop, one message after the other. */
+/** Writes until the run stops it, one message after the other. */
 async function writeInGroup(
   { watch }: DisasterScene,
   { person, textAt }: { person: { openId: string; chatId: string }; textAt: (position: number) => string },
@@ -303,7 +303,7 @@ async function count(
   const once = repeats(recorded, "once");
   const unanswered = written.flat().filter((_, at) => answers[at]?.length === 0);
   const healed = await Promise.all(system.workers.map(async ({ url }) => await healedBy(url)));
-  // In a group the name of the person comes first; the scripted model repeats what a resumed turn is told, too.
+  // In a group the name of the person comes first; the scripted model repeats what a resumed turn reads, too.
   const failed = texts.filter((text) => !/^\[(?:\w+: )?m|^\[\[People have answered|^Stopped\.$/m.test(text));
   return {
     accepted: answers.length,

@@ -19,7 +19,7 @@ const faults: readonly ModelFault[] = [
 /** Limits under which a silent model is given up, and an endless one cut, while a test waits. */
 export const weatherLimits = { modelSilenceMs: 4_000, stepBytes: 40_000 };
 
-/** A model that can be told to fail for a while: each question once, so that trying again helps. */
+/** A model that can be set to fail for a while: each question once, so that trying again helps. */
 export interface ModelWeather {
   script: ModelScript;
   /** The next requests of so many questions fail. */

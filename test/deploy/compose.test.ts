@@ -83,7 +83,7 @@ describe("infra/compose/compose.yaml", () => {
     }
   });
 
-  it("publishes ingress, and what people of operations look at on this machine; elsewhere only if told so", () => {
+  it("publishes ingress, and what people of operations look at on this machine; elsewhere only if set so", () => {
     const published = Object.entries(composed).flatMap(([name, { ports = [] }]) => ports.map((port) => [name, port]));
     expect(published).toEqual([
       ["ingress", "${INGRESS_ADDRESS:-127.0.0.1:8000}:8000"],

@@ -65,7 +65,7 @@ async function startReady(image: Image, env: Record<string, string>): Promise<Re
   return { child, port, answer, exited };
 }
 
-describe("the image of tool-runner, told to be a sandbox host", () => {
+describe("the image of tool-runner, started as a sandbox host", () => {
   it("is one: without its token it says so, and needs nothing of a runner", async () => {
     const child = runner.start({ MODE: "--sandbox-host", PORT: "0" });
     children.push(child);

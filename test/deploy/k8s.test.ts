@@ -108,7 +108,7 @@ describe.each(both)("infra/k8s/overlays/%s", (_name, manifests) => {
     }
   });
 
-  it("names configurations that are there, with a file of the name that processes are told", () => {
+  it("names configurations that are there, with a file of the name that processes get", () => {
     const configs = only(manifests, "ConfigMap");
     for (const { pod, container } of ours) {
       const path = container.env?.find(({ name }) => name === "LARKLINE_CONFIG")?.value;

@@ -110,7 +110,7 @@ describe("the dashboard", () => {
     for (const { gridPos } of panels) expect(gridPos.x + gridPos.w).toBeLessThanOrEqual(24);
   });
 
-  it("is told of Prometheus where the composition has it", () => {
+  it("gets the address of Prometheus where the composition has it", () => {
     const { datasources } = parse(textOf("infra/grafana/provisioning/datasources/prometheus.yaml")) as {
       datasources: { type: string; url: string }[];
     };

@@ -461,7 +461,7 @@ describe("the commands of queues", () => {
       name.toLowerCase(),
     );
     expect(called.length).toBeGreaterThan(0);
-    // PERSIST is for jobs that are told apart by a key of their own, which no app adds.
+    // PERSIST is for jobs that have a key of their own, which no app adds.
     expect(granted).toEqual(expect.arrayContaining(called.filter((name) => name !== "persist")));
   });
 });

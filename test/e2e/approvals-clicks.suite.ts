@@ -115,7 +115,7 @@ describe("a click", () => {
     expect(await runs("replayed")).toBe(0);
   });
 
-  it("AL-36: has the same toast when the turn fails afterwards; that is logged, and the person is told in the chat", async () => {
+  it("AL-36: has the same toast when the turn fails afterwards; that is logged, and the person gets a notice in the chat", async () => {
     const person = system.person("Bob");
     model.prompt(
       "breaks",

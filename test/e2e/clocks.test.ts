@@ -65,7 +65,7 @@ describe.each([
     expect(await system.recorded()).toEqual(["once k", "once asked"]);
   });
 
-  it("is told in the log, by /ready and on the console", async () => {
+  it("is reported in the log, by /ready and on the console", async () => {
     const [runner, worker, ingress] = apps;
     const expected = [
       [runner, clocks.runner],

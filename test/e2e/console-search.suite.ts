@@ -84,7 +84,7 @@ it("finds a message by the card that its answer is written to, and by the card t
   const [question] = await untilAsked(system, eli.chatId);
   await vi.waitFor(async () => {
     const why = textOf(await page("/why", { q: question?.message.messageId ?? "" }));
-    // Names are written while people are waited for, and stand in sentences, too.
+    // Names are written while people are waited for, and occur in sentences, too.
     expect(why).toMatch(/The call ask_pure has waited for the approval of Eli /);
   }, patience);
 });

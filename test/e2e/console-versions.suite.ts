@@ -23,7 +23,7 @@ async function change(fields: Record<string, string>, deed: "preview" | "back" =
   return await press("apply", Object.fromEntries(hidden));
 }
 
-/** What the model was told for a message, in the order of its steps. */
+/** What the model read for a message, in the order of its steps. */
 function prompts(text: string): string[] {
   const requests = system.model.requests.filter(({ messages }) =>
     messages.some((message) => message.role === "user" && message.text.includes(text)),

@@ -187,7 +187,7 @@ describe("orders to the bot", () => {
       expect(await told(system.person("Max"), "/停止")).toBe("现在没有正在进行的任务。");
     });
 
-    it("is for the person who asked; others in the group are told", async () => {
+    it("is for the person who asked; others in the group get a notice", async () => {
       const { people } = groupOf(system, ["Nia", "Olu"]);
       const [nia, olu] = people;
       if (nia === undefined || olu === undefined) throw new Error("nobody");

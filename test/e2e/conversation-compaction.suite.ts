@@ -103,7 +103,7 @@ describe("a conversation with a small model", () => {
     expect(await saidBy(person)).toEqual(["part 1", "part 2", "is it too long"]);
   });
 
-  it("without a summary the older part is left out, and the model is told so", async () => {
+  it("without a summary the older part is left out, and the model reads that", async () => {
     const person = system.person("Cai");
     await talk(person, 1, 2);
     summarise = () => ({ fault: { kind: "status", status: 400, type: "invalid_request_error", message: "no" } });

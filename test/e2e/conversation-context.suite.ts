@@ -47,7 +47,7 @@ describe("a quoted message", () => {
     expect(asked).not.toMatch(/element_id|streaming_mode|"tag"/);
   });
 
-  it("that is gone, hidden or cannot be fetched is told without the platform's words, and the turn continues", async () => {
+  it("that is gone, hidden or cannot be fetched is reported without the platform's words, and the turn continues", async () => {
     const { people } = groupOf(system, ["Ann", "Bob"]);
     const [ann, bob] = people;
     if (ann === undefined || bob === undefined) throw new Error("nobody");
@@ -86,7 +86,7 @@ describe("forwarded messages", () => {
 });
 
 describe("a group", () => {
-  it("is told apart by names", async () => {
+  it("is distinguished by names", async () => {
     const { people } = groupOf(system, ["Ann Lee", "Bob"]);
     for (const person of [...people, ...people]) await given(person, { text: "hello", mention: true });
     const { messages } = lastRequest(system);

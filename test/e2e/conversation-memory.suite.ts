@@ -57,7 +57,7 @@ describe("what is remembered", () => {
     expect(lastRequest(bot).system).not.toContain("oolong");
   });
 
-  it("AT-22, AT-23: is not told in a group, nor to another person", async () => {
+  it("AT-22, AT-23: is not shown in a group, nor to another person", async () => {
     const [ann, ben] = [bot.person("Ann"), bot.person("Ben")];
     await bot.ask(ann, `keep it\n${remember("Ann likes jasmine")}`);
     await bot.ask(ben, 'what does Ann like?\ncall recall {"query":"Ann jasmine"}');

@@ -211,7 +211,7 @@ it("orders over HTTP are answered with text, those to the session too", async ()
   }
 });
 
-it("many clients at once are told the truth: every message that is not answered was not stored", async () => {
+it("many clients at once get the truth: every message that is not answered was not stored", async () => {
   const texts = Array.from({ length: 200 }, (_, index) => `message ${index}`);
   const told = await Promise.all(
     texts.map(async (text, index) => {

@@ -183,7 +183,7 @@ describe("a conversation over HTTP", () => {
       result(3, expect.stringMatching(/^tool_not_found: .*nowhere/), true),
       result(4, expect.stringMatching(/^tool_execution_error: .*JSON/), true),
     ]);
-    // And so the model is told.
+    // And so the model reads it.
     const told = requestFor(["try", ...calls.map((call) => `call ${call}`)].join("\n"))?.messages.at(-1)?.results;
     expect(told?.map(({ id, isError }) => [id, isError])).toEqual(asked.map((id, at) => [id, [1, 3, 4].includes(at)]));
   });

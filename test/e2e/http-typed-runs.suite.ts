@@ -306,7 +306,7 @@ describe("a run that is read by the SDK", () => {
       { type: "tool_call_output_item", rawItem: { output: "released" } },
       { type: "message_output_item", rawItem: { content: [{ text: "[say] ok:released" }] } },
     ]);
-    // What a program was told and what the server keeps is the same conversation.
+    // What a program received and what the server keeps is the same conversation.
     const texts = (list: unknown[]) =>
       list.map((item) => /"(?:text|output|content)":"([^"]*)"/.exec(JSON.stringify(item))?.[1]);
     expect(texts(items.slice(2))).toEqual(texts(toInputList()));

@@ -91,7 +91,7 @@ describe.each([
 });
 
 describe("a picture", () => {
-  it("for a model that sees none is told in words", async () => {
+  it("for a model that sees none is described in words", async () => {
     const person = system.person("Bob");
     await system.ask(person, "/model openai/blind");
     const { asked, body, model } = await given(person, { image: { bytes: png } });
@@ -100,7 +100,7 @@ describe("a picture", () => {
     expect(JSON.stringify(body)).not.toContain(png.toString("base64"));
   });
 
-  it("that is too large, or none at all, is told and not sent", async () => {
+  it("that is too large, or none at all, is named and not sent", async () => {
     const large = await given(system.person("Cai"), { image: { bytes: { sizeBytes: 6_000_000 } } });
     expect(large.asked).toMatch(/state="too_large"[^]*do not guess/);
     const wrong = await given(system.person("Cai"), { image: { bytes: Buffer.from("<svg/>") } });
@@ -108,7 +108,7 @@ describe("a picture", () => {
     expect(JSON.stringify(wrong.body)).not.toContain('"image"');
   });
 
-  it("that is no longer stored is told", async () => {
+  it("that is no longer stored is named", async () => {
     const person = system.person("Dan");
     await given(person, { image: { bytes: png } });
     const redis = new Redis(system.redis.url);
@@ -153,7 +153,7 @@ describe("a file", () => {
     ["setup.exe", async () => Buffer.from("4d5a90000300000004000000ffff0000", "hex"), "unsupported"],
     ["over-our-limit.txt", async () => ({ sizeBytes: 1_500_000 }), "too_large"],
     ["over-the-limit-of-the-platform.mov", async () => ({ sizeBytes: 105_000_000 }), "too_large"],
-  ])("%s is told not to be readable", async (name, bytesOf, state) => {
+  ])("%s is named as not readable", async (name, bytesOf, state) => {
     const { asked } = await given(system.person("Hal"), { file: { name, bytes: await bytesOf() } });
     expect(asked).toMatch(new RegExp(`<attachment name="${name}"[^>]*state="${state}">[^]*do not guess`));
     expect(asked).not.toMatch(/secret words|hidden in an archive/);
@@ -162,7 +162,7 @@ describe("a file", () => {
   it.each([
     ["is refused", { kind: "respond", status: 400, body: { code: 234003, msg: "File not in msg." } }],
     ["breaks off", { kind: "truncate", afterBytes: 2 }],
-  ] as const)("whose download %s is told as failed, and the turn continues", async (_, action) => {
+  ] as const)("whose download %s is named as failed, and the turn continues", async (_, action) => {
     system.feishu.faults.add({ match: resources, action });
     const { asked } = await given(system.person("Ida"), { file: { name: "a.txt", bytes: Buffer.from("content") } });
     expect(asked).toMatch(/state="failed">[^]*do not guess/);
@@ -183,7 +183,7 @@ it.each([
   ["a place", { messageType: "location" }, /^\[location: /],
   ["a shared contact", { messageType: "share_user" }, /^\[shared contact\]$/],
   ["a folder", { folder: { name: "plans" } }, /folder, cannot be opened: plans/],
-] as const)("%s is told in words", async (_, writing, words) => {
+] as const)("%s is described in words", async (_, writing, words) => {
   expect((await given(system.person("Kim"), writing)).asked).toMatch(words);
 });
 

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import { noteSeen } from "../system/seen.ts";
 import { startSystem, type System } from "../system/system.ts";
 
-// Tools of an MCP server in runs of the real processes: who gives them, who is asked, and what is told when it is gone.
+// Tools of an MCP server in runs of the real processes: who gives them, who is asked, and what the model reads when it is gone.
 
 let system: System;
 let server: Server;

@@ -61,7 +61,7 @@ async function metric(name: string, ...labels: string[]): Promise<number> {
 }
 
 describe("a model that never ends", () => {
-  it.each(["text", "thinking", "arguments"])("is cut at the limit, and the person is told: %s", async (what) => {
+  it.each(["text", "thinking", "arguments"])("is cut at the limit, and the person gets a notice: %s", async (what) => {
     const before = system.model.aborted;
     const piece = "x".repeat(1_000);
     const replies: Record<string, ScriptedReply> = {

@@ -139,7 +139,7 @@ it("EE-46: a model without support is asked for the schema in words, and the val
   expect(ends.at(-1)).toMatchObject({ reason: "", output: { verdict: "fine" } });
 });
 
-it("AT-21: an answer that does not fit is told to the model, and its second one counts", async () => {
+it("AT-21: the model reads why its answer does not fit, and its second one counts", async () => {
   const person = system.person("Fil");
   expect(await system.ask(person, "mend")).toBe("[mend] {}");
   const events = await eventsOfRun(system, person);
@@ -153,7 +153,7 @@ it("AT-21: an answer that does not fit is told to the model, and its second one 
   expect(system.model.requests.at(-1)?.messages.at(-1)?.text).toContain("not valid JSON");
 });
 
-it("AT-21: an answer that never fits is told as such after two more tries, with its text", async () => {
+it("AT-21: an answer that never fits is sent as such after two more tries, with its text", async () => {
   const person = system.person("Eli");
   expect(await system.ask(person, "hello")).toBe(`[hello]\n\nThe answer did not come in the form that it should have.`);
   const events = await eventsOfRun(system, person);

@@ -93,7 +93,7 @@ describe("a message that uses a tool", () => {
     expect(JSON.stringify(trace())).not.toContain("note_pure {");
   });
 
-  it("is told to the deployment's own observers, one of which fails at everything", async () => {
+  it("reaches the deployment's own observers, one of which fails at everything", async () => {
     const path = `${system.env["RECORDING_FILE"] ?? ""}.observed`;
     const names = new Set((await readFile(path, "utf8")).trim().split("\n"));
     expect([...names]).toEqual(

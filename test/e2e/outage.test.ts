@@ -119,7 +119,7 @@ describe("when the model fails", () => {
     expect(await system.recorded()).not.toContain("once cut off");
   });
 
-  it("refused credentials are told the person in short, once, and end the run in an error", async () => {
+  it("refused credentials are reported to the person in short, once, and end the run in an error", async () => {
     system.model.setScript(() => ({
       fault: { kind: "status", status: 401, type: "authentication_error", message: "bad key sk-1" },
     }));

@@ -168,7 +168,7 @@ describe("interrupt", () => {
     await vi.waitFor(async () => expect(await system.recorded()).toContain("stopped broken"), { timeout: 60_000 });
   });
 
-  it("another person's messages never stop it: each is told its position, and their last one is answered in turn", async () => {
+  it("another person's messages never stop it: each gets its position, and their last one is answered in turn", async () => {
     const [ann, bob] = twoPeople();
     const held = await hold(ann, "safe", true);
     const second = await send(system, bob, { text: "hello", mention: true });

@@ -176,7 +176,7 @@ describe("a question over HTTP", () => {
     return { status: response.status, body: (await response.json()) as object }; // our own server wrote it
   };
 
-  it("AT-20: is listed, told in every view, and takes one answer on any replica", async () => {
+  it("AT-20: is listed, shown in every view, and takes one answer on any replica", async () => {
     const run = createClient({ url: urlOf(0) }).run("ask me which one", { session: "q1" });
     const asked = await vi.waitUntil(async () => (await inputsOf("q1", 1))[0], { timeout: 60_000, interval: 20 });
     expect(asked).toMatchObject({ question: "which one?", choices: ["Blue", "Green"], state: "pending" });

@@ -44,7 +44,7 @@ function textOf(chat: number, position: number): string {
   return tool === "" ? name : `${name}\ncall ${tool} ${JSON.stringify({ key, ms: (position * 71) % 300 })}`;
 }
 
-/** Writes until told to stop, with up to two messages waiting for their answers. */
+/** Writes until the test stops it, with up to two messages waiting for their answers. */
 async function keepWriting(chat: number, stop: AbortSignal): Promise<Written[]> {
   const person = system.person(`person ${chat}`);
   const written: Written[] = [];

@@ -172,7 +172,7 @@ it("a runner that offers the tool of another living one is refused in one line",
 });
 
 describe("a runner that is killed", () => {
-  it("does not get its `once` call repeated, and the model is told that the outcome is unknown; a pure call runs again", async () => {
+  it("does not get its `once` call repeated, and the model reads that the outcome is unknown; a pure call runs again", async () => {
     const runner = await startHolding({ RUNNER_CONCURRENCY: "4" });
     const text = ["killed", call("hold_once", "charge"), call("hold_pure", "look")].join("\n");
     const written = await write(system, system.person("Fay"), text);

@@ -239,7 +239,7 @@ describe("AT-20: what an MCP server asks is a question to the person", () => {
   });
 });
 
-/** The actions that the older server was told, call by call. */
+/** The actions that the older server got, call by call. */
 function toldIn(id: string): string[][] {
   return older.calls.filter((call) => call.id === id).map(({ told }) => told.map(({ action }) => action));
 }

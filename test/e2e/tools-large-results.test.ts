@@ -113,7 +113,7 @@ describe.each(sizes)("a tool result of %d characters", (characters) => {
     ]);
   });
 
-  it("EE-41: is told without its handle to those who follow the run, and no process logs it", () => {
+  it("EE-41: is sent without its handle to those who follow the run, and no process logs it", () => {
     const { handle } = readOf(characters);
     const round = ["tool_call", "tool_result"];
     expect(frames.types).toEqual(["user_message", ...round, ...round, "assistant", "done"]);

@@ -12,7 +12,7 @@ import { obedientModel } from "../system/model-script.ts";
 import { groupOf, send, type Writer } from "../system/sending.ts";
 import { startSystem, type System } from "../system/system.ts";
 
-// Attacks on what people have told a bot alone, in a whole deployment. In each scenario a member of a
+// Attacks on what people have written to a bot alone, in a whole deployment. In each scenario a member of a
 // group, or a text that the turn has read, gets the model to act for the attacker: the model obeys every word. What the
 // rights of the turn do not allow must not happen.
 

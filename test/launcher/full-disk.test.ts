@@ -22,7 +22,7 @@ setTimeout(() => console.log(JSON.stringify({ level: "warn", msg: "loud" })), 20
 `;
 
 describe.runIf(process.platform === "linux")("a log on a full disk", () => {
-  it("ends neither the launcher nor the service, and is told once", async () => {
+  it("ends neither the launcher nor the service, and is reported once", async () => {
     const folder = mkdtempSync(join(tmpdir(), "larkline-full-"));
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
     mkdirSync(join(folder, "logs"));

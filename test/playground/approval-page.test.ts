@@ -85,7 +85,7 @@ async function asked(kind: Approval["kind"], state: SettledState): Promise<Asked
 
 const cardIn = (page: Page) => panel(page, "Alice").locator(".feishu-card");
 
-/** Waits until the card has no buttons any more and the person was told so. */
+/** Waits until the card has no buttons any more and the person has a notice. */
 async function untilDecided(page: Page): Promise<void> {
   await page.locator(".toast-success", { hasText: "已收到" }).waitFor();
   await expect.poll(async () => await cardIn(page).locator("button").count(), { timeout: 60_000 }).toBe(0);

@@ -349,7 +349,7 @@ test("headers, columns, tables, notes and unknown parts are shown, and no markup
   expect(playground.simulator.messages(chat?.chatId ?? "")).toHaveLength(2);
 });
 
-test("calls are counted as they come, and a refusal is told on the strip, in a toast and beside the card", async () => {
+test("calls are counted as they come, and a refusal is shown on the strip, in a toast and beside the card", async () => {
   const { page, playground, bot } = await start({
     card: () => card([{ tag: "markdown", element_id: "answer", content: "…" }], { streaming_mode: true }),
     async script(open) {

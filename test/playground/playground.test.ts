@@ -201,7 +201,7 @@ test("an empty chat offers four messages that show the product, and more below",
   expect(bot.received).toHaveLength(1);
 });
 
-test("a state that is damaged is set aside and told, and the playground begins anew", async () => {
+test("a state that is damaged is set aside and reported, and the playground begins anew", async () => {
   const dataDirectory = await newFolder();
   await writeFile(join(dataDirectory, "playground.json"), '{"v":1,"users":[{"openId":7}]}');
   const page = await openPage(await start({ dataDirectory }));

@@ -52,7 +52,7 @@ interface Call {
   arguments?: { id?: string };
 }
 
-/** One call, with what the server was told in it. */
+/** One call, with the answers that the server got in it. */
 interface AskingCall {
   id: string;
   told: Told[];
@@ -78,7 +78,7 @@ const tools = ["trip", "pay"].map((name) => ({
   inputSchema: { type: "object", properties: { id: { type: "string" } } },
 }));
 
-/** Its tools `trip` and `pay` ask for a city and then for a seat, and say what they were told. */
+/** Its tools `trip` and `pay` ask for a city and then for a seat, and say what they got. */
 export async function startAskingServer(): Promise<AskingServer> {
   const sdk = loadSdk();
   const calls: AskingCall[] = [];

@@ -82,7 +82,7 @@ it("a message that began with the file keeps the file, and one of a version has 
   expect(prompts(model.asked)).toEqual(["test", "test", "first", "test"]);
 });
 
-it("a worker that has not heard of a version reads it for a message that began with it", async () => {
+it("a worker that missed the news of a version reads it for a message that began with it", async () => {
   const world = newWorld();
   const model = asking();
   const late = await started(world, model);

@@ -73,7 +73,7 @@ describe("what is stored of a turn and cannot be read", () => {
   it.each([
     ["no JSON", "turn", "{{{"],
     ["without a seal", "turn", '{"v":1}'],
-  ])("is given up after some tries, when it is %s, and the person is told", async (_, field, value) => {
+  ])("is given up after some tries, when it is %s, and the person gets a notice", async (_, field, value) => {
     const { world, redis, key } = stored();
     await waiting(world);
     await redis.hset(await key("state"), field, value);
@@ -97,7 +97,7 @@ describe("what is stored of a turn and cannot be read", () => {
       /^answer to hello\n\nThe summary of the earlier conversation could not be read/,
     ],
   ])(
-    "costs a conversation no more than that when it is %s: the person is told once",
+    "costs a conversation no more than that when it is %s: the person gets one notice",
     async (_, { field, value }, told) => {
       const { world, redis, key } = stored();
       await append(world, inbound("om_1", "first"));
@@ -122,7 +122,7 @@ describe("what is stored of a turn and cannot be read", () => {
     },
   );
 
-  it("is told to the person of a turn that was under way when the settings were damaged", async () => {
+  it("is reported to the person of a turn that was under way when the settings were damaged", async () => {
     const { world, redis, key } = stored();
     await append(world, inbound("om_1", "tools first"));
     await runWakes(world);
@@ -154,7 +154,7 @@ describe("what is stored of a turn and cannot be read", () => {
     expect(JSON.stringify([letters.map(({ reason }) => reason), world.logged, events])).not.toContain("wages");
   });
 
-  it("is told to the person when it is the message itself, as far as its place is known", async () => {
+  it("is reported to the person when it is the message itself, as far as its place is known", async () => {
     const { world, redis, key } = stored();
     await append(world, inbound("om_1", "hello"));
     const broken = { reply: inbound("om_1", "").reply, id: "om_1", parts: 7 };

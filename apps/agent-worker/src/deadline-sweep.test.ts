@@ -24,7 +24,7 @@ async function unanswered(world: World, tool: string, { started }: { started: bo
   if (job !== undefined && started) await world.store.begin(session, job.callId, job.effect);
 }
 
-/** Calls that observers were told of. */
+/** Calls that were reported to observers. */
 const late: string[] = [];
 const telemetry: Telemetry = {
   ...silentTelemetry,
@@ -49,14 +49,14 @@ async function sweep(world: World, living: readonly string[]): Promise<number> {
   return healedIn(world, "deadline") - before;
 }
 
-/** What the model gets to hear. */
+/** What the model reads. */
 async function told(world: World, tool: string): Promise<[text: string, isError: boolean] | undefined> {
   await settle(world, { backend: calling([tool]).backend });
   return (await resultsIn(world))[0];
 }
 
 describe("a call past its deadline", () => {
-  it("whose runner is gone was not run, and the model is told that no runner is there", async () => {
+  it("whose runner is gone was not run, and the model reads that no runner is there", async () => {
     const world = newWorld();
     await unanswered(world, "echo", { started: false });
     expect(await sweep(world, [])).toBe(1);

@@ -111,7 +111,7 @@ describe("a to-do list", () => {
     arguments: { todos: states.map((state, at) => ({ text: `step ${at + 1}`, state })) },
   });
 
-  it("stands on the card as it was written last, and is told to the model", async () => {
+  it("is on the card as it was written last, and the model reads it", async () => {
     const world = newWorld();
     const model = calling([todos("in_progress", "pending")], ["look"], [todos("done", "in_progress")]);
     await append(world, inbound("om_todo", "please"));

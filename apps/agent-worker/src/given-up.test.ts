@@ -14,7 +14,7 @@ async function crashing(world: ReturnType<typeof newWorld>): Promise<number> {
   return gen;
 }
 
-it("a message that is given up is kept with what it takes to run it again, before its person is told", async () => {
+it("a message that is given up is kept with what it takes to run it again, before its person gets the notice", async () => {
   const world = newWorld();
   const gen = await crashing(world);
   await runnerOf(world)({ v: 1, session, gen }, new AbortController().signal);

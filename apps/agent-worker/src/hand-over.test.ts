@@ -199,7 +199,7 @@ describe("a hand-over in a session", () => {
     expect(await say(newWorld(), "open the vault", away)).toBe("default answers");
   });
 
-  it("AT-8: an agent that is gone gives the word back, and the person is told", async () => {
+  it("AT-8: an agent that is gone gives the conversation back, and the person gets a notice", async () => {
     const world = newWorld();
     await say(world, "hand to expert", house());
     const without = house([], {

@@ -41,7 +41,7 @@ interface Seen {
 
 /**
  * Calls what the last words of a person or an asker name: `dig(a); dig(b)` are two tasks in one step, `dig(dig(a))` is a
- * task for a helper of a helper, `dig(*9)` a task of nine letters, `look` and `echo` are tools. Answers with its name and what it was told.
+ * task for a helper of a helper, `dig(*9)` a task of nine letters, `look` and `echo` are tools. Answers with its name and its task.
  */
 function obeying(seen: Seen[] = []): LlmBackend {
   return {
@@ -250,7 +250,7 @@ describe("a helper", () => {
         event.type === "teammate_message_received" && event.messageType === "idle_notification" ? [event] : [],
       );
 
-    it("has its asker told what it waits for, and the one above that, once each", async () => {
+    it("reports to its asker what it waits for, and to the one above that, once each", async () => {
       const world = newWorld();
       const asked: Approval[] = [];
       world.word = (approval) => {
@@ -258,15 +258,15 @@ describe("a helper", () => {
         return "approve";
       };
       await answerTo(world, "dig(dig(pay(a)))", house([], { configured: { agents: payers } }));
-      const told = { messageType: "idle_notification", messageId: asked[0]?.id, payloadSize: 3 };
-      expect(idle(await eventsOf(world))).toMatchObject([{ from: "digger", to: "default", ...told }]);
+      const published = { messageType: "idle_notification", messageId: asked[0]?.id, payloadSize: 3 };
+      expect(idle(await eventsOf(world))).toMatchObject([{ from: "digger", to: "default", ...published }]);
       const children = await world.store.children(session);
       const events = await Promise.all(children.map(async (child) => await eventsOf(world, child.session)));
-      expect(events.flatMap(idle)).toMatchObject([{ from: "deeper", to: "digger", ...told }]);
+      expect(events.flatMap(idle)).toMatchObject([{ from: "deeper", to: "digger", ...published }]);
       await checkChildren(world, 2);
     });
 
-    it("has it told once, whatever crashes", async () => {
+    it("reports it once, whatever crashes", async () => {
       const asking = (): World => Object.assign(newWorld(), { word: () => "approve" as const });
       await survives({
         makeWorld: asking,
@@ -390,7 +390,7 @@ describe("a helper", () => {
     const write = { epoch, seq: 1, history: [], events: [], consumed: 0, more: false };
     expect(await store.commit({ session: of, ...write, asker })).toEqual({ state: "idle" });
     expect(await store.childrenAtWork(session)).toEqual([]);
-    // Its own asker would have heard of it.
+    // Its own asker would have got it.
     expect((await store.summary(session)).state).toBe("suspended");
     expect(await store.deliver(session, facts.callId, outcome)).toMatchObject({ accepted: true });
   });
@@ -477,24 +477,24 @@ describe("a helper", () => {
     expect((await eventsOf(world, child?.session)).at(-2)).toMatchObject({ type: "done", reason: "cancelled" });
   });
 
-  /** Two helpers, one below the other, wait for a tool; what they are told from now on is in `told`. */
-  async function waitingBelow(text: string): Promise<{ world: World; told: string[]; differences: Differences }> {
+  /** Two helpers, one below the other, wait for a tool; what is published to them from now on is in `published`. */
+  async function waitingBelow(text: string): Promise<{ world: World; published: string[]; differences: Differences }> {
     const world = newWorld();
     world.queues = { dispatch: async () => {} }; // the tool is never answered
-    const told: string[] = [];
+    const published: string[] = [];
     const cancels = {
-      publish: async ({ session: of }: { session: string }) => void told.push(of),
+      publish: async ({ session: of }: { session: string }) => void published.push(of),
       subscribe: async () => {},
     };
     const differences = house([], { services: { cancels } });
     await append(world, inbound("om_1", text));
     await runWakes(world, differences);
     await runChildren(world, differences);
-    return { world, told, differences };
+    return { world, published, differences };
   }
 
-  it("AT-12: hears at once of a reset of its root, and so do those below it", async () => {
-    const { world, told, differences } = await waitingBelow("dig(dig(echo(a)))");
+  it("AT-12: stops at once at a reset of its root, and so do those below it", async () => {
+    const { world, published, differences } = await waitingBelow("dig(dig(echo(a)))");
     const services = servicesOf(world, differences);
     const orders = startOrders(services);
     const act = { do: "reset", session } as const;
@@ -503,12 +503,12 @@ describe("a helper", () => {
     await runChildren(world, differences);
     expect(await world.store.childrenAtWork(session)).toEqual([]);
     const children = await world.store.children(session);
-    expect(told).toEqual(expect.arrayContaining(children.map((child) => child.session)));
+    expect(published).toEqual(expect.arrayContaining(children.map((child) => child.session)));
     expect(children.map(({ isOk }) => isOk)).toEqual([false, false]);
   });
 
-  it("AT-12: hears at once that a turn was given up whose checkpoint cannot be read, and so do those below it", async () => {
-    const { world, told, differences } = await waitingBelow("dig(a); dig(dig(echo(b)))");
+  it("AT-12: stops at once when a turn is given up whose checkpoint cannot be read, and so do those below it", async () => {
+    const { world, published, differences } = await waitingBelow("dig(a); dig(dig(echo(b)))");
     const [key = ""] = await world.redis.keys(`{${world.namespace}:*}:state:${session}`);
     expect(await world.redis.hset(key, "turn", "{{{")).toBe(0);
     const [gen = 0] = world.wakes.splice(0);
@@ -521,7 +521,7 @@ describe("a helper", () => {
     expect(await world.store.childrenAtWork(session)).toEqual([]);
     const dropped = (await world.store.children(session)).filter(({ isOk }) => isOk === false);
     expect(dropped).toHaveLength(2);
-    expect(told).toEqual(expect.arrayContaining(dropped.map((child) => child.session)));
+    expect(published).toEqual(expect.arrayContaining(dropped.map((child) => child.session)));
   });
 
   // 10 tokens each: two steps of the root, one of the helper that is reset, one of its sibling or its own helper.
@@ -531,7 +531,7 @@ describe("a helper", () => {
   ])(
     "answers its asker with an error when an operator resets it (%s), and what it has used counts",
     async (text, inputTokens) => {
-      const { world, told, differences } = await waitingBelow(text);
+      const { world, published, differences } = await waitingBelow(text);
       const atWork = await world.store.childrenAtWork(session);
       const child = atWork.find(({ parentRunId }) => parentRunId === turnIdOf(session, 1))?.session ?? "";
       const services = servicesOf(world, differences);
@@ -540,7 +540,7 @@ describe("a helper", () => {
       expect(await services.orders.handIn({ v: 1, by: "ops", act }, 60_000)).toMatchObject({ state: "done" });
       expect(await services.orders.handIn({ v: 1, by: "ops", act }, 60_000)).toMatchObject({ state: "done" });
       await orders.close();
-      expect(told).toContain(child);
+      expect(published).toContain(child);
       await runWakes(world, differences);
       await settle(world, differences);
       await checkEnds(world, [1]);
@@ -558,8 +558,8 @@ describe("a helper", () => {
     },
   );
 
-  it("AT-12: hears at once that its asker was given up, and so do those below it", async () => {
-    const { world, told, differences } = await waitingBelow("dig(a); dig(dig(echo(b)))");
+  it("AT-12: stops at once when its asker is given up, and so do those below it", async () => {
+    const { world, published, differences } = await waitingBelow("dig(a); dig(dig(echo(b)))");
     const [gen = 0] = world.wakes.splice(0);
     expect(await world.store.claim(session, gen, "worker-1")).toBeDefined();
     world.wakes.push((await world.store.heal(session, gen)) ?? 0);
@@ -569,22 +569,22 @@ describe("a helper", () => {
     expect(await world.store.childrenAtWork(session)).toEqual([]);
     const dropped = (await world.store.children(session)).filter(({ isOk }) => isOk === false);
     expect(dropped).toHaveLength(2);
-    expect(told).toEqual(expect.arrayContaining(dropped.map((child) => child.session)));
+    expect(published).toEqual(expect.arrayContaining(dropped.map((child) => child.session)));
   });
 
-  it("is told once to stop at its deadline, however often its asker is looked at", async () => {
-    const { world, told, differences } = await waitingBelow("dig(echo(a))");
+  it("is cancelled once at its deadline, however often its asker is looked at", async () => {
+    const { world, published, differences } = await waitingBelow("dig(echo(a))");
     let laterMs = 3_600_000;
     const clock = { ...systemClock, now: () => systemClock.now() + laterMs };
     const services = servicesOf(world, { ...differences, services: { ...differences.services, clock } });
     await sweepDeadlines(services);
-    expect(told).toHaveLength(1);
+    expect(published).toHaveLength(1);
     // No worker has had time for it.
     const wakes = world.childWakes.splice(0);
     await sweepDeadlines(services);
     laterMs += 60_000;
     await sweepDeadlines(services);
-    expect(told).toHaveLength(1);
+    expect(published).toHaveLength(1);
     world.childWakes.push(...wakes);
     await settle(world, differences);
     const [done] = (await eventsOf(world)).filter(({ type }) => type === "done");

@@ -139,11 +139,11 @@ describe("attachments", () => {
     ["an archive", Buffer.from("526172211a0701003392b5e50a010506", "hex"), "unsupported"],
     ["a program", Buffer.from("4d5a90000300000004000000ffff0000", "hex"), "unsupported"],
     ["empty", Buffer.alloc(0), "failed"],
-  ])("a file that is %s is told as such", async (_, bytes, state) => {
+  ])("a file that is %s is named as such", async (_, bytes, state) => {
     expect(lastPart(await prepared(await attached("file", bytes)))).toMatchObject({ type: "file", state });
   });
 
-  it("audio and video are told in words and not fetched", async () => {
+  it("audio and video are described in words and not fetched", async () => {
     const before = simulator.apiCalls.length;
     const kinds = ["audio", "video"] as const;
     const attachments = kinds.map((kind) => ({ kind, messageId: "om_1", key: "k" }));
@@ -159,7 +159,7 @@ describe("attachments", () => {
     ["is refused", { kind: "respond", status: 400, body: { code: 234003, msg: "File not in msg." } }],
     ["is cut off", { kind: "truncate", afterBytes: 3 }],
     ["does not end", { kind: "flood" }],
-  ] as const)("a download that %s is told, without the platform's words", async (_, action) => {
+  ] as const)("a download that %s is reported, without the platform's words", async (_, action) => {
     const references = await attached("file", Buffer.from("content"));
     simulator.faults.add({ match: downloads, action });
     const part = lastPart(await prepared(references));
@@ -229,7 +229,7 @@ describe("messages that are referred to", () => {
     expect(image.parts.map(({ type }) => type)).toEqual(["text", "image", "text"]);
   });
 
-  it("a recalled quote and one that is not shown are told", async () => {
+  it("a recalled quote and one that is not shown are described", async () => {
     const recalled = await said({ text: "secret" });
     await simulator.recall(recalled);
     expect(wordsOf(await prepared({ quotedId: recalled }))).toMatch(/quoted message (was deleted|cannot be read)/);

@@ -15,7 +15,7 @@ function endless(spoken: () => void): LlmBackend {
   };
 }
 
-it("a streaming turn is stopped although no worker heard the broadcast", async () => {
+it("a streaming turn is stopped although no worker received the broadcast", async () => {
   const world = newWorld();
   const { wakeGen = 0 } = await world.store.append(inbound("om_1", "tell me"));
   const speaking = Promise.withResolvers<void>();

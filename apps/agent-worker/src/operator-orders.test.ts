@@ -32,7 +32,7 @@ it("an order whose worker dies with it is uncertain, and no other worker does it
   expect(await handed).toEqual({ state: "uncertain" });
 });
 
-it("an order is done by one worker, once, and its result told", async () => {
+it("an order is done by one worker, once, and its result returned", async () => {
   const world = newWorld();
   const { store, audit } = world;
   await store.append(message);

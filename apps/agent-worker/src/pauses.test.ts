@@ -134,7 +134,7 @@ it("a paused agent is handed nothing over, and is no helper", async () => {
   expect(offered).toEqual([true, true, false, false]);
 });
 
-it("workers that hear of an order pause once, with one record; what there is not cannot be paused", async () => {
+it("workers that receive an order pause once, with one record; an agent that does not exist cannot be paused", async () => {
   const world = newWorld();
   const [one, other] = [servicesOf(world), servicesOf(world)];
   const stopping = new AbortController();

@@ -106,7 +106,7 @@ describe("names and counts", () => {
     expect(countIn(buckets, "answered")).toBe(2);
     expect(countIn(buckets, "tokens")).toBe(30);
     expect(countIn(buckets, "nano")).toBe(30_000_000);
-    // A tool has what the runs have used that called it, whoever they worked for.
+    // A tool has what all runs have used that called it, of any person.
     expect(usageBy(buckets, "tool").map(({ name, runs, tokens }) => [name, runs, tokens])).toEqual([
       ["dig", 1, 30],
       ["search", 1, 10],

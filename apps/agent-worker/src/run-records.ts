@@ -91,7 +91,7 @@ export class RunRecords {
     this.#names = new NamesSeen(options);
   }
 
-  /** A turn has begun, or goes on here: while it waits for people, its names are wanted most. */
+  /** A turn has begun, or continues here: while it waits for people, its names are wanted most. */
   began({ message }: Pick<TurnState, "message">): void {
     this.#names.see(message);
     if (this.#names.hasNews()) this.#countIn(this.#options.countMs ?? defaultCountMs);

@@ -170,27 +170,27 @@ describe("a turn that may keep its slot", () => {
     expect(await textsOf(world)).toEqual(["c1-0|slow"]);
   });
 
-  it.each([true, false])("hears at once that it is cancelled (told of it: %s)", async (isTold) => {
+  it.each([true, false])("ends at once when it is cancelled (announced: %s)", async (isAnnounced) => {
     const world = holding(newWorld(), "at once");
     const turnId = turnIdOf(session, 1);
     onHandOut(world, async (jobs) => {
       await world.store.cancel(session, { turnId, reason: "stopped" });
-      if (isTold) world.running.cancel(session, turnId);
-      // The turn finds a cancel that was not announced when it hears the outcome, and asks no model any more.
+      if (isAnnounced) world.running.cancel(session, turnId);
+      // The turn finds a cancel that was not announced when it gets the outcome, and asks no model any more.
       else await answered(world, jobs);
     });
     const { backend, requests } = calling(["echo"]);
     await append(world, inbound("om_1", "please"));
     await runOne(world, { backend });
     // A worker also looks for cancels now and then.
-    expect(world.held).toEqual([isTold ? "stopped" : expect.stringMatching(/^(missed|stopped)$/)]);
+    expect(world.held).toEqual([isAnnounced ? "stopped" : expect.stringMatching(/^(missed|stopped)$/)]);
     expect(requests).toHaveLength(1);
     expect((await textsOf(world))[0]).toContain("Stopped.");
     await checkEnds(world, [1]);
     expect(world.stopped).toEqual([{ runner: "test", session, turnId }]);
   });
 
-  it("is suspended when its process stops, and hears the outcome elsewhere", async () => {
+  it("is suspended when its process stops, and gets the outcome elsewhere", async () => {
     const world = holding(newWorld(), "at once");
     const shutdown = new AbortController();
     onHandOut(world, async () => await Promise.resolve(shutdown.abort("shutdown")));

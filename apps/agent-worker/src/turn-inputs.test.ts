@@ -36,7 +36,7 @@ function failure(code: string): ModelFailure {
   return { type: "error", code, message: code, suggestion: "", retryable: false, partial: false };
 }
 
-/** A model that notes what it is asked, and answers as it is told. */
+/** A model that notes its requests, and gives the answers that the test sets. */
 function model(stream: (request: ModelRequest, signal?: AbortSignal) => AsyncIterable<ModelChunk>) {
   const requests: ModelRequest[] = [];
   const backend = {
@@ -57,7 +57,7 @@ const withFile = {
 it.each([
   ["please read", "Could not be read: a.pdf, b.xlsx"],
   ["请总结这些文件", "无法读取文件：a.pdf, b.xlsx"],
-])("a person who wrote %j is told in their language which files could not be read", async (text, told) => {
+])("a person who wrote %j reads in their language which files could not be read", async (text, told) => {
   const world = newWorld();
   const file = { type: "file", mediaType: "application/pdf", bytes: 97_000 } as const;
   const prepare = async (message: InboundMessage): Promise<InboundMessage> => ({
@@ -144,7 +144,7 @@ describe("what a message refers to", () => {
     expect(asked).toEqual([references, { quotedId: "om_1" }, undefined, references]);
   });
 
-  it("a message joins with the name of its writer, also inside a thread, and is told of once", async () => {
+  it("a message joins with the name of its writer, also inside a thread, and is reported once", async () => {
     const world = newWorld();
     const group = { chatType: "group", references: { threadRootId: "om_root" } } as const;
     const { backend, requests } = model(async function* (request) {

@@ -142,7 +142,7 @@ export interface World extends Parts, Omit<TestStores, keyof Parts> {
   sent: OutboxRecord[];
   /** Calls that were handed out and not taken yet. */
   dispatched: ToolJob[];
-  /** What runners were told to stop. */
+  /** The calls that runners were asked to stop. */
   stopped: { runner: string; session: string; turnId: string }[];
   running: RunningTurns;
   /** Nothing is held unless a test puts other ones here. */

@@ -95,7 +95,7 @@ describe.each([
     return inbound(id, text, { chatType: "group", sender: { id: person === "ann" ? "ou_1" : "ou_2" } });
   }
 
-  /** A model that pays when it is told to, and answers everything else; `onAnswer` is told of a message before that. */
+  /** A model that pays when a message asks for it, and answers everything else; it calls `onAnswer` before that. */
   function paying(onAnswer: (text: string) => Promise<void> | void): LlmBackend {
     return {
       async *stream({ messages }) {

@@ -195,7 +195,7 @@ describe("a call that needs an approval", () => {
 });
 
 describe("waiting for people", () => {
-  it("AL-36: a failure after the approval is told in the chat", async () => {
+  it("AL-36: a failure after the approval is reported in the chat", async () => {
     const world = newWorld();
     const asking = calling(["pay"]);
     await ask(world, { backend: asking.backend });
@@ -348,13 +348,13 @@ describe("an unknown outcome of a call that must run once", () => {
     expect(results).toEqual([[expect.stringContaining("decided not to try it again"), true]]);
   });
 
-  it("is told to the model where no person can be asked", async () => {
+  it("is reported to the model where no person can be asked", async () => {
     const { world, results } = await unknownPay("retry", { chatType: "api", reply: { channel: "none" } });
     expect(world.carded).toEqual([]);
     expect(results).toEqual([[expect.stringContaining("Do not repeat it"), true]]);
   });
 
-  it("expires into what the model would have been told", async () => {
+  it("expires into what the model would have read", async () => {
     const world = newWorld();
     world.outcomeOf = () => ({ ok: false, error: "outcome unknown", unknown: true });
     askedOnly(world);

@@ -47,7 +47,7 @@ describe("the facts of a Redis server", () => {
     expect(complaints(changed)).toEqual([complaint]);
   });
 
-  it("are told without user and password", () => {
+  it("are shown without user and password", () => {
     expect(shownRedis("rediss://user:p@ss@redis.example.com:6380/0")).toBe("redis.example.com:6380/0");
     expect(shownRedis("redis+cluster://one:1,two:2")).toBe("one:1,two:2");
     expect(shownRedis("redis://redis.example.com:6380?username=user&password=secret")).toBe("redis.example.com:6380");

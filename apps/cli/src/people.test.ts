@@ -601,7 +601,7 @@ function mortalStores(alive: PersonStores, steps: number): PersonStores {
 }
 
 describe("npm run people", () => {
-  it("counts what it would delete, until it is told to delete it", async () => {
+  it("counts what it would delete, until it is asked to delete it", async () => {
     await talk(direct, "ou_ann");
     const output = new PassThrough().setEncoding("utf8");
     const places = { redisUrl: inject("redisUrl"), namespace, archiveUrl: postgres.url };

@@ -134,7 +134,7 @@ describe("guessing a password", () => {
   /** What a limit of so many tries in any minute allows since `sinceMs`. */
   const most = (perMinute: number, sinceMs: number) => perMinute * (Math.floor((Date.now() - sinceMs) / 60_000) + 1);
 
-  /** Sends wrong passwords, fifty at a time, as long as it is told to; resolves with how many were looked at. */
+  /** Sends wrong passwords, fifty at a time, as long as it is asked to; resolves with how many were checked. */
   async function attack(
     { url }: TestConsole,
     headersOf: (index: number) => Record<string, string>,

@@ -37,7 +37,7 @@ it.each(["127.0.0.1", "127.1.2.3", "::1", "localhost", "console.localhost"])(
   },
 );
 
-it("with a password it listens everywhere, unless told otherwise", () => {
+it("with a password it listens everywhere, unless an address is set", () => {
   const loaded = loadConfig({ CONSOLE_PASSWORD: "one of the two", CONSOLE_VIEWER_PASSWORD: "two of the two" });
   expect(loaded).toMatchObject({
     ok: true,

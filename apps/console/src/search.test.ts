@@ -3,7 +3,7 @@ import { meantBy, wantedIn } from "./search.ts";
 
 const traceId = "4bf92f3577b34da6a3ce929d0e0e4736";
 
-it("what is looked for is told by its form", () => {
+it("the form of an id shows its kind", () => {
   expect(wantedIn(` ${traceId} `)).toEqual({ by: "trace", traceId });
   expect(wantedIn(meantBy(`00-${traceId}-b7ad6b7169203331-01`))).toEqual({ by: "trace", traceId });
   expect(wantedIn("om_1")).toEqual({ by: "message", id: "om_1" });

@@ -63,7 +63,7 @@ interface SessionReading {
   seq?: number;
 }
 
-/** The kind is told by the form: ids of the platform begin with it ("Introduction of user ids", "Messages"). */
+/** The form of an id shows its kind: ids of the platform begin with it ("Introduction of user ids", "Messages"). */
 export function wantedIn(query: string): Wanted | undefined {
   const id = query.trim();
   if (id === "" || id.length > longestId) return undefined;

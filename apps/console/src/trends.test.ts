@@ -123,7 +123,7 @@ it.each([
   await page.getByRole("img", { name: `Money: ${choice}` }).waitFor();
 });
 
-it("asks again by itself, until it is told not to", async () => {
+it("asks again by itself, until a click stops it", async () => {
   const page = await visit("/trends");
   const reload = async () => (await page.reload())?.headers()["refresh"];
   expect(await reload()).toBe("30");

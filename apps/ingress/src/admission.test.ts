@@ -90,12 +90,12 @@ describe("admission", () => {
     expect(admit({ ...direct, tenant: undefined }, rules)).toEqual({ verdict: "accept" });
   });
 
-  it("tells people of other tenants so when they turn to it, not at every word of a group in which it hears all", () => {
-    const hearing: AdmissionRules = { ...rules, groups: "all", tenants: ["home"] };
+  it("tells people of other tenants so when they turn to it, not at every word of a group whose every message it gets", () => {
+    const open: AdmissionRules = { ...rules, groups: "all", tenants: ["home"] };
     const said = { ...inGroup, mentions: [], mentionsBot: false };
-    expect(admit(said, hearing)).toEqual({ verdict: "accept" });
-    expect(admit({ ...said, tenant: "other" }, hearing)).toEqual({ verdict: "ignore", reason: "not_mentioned" });
-    expect(admit({ ...inGroup, tenant: "other" }, hearing)).toEqual({ verdict: "foreign_tenant" });
+    expect(admit(said, open)).toEqual({ verdict: "accept" });
+    expect(admit({ ...said, tenant: "other" }, open)).toEqual({ verdict: "ignore", reason: "not_mentioned" });
+    expect(admit({ ...inGroup, tenant: "other" }, open)).toEqual({ verdict: "foreign_tenant" });
   });
 
   it("limits the length of a message", () => {

@@ -98,7 +98,7 @@ describe("GET /v1/approvals", () => {
 });
 
 describe("POST /v1/approvals/:id", () => {
-  it("approves in the name of the requester: the session hears of it and is woken", async () => {
+  it("approves in the name of the requester: the session gets the decision and is woken", async () => {
     const { ingress, approval, call, decide } = await waiting({ remember: { tool: "deploy", pattern: "prod" } });
     const decided = await decide({ decision: "approve", note: "go", remember: true });
     expect(decided).toMatchObject({ status: 200, body: { approval: { id: approval.id, state: "approved" } } });
@@ -123,7 +123,7 @@ describe("POST /v1/approvals/:id", () => {
     expect(await told(ingress)).toMatchObject([{ state: "rejected" }]);
   });
 
-  it("AL-41: after the expiry is refused, and the session hears of that", async () => {
+  it("AL-41: after the expiry is refused, and the session gets the expiry", async () => {
     const { ingress, approval, decide } = await waiting({ expiresAtMs: Date.now() + 30 });
     await expect.poll(() => Date.now()).toBeGreaterThan(approval.expiresAtMs);
     expect(await decide({ decision: "approve" })).toMatchObject({

@@ -19,7 +19,7 @@ interface Told {
   click(openId: string, elementId: string, more?: object): Promise<CardClickResult>;
   /** Sends what a button does not carry. */
   send(openId: string, value: object, more?: object): Promise<CardClickResult>;
-  /** What the session hears of it. */
+  /** What the session gets of it. */
   told(): ReturnType<FeishuWorld["told"]>;
   card(): ReturnType<typeof shownCard>;
   pending(): Promise<number>;
@@ -81,11 +81,14 @@ describe("the rows of the contract", () => {
     ["missing", {}, undefined],
     ["empty", { __approval__: "" }, "Approve"],
     ["null", { __approval__: null }, true],
-  ])("AL-30: an id that is %s is told before anything is said of the decision", async (...[, id, decision]) => {
-    const { here, send, pending } = await asked();
-    expect(await send(here.ann, { ...id, decision })).toEqual({ code: 0, toast: noPending, cardChanged: false });
-    expect(await pending()).toBe(1);
-  });
+  ])(
+    "AL-30: an id that is %s is refused before the answer says anything of the decision",
+    async (...[, id, decision]) => {
+      const { here, send, pending } = await asked();
+      expect(await send(here.ann, { ...id, decision })).toEqual({ code: 0, toast: noPending, cardChanged: false });
+      expect(await pending()).toBe(1);
+    },
+  );
 
   it.each([["maybe"], ["Approve"], [undefined], [true], ["retry"]])(
     "AL-31: the decision %j is invalid, and the approval stays usable",
@@ -110,7 +113,7 @@ describe("the rows of the contract", () => {
     }
   });
 
-  it("AL-33, AL-61: approve and reject answer with their toast and the decided card, and the session hears who decided", async () => {
+  it("AL-33, AL-61: approve and reject answer with their toast and the decided card, and the session gets who decided", async () => {
     const approved = await asked();
     const { ann } = approved.here;
     expect(await approved.click(ann, "approve")).toEqual({
@@ -318,7 +321,7 @@ describe("several people", () => {
 describe("always allow", () => {
   const remember = { tool: "deploy", pattern: "prod" };
 
-  it("is told to the session with the decision, and the rule left to the worker that looks at it", async () => {
+  it("is sent to the session with the decision, and the rule left to the worker that looks at it", async () => {
     const { here, question, click, send, told } = await asked({ remember });
     expect(await click(here.ann, "always")).toMatchObject({ toast: { content: "Approved" }, cardChanged: true });
     await send(here.ann, { __approval__: question.approval.id, decision: "approve", remember: true });

@@ -104,7 +104,7 @@ function faultyApprovals(approvals: ApprovalStore, trouble: Trouble): ApprovalSt
   });
 }
 
-/** Told of what is sent to workers. */
+/** Called with what is sent to workers. */
 export interface TestListener {
   wake(session: SessionKey, gen: number): void;
   cancel(cancel: { session: SessionKey; turnId?: string }): void;

@@ -160,7 +160,7 @@ describe("steer", () => {
     expect((await here.untilSaid(here.direct)).text).toContain(line);
   });
 
-  it("in a group another person's message waits for a turn of its own, and is told so", async () => {
+  it("in a group another person's message waits for a turn of its own, and that person gets a notice", async () => {
     const here = await world("steer", { queueNotice: "line" });
     await here.say("one", inGroup(here, here.ann));
     await here.say("two", inGroup(here, here.bob));

@@ -226,7 +226,7 @@ describe("POST /chat", () => {
     expect(broken.status).toBe(400);
   });
 
-  it("the session of the canary takes only the canary's message, and no observer hears of it", async () => {
+  it("the session of the canary takes only the canary's message, and no observer gets it", async () => {
     const told: string[] = [];
     const watching = { event: (name: string) => void told.push(name), error: () => {} };
     const ingress = await start({ script: hello, telemetry: telemetryFor([adapterOf(watching)]) });

@@ -36,7 +36,7 @@ export interface FeishuWorld {
   begin(session: string): Promise<Claim>;
   /** Ends the turn of a session's first message; the next one is being answered. */
   finish(claim: Claim): Promise<void>;
-  /** What a worker would be told about the turn under way. */
+  /** What a worker would receive about the turn under way. */
   told(session: string): Promise<ControlEntry[]>;
   waiting(session: string): Promise<number>;
   /** What the bot wrote in a chat. */

@@ -9,7 +9,7 @@ afterEach(async () => {
   for (const close of closing.splice(0).toReversed()) await close();
 });
 
-/** What observers hear of messages, in order. */
+/** What observers get about messages, in order. */
 function listening(): { telemetry: Telemetry; heard: [string, Tags][]; of: (message: string) => string[] } {
   const heard: [string, Tags][] = [];
   const telemetry = telemetryFor([

@@ -99,7 +99,7 @@ describe("the events of a run and its helpers", () => {
     const told = tellNested(services, stream, nested, new AbortController().signal);
     const has = (words: string) => frames.filter(({ data }) => data.includes(words)).length;
     await vi.waitUntil(() => has('"done"') >= 16, { timeout: 60_000, interval: 5 });
-    // Time for more, if more were told: each of these goes the whole way.
+    // Time for more, if more were sent: each of these goes the whole way.
     for (let at = 0; at < 10; at += 1) {
       await tellRoot({ type: "text_delta", text: `still here ${at}` });
       await vi.waitUntil(() => has(`still here ${at}`) === 1, { timeout: 60_000, interval: 5 });

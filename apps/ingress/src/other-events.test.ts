@@ -121,7 +121,7 @@ describe("an event that is not ours", () => {
     await vi.waitFor(async () => expect(await counted(here, "event", "failed")).toBe(1), { timeout: 60_000 });
   });
 
-  it("AL-62: is acknowledged before any consumer hears of it", async () => {
+  it("AL-62: is acknowledged before any consumer gets it", async () => {
     const heard = Promise.withResolvers<string>();
     const here: FeishuWorld = await world({
       event: async () => heard.resolve(await here.ingress.metrics.text()),

@@ -201,7 +201,7 @@ describe("a message while a question is open", () => {
     expect(await later(here, open)).toBe(1);
   });
 
-  it("that is too long for an answer is not taken, and its writer is told", async () => {
+  it("that is too long for an answer is not taken, and its writer gets a notice", async () => {
     const { here, open } = await asked();
     const said = here.said(here.group).length;
     await here.say("x".repeat(4_001), { chatId: here.group, mention: true });

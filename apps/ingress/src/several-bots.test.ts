@@ -277,7 +277,7 @@ describe("what belongs to one bot", () => {
 });
 
 describe("people of another tenant than those that a bot is for", () => {
-  it("are told so in their chat, start no run, and press no button", async () => {
+  it("get a notice in their chat, start no run, and press no button", async () => {
     const chatId = directChat(second, eve);
     const { messageId } = await say(second, "hello", { from: eve, chatId });
     const answer = await platform.waitForReply(messageId, { timeoutMs: 60_000 });

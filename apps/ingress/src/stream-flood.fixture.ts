@@ -1,6 +1,6 @@
 import { request } from "node:http";
 
-// A program for tests: opens as many event streams at once as it is told, each on a connection of its own, says in one
+// A program for tests: opens as many event streams at once as its arguments say, each on a connection of its own, says in one
 // line of JSON what became of them, and holds those that were taken until its input ends.
 
 const [, , url = "", count = "0"] = process.argv;

@@ -112,7 +112,7 @@ describe("forged webhook requests are refused and leave no trace in the store", 
     const signature = signEvent({ timestamp, nonce: "n", encryptKey: testApp.encryptKey, body: whole });
     const headers = { "x-lark-request-timestamp": timestamp, "x-lark-signature": signature };
     expect(await post({ body: whole.slice(0, -20), headers })).toBe(401);
-    // A sender that signs correctly is told that its body is malformed.
+    // A sender that signs correctly gets the answer that its body is malformed.
     for (const body of [plainEvent(), sealed(plainEvent(), "other"), whole.slice(0, -20), "", '{"encrypt":"AAAA"}']) {
       expect([body.slice(0, 20), await post({ body })]).toEqual([body.slice(0, 20), 400]);
     }

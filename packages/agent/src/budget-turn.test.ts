@@ -97,7 +97,7 @@ describe("a spent budget", () => {
 describe("a budget near its end", () => {
   const nearest = use({ tokens: 1_000 }, 829);
 
-  it("is an event, and a line beside the answer where the person is to be told", () => {
+  it("is an event, and a line beside the answer where the person is to read it", () => {
     const run = startRun().apply((turn) => warnNearBudget(turn, { nearest, noted: nearest }, facts));
     expect(run.next).toEqual({ do: "model" });
     expect(eventsOf(run, "warning")).toEqual([

@@ -57,7 +57,7 @@ describe("days and months", () => {
     }
   });
 
-  it("are told also to a clock that goes back over midnight", () => {
+  it("are named also for a clock that goes back over midnight", () => {
     const calendar = createBudgetCalendar("UTC");
     expect(calendar("day", at("2026-11-22T00:00:00Z")).bucket).toBe("2026-11-22");
     expect(calendar("day", at("2026-11-21T23:59:59Z")).bucket).toBe("2026-11-21");

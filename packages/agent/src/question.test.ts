@@ -40,7 +40,7 @@ function resultOf({ history }: Run): { text: unknown; isError: boolean } {
 const answer = (note: string, by: object) => ({ decision: "answer", by, atMs: 1, note });
 
 describe("a question to a person", () => {
-  it("is stored and told in the write that suspends the turn, which starts nothing", () => {
+  it("is stored and emitted in the write that suspends the turn, which starts nothing", () => {
     const run = asking({ question: "Which room?", choices: ["A", "B"] });
     expect(run.next).toEqual({ do: "wait" });
     const [asked] = run.asked;

@@ -54,7 +54,7 @@ describe("AT-21: an answer in a form of its own", () => {
     ["no JSON", "one", "not valid JSON"],
     ["another value", '{"n":"one"}', "n must be integer"],
     ["a fence that does not end", "```\n{", "not valid JSON"],
-  ])("is told to the model when it is %s, twice, and never in done", (_what, text, problem) => {
+  ])("is reported to the model when it is %s, twice, and never in done", (_what, text, problem) => {
     const run = startRun();
     for (const asked of [1, 2]) {
       answered(run, text);

@@ -170,7 +170,7 @@ const oslo = { args: '{"city":"Oslo"}' };
 const rome = { args: '{"city":"Rome"}' };
 
 describe("the same call in one step after the other", () => {
-  it("is not run the third time, and the model is told why", () => {
+  it("is not run the third time, and the model reads why", () => {
     const { ran, refusal } = steps([oslo, oslo, oslo, oslo]);
     expect(ran).toEqual([true, true, false, false]);
     expect(refusal).toContain("weather with the same arguments");
@@ -182,7 +182,7 @@ describe("the same call in one step after the other", () => {
     expect(steps([oslo, oslo, { name: "clock", args: oslo.args }, oslo]).ran).toEqual([true, true, true, true]);
   });
 
-  it("is told apart by its arguments, however they are written", () => {
+  it("is distinguished by its arguments, however they are written", () => {
     const spaced = { args: '{ "city" : "Oslo" }' };
     expect(steps([oslo, spaced, oslo]).ran).toEqual([true, true, false]);
   });

@@ -62,14 +62,14 @@ function idOf(kind: Approval["kind"], attemptId: string, argumentsText: string):
   return approvalIdOf({ kind, turnId: "cli_app.oc_1-7", attemptId, argumentsHash: argumentsHashOf(argumentsText) });
 }
 
-type Hearing = (turn: TurnState) => ControlEntry[];
+type Entries = (turn: TurnState) => ControlEntry[];
 
-function hearing(run: AskingRun, entries: Hearing, facts: TurnEnvironment = env): AskingRun {
+function receiving(run: AskingRun, entries: Entries, facts: TurnEnvironment = env): AskingRun {
   return moved(run, (turn) => afterControl(turn, entries(turn), facts));
 }
 
 function decided(run: AskingRun, ...settled: Parameters<typeof decision> extends [unknown, ...infer R] ? R : never) {
-  return hearing(run, (turn) => [decision(turn, ...settled)]);
+  return receiving(run, (turn) => [decision(turn, ...settled)]);
 }
 
 function at(nowMs: number): TurnEnvironment {
@@ -103,7 +103,7 @@ describe("a call that people are asked about", () => {
     expect(results(run)).toEqual([]);
   });
 
-  it("is told to people in the words of its tool, with short values and masked secrets in place of arguments", () => {
+  it("is shown to people in the words of its tool, with short values and masked secrets in place of arguments", () => {
     const words = {
       title: "Deploy",
       summary: { zh: "部署到 {env}", en: "Deploy to {env} with {pin}: {why} {none} {list}" },
@@ -170,7 +170,7 @@ describe("a call that people are asked about", () => {
     moved(run, (turn) => afterStep(turn, step("", { calls: [call("c1", "deploy")] }), env));
     expect(run.approvals).toMatchObject([{ target: reply, chatId: "oc_9", tenant: "t1" }]);
     decided(run, "c1");
-    hearing(run, () => [outcome("c1")]);
+    receiving(run, () => [outcome("c1")]);
     run.apply((turn) => afterStep(turn, step("done"), env));
     expect(run.turn.message.reply).toEqual(reply);
     expect(run.next).toEqual({ do: "finish", reply: "done", reason: "" });
@@ -274,11 +274,11 @@ describe("a batch of plain calls and calls that people are asked about", () => {
     expect(new Set(run.approvals.map(({ id }) => id)).size).toBe(2);
     decided(run, "c4");
     expect(run.next).toMatchObject({ do: "tools", calls: [{ id: "c4", state: "running" }] });
-    hearing(run, () => [outcome("c3", 3), outcome("c1", 1)]);
+    receiving(run, () => [outcome("c3", 3), outcome("c1", 1)]);
     expect(run.next).toEqual({ do: "wait" });
     decided(run, "c2", { state: "rejected" });
     expect(run.next).toEqual({ do: "wait" });
-    hearing(run, () => [outcome("c4", 4)]);
+    receiving(run, () => [outcome("c4", 4)]);
     expect(run.next).toEqual({ do: "model" });
     expect(results(run).map(({ id, content }) => [id, content])).toEqual([
       ["c1", "1"],
@@ -295,24 +295,24 @@ describe("a batch of plain calls and calls that people are asked about", () => {
     expect(resumed).toMatchObject({ turn: run.turn, history: [], events: [] });
     expect(resumed.next).toMatchObject({ do: "tools", calls: [{ id: "c1" }, { id: "c3" }] });
     expect(resumed).not.toHaveProperty("approvals");
-    hearing(run, () => [outcome("c1"), outcome("c3")]);
+    receiving(run, () => [outcome("c1"), outcome("c3")]);
     expect(resumeTurn(run.turn, env)).toEqual({ turn: run.turn, history: [], events: [], next: { do: "wait" } });
   });
 
-  it("AL-34: a decision that is told twice counts once, and one about another approval does nothing", () => {
+  it("AL-34: a decision that arrives twice counts once, and one about another approval does nothing", () => {
     const run = batch();
     const once = decision(run.turn, "c2");
-    hearing(run, () => [once, once, decision(run.turn, "nobody")]);
+    receiving(run, () => [once, once, decision(run.turn, "nobody")]);
     expect(run.next).toMatchObject({ do: "tools", calls: [{ id: "c2" }] });
-    hearing(run, () => [once]);
+    receiving(run, () => [once]);
     expect(run.next).toEqual({ do: "wait" });
-    hearing(run, () => [outcome("c2", "first"), once, outcome("c2", "second")]);
+    receiving(run, () => [outcome("c2", "first"), once, outcome("c2", "second")]);
     expect(eventsOf(run, "tool_result")).toMatchObject([{ id: "c2", output: "first" }]);
   });
 
   it("an outcome of a call that was never allowed to run is ignored", () => {
     const run = batch();
-    hearing(run, () => [outcome("c2", "forged")]);
+    receiving(run, () => [outcome("c2", "forged")]);
     expect(run.turn.calls).toMatchObject([{}, { id: "c2", state: "waiting_approval" }, {}, {}]);
     expect(eventsOf(run, "tool_result")).toEqual([]);
   });
@@ -320,10 +320,10 @@ describe("a batch of plain calls and calls that people are asked about", () => {
   it("AL-43: the limit of model steps counts over the whole turn, however often people decide in between", () => {
     const bounded = environment({ maxIterations: 2 });
     const run = asking([["c1", "deploy"]], bounded);
-    hearing(run, (turn) => [decision(turn, "c1")], bounded);
-    hearing(run, () => [outcome("c1")], bounded);
+    receiving(run, (turn) => [decision(turn, "c1")], bounded);
+    receiving(run, () => [outcome("c1")], bounded);
     moved(run, (turn) => afterStep(turn, step("", { calls: [call("c2", "deploy")] }), bounded));
-    hearing(run, (turn) => [decision(turn, "c2", { state: "rejected" })], bounded);
+    receiving(run, (turn) => [decision(turn, "c2", { state: "rejected" })], bounded);
     expect(run.next).toMatchObject({ do: "finish", reason: "max_turns_reached" });
   });
 });
@@ -333,7 +333,7 @@ describe("a decision", () => {
     const run = asking([["c1", "deploy", '{"env":"prod"}']]);
     const by = (id: string) => ({ decision: "approve", by: { id }, atMs: 1 }) as const;
     const entry = decision(run.turn, "c1", { decisions: [by("ou_a"), by("ou_b"), by("ou_a")] });
-    hearing(run, () => [entry], at(80_000_000));
+    receiving(run, () => [entry], at(80_000_000));
     expect(run.next).toMatchObject({
       do: "tools",
       wait: true,
@@ -355,7 +355,7 @@ describe("a decision", () => {
 
   it("keeps its call's runner and time although the tool is gone by then", () => {
     const run = asking([["c1", "deploy"]]);
-    hearing(run, (turn) => [decision(turn, "c1")], { ...env, tools: new Map() });
+    receiving(run, (turn) => [decision(turn, "c1")], { ...env, tools: new Map() });
     expect(run.next).toMatchObject({ calls: [{ runner: "main", deadlineMs: env.nowMs + 10_000 + 30_000 }] });
   });
 
@@ -387,7 +387,7 @@ describe("a decision", () => {
     expect(results(run)).toMatchObject([{ isError: true, content: expect.stringContaining("other arguments") }]);
   });
 
-  it("three rejections in a turn end the asking: further calls are refused at once, and the model is told to stop", () => {
+  it("three rejections in a turn end the asking: further calls are refused at once, and the model reads that it should stop", () => {
     const run = asking([["c0", "deploy"]]);
     const deployed = (count: number) => call(`c${count}`, "deploy", `{"to":"stage ${count}"}`);
     for (const id of ["c0", "c1", "c2"]) {
@@ -409,7 +409,7 @@ describe("a decision", () => {
 describe("an unknown outcome of a once call", () => {
   function lost(): AskingRun {
     const run = asking([["c1", "charge", '{"yuan":5}']]);
-    return hearing(run, () => [failed("c1", "the runner died", true)]);
+    return receiving(run, () => [failed("c1", "the runner died", true)]);
   }
 
   it("becomes a question to people, and the call gets no outcome yet", () => {
@@ -434,9 +434,9 @@ describe("an unknown outcome of a once call", () => {
       calls: [{ id: "c1", attempt: 2, authority: { people: ["ou_boss"] } }],
     });
     expect(run.turn.calls[0]).not.toHaveProperty("outcome");
-    hearing(run, () => [outcome("c1", "late")]);
+    receiving(run, () => [outcome("c1", "late")]);
     expect(run.next).toEqual({ do: "wait" });
-    hearing(run, () => [outcome("c1.2", "charged")]);
+    receiving(run, () => [outcome("c1.2", "charged")]);
     expect(results(run)).toEqual([{ id: "c1", content: "charged", isError: false }]);
   });
 
@@ -449,7 +449,7 @@ describe("an unknown outcome of a once call", () => {
 
   it("a second attempt that is lost too is asked about again, as another approval", () => {
     const run = decided(lost(), "c1", { state: "retried" });
-    hearing(run, () => [failed("c1.2", "died again", true)]);
+    receiving(run, () => [failed("c1.2", "died again", true)]);
     expect(run.approvals.map(({ id }) => id)).toEqual([
       idOf("outcome", "c1", '{"yuan":5}'),
       idOf("outcome", "c1.2", '{"yuan":5}'),
@@ -482,14 +482,14 @@ describe("an unknown outcome of a once call", () => {
     },
   );
 
-  it("is told to the model at once where the policy asks no person, and people are never asked about calls that may be repeated", () => {
+  it("is reported to the model at once where the policy asks no person, and people are never asked about calls that may be repeated", () => {
     const silent = { ...env, callPolicy: { ...testCallPolicy, unknownOutcome: () => undefined } };
     const told = asking([["c1", "charge"]], silent);
-    hearing(told, () => [failed("c1", "lost", true)], silent);
+    receiving(told, () => [failed("c1", "lost", true)], silent);
     expect(told.next).toEqual({ do: "model" });
     const eager = { ...env, callPolicy: { ...testCallPolicy, unknownOutcome: () => testQuestion } };
     const pure = asking([["c1", "weather"]], eager);
-    hearing(pure, () => [failed("c1", "lost", true)], eager);
+    receiving(pure, () => [failed("c1", "lost", true)], eager);
     expect(pure.approvals).toEqual([]);
     expect(pure.next).toEqual({ do: "model" });
   });
@@ -498,8 +498,8 @@ describe("an unknown outcome of a once call", () => {
 describe("a turn that ends while people are waited for", () => {
   it("a cancel answers the waiting calls: what was not allowed was not run", () => {
     const run = asking([["c1", "deploy"], ["c2"], ["c3", "charge"]]);
-    hearing(run, () => [failed("c3", "lost", true)]);
-    hearing(run, () => [cancel]);
+    receiving(run, () => [failed("c3", "lost", true)]);
+    receiving(run, () => [cancel]);
     expect(run.next).toMatchObject({ do: "finish", reason: "cancelled" });
     expect(results(run)).toMatchObject([
       { id: "c1", content: expect.stringMatching(/^tool_execution_error: cancelled: .*was not run\.$/) },
@@ -515,7 +515,7 @@ describe("a turn that ends while people are waited for", () => {
       ["c1", "deploy"],
       ["c2", "charge"],
     ]);
-    hearing(run, (turn) => [decision(turn, "c1"), failed("c2", "lost", true), cancel]);
+    receiving(run, (turn) => [decision(turn, "c1"), failed("c2", "lost", true), cancel]);
     expect(run.approvals).toHaveLength(1);
     expect(results(run)).toMatchObject([
       { id: "c1", content: expect.stringContaining("was not run") },
@@ -523,7 +523,7 @@ describe("a turn that ends while people are waited for", () => {
     ]);
   });
 
-  it("AL-36: a turn that fails again and again after a decision is given up, and the person is told in the chat", () => {
+  it("AL-36: a turn that fails again and again after a decision is given up, and the person gets a notice in the chat", () => {
     const run = decided(
       asking([
         ["c1", "deploy"],
@@ -557,29 +557,29 @@ describe("waiting for people", () => {
   it("counts against nothing: only what went on besides is the turn's duration", () => {
     const run = asking([["c1"], ["c2", "deploy"]]);
     expect(run.turn).not.toHaveProperty("waitingSinceMs");
-    hearing(run, () => [outcome("c1")], at(1_010_000));
+    receiving(run, () => [outcome("c1")], at(1_010_000));
     expect(run.turn.waitingSinceMs).toBe(1_010_000);
     expect(resumeTurn(run.turn, at(1_050_000)).turn.waitingSinceMs).toBe(1_010_000);
-    hearing(run, (turn) => [decision(turn, "c2")], at(1_070_000));
+    receiving(run, (turn) => [decision(turn, "c2")], at(1_070_000));
     expect(run.turn).toMatchObject({ waitedMs: 60_000 });
     expect(run.turn).not.toHaveProperty("waitingSinceMs");
-    hearing(run, () => [outcome("c2")], at(1_080_000));
+    receiving(run, () => [outcome("c2")], at(1_080_000));
     run.apply((turn) => afterStep(turn, step("done"), at(1_100_000)));
     expect(finalView(run.turn, { reply: "done", reason: "" }, options).footer.seconds).toBe(40);
   });
 
   it("adds up over rounds, and ends with a cancel", () => {
     const run = asking([["c1", "deploy"]]);
-    hearing(run, (turn) => [decision(turn, "c1", { state: "rejected" })], at(1_010_000));
+    receiving(run, (turn) => [decision(turn, "c1", { state: "rejected" })], at(1_010_000));
     moved(run, (turn) => afterStep(turn, step("", { calls: [call("c2", "deploy")] }), at(1_020_000)));
-    hearing(run, () => [cancel], at(1_050_000));
+    receiving(run, () => [cancel], at(1_050_000));
     expect(run.turn).toMatchObject({ waitedMs: 40_000 });
     expect(run.turn).not.toHaveProperty("waitingSinceMs");
   });
 
   it("is shown, and so is the time a call waited for its runner", () => {
     const run = asking([["c1"], ["c2", "deploy"], ["c3", "charge"]]);
-    hearing(run, () => [failed("c3", "lost", true)]);
+    receiving(run, () => [failed("c3", "lost", true)]);
     expect(runningView(run.turn, undefined, options).tools.map(({ state }) => state)).toEqual([
       "running",
       "waiting",
@@ -587,8 +587,8 @@ describe("waiting for people", () => {
     ]);
     const timing = { queuedMs: 3_000, ranMs: 2_000 };
     const answer = { type: "outcome", callId: "c1", outcome: { ok: true, result: 1 }, timing } as const;
-    hearing(run, () => [answer], at(1_005_500));
-    hearing(run, (turn) => [decision(turn, "c2", { state: "rejected" })], at(1_099_000));
+    receiving(run, () => [answer], at(1_005_500));
+    receiving(run, (turn) => [decision(turn, "c2", { state: "rejected" })], at(1_099_000));
     const [first, second] = runningView(run.turn, undefined, options).tools;
     expect(first).toMatchObject({ state: "done", elapsedMs: 5_500, queuedMs: 3_000 });
     expect(second).toMatchObject({ state: "failed" });

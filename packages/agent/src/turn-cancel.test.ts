@@ -70,7 +70,7 @@ describe("a cancelled turn", () => {
     expect(cancelled(run, "stopped", done)).toContain("- Already finished: 2 earlier calls, `weather` ×20\n");
   });
 
-  it("keeps in history what the broken-off step had said, and what the person was told", () => {
+  it("keeps in history what the broken-off step had said, and the notice to the person", () => {
     const run = startRun().apply((turn) =>
       afterControl(turn, [{ type: "cancel", reason: "stopped" }], { ...env, live: { text: "It rai", thinking: "hm" } }),
     );

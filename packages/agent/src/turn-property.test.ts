@@ -215,7 +215,7 @@ interface World {
   next: NextAction;
   /** Attempts that were handed out. */
   handedOut: Set<string>;
-  /** What was told of approvals that are settled, by id. */
+  /** The entries of approvals that are settled, by id. */
   settled: Map<string, ControlEntry>;
   /** Ids of approvals by which people let something run. */
   allowed: Set<string>;
@@ -242,7 +242,7 @@ function callAt({ calls }: TurnState, at: number): CallState | undefined {
   return calls.length > 0 && at !== 99 ? calls[at % calls.length] : undefined;
 }
 
-/** As the store tells of them: each approval that was asked for is settled once, and told of any number of times. */
+/** As the store delivers them: each approval that was asked for is settled once, and delivered any number of times. */
 function decisionsOf(world: World, decisions: Extract<Move, { do: "decide" }>["decisions"]): ControlEntry[] {
   return decisions.map(({ at, state, genuine }) => {
     const known = callAt(world.turn, at);

@@ -353,7 +353,7 @@ describe("calls that must not run", () => {
     }
   });
 
-  it("a call cut off by the length limit is told to model and person", () => {
+  it("a call cut off by the length limit is reported to model and person", () => {
     const run = stepped(startRun(), "", { calls: [call("c1", "weather", '{"ci')], stopReason: "max_tokens" });
     const notice = noticeText("callCutOff", "en");
     expect(run.history.at(-1)).toEqual({ role: "assistant", content: [{ type: "text", text: notice }] });
@@ -649,7 +649,7 @@ describe("results", () => {
     expect(eventsOf(run, "tool_result").map(({ truncated }) => truncated)).toEqual([false, true]);
   });
 
-  it("a call whose outcome is unknown is done, and the model is told not to repeat it", () => {
+  it("a call whose outcome is unknown is done, and the model reads that it must not repeat it", () => {
     const run = resultOf(failed("c1", "the runner died", true));
     expect(results(run)).toMatchObject([
       { isError: true, content: expect.stringMatching(/^tool_execution_error: the runner died\n.*Do not repeat it/) },

@@ -399,7 +399,7 @@ describe("what is given to it", () => {
     expect(errors).toMatchObject([{ message: "the disk is full" }]);
   });
 
-  it("EE-17, EE-18: observers are told, and one that throws disturbs nothing", async () => {
+  it("EE-17, EE-18: observers are called, and one that throws disturbs nothing", async () => {
     const told: string[] = [];
     const observers = [
       {

@@ -48,7 +48,7 @@ async function listening(server: Server): Promise<string> {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`; // a TCP server's address has this form
 }
 
-/** A platform that hands out tokens `t-1`, `t-2`, ... and answers everything else as told. */
+/** A platform that hands out tokens `t-1`, `t-2`, ... and answers everything else as the test sets it. */
 async function fakePlatform(answer: Answer): Promise<FakePlatform> {
   const platform: FakePlatform = { url: "", calls: [], tokensGiven: 0 };
   const handle = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {

@@ -36,7 +36,7 @@ describe("a message", () => {
     expect(inside.map(({ content }) => JSON.parse(content).text)).toEqual(["one", "two"]);
   });
 
-  it("of the bot itself is told apart, and a recalled one is deleted without content", async () => {
+  it("of the bot itself is recognised, and a recalled one is deleted without content", async () => {
     const { api, simulator, appId, chatId, say } = await simulatedApi();
     const sent = await api.messages.send({ receiveIdType: "chat_id", receiveId: chatId, text: "x", uuid: "u" });
     expect(await api.messages.fetch(sent.messageId)).toMatchObject([{ senderId: appId, senderType: "app" }]);

@@ -27,7 +27,7 @@ export interface SuiteReply {
     | { kind: "error_event"; afterFrames: number; type: string; message: string };
 }
 
-/** A backend of the adapter under test, connected to a server that says what it is told. */
+/** A backend of the adapter under test, connected to a server that says what the test sets. */
 export interface BackendHarness {
   backend: LlmBackend;
   /** A backend whose key the server does not accept. */

@@ -71,7 +71,7 @@ describe("a pause", () => {
   });
 });
 
-it("the clock of the system calls once, or again and again, until it is told to stop", async () => {
+it("the clock of the system calls once, or again and again, until it is stopped", async () => {
   let calls = 0;
   const { promise: twice, resolve } = Promise.withResolvers<void>();
   const stop = systemClock.every(1, () => (++calls === 2 ? resolve() : undefined));

@@ -116,7 +116,7 @@ describe("the view of engine events as stream frames", () => {
     expect(streamFramesOf({ ...asked, toolCallId: "c1" })).toEqual([{ ...frame, id: "c1" }]);
   });
 
-  it("ends tell what people in chats are told", () => {
+  it("ends say what people in chats read", () => {
     const told = { reply: "So far\n\nIt was cut off.", notice: "truncated", notes: ["a.pdf could not be read"] };
     const [cut] = streamFramesOf({ ...done("max_tokens"), ...told });
     expect(cut).toEqual({ type: "error", message: "ERROR: the run was stopped (max_tokens)", ...told });

@@ -402,7 +402,7 @@ describe.each(both)("a worker whose machine has another time, by %s scripts", (s
     }
   });
 
-  it("is told by its own time when the next delayed job is due, and neither asks all the time nor sleeps on", async () => {
+  it("computes by its own time when the next delayed job is due, and neither asks all the time nor sleeps on", async () => {
     followClock(Date.now() - hourMs, performance.now());
     let runs = 0;
     const first = serveTurns(

@@ -76,7 +76,7 @@ class Bench {
       );
     this.#workers = { small: workerOf("small"), bullmq: workerOf("bullmq") };
     const workers = Object.values(this.#workers);
-    for (const worker of workers) worker.on("error", () => undefined); // what fails is told to the caller
+    for (const worker of workers) worker.on("error", () => undefined); // the caller gets the error
     closing.push(async () => await Promise.all([this.queue.close(), ...workers.map((worker) => worker.close(true))]));
   }
 
@@ -164,7 +164,7 @@ class Bench {
   }
 
   /**
-   * Whether idle workers would hear of the jobs that wait, and of the delayed ones. Of those a worker knows that was
+   * Whether idle workers would be woken for the jobs that wait, and of the delayed ones. Of those a worker knows that was
    * woken and has found nothing else: they are asked for where it has found a job.
    */
   async isHeard(alsoDelayed: boolean): Promise<boolean> {

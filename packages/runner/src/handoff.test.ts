@@ -157,7 +157,7 @@ describe("what a runner hands in", () => {
     expect(bed.refused).toEqual([]);
   });
 
-  it("comes with its ring as an outcome without anything before it, and the stream is not read for it", async () => {
+  it("comes with its notification as an outcome without anything before it, and the stream is not read for it", async () => {
     const job = { ...(await bed.openCall({ name: "t", effect: "pure" })), worker: "test" };
     const stream = streamOf(job, "r");
     // Stays there for as long as no worker reads the stream.
@@ -179,7 +179,7 @@ describe("what a runner hands in", () => {
     ]);
   });
 
-  it("is not believed for its ring: it is signed, and is in the stream of its runner", async () => {
+  it("is not believed for its notification: it is signed, and is in the stream of its runner", async () => {
     const job = await bed.openCall({ name: "t", effect: "pure" });
     const entry = JSON.stringify(entryOf(job, fine));
     const publish = async (runner: string, key: string, id: string): Promise<void> => {
@@ -195,11 +195,11 @@ describe("what a runner hands in", () => {
     expect(await outcomes(job)).toEqual([]);
   });
 
-  it("rings every worker when the one that handed the call out is gone", async () => {
+  it("notifies every worker when the one that handed the call out is gone", async () => {
     const job = await bed.openCall({ name: "t", effect: "pure" });
     await bed.handoffs.expect("r");
     await bed.handoffOf("r").add(entryOf(job, fine), "dead-worker");
-    // No worker listens under that name, so every worker has been rung, and this one hears it.
+    // No worker listens under that name, so every worker has been notified, this one too.
     expect(await bed.outcomeOf(job, 5_000)).toEqual({ ok: true, result: "mine" });
   });
 });
@@ -271,7 +271,7 @@ describe("a `once` call", () => {
     expect(await handoff.mayStart(job, "once", never)).toBe("closed");
   });
 
-  it("gets the same answer to the same question, also when the answer was not heard", async () => {
+  it("gets the same answer to the same question, also when the answer was lost", async () => {
     const handoff = await asking();
     const job = await bed.openCall({ name: "t", effect: "once" });
     const deaf = new CallHandoff({ handoff: bed.handoffOf("r"), runner: "r", onError: () => undefined });

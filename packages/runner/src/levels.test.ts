@@ -281,7 +281,7 @@ describe("what a host cannot give is refused when tools are registered", () => {
     );
   });
 
-  it("is told of the sandbox in use, at the start and whenever it is looked at again", async () => {
+  it("reports the sandbox in use, at the start and whenever it is looked at again", async () => {
     const sandbox = levels.sandbox();
     expect(sandbox?.holds).toBe(true);
     const before = findings.length;

@@ -24,7 +24,7 @@ interface Run {
   requests: SandboxRequest[];
 }
 
-/** A run in a sandbox that ends every program as told, one after the other. */
+/** A run in a sandbox that ends every program as the test sets it, one after the other. */
 async function runWith(
   tool: ProgramTool,
   results: (Partial<SandboxResult> & { begins?: boolean })[],

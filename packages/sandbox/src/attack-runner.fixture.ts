@@ -1,5 +1,5 @@
 /*
- * The process under attack: it holds secrets, runs what it is told in the tier it was started for, and
+ * The process under attack: it holds secrets, runs what it is sent in the tier it was started for, and
  * reports each attack's results and its own state on descriptor 4. The judge watches it from outside.
  */
 import { readFileSync, writeSync } from "node:fs";

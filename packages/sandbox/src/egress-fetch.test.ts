@@ -106,7 +106,7 @@ describe("createGuardedFetch", () => {
     expect(() => createGuardedFetch({ allow: ["http://good.test"] })).toThrow("names no host");
   });
 
-  it("stops when it is told to", async () => {
+  it("stops when it is aborted", async () => {
     const controller = new AbortController();
     const pending = guarded()(`http://good.test:${port}/hang`, { signal: controller.signal });
     controller.abort(new Error("enough"));

@@ -19,7 +19,7 @@ const minuteMs = 60_000;
 let count = 0;
 
 /**
- * The real launcher, told less than it should be: an option and its value that match the first pattern are left out, or
+ * The real launcher, with less than it should get: an option and its value that match the first pattern are left out, or
  * rewritten. `when`: only for command lines that match.
  */
 function weakLauncher(pattern: string, instead?: string, when = "*"): string {
@@ -77,7 +77,7 @@ describe.runIf(launcher !== undefined)("the probe of sbx, as an ordinary user", 
     expect(finding).toMatchObject({ holds: false, reason: expect.stringContaining(reason) });
   });
 
-  it("accepts unbounded memory where it is told to, and still says so", async () => {
+  it("accepts unbounded memory where the settings allow it, and still says so", async () => {
     const options = { tiers: ["sbx"], launcherPath: weakLauncher("-m*"), allowUnboundedMemory: true };
     const [finding] = await findings(options);
     expect(finding).toMatchObject({

@@ -70,7 +70,7 @@ describe("calls", () => {
     expect(await call("facts")).toMatchObject({ calls: 4 });
   });
 
-  it("a handler can ask its caller, and is told when the caller refuses", async () => {
+  it("a handler can ask its caller, and gets an error when the caller refuses", async () => {
     open();
     const onRequest = async (body: unknown): Promise<unknown> => {
       if (body === "secret") throw new Error("not yours");

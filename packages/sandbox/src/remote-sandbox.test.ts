@@ -36,7 +36,7 @@ async function serve(run: Sandbox["run"], options: Partial<SandboxHostOptions> =
   return host;
 }
 
-/** A host that answers as it is told, to be wrong on purpose. */
+/** A host with set answers, to be wrong on purpose. */
 async function serveRaw(
   answer: (response: ServerResponse, path: string) => void,
 ): Promise<{ port: number; requests: () => number }> {
@@ -267,7 +267,7 @@ describe("a run that is to be confirmed", () => {
     });
     const { port: other } = await serve(asking);
     let sent = 0;
-    /** Two hosts behind one address: the first to be told is the wrong one. */
+    /** Two hosts behind one address: the first to get the start is the wrong one. */
     const balanced: typeof fetch = async (input, init) => {
       const url = new URL(String(input));
       if (url.pathname.endsWith("/begin")) sent += 1;

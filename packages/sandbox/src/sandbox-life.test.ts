@@ -312,7 +312,7 @@ describe.runIf(hasProgram("python3"))("a directory whose holder cannot be asked"
 });
 
 describe.runIf(hasBwrap && launcherPath !== undefined)("a host without user namespaces", () => {
-  it("gets the next tier, and is told what was refused", async () => {
+  it("gets the next tier, and the reasons why others were refused", async () => {
     const architecture = architectureOf(process.arch);
     if (architecture === undefined) throw new Error("no tier runs here");
     const filter = join(place, "no-namespaces");
@@ -379,7 +379,7 @@ describe.each(tiers)("warm sandboxes of %s", (tier) => {
   });
 });
 
-/** A tool's module that says what it was told when, and how often it was called. */
+/** A tool's module that returns what it got when, and how often it was called. */
 const countingModule = `
 import { env } from "node:process";
 import { existsSync, writeFileSync, writeSync } from "node:fs";

@@ -101,7 +101,7 @@ describe.each(tiers)("a program in %s", (tier) => {
     });
   });
 
-  it("is told where it failed", async () => {
+  it("gets the place where it failed", async () => {
     const failed = await node("\n\nnull.x");
     expect(failed).toMatchObject({ status: "error" });
     expect(failed.error).toMatch(/^TypeError: Cannot read.*\n.*program\.js:3/);
@@ -268,7 +268,7 @@ describe.each(tiers)("a program in %s", (tier) => {
   });
 
   it.runIf(process.getuid?.() === 0)(
-    "reads what is shut to its user when it is shown it, or is told why not",
+    "reads what is shut to its user when it is shown it, or gets the reason why not",
     async () => {
       const shut = join(place, `${tier}-shut`);
       mkdirSync(join(shut, "shown"), { recursive: true });

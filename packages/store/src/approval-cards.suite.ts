@@ -194,7 +194,7 @@ export function describeApprovalCards(name: string, makeHarness: MakeSessionStor
       expect(await isDue()).toBe(true);
     });
 
-    it("go to the next sender when the first one died, who hears of the try", async () => {
+    it("go to the next sender when the first one died, with the number of the try", async () => {
       await open({});
       const dead = await lease();
       await harness.advance(harness.cardsLeaseMs);

@@ -64,7 +64,7 @@ it("an approval that is settled long after its expiry is still kept for a week",
   expect((await redis.pttl(keys.session(session).approvalOf(question.id))) / dayMs).toBeCloseTo(7, 1);
 });
 
-it("keeps about as many audit records as it is told", async () => {
+it("keeps about as many audit records as it is set to", async () => {
   const audit = new AuditLog({ redis, namespace: `${namespace}-audit`, auditMaxRecords: 100 });
   for (let i = 0; i < 1_000; i += 1) await audit.append({ kind: "rule_added", ruleId: String(i) });
   const kept: string[] = [];

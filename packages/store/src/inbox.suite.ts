@@ -20,7 +20,7 @@ import {
 const session = "cli_app.oc_chat.main";
 const other = "cli_app.oc_other.main";
 
-/** What people are told of a session: places, waiting messages, what runs; and messages that join a turn. */
+/** What people read of a session: places, waiting messages, what runs; and messages that join a turn. */
 export function describeInbox(name: string, makeHarness: MakeSessionStore): void {
   describe(`${name}: inbox`, () => {
     const opened: SessionStoreHarness[] = [];

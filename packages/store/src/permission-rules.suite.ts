@@ -73,7 +73,7 @@ export function describePermissionRules(name: string, makeHarness: MakeSessionSt
       expect(await rules.revoke("cli_app", approvalIdOf(1), boss)).toBeUndefined();
     });
 
-    it("are revoked once, for every process, and told as they were", async () => {
+    it("are revoked once, for every process, and returned as they were", async () => {
       await rules.add(ruleOf(1));
       await rules.add(ruleOf(2));
       const revoked = await Promise.all([

@@ -77,7 +77,7 @@ export function describeRatingStore(name: string, makeHarness: () => Promise<Rat
       expect(await all()).toEqual([]);
     });
 
-    it("keeps the newest, for as long as it is told", async () => {
+    it("keeps the newest, for as long as it is set to", async () => {
       for (let number = 1; number <= 6; number += 1) {
         await store.rate({ ...ann, turn: `cli_1.oc_1-${number}` }, { rating: "up" }, ttlMs);
         await harness.advance(10);

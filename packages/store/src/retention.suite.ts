@@ -218,7 +218,7 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         expect((await answered()).head?.seq).toBe(4);
       });
 
-      it("is a live one for everybody: appends wake it, duplicates are told, it can go again", async () => {
+      it("is a live one for everybody: appends wake it, duplicates are found, it can go again", async () => {
         await answered();
         await expire();
         const appended = await store.append(messageOf(session, "om_new"));
@@ -272,7 +272,7 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         expect(await store.history(session)).toEqual([assistantText("answer 2")]);
       });
 
-      it("counts messages from higher up when it is told to, never from lower down", async () => {
+      it("counts messages from higher up when it is asked to, never from lower down", async () => {
         await answered();
         await retention.renumber(session, 7);
         await retention.renumber(session, 3);

@@ -150,7 +150,7 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
       expect((await elsewhere.tools()).get("weather")?.livingSinceMs).toBe(livingSinceMs);
     });
 
-    it("forgets a runner that is away when it is told to, and no living one", async () => {
+    it("forgets a runner that is away when it is asked to, and no living one", async () => {
       await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
       expect(await elsewhere.forget("default")).toEqual({ forgotten: false, living: 1 });
       await directory.withdraw("default", "i1");

@@ -39,7 +39,7 @@ export function describeSessionReset(name: string, makeHarness: MakeSessionStore
       return records.map(({ kind, result }) => (result === undefined ? kind : `${kind} ${result}`));
     };
 
-    it("ends a running turn: its worker is fenced, its run is done, its person is told", async () => {
+    it("ends a running turn: its worker is fenced, its run is done, its person gets a reply", async () => {
       const { wakeGen } = await store.append(messageOf(session, "om_1"));
       const claim = await mustClaim(store, session, wakeGen);
       expect(await reset()).toEqual({ turnId });

@@ -466,7 +466,7 @@ export class SessionWorld {
     }
   }
 
-  /** Every session with work was told to a process, is run by a worker, or waits for a call or a person's decision. */
+  /** Every session with work was returned to a process as to be woken, is run by a worker, or waits for a call or a person's decision. */
   async expectNobodyForgotten(): Promise<void> {
     for (const session of this.sessions) {
       const { state, gen, waiting } = await this.store.summary(session);

@@ -112,7 +112,7 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       expect(await mustClaim(store, session, 2)).toMatchObject({ head: { seq: 1 } });
     });
 
-    it("a decision that comes while another turn runs is heard when that has ended, and by its own turn only", async () => {
+    it("a decision that comes while another turn runs is read when that has ended, and by its own turn only", async () => {
       await annWaits();
       const { wakeGen } = await store.append(said("bob", "om_2"));
       const bobs = await mustClaim(store, session, wakeGen);
@@ -142,7 +142,7 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       expect(await commitOf(store, again, { consumed: 1 })).toMatchObject({ state: "requeue" });
     });
 
-    it("several people wait at once, and each is heard", async () => {
+    it("several people wait at once, and each gets an answer", async () => {
       await annWaits();
       const bob = await store.append(said("bob", "om_2"));
       const bobs = await mustClaim(store, session, bob.wakeGen);
@@ -283,7 +283,7 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
 
 /**
  * A message of a person whose turn waits is taken back when it is at the head and has not begun. A claim brings the
- * waiting turn to the head then, and a cancel that waited for the message would be heard by the wrong turn.
+ * waiting turn to the head then, and a cancel that waited for the message would be read by the wrong turn.
  */
 const cancelledAtTheHead = (
   [
@@ -312,7 +312,7 @@ class Group {
   readonly #session: string;
   readonly #written = new Map<number, string>();
   readonly #wakes: number[] = [];
-  /** Turns that wait, and how many entries of theirs were heard. */
+  /** Turns that wait, and how many entries of theirs were read. */
   readonly #asked = new Set<number>();
   readonly #decided = new Set<number>();
   readonly #cancelled = new Set<number>();

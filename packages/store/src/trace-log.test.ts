@@ -34,7 +34,7 @@ it("keeps traces apart whose ids begin alike, because a client may choose its ow
   expect(await log.read([one, other])).toEqual([[entry(1)], [entry(2)]]);
 });
 
-it("looks for nothing older than it is told", async () => {
+it("looks for nothing older than it is asked for", async () => {
   const { redis, namespace } = openTestStores();
   const log = new TraceLog({ redis, namespace });
   const traceId = newId();

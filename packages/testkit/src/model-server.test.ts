@@ -328,7 +328,7 @@ describe("demoScript", () => {
     expect(demoScript({ ...asked("12*7"), tools: [] }).calls).toBeUndefined();
   });
 
-  it("remembers what it is told to, and says what that is", () => {
+  it("remembers what it is asked to, and says what that is", () => {
     const memory = ["remember", "recall"].map((name) => ({
       name,
       description: "",

@@ -145,7 +145,7 @@ describe("saveFile", () => {
   });
 });
 
-it("models are told by the description how to show what a tool saves, and only of such tools", () => {
+it("the description says to models how to show what a tool saves, and only of such tools", () => {
   const definition = {
     name: "t",
     description: "Draws.",

@@ -21,7 +21,7 @@ describe("loadConfig", () => {
     });
   });
 
-  it("speaks to the port where this machine's ingress listens, unless it is told an address", () => {
+  it("speaks to the port where this machine's ingress listens, unless it gets an address", () => {
     const env = { INGRESS_PORT: "8123" };
     expect(loadConfig([], env)).toMatchObject({ value: { url: "http://127.0.0.1:8123" } });
     expect(loadConfig(["--url", "http://bot"], env)).toMatchObject({ value: { url: "http://bot" } });

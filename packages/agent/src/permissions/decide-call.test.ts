@@ -201,7 +201,7 @@ describe("entries", () => {
 describe("unknownOutcomeOf", () => {
   const call = { ...policyCall(), toolName: "pay" };
 
-  it("asks requester and approvers, unless the model is to be told", () => {
+  it("asks requester and approvers, unless the model is to read the reason", () => {
     const asked = unknownOutcomeOf(policy({ approvers: { ...bossDecides, fourEyes: true, count: 2 } }), call);
     expect(asked).toEqual({
       deciders: { ...bossDecides, requester: true, fourEyes: false, count: 1 },

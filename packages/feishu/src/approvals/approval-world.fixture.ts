@@ -97,7 +97,7 @@ async function platformAt({ now, tokens }: TestStores, options: ApprovalWorldOpt
   return { ...platform, people: names.map((name) => simulator.addUser({ name }).openId) };
 }
 
-/** A logger, and what was told to it. */
+/** A logger, and its lines. */
 function recorded(): { lines: Line[]; logger: FeishuLogger } {
   const lines: Line[] = [];
   const note = (fields: Record<string, unknown>, text: string): void => void lines.push({ fields, text });

@@ -37,7 +37,7 @@ describe("reading the kinds of messages", () => {
     ["vote", { topic: "Lunch", options: ["rice", "noodles"] }, "[poll: Lunch, rice, noodles]"],
     ["hologram", {}, "[unsupported hologram]"],
     ["file", "no JSON", "[file]"],
-  ])("%s is told in words", (kind, content, text) => {
+  ])("%s is described in words", (kind, content, text) => {
     expect(read(kind, content).text).toBe(text);
   });
 

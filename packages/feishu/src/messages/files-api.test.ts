@@ -58,7 +58,7 @@ describe("a download", () => {
     expect(refused).toMatchObject({ kind: "too_large", code: 234037 });
   });
 
-  it("stops reading at the limit where no length is told", async () => {
+  it("stops reading at the limit where no length is given", async () => {
     const { url, written } = await endless();
     const { connect } = await simulatedApi();
     const api = connect({ domain: url });

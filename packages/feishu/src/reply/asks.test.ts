@@ -20,11 +20,11 @@ function hasButtons(world: ReplyWorld, { approval }: AskedInReply): boolean {
   return jsonOf(world).includes(`{"__approval__":"${approval.id}","decision":"approve","in_reply":true}`);
 }
 
-/** A turn whose card is to ask something. `told`: what the writer says of each question, in order. */
+/** A turn whose card is to ask something. `reported`: what the writer reports of each question, in order. */
 async function asking({ asks = [ask], text = "I need to deploy.", parts = {} }: Scene = {}) {
   const world = await replyWorld();
   const turn = await world.turn();
-  const told: [string, boolean][] = [];
+  const reported: [string, boolean][] = [];
   let view = viewOf(text, { tools: [waiting] });
   let wanted = asks;
   const replies = world.liveReplies(parts);
@@ -32,7 +32,7 @@ async function asking({ asks = [ask], text = "I need to deploy.", parts = {} }: 
     replies.open({
       ...world.startOf(turn, () => view),
       asks: () => wanted,
-      onAsked: (which, isPlaced) => void which.forEach(({ approval }) => told.push([approval.id, isPlaced])),
+      onAsked: (which, isPlaced) => void which.forEach(({ approval }) => reported.push([approval.id, isPlaced])),
     }),
   );
   const show = (answer: string, tools: ShownTool[], next: readonly AskedInReply[] = []): void => {
@@ -41,7 +41,7 @@ async function asking({ asks = [ask], text = "I need to deploy.", parts = {} }: 
     reply.changed();
   };
   reply.changed();
-  return { world, turn, told, reply, show };
+  return { world, turn, reported, reply, show };
 }
 
 interface Scene {
@@ -52,9 +52,9 @@ interface Scene {
 
 describe("a reply whose person alone decides about a call", () => {
   it("has the question below its text, on a card that does not stream; then it types on", async () => {
-    const { world, turn, told, reply, show } = await asking();
-    await until(() => told.length > 0);
-    expect(told[0]).toEqual([ask.approval.id, true]);
+    const { world, turn, reported, reply, show } = await asking();
+    await until(() => reported.length > 0);
+    expect(reported[0]).toEqual([ask.approval.id, true]);
     expect(world.cards()).toHaveLength(1);
     expect(hasButtons(world, ask)).toBe(true);
     expect(world.cards()[0]?.streaming).toBe(false);
@@ -74,53 +74,53 @@ describe("a reply whose person alone decides about a call", () => {
   it("does not call a question refused that came while a frame before it was on its way", async () => {
     const world = await replyWorld();
     const turn = await world.turn();
-    const told: boolean[] = [];
+    const reported: boolean[] = [];
     let frames = 0;
     const reply = opened(
       world.liveReplies().open({
         ...world.startOf(turn, () => viewOf("I need to deploy.", { tools: [waiting] })),
         asks: () => ((frames += 1) === 1 ? [] : [ask]),
-        onAsked: (_asks, isPlaced) => void told.push(isPlaced),
+        onAsked: (_asks, isPlaced) => void reported.push(isPlaced),
       }),
     );
     reply.changed();
     await until(() => world.cards().length > 0);
-    expect(told).toEqual([]);
+    expect(reported).toEqual([]);
     reply.changed();
-    await until(() => told.length > 0);
-    expect(told).not.toContain(false);
+    await until(() => reported.length > 0);
+    expect(reported).not.toContain(false);
     await reply.release();
   });
 
   it("asks on a card without text, and has no placeholder of one", async () => {
-    const { world, told } = await asking({ text: "" });
-    await until(() => told.length > 0);
+    const { world, reported } = await asking({ text: "" });
+    await until(() => reported.length > 0);
     expect(hasButtons(world, ask)).toBe(true);
     expect(jsonOf(world)).not.toContain('"element_id":"answer"');
   });
 
   it("keeps the card as it is while a person may write a reason and a call runs on", async () => {
-    const { world, told, show } = await asking();
-    await until(() => told.length > 0);
+    const { world, reported, show } = await asking();
+    await until(() => reported.length > 0);
     const operations = world.cards()[0]?.operations.length;
     const run: ShownTool = { id: "c2", name: "look", state: "running", startedAtMs: 0 };
     show("I need to deploy.", [waiting, run], [ask]);
     await until(() => (world.cards()[0]?.operations.length ?? 0) > (operations ?? 0));
     const drawn = world.cards()[0]?.operations.length;
-    const count = told.length;
+    const count = reported.length;
     show(
       "I need to deploy.",
       [waiting, { ...run, elapsedMs: 9_000, progress: { fraction: 0.5, detail: "half" } }],
       [ask],
     );
-    await until(() => told.length > count);
+    await until(() => reported.length > count);
     expect(world.cards()[0]?.operations).toHaveLength(drawn ?? 0);
     expect(hasButtons(world, ask)).toBe(true);
   });
 
   it("draws the open form for a reason again, and stores the card without it", async () => {
-    const { world, turn, told, show } = await asking({ asks: [ask, other] });
-    await until(() => told.length > 1);
+    const { world, turn, reported, show } = await asking({ asks: [ask, other] });
+    await until(() => reported.length > 1);
     const shown = world.cards()[0]?.json as Record<string, unknown>; // a card of ours
     const form = JSON.stringify(withReasonForm(shown, ask.approval));
     expect(form).toContain('"name":"reject_form"');
@@ -139,9 +139,9 @@ describe("a reply whose person alone decides about a call", () => {
       approval: approvalOf({ id: String(at).padStart(32, "0"), arguments: { text: "x".repeat(3_000) } }),
       reasonAskedAtMs: 0,
     }));
-    const { world, told } = await asking({ asks: many });
-    await until(() => told.length === many.length);
-    const placed = told.filter(([, isPlaced]) => isPlaced);
+    const { world, reported } = await asking({ asks: many });
+    await until(() => reported.length === many.length);
+    const placed = reported.filter(([, isPlaced]) => isPlaced);
     expect(placed.length).toBeGreaterThan(0);
     expect(placed.length).toBeLessThan(many.length);
     expect(world.cards()).toHaveLength(1);
@@ -154,24 +154,24 @@ describe("a reply whose person alone decides about a call", () => {
       cards: replacing(refused.api.cards, { create: async () => await Promise.reject(new Error("broken")) }),
     });
     const turn = await refused.turn();
-    const told: [string, boolean][] = [];
+    const reported: [string, boolean][] = [];
     const reply = opened(
       refused.liveReplies({ api }).open({
         ...refused.startOf(turn, () => viewOf("Hm", { tools: [waiting] })),
         asks: () => [ask],
-        onAsked: (which, isPlaced) => void which.forEach(({ approval }) => told.push([approval.id, isPlaced])),
+        onAsked: (which, isPlaced) => void which.forEach(({ approval }) => reported.push([approval.id, isPlaced])),
       }),
     );
     reply.changed();
     reply.pause();
-    await until(() => told.length > 0);
-    expect(told).toEqual([[ask.approval.id, false]]);
+    await until(() => reported.length > 0);
+    expect(reported).toEqual([[ask.approval.id, false]]);
     expect(refused.cards()).toEqual([]);
   });
 
   it("loses the buttons with its turn", async () => {
-    const { world, turn, told } = await asking({ asks: [ask, other] });
-    await until(() => told.length > 1);
+    const { world, turn, reported } = await asking({ asks: [ask, other] });
+    await until(() => reported.length > 1);
     const ledger = await world.ledger.load(turn.session, turn.replyId);
     if (ledger === undefined) throw new Error("no cards");
     await endOrphan(world.api, ledger, new AbortController().signal);

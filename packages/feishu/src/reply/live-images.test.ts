@@ -33,7 +33,7 @@ function world(imageOf: ImageResolver, waitMs = 10_000) {
 }
 
 describe("the images of a reply that types", () => {
-  it("are asked for once, however often the growing answer is drawn, and the card is told when one is there", async () => {
+  it("are asked for once, however often the growing answer is drawn, and the card is drawn again when one is there", async () => {
     const { asked, reply } = world(async (_api, reference) => (reference === "a" ? "img_a" : null));
     const { look, keys, changes } = reply();
     for (const answer of ["![x](", "![x](a)", "![x](a) ![y](b)", "![x](a) ![y](b) ![x](a)"]) look(answer);

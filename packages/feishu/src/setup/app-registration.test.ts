@@ -63,7 +63,7 @@ describe("registerApp", () => {
     expect((await registration).kind).toBe("created");
   });
 
-  it("polls less often when it is told to slow down", async () => {
+  it("polls less often after a slow_down", async () => {
     const simulator = await start();
     simulator.registrations.demandSlowDown(2);
     const startedMs = performance.now();

@@ -37,7 +37,7 @@ describe("runUntilSignal", () => {
     expect(output()).toContain("fixture closed its things");
   });
 
-  it("lets others have the processor first if it is told to", async () => {
+  it("lets others have the processor first if it is set to", async () => {
     const own = getPriority();
     expect(getPriority((await start("quick")).process.pid)).toBe(own);
     child?.kill("SIGKILL");

@@ -39,13 +39,13 @@ const coreCalls = [
 ];
 
 describe("telemetryFor", () => {
-  it("EE-17: an observer with the core methods alone is told events and errors", () => {
+  it("EE-17: an observer with the core methods alone gets events and errors", () => {
     const { told, core } = recorder();
     useAll([core]);
     expect(told).toEqual(coreCalls);
   });
 
-  it("EE-17: metrics and spans are told to observers that have methods for them, the end of a span once", () => {
+  it("EE-17: metrics and spans go to observers that have methods for them, the end of a span once", () => {
     const { told, whole } = recorder();
     useAll([whole]);
     expect(told).toEqual([

@@ -175,7 +175,7 @@ describe("the unions", () => {
 
 describe("messages of text", () => {
   it.each(["TextMessage", "StopMessage", "ToolCallSummaryMessage", "HandoffMessage"] as const)(
-    "CM-10, CM-11: %s is told as it is",
+    "CM-10, CM-11: %s is written as it is",
     (name) => {
       for (const content of ["", "  spaces ", "你好"]) {
         const message = made(name, { content });
@@ -228,13 +228,13 @@ describe("a hand-over", () => {
 describe("a message with images", () => {
   const message = made("MultiModalMessage");
 
-  it("CM-14: is told to a model with a placeholder, or the image itself", () => {
+  it("CM-14: is sent to a model with a placeholder, or the image itself", () => {
     expect(toModelText(message)).toBe("look: [image]ok");
     expect(toModelText(message, { imagePlaceholder: "X" })).toBe("look: Xok");
     expect(toModelText(message, { imagePlaceholder: null })).toBe(`look: ${image.data}ok`);
   });
 
-  it("CM-15, CM-16: is told to people line by line, and to a model as it is", () => {
+  it("CM-15, CM-16: is shown to people line by line, and to a model as it is", () => {
     expect(toText(message)).toBe("look:\n<image>\nok");
     expect(toText(message, { iterm: true })).toBe(`look:\n\u001B]1337;File=inline=1:${image.data}\u0007\n\nok`);
     expect(toModelMessage(message)).toStrictEqual({
@@ -278,12 +278,12 @@ describe("a message with images", () => {
 });
 
 describe("a structured message", () => {
-  it("CM-19: is told as JSON, in the order of its form", () => {
+  it("CM-19: is written as JSON, in the order of its form", () => {
     expect(toText(structured())).toBe('{"text":"Hello","number":42}');
     expect(toModelText(structured())).toBe('{"text":"Hello","number":42}');
   });
 
-  it("CM-20, CM-21: is told by its format", () => {
+  it("CM-20, CM-21: is written by its format", () => {
     const told = (format_string: string) => toText(structured({ format_string }));
     expect(told("Hello, {text} {number}!")).toBe("Hello, Hello 42!");
     expect(told("{{x}} {{{text}}}")).toBe("{x} {Hello}");
@@ -370,7 +370,7 @@ describe("events", () => {
     expect(isLoaded("MemoryQueryEvent", { content: [{ content: 5, mime_type: "x" }] })).toBe(false);
   });
 
-  it("CM-33: are told to people, and to no model", () => {
+  it("CM-33: are shown to people, and to no model", () => {
     expect(toText(made("ToolCallRequestEvent"))).toBe(
       '[{"id":"call_1","arguments":"{\\"city\\":\\"Paris\\"}","name":"weather"}]',
     );

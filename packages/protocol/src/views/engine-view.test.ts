@@ -105,7 +105,7 @@ describe("the view of events", () => {
     expect(shown(start, start, warning)).toEqual([start, restart, restart]);
   });
 
-  it("EE-6: a result that is told again, after a crash, comes once", () => {
+  it("EE-6: a result that is published again, after a crash, comes once", () => {
     expect(
       shown(result, { ...result, output: "again" }, { ...result, id: "c2" }).map((event) => "id" in event && event.id),
     ).toEqual(["c1", "c2"]);

@@ -22,7 +22,7 @@ describe("what a program outside needs of the views", () => {
     },
   );
 
-  it("is told from what needs one", () => {
+  it("is distinguished from what needs one", () => {
     expect(loaded(new URL("run-items.ts", import.meta.url))).toContain("typebox");
   });
 });

@@ -122,7 +122,7 @@ describe("the items of a run", () => {
     for (const item of all) expect(parseRunItem(item)).toEqual({ ok: true, value: item });
   });
 
-  it("RI-2: are told apart by their type at compile time", () => {
+  it("RI-2: are distinguished by their type at compile time", () => {
     const narrowed = (item: RunItem) => {
       if (item.type === "reasoning_item") expectTypeOf(item.rawItem.type).toEqualTypeOf<"reasoning">();
       if (item.type === "handoff_output_item") expectTypeOf(item.targetAgent).toEqualTypeOf<string>();

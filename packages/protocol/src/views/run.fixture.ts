@@ -36,7 +36,7 @@ export interface PlannedRun {
   facts: RunFacts;
   steps: PlannedStep[];
   ending: Ending;
-  /** Blocks are told when they end, not when the step does. */
+  /** Blocks are emitted when they end, not when the step does. */
   blocksAtOnce: boolean;
   /** Stored by the version before: fields are absent. */
   former: boolean;
@@ -96,7 +96,7 @@ export const plannedRun: fc.Arbitrary<PlannedRun> = fc
     steps: steps.map((planned, index) => ({
       ...planned,
       calls: planned.calls.flatMap((one, at) => {
-        // What comes after the last calls of a run that is broken off there is not told.
+        // What comes after the last calls of a run that is broken off there is not emitted.
         if (index === steps.length - 1 && ending !== "max_turns_reached") return [];
         const input = one.kind === "code" ? { code: "print(1)" } : { city: "Paris", at };
         return [{ ...one, id: `c${index}_${at}`, toolName: names[one.kind], input }];
@@ -121,7 +121,7 @@ function deltasOf({ type, pieces }: Block): EngineEvent[] {
   return pieces.map((text) => ({ type: type === "text" ? "text_delta" : "thinking_delta", text }));
 }
 
-/** Adjacent text is one block where blocks are told at the end of a step. */
+/** Adjacent text is one block where blocks are emitted at the end of a step. */
 function joinedText(said: readonly Block[]): Block[] {
   const all: Block[] = [];
   for (const one of said) {

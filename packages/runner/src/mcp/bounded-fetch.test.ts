@@ -11,7 +11,7 @@ afterEach(() => {
   for (const close of closers.splice(0)) close();
 });
 
-/** Asks a server that answers as told, and reads all of it. */
+/** Asks a server that gives a set answer, and reads all of it. */
 async function bytesOf(contentType: string, answer: (response: ServerResponse) => void): Promise<number> {
   const server = createServer((_, response) => {
     response.writeHead(200, { "content-type": contentType });

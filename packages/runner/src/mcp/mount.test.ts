@@ -124,7 +124,7 @@ describe.each(["stdio", "http"] as const)("the reference server over %s", (kind)
     expect(textOf(await call(await tool("srv_read_resource"), { input: { uri } }))).toContain(`[resource ${uri}]`);
   });
 
-  it("is told to stop when the call is cancelled, and keeps serving others", async () => {
+  it("gets a cancel when the call is cancelled, and keeps serving others", async () => {
     const { tool } = await start();
     const stop = new AbortController();
     const long = await tool("srv_trigger-long-running-operation");

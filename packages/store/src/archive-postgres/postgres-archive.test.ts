@@ -95,7 +95,7 @@ describe("the tables of the archive", () => {
     await Promise.all([archive.close(), late.close()]);
   });
 
-  it("are left alone by a connection that breaks in the middle: who adds is told, and the process lives on", async () => {
+  it("are left alone by a connection that breaks in the middle: the caller gets the error, and the process lives on", async () => {
     const line = await startLine(postgres.url);
     const archive = createPostgresArchive({ url: line.url, schema: "broken" });
     await archive.addMessages(batch);

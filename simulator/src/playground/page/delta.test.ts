@@ -15,7 +15,7 @@ test("a text that grows costs only what it grew by", () => {
   ]);
 });
 
-test("what is removed, replaced or comes anew is told, and nothing else", () => {
+test("what is removed, replaced or comes anew is sent, and nothing else", () => {
   expect(changesBetween({ a: 1, b: [1], c: "x" }, { b: [1, 2], c: "y", d: undefined })).toEqual([
     { at: ["a"] },
     { at: ["b"], set: [1, 2] },
