@@ -25,15 +25,18 @@ export function sourcesBelow(folder: string): string[] {
     .map((name) => textOf(`${folder}/${name}`));
 }
 
-/** Texts of the tests, suites, fixtures and Lua scripts of the checkout, and of everything in `test`. */
-export function testsAndScripts(): string[] {
+/** The sources, tests and scripts of the checkout, without generated and built files. */
+export function sourcesAndScripts(): { path: string; text: string }[] {
   const patterns = [
-    "{apps,packages}/*/src/**/*.{test,suite,fixture}.{ts,tsx}",
-    "simulator/src/**/*.{test,suite,fixture}.{ts,tsx}",
-    "{apps,packages}/*/src/**/*.lua",
-    "test/**/*.ts",
+    "{apps,packages}/*/src/**/*.{ts,tsx,lua}",
+    "packages/sandbox/{guest,native}/*",
+    "simulator/src/**/*.{ts,tsx}",
+    "infra/**/*.{ts,mjs,py,sh,yaml}",
+    "infra/**/Dockerfile",
+    "test/**/*.{ts,mjs}",
   ];
-  return globSync(patterns, { cwd: root, exclude: ["**/node_modules/**", "test/docs/documents.test.ts"] }).map(textOf);
+  const exclude = ["**/node_modules/**", "test/docs/documents.test.ts"];
+  return globSync(patterns, { cwd: root, exclude }).map((path) => ({ path, text: textOf(path) }));
 }
 
 /** The cells of a row of a table. */
