@@ -96,10 +96,13 @@ describe("the pages of docs", () => {
     expect(found).toEqual([]);
   });
 
-  it.each(["README.md", ...pages])("%s names its actors and says things directly", (path) => {
+  // CONTRIBUTING.md quotes the list.
+  const english = documents().filter((path) => path !== "CONTRIBUTING.md");
+
+  it.each(english)("%s names its actors and says things directly", (path) => {
     expect(
       proseOf(path)
-        .replaceAll(/```.*?```/gs, "")
+        .replaceAll(/```.*?```|`[^`\n]*`/gs, "")
         .match(vague) ?? [],
     ).toEqual([]);
   });

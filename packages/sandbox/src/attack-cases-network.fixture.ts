@@ -199,7 +199,7 @@ export const writeAttacks: readonly AttackCase[] = [
   {
     id: "W4",
     threat: "artifacts",
-    title: "a FIFO, a hard link, a directory that nobody may enter",
+    title: "a FIFO, a hard link, a directory without rights",
     programs: [
       {
         runtime: "node",

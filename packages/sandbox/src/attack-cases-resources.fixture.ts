@@ -32,7 +32,7 @@ const loops: AttackCase[] = [
   {
     id: "R3",
     threat: "endless loop",
-    title: "a regular expression that backtracks for ever",
+    title: "a regular expression that backtracks without end",
     programs: [
       { runtime: "node", code: "return /^(a+)+$/.test('a'.repeat(40) + 'b')", wallMs: loopMs, ends: ["timeout"] },
     ],
