@@ -18,7 +18,7 @@ import { installDependencies, installProgram, offerProgram, redisProgram, sandbo
 import { summaryOf } from "./launcher/summary.mjs";
 import { text } from "./launcher/texts.mjs";
 
-const readyMs = 30_000;
+const readyMs = 60_000;
 const graceMs = { services: 6_000, rest: 1_500, replaced: 12_000 };
 
 /** Two launchers must not share the data folder (Redis writes there). Returns what undoes the claim. */
