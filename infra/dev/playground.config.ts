@@ -9,13 +9,27 @@ export default {
   // The trace id of a card opens "Why no answer?".
   console: { url: env["PLAYGROUND_CONSOLE_URL"] ?? "http://127.0.0.1:8003" },
   roles: { managers: { people: [alice] } },
-  permissions: ["announcement*", "公告*"].map((subject) => ({
+  permissions: [
+    ["announcement*", "Announcements are for a manager to decide: here that is Alice."],
+    ["公告*", "公告由经理决定：这里是 Alice。"],
+  ].map(([subject, reason]) => ({
     tools: ["add_note"],
     subject,
     do: "ask",
     approvers: { roles: ["managers"] },
-    reason: "Announcements are for a manager to decide: be Alice.",
+    reason,
   })),
+  mcp: {
+    servers: {
+      // Of the playground itself: its tool asks people.
+      travel: {
+        url: `${env["PLAYGROUND_URL"] ?? "http://127.0.0.1:8004"}/demo/mcp`,
+        allowPrivate: true,
+        runner: env["RUNNER_NAME"] ?? "local",
+        tools: { "*": { effect: "pure", requiresApproval: false, risk: "low" } },
+      },
+    },
+  },
   agents: {
     default: {
       memory,

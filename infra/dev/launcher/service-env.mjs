@@ -2,6 +2,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { runnerKeyOf } from "./call-keys.mjs";
 import { dataDirectory, dataFolder, root } from "./paths.mjs";
+import { addressOf } from "./plan.mjs";
 
 /** See `ownOf`. */
 const callKeys = ["CALL_SIGNING_KEY", "RUNNER_KEY"];
@@ -105,8 +106,12 @@ export function isPlayground(env, { feishu, model }) {
 /** Shows what has to be switched on, where no configuration says what is. */
 function playgroundConfig(env, plan) {
   if (!isPlayground(env, plan)) return {};
-  const consoleUrl = local(plan.ports.find(({ service }) => service === "console").port);
-  return { LARKLINE_CONFIG: join(root, "infra/dev/playground.config.ts"), PLAYGROUND_CONSOLE_URL: consoleUrl };
+  const urlOf = (name) => addressOf(plan.ports.find(({ service }) => service === name));
+  return {
+    LARKLINE_CONFIG: join(root, "infra/dev/playground.config.ts"),
+    PLAYGROUND_CONSOLE_URL: urlOf("console"),
+    PLAYGROUND_URL: urlOf("playground"),
+  };
 }
 
 /** What a service gets although others do not: a runner can check the calls for it, and no others. */

@@ -49,7 +49,34 @@ const wishes: readonly Wish[] = [
   { tool: "wait", find: (text) => [...text.matchAll(waitPattern)].map(([, seconds = "1"]) => Number(seconds)) },
   { tool: "roll_dice", find: (text) => [...text.matchAll(dicePattern)].map(([, sides = "6"]) => Number(sides)) },
   { tool: "read_notes", find: (text) => (/\bnotes\b|有哪些笔记|看看笔记/i.test(text) ? [null] : []) },
+  {
+    tool: "travel_book_trip",
+    find: (text) =>
+      /\bbook a trip\b/i.test(text) ? ["en"] : /订(?:一?[个次])?(?:行程|票|出差)/.test(text) ? ["zh"] : [],
+  },
 ];
+
+/** What is said before a call; several calls, and other tools, are announced by the first of them. */
+const announcements: Readonly<Record<string, readonly [zh: string, en: string]>> = {
+  "": ["我来查一下。", "Let me look that up."],
+  calculator: ["我来算一下。", "Let me work that out."],
+  fetch_page: ["我来读一下这个网页。", "Let me read that page."],
+  bar_chart: ["我来画图。", "Let me draw that."],
+  remember: ["好的。", "All right."],
+  recall: ["让我想想。", "Let me think."],
+  add_note: ["好的，我来记到团队笔记里。", "I will add that to the team's notes."],
+  wait: ["好，等一会儿。", "I wait."],
+  roll_dice: ["我来掷。", "I roll."],
+  read_notes: ["我看看笔记。", "Let me read the notes."],
+  send_helper: ["我派两个助手去看看。", "I send two helpers."],
+  travel_book_trip: ["我来订，对方可能要问几个细节。", "I will book it: you may be asked for details."],
+};
+
+function announcementOf(calls: readonly ScriptedCall[], zh: boolean): string {
+  const names = [...new Set(calls.map(({ name }) => name))];
+  const own = names.length === 1 ? announcements[names[0] ?? ""] : undefined;
+  return (own ?? announcements[""] ?? [""])[zh ? 0 : 1] ?? "";
+}
 
 /** Words that ask for another agent. */
 const handOvers = [
@@ -104,9 +131,11 @@ function handOverFor(text: string, tools: readonly Tool[]): ScriptedCall | undef
   return wanted === undefined ? undefined : { name: wanted.tool, arguments: { reason: text.slice(0, 200) } };
 }
 
+const helpersPattern = /(?:\bsend two helpers\b|派(?:出)?(?:两|二|2)\s*个助手)(?:[：:，,\s]+([^\n]{1,200}))?/i;
+
 /** "send two helpers: tea and coffee" or "派两个助手：绿茶和红茶", where there are some: a task for each topic. */
 function tasksFor(text: string, tools: readonly Tool[], zh: boolean): ScriptedCall[] {
-  const asked = /(?:\bsend two helpers\b|派(?:出)?(?:两|二|2)\s*个助手)(?:[：:，,\s]+([^\n]{1,200}))?/i.exec(text);
+  const asked = helpersPattern.exec(text);
   if (asked === null || !tools.some(({ name }) => name === "send_helper")) return [];
   const topics = (asked[1] ?? "").split(/\s*(?:\band\b|[和与、,，])\s*/).filter((topic) => topic !== "");
   const [first, second] = topics.length < 2 ? (zh ? ["绿茶", "红茶"] : ["tea", "coffee"]) : topics;
@@ -144,7 +173,7 @@ function questionFor(text: string, tools: readonly Tool[], zh: boolean): Scripte
 function answerLine(name: string, content: string, zh: boolean): string | undefined {
   if (name !== "ask_person" || !content.startsWith("{")) return undefined;
   const { answer, by = "" } = JSON.parse(content) as { answer?: string; by?: string };
-  if (answer === undefined) return zh ? `${by} 没有回答` : `${by} did not want to say`;
+  if (answer === undefined) return zh ? `${by} 没有回答。` : `${by} did not want to say.`;
   return zh ? `${by} 的回答是：${answer}` : `${by} has answered: ${answer}`;
 }
 
@@ -225,53 +254,77 @@ function memoryLine(name: string, content: string, zh: boolean): string | undefi
   if (!["remember", "recall"].includes(name) || !content.startsWith("{")) return undefined;
   const { text = "", notes = [] } = JSON.parse(content) as { text?: string; notes?: { text: string }[] };
   if (name === "remember") return zh ? `记住了：${text}` : `I will remember: ${text}`;
-  return notes.length === 0 ? (zh ? "还没有记住什么" : "nothing yet") : notes.map((note) => note.text).join("; ");
+  if (notes.length === 0) return zh ? "我还没有记住什么。" : "I remember nothing yet.";
+  const all = notes.map((note) => note.text);
+  return zh ? `我记得：${all.join("；")}` : `I remember: ${all.join("; ")}`;
 }
 
-/** What a tool of the demo has answered, as one would say it; undefined for the others. */
-function sentenceOf(name: string, content: string, zh: boolean): string | undefined {
-  const fields = content.startsWith("{") ? (JSON.parse(content) as Record<string, unknown>) : {};
-  switch (name) {
-    case "calculator":
-      return zh ? `结果是 **${content}**。` : `That makes **${content}**.`;
-    case "current_time": {
-      const [date = "", time = ""] = String(fields["time"]).split(/[T+]/);
-      const where = String(fields["timeZone"]);
-      return zh ? `现在是 ${date} ${time}（${where}）。` : `It is ${time} on ${date} (${where}).`;
-    }
-    case "add_note":
-      return zh ? "已经记下了。" : "I have written it down.";
-    case "fetch_page": {
-      const { title, text, url } = fields;
-      const start = String(text).slice(0, 300);
-      return zh ? `“${String(title || url)}”写道：${start}` : `"${String(title || url)}" says: ${start}`;
-    }
-    default:
-      return undefined;
-  }
+/** What the tools of the demo have answered, as one would say it. */
+const sentences: Readonly<Record<string, (content: string, zh: boolean) => string>> = {
+  calculator: (content, zh) => (zh ? `结果是 **${content}**。` : `That makes **${content}**.`),
+  current_time(content, zh) {
+    const fields = fieldsOf(content);
+    const [date = "", time = ""] = String(fields["time"]).split(/[T+]/);
+    const where = String(fields["timeZone"]);
+    return zh ? `现在是 ${date} ${time}（${where}）。` : `It is ${time} on ${date} (${where}).`;
+  },
+  add_note: (_content, zh) => (zh ? "已经记下了。" : "I have written it down."),
+  read_notes(content, zh) {
+    if (!content.startsWith("- ")) return zh ? "还没有笔记。" : content;
+    return zh ? `团队笔记：\n\n${content}` : `The team's notes:\n\n${content}`;
+  },
+  bar_chart: (content, zh) => (zh ? `图画好了：\n\n${content}` : `Here is the chart:\n\n${content}`),
+  wait: (content, zh) => (zh ? `${content.split(" ")[0]} 秒到了。` : `${content}.`),
+  roll_dice: (content, zh) => (zh ? `掷出了 **${content}**。` : `The die shows **${content}**.`),
+  travel_book_trip: (content) => content,
+  fetch_page(content, zh) {
+    const { title, text, url } = fieldsOf(content);
+    const start = String(text).slice(0, 300);
+    return zh ? `“${String(title || url)}”写道：${start}` : `"${String(title || url)}" says: ${start}`;
+  },
+};
+
+function fieldsOf(content: string): Record<string, unknown> {
+  return content.startsWith("{") ? (JSON.parse(content) as Record<string, unknown>) : {};
 }
 
+/** What is said of a call that a person has rejected; undefined where it has failed otherwise. */
+function rejectionLine(content: string, zh: boolean): string | undefined {
+  const [, reason] = /^(?:permission_denied: )?User rejected this action\.(?:\nReason: ([^\n]+))?/.exec(content) ?? [];
+  if (!content.includes("User rejected this action.")) return undefined;
+  if (reason === undefined) return zh ? "好，那就不做了。" : "All right, I leave it.";
+  return zh ? `好，那就不做了：${reason}` : `All right, I leave it: ${reason}`;
+}
+
+/** One sentence for each call, or what its tool has said. */
 function resultLines(round: readonly NormalisedMessage[], zh: boolean): string[] {
   const names = new Map(round.flatMap((message) => message.calls.map((call) => [call.id, call.name] as const)));
   return round.flatMap((message) =>
     message.results.map((result) => {
       const name = names.get(result.id) ?? "tool";
-      const sentence =
-        memoryLine(name, result.content, zh) ??
-        answerLine(name, result.content, zh) ??
-        (result.isError ? undefined : sentenceOf(name, result.content, zh));
-      if (sentence !== undefined) return `- ${sentence}`;
-      const text = result.content.slice(0, 600).replace(/^tool_execution_error: /, "");
-      if (!result.isError) return `- **${name}**: ${text}`;
-      return zh ? `- **${name}** 没有成功：${text}` : `- **${name}** failed: ${text}`;
+      const { content, isError } = result;
+      const sentence = isError
+        ? rejectionLine(content, zh)
+        : (memoryLine(name, content, zh) ?? answerLine(name, content, zh) ?? sentences[name]?.(content, zh));
+      if (sentence !== undefined) return sentence;
+      const text = content.slice(0, 600).replace(/^tool_execution_error: /, "");
+      if (!isError) return zh ? `**${name}** 的结果：${text}` : `**${name}** says: ${text}`;
+      return zh ? `**${name}** 没有成功：${text}` : `**${name}** failed: ${text}`;
     }),
   );
 }
 
+/** One result is a sentence, several are a list. */
+function resultText(lines: readonly string[], zh: boolean): string {
+  const [only = ""] = lines;
+  if (lines.length === 1) return only;
+  return `${zh ? "结果如下：" : "Here is what came out:"}\n\n${lines.map((line) => `- ${line}`).join("\n")}`;
+}
+
 function echo(text: string, zh: boolean): string {
   return zh
-    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，“记一下：给花浇水”（会先征求同意），“记住我喜欢喝茶”，“请专家”，“请团队写一句话”，“派两个助手：绿茶和红茶”，“做个计划”，“等 8 秒”，发一个网址让我读，或者说“展示”看看卡片能显示什么。`
-    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", say "note: water the plants" (you will be asked first) or "remember that I like tea", "ask the expert", "ask the team for a line", "send two helpers: tea and coffee", "make a plan", "wait 8 seconds", send a URL for me to read, or say "show" to see what a card can hold.`;
+    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，“记一下：给花浇水”（会先征求同意），“记住我喜欢喝茶”，“请专家”，“请团队写一句话”，“派两个助手：绿茶和红茶”，“做个计划”，“订一个行程”，“等 8 秒”，发一个网址让我读，或者说“展示”看看卡片能显示什么。`
+    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", say "note: water the plants" (you will be asked first) or "remember that I like tea", "ask the expert", "ask the team for a line", "send two helpers: tea and coffee", "make a plan", "book a trip", "wait 8 seconds", send a URL for me to read, or say "show" to see what a card can hold.`;
 }
 
 function tale(zh: boolean): string {
@@ -366,7 +419,7 @@ function withoutContributions(text: string): string {
 /**
  * The scripted model of demos: answers in the language of the user (Chinese or English), calls
  * `current_time`, `calculator`, `fetch_page`, `bar_chart`, `add_note`, `read_notes`, `wait`, `roll_dice`, `remember` and `recall` when they are offered and asked for, several at
- * once, and then reports their results. "ask the expert" or "请专家" makes it hand over, where it can, and "ask me: ..." or "问我：..." ask; "ask the team" or "请团队" is for a writer and a critic; "send two helpers: ..." or "派两个助手：..." gives two tasks away. "make a plan" or "做个计划" shows a
+ * once, and then reports their results. "ask the expert" or "请专家" makes it hand over, where it can, and "ask me: ..." or "问我：..." ask; "ask the team" or "请团队" is for a writer and a critic; "send two helpers: ..." or "派两个助手：..." gives two tasks away; "book a trip" or "订一个行程" calls a tool of an MCP server that asks. "make a plan" or "做个计划" shows a
  * to-do list and a file. "slow" or "慢" makes it stream slowly, "show" or "展示" shows
  * what a card can hold.
  */
@@ -383,7 +436,7 @@ export function demoScript(request: NormalisedRequest): ScriptedReply {
   const pace = /\bslow\b|慢/i.test(text) ? { firstDelayMs: 300, delayMs: 150 } : {};
   const greeting = greetingIn(round, zh);
   if (greeting !== undefined) return { text: greeting, ...pace };
-  if (lines.length > 0) return { text: `${zh ? "查到了：" : "Here is what I found:"}\n\n${lines.join("\n")}`, ...pace };
+  if (lines.length > 0) return { text: resultText(lines, zh), ...pace };
   const got = received(request, text, zh);
   if (got !== undefined) return { text: got, ...pace };
   const handOver = handOverFor(text, request.tools);
@@ -391,7 +444,11 @@ export function demoScript(request: NormalisedRequest): ScriptedReply {
   const question = questionFor(text, request.tools, zh);
   if (question !== undefined) return { text: zh ? "我先问一下。" : "Let me ask first.", calls: [question], ...pace };
   const calls = [...tasksFor(text, request.tools, zh), ...callsFor(text, request.tools)];
-  if (calls.length > 0) return { text: zh ? "我来查一下。" : "Let me look that up.", calls, ...pace };
+  if (calls.length > 0) return { text: announcementOf(calls, zh), calls, ...pace };
   if (/\bshow\b|展示/i.test(text)) return showcaseReply(zh);
+  const isElsewhere = handOvers.some(({ pattern }) => pattern.test(text)) || helpersPattern.test(text);
+  if (isElsewhere && request.tools.some(({ name }) => name === "transfer_to_default")) {
+    return { text: zh ? "这要请前台来办：先说“回到前台”。" : 'Say "back to the desk" first.', ...pace };
+  }
   return "delayMs" in pace ? { text: tale(zh), ...pace } : { text: echo(text, zh) };
 }

@@ -198,6 +198,7 @@ describe("demoScript", () => {
     ];
     expect(demoScript(offering("ask the expert", "default", ...round)).text).toContain("I am the expert");
     expect(demoScript(offering("back to the desk", "default")).calls).toMatchObject([{ name: "transfer_to_default" }]);
+    expect(demoScript(offering("请团队写一句话", "default")).text).toContain("先说“回到前台”");
   });
 
   it("argues as a writer and a critic in a team, until the critic agrees", () => {
@@ -363,8 +364,44 @@ describe("demoScript", () => {
         { role: "tool", text: "", calls: [], results: [{ id: "a", content: "84", isError: false }] },
       ),
     );
-    expect(reply.text).toContain("That makes **84**.");
+    expect(reply.text).toBe("That makes **84**.");
     expect(reply.calls).toBeUndefined();
+  });
+
+  it.each([
+    ["roll_dice", "掷骰子", "3", "掷出了 **3**。"],
+    ["wait", "等 8 秒", "8 seconds are over", "8 秒到了。"],
+    ["bar_chart", "chart 1 2", "![1 2](img_v3_1)", "Here is the chart:\n\n![1 2](img_v3_1)"],
+    ["read_notes", "看看笔记", "There are no notes yet.", "还没有笔记。"],
+    ["recall", "还记得我吗", '{"query":"x","notes":[]}', "我还没有记住什么。"],
+    ["recall", "do you remember?", '{"notes":[{"text":"tea"}]}', "I remember: tea"],
+    ["add_note", "记一下：公告", "User rejected this action.\nReason: 太早", "好，那就不做了：太早"],
+    ["ask_person", "ask me: why?", '{"by":"Ann"}', "Ann did not want to say."],
+    ["own_tool", "do it", '{"a":1}', '**own_tool** says: {"a":1}'],
+  ])("says what %s has answered in a sentence: %s", (name, text, content, sentence) => {
+    const isError = content.startsWith("User rejected");
+    const reply = demoScript(
+      asked(
+        text,
+        { role: "assistant", text: "", calls: [{ id: "a", name, arguments: "{}" }], results: [] },
+        { role: "tool", text: "", calls: [], results: [{ id: "a", content, isError }] },
+      ),
+    );
+    expect(reply.text).toBe(sentence);
+  });
+
+  it("announces what it does, and books a trip where an MCP server offers that", () => {
+    const offered = ["add_note", "travel_book_trip", "calculator", "current_time"].map((name) => ({
+      name,
+      description: "",
+      inputSchema: { required: [name === "travel_book_trip" ? "language" : "text"] },
+    }));
+    const said = (text: string) => demoScript({ ...asked(text), tools: offered });
+    expect(said("记一下：给花浇水").text).toBe("好的，我来记到团队笔记里。");
+    expect(said("现在几点，12*7 是多少").text).toBe("我来查一下。");
+    expect(said("book a trip").calls).toEqual([{ name: "travel_book_trip", arguments: { language: "en" } }]);
+    expect(said("订一个行程").calls).toEqual([{ name: "travel_book_trip", arguments: { language: "zh" } }]);
+    expect(demoScript(asked("book a trip")).calls).toBeUndefined();
   });
 
   it("streams slowly when asked to", () => {

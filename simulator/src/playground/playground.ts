@@ -17,6 +17,7 @@ import {
   type PlaygroundState,
   registerPlaygroundRoutes,
 } from "./routes.ts";
+import { registerTravelServer } from "./travel-server.ts";
 
 interface PlaygroundParts {
   config: PlaygroundConfig;
@@ -54,6 +55,7 @@ export async function startPlayground({ config, logger, metrics }: PlaygroundPar
   guardAccess(server, config.host);
   registerOpsRoutes(server, { metrics, logger, ready: async () => ({ simulator: true }) });
   registerPlaygroundRoutes(server, { simulator, stream, appId: config.appId });
+  registerTravelServer(server);
   await registerPage(server);
   await server.ready();
   pageReady = true;
