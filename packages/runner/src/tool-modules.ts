@@ -1,7 +1,8 @@
-import { existsSync, readFileSync } from "node:fs";
-import { createRequire, stripTypeScriptTypes } from "node:module";
+import { existsSync } from "node:fs";
+import { createRequire } from "node:module";
 import { join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
+import { placeOfError } from "@larkline/process/config";
 import type { ParseResult } from "@larkline/protocol";
 import { createToolRegistry, toolsOfModule, type Tool, type ToolRegistry } from "@larkline/tool-kit";
 import type { LentPackages } from "./process-level.ts";
@@ -79,48 +80,11 @@ export async function loadTools(
       }
     } catch (error) {
       const what = `cannot load ${JSON.stringify(specifier)}: ${messageOf(error)}.`;
-      problems.push(`plugin_load_error: RUNNER_TOOLS: ${what}${placeOf(error, specifier, options)}`);
+      const path = error instanceof SyntaxError ? pathOfModule(locate(specifier, options)) : undefined;
+      problems.push(`plugin_load_error: RUNNER_TOOLS: ${what}${placeOfError(error, path)}`);
     }
   }
   return problems.length === 0
     ? { ok: true, value: { registry, modules, lend: options.lend } }
     : { ok: false, error: problems.join("\n") };
-}
-
-const shownFrames = 4;
-
-/** Where the author looks for the error: the line of a syntax error, or the calls that led to a throw. */
-function placeOf(error: unknown, specifier: string, options: LoadToolsOptions): string {
-  if (!(error instanceof Error)) return "";
-  const frames = framesOf(error);
-  const syntax = error instanceof SyntaxError ? (lineOf(error) ?? lineIn(specifier, options)) : undefined;
-  return (syntax ?? frames).map((line) => `\n    ${line}`).join("");
-}
-
-/** The calls outside of Node and of Larkline's own packages. */
-function framesOf({ stack = "" }: Error): string[] {
-  const frames = stack
-    .split("\n")
-    .filter((line) => /^\s+at /.test(line) && !/\(?node:|\/packages\/\w|\/dist\//.test(line));
-  return frames.slice(0, shownFrames).map((line) => line.trim().replace("file://", ""));
-}
-
-/** The head of the stack of a syntax error: `file:line`, the line, a mark below it. */
-function lineOf({ stack = "" }: Error): string[] | undefined {
-  const head = stack.split("\n\n")[0]?.split("\n") ?? [];
-  if (!/:\d+$/.test(head[0] ?? "")) return undefined;
-  const mark = head.findIndex((line) => /^\s*\^+\s*$/.test(line));
-  return mark < 1 ? head.slice(0, 1) : [head[0] ?? "", head[mark - 1] ?? "", head[mark] ?? ""];
-}
-
-/** Node names no place of an error in JavaScript; its parser of TypeScript, which reads both, does. */
-function lineIn(specifier: string, options: LoadToolsOptions): string[] | undefined {
-  const path = pathOfModule(locate(specifier, options));
-  if (path === undefined) return undefined;
-  try {
-    stripTypeScriptTypes(readFileSync(path, "utf8"), { sourceUrl: path });
-    return undefined; // the error is in a module that this one imports
-  } catch (error) {
-    return error instanceof Error ? lineOf(error) : undefined;
-  }
 }

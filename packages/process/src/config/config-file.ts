@@ -4,6 +4,7 @@ import { dirname, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import type { ParseResult } from "@larkline/protocol";
 import { lendPackages } from "./lent-packages.ts";
+import { placeOfError } from "./module-errors.ts";
 import { resolveConfig, type LarklineConfig } from "./larkline-config.ts";
 
 const standardName = "larkline.config.ts";
@@ -26,7 +27,10 @@ async function defaultExportOf(path: string): Promise<ParseResult<unknown>> {
     if (isModule(loaded) && "default" in loaded) return { ok: true, value: loaded.default };
     return { ok: false, error: "it has no default export; write: export default { ... }" };
   } catch (error) {
-    return { ok: false, error: error instanceof Error ? error.message : String(error) };
+    return {
+      ok: false,
+      error: `${error instanceof Error ? error.message : String(error)}${placeOfError(error, path)}`,
+    };
   }
 }
 

@@ -23,6 +23,7 @@ export {
   type ChangeProblem,
 } from "./agent-change.ts";
 export { defineConfig } from "@larkline/tool-kit";
+export { placeOfError } from "./module-errors.ts";
 export { didYouMean, nearestName } from "./did-you-mean.ts";
 export { loadConfigFile } from "./config-file.ts";
 export { lendPackages } from "./lent-packages.ts";

@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -104,6 +105,22 @@ describe("loadConfigFile", () => {
       ok: true,
       value: { agents: { default: { model: "anthropic/m" } } },
     });
+  });
+
+  /** What a process of its own says of a file: vitest reads modules in another way than Node. */
+  const errorInNode = (path: string): string => {
+    const program = `import { loadConfigFile } from ${JSON.stringify(new URL("config-file.ts", import.meta.url).href)};
+      const loaded = await loadConfigFile(${JSON.stringify(path)});
+      process.stdout.write(loaded.ok ? "" : loaded.error);`;
+    return execFileSync(process.execPath, ["--input-type=module", "-e", program], { encoding: "utf8", stdio: "pipe" });
+  };
+
+  it("names the line of a syntax error, and the calls that led to a throw", async () => {
+    const syntax = await file("syntax.ts", "export default {\n  agents: {}\n  models: [],\n};\n");
+    expect(errorInNode(syntax)).toContain(`\n    ${syntax}:3\n      models: [],\n`);
+    await file("broken.ts", 'export const value = JSON.parse("{");\n');
+    const imports = await file("imports.ts", 'import "./broken.ts";\nexport default {};\n');
+    expect(errorInNode(imports)).toMatch(/\n {4}at .*broken\.ts:1:\d+/);
   });
 
   it("finds modules of observers from its own folder, and packages where they are installed", async () => {
