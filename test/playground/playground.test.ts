@@ -127,6 +127,17 @@ test("faults are armed and used up, the connection is dropped and comes back, th
   await panel(page, "Alice").locator(".from-bot").nth(1).waitFor();
 });
 
+test("a bot that restarts is said to reconnect, and its messages come then", async () => {
+  const { playground, page, bot } = await startWithBot();
+  await page.getByText("机器人已通过长连接接入").waitFor();
+  await bot.close();
+  await page.getByText("机器人正在重新连接，之后会收到消息").waitFor();
+  await say(page, "Alice", "重启中");
+  closing.push((await startBot({ ...app, domain: playground.url, answer })).close);
+  await page.getByText("机器人已通过长连接接入").waitFor();
+  await panel(page, "Alice").locator(".from-bot").waitFor({ timeout: 60_000 });
+});
+
 test("a person and a chat are added, the language and the theme are switched", async () => {
   const page = await openPage(await start());
   await page.getByText("机器人未连接").waitFor();
@@ -225,9 +236,19 @@ test("ids are shown and copied, and roles of the playground's configuration name
   expect(config.ok && config.value.permissions.roles["managers"]?.people).toEqual([copied]);
 });
 
+const dialogs = {
+  zh: { forward: "合并转发消息", pressMenu: "点击机器人菜单", replay: "回放", replayExample: "回放示例" },
+  en: {
+    forward: "Forward messages",
+    pressMenu: "Press the bot's menu",
+    replay: "Replay",
+    replayExample: "Replay example",
+  },
+};
+
 test.each([
-  ["zh", "zh-CN", { replay: "回放", tabs: ["活动", "限额", "故障开关"], more: "发送其他内容" }],
-  ["en", "en-US", { replay: "Replay", tabs: ["Activity", "Limits", "Faults"], more: "Send something else" }],
+  ["zh", "zh-CN", { tabs: ["活动", "限额", "故障开关"], more: "发送其他内容", ...dialogs.zh }],
+  ["en", "en-US", { tabs: ["Activity", "Limits", "Faults"], more: "Send something else", ...dialogs.en }],
 ] as const)(
   "axe finds nothing on the page (%s), and nothing stands beyond the edge of a telephone",
   async (_language, locale, words) => {
@@ -275,6 +296,22 @@ test.each([
       await page.keyboard.press("Escape");
       await page.locator("dialog").waitFor({ state: "detached" });
     }
+    await page.locator("nav button", { hasText: "Alice" }).click();
+    const chat = page.locator(".chat:not([hidden])");
+    await chat.locator(".more-prompts > summary").click();
+    await look("all that can be tried");
+    for (const item of [words.forward, words.pressMenu]) {
+      await chat.getByLabel(words.more).first().click();
+      await chat.getByRole("menuitem", { name: item }).click();
+      await page.locator("dialog").waitFor();
+      await look(item);
+      await page.keyboard.press("Escape");
+      await page.locator("dialog").waitFor({ state: "detached" });
+    }
+    await page.locator(".top").getByRole("button", { name: words.replay }).click();
+    await page.getByRole("button", { name: words.replayExample }).click();
+    await page.getByRole("slider").first().waitFor();
+    await look("a recording that is replayed");
     expect(problems).toEqual([]);
   },
 );

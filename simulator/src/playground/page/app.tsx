@@ -207,7 +207,8 @@ function connectionIn(words: Words): [state: "good" | "bad", text: string] {
     return ["good", `${words.byWebsocket}${app.connections > 1 ? ` ×${app.connections}` : ""}`];
   }
   const hasWebhook = app !== undefined && app.transport !== "websocket" && app.webhookUrl !== undefined;
-  return hasWebhook ? ["good", words.byWebhook] : ["bad", words.notConnected];
+  if (hasWebhook) return ["good", words.byWebhook];
+  return ["bad", store.hasConnected ? words.reconnects : words.notConnected];
 }
 
 function switchTheme(): void {

@@ -20,6 +20,8 @@ export class Store {
   state: PlaygroundState;
   /** Whether the event stream is open; undefined before it was, or could not be. */
   online: boolean | undefined;
+  /** Whether the bot has had a long connection since the page was opened. */
+  hasConnected = false;
   readonly #messages = new Map<string, SimMessage>();
   readonly #listeners = new Set<(event: PlaygroundEvent | undefined) => void>();
 
@@ -47,6 +49,7 @@ export class Store {
     this.state = reduce(this.state, event);
     const changed = event.type === "state" ? event.state.messages : event.type === "message" ? [event.message] : [];
     for (const message of changed) this.#messages.set(message.messageId, message);
+    this.hasConnected ||= this.state.apps.some(({ connections }) => connections > 0);
     this.#tell(event);
   }
 
