@@ -1,4 +1,4 @@
-import type { CallPolicy } from "@larkline/agent";
+import { isCancelOf, type CallPolicy } from "@larkline/agent";
 import {
   approvalKindOf,
   decideCall,
@@ -49,6 +49,15 @@ type Verdict = ReturnType<CallPolicy["verdict"]>;
 
 /** How long a look-up of user groups may take: a person waits for the answer. */
 const groupsMs = 5_000;
+
+/** How long at least a decision waits for a look-up of user groups, ms; longer where its approval is valid longer. */
+const checkPatienceMs = 10 * 60_000;
+
+/**
+ * The user groups of a person who decided cannot be looked up now, so it is not known whether they may. The turn waits
+ * with the decision unread and its worker looks again later.
+ */
+export class DecidersUnknownError extends Error {}
 
 /** Thrown when a decision needs user groups that were not fetched yet. */
 const groupsUnknown = new Error("user groups are not known");
@@ -188,11 +197,18 @@ function refused(reason: string): Verdict {
  */
 async function rulesInForce(services: Services, message: InboundMessage): Promise<PermissionRule[]> {
   const approved = await services.approvals.approvedRules(message.session);
-  await Promise.all(approved.map(async (status) => await keepRule(services, status)));
+  await Promise.all(
+    approved.map(
+      async (status) =>
+        await keepRule(services, status).catch((error: unknown) => {
+          if (!(error instanceof DecidersUnknownError)) throw error; // otherwise people are asked once more
+        }),
+    ),
+  );
   return await services.rules.inForce(message.app, chatOf(message));
 }
 
-/** Stores the rule that an approval creates, if it creates one. May be repeated. */
+/** Stores the rule that an approval creates, if it creates one. May be repeated. Rejects as {@link checkGrant}. */
 export async function keepRule(services: Services, status: ApprovalStatus): Promise<void> {
   const { approval, state, decisions } = await checkGrant(services, status);
   if (state !== "approved") return;
@@ -246,7 +262,9 @@ export interface CheckedEntries {
 
 /**
  * Checks the decisions among the entries that have come for a turn: those that hold stay, as the approval's own record
- * has them, and so does everything that is no decision. Rejects when the store does not answer.
+ * has them, and so does everything that is no decision. Rejects when the store does not answer, and with a
+ * {@link DecidersUnknownError} as long as one may hold and cannot be checked: then nothing was done about any of them.
+ * A turn that ends waits for no such check.
  */
 export async function checkEntries(
   services: Services,
@@ -254,6 +272,8 @@ export async function checkEntries(
   control: readonly ControlEntry[],
 ): Promise<CheckedEntries> {
   const checked: CheckedEntries = { entries: [], events: [] };
+  const settled: ApprovalStatus[] = [];
+  const isEnding = turn.stopping !== undefined || control.some((entry) => isCancelOf(entry, turn));
   for (const entry of control) {
     if (entry.type !== "decision") {
       checked.entries.push(entry);
@@ -261,14 +281,21 @@ export async function checkEntries(
     }
     const { approvalId } = entry;
     if (!isAwaited(turn, approvalId)) continue;
-    const decided = await checkDecision(services, turn.message.app, entry);
-    if (decided === undefined) {
-      services.log.error({ turnId: turn.turnId, approvalId }, "a decision that the store does not know");
-      continue;
+    try {
+      const decided = await checkDecision(services, turn.message.app, entry);
+      if (decided === undefined) {
+        services.log.error({ turnId: turn.turnId, approvalId }, "a decision that the store does not know");
+        continue;
+      }
+      checked.entries.push(decided.entry);
+      settled.push(decided.status);
+    } catch (error) {
+      if (!isEnding || !(error instanceof DecidersUnknownError)) throw error;
     }
-    checked.entries.push(decided.entry);
-    const event = await approvalSettled(services, turn, decided.status).catch((error: unknown) => {
-      services.log.warn({ error, approvalId }, "what follows from a decision was not done");
+  }
+  for (const status of settled) {
+    const event = await approvalSettled(services, turn, status).catch((error: unknown) => {
+      services.log.warn({ error, approvalId: status.approval.id }, "what follows from a decision was not done");
       return undefined;
     });
     if (event !== undefined) checked.events.push(event);
@@ -282,7 +309,10 @@ function isAwaited({ calls }: TurnState, approvalId: string): boolean {
 
 type DecisionEntry = Extract<ControlEntry, { type: "decision" }>;
 
-/** The entry as the approval's own record has it; undefined where nothing is settled. */
+/**
+ * The entry as the approval's own record has it; undefined where nothing is settled. Rejects as {@link checkGrant}; at
+ * the end of the patience, the grant counts as withdrawn, and the entry says that it was not checked.
+ */
 export async function checkDecision(
   services: Services,
   app: string,
@@ -290,7 +320,15 @@ export async function checkDecision(
 ): Promise<{ entry: DecisionEntry; status: ApprovalStatus } | undefined> {
   const found = await services.approvals.find(app, approvalId);
   if (found === undefined || found.state === "pending") return undefined;
-  const status = await checkGrant(services, found);
+  const checked = await checkGrant(services, found).catch((error: unknown) => {
+    if (!(error instanceof DecidersUnknownError) || mayCheckLater(services, found)) throw error;
+    services.log.error(
+      { app, approvalId, error },
+      "a grant could not be checked, and its approval is not valid any more",
+    );
+    return undefined;
+  });
+  const status: ApprovalStatus = checked ?? { ...found, state: "cancelled", decisions: [] };
   const { state, decisions, approval } = status;
   if (state === "pending") return undefined;
   const { argumentsHash, requester } = approval;
@@ -298,7 +336,12 @@ export async function checkDecision(
   const named = decisions.map((one) =>
     one.by.id === requester.id ? { ...one, by: { ...requester, ...one.by } } : one,
   );
-  return { entry: { type: "decision", approvalId, argumentsHash, state, decisions: named }, status };
+  const entry = { type: "decision", approvalId, argumentsHash, state, decisions: named } as const;
+  return { entry: checked === undefined ? { ...entry, unchecked: true } : entry, status };
+}
+
+function mayCheckLater({ clock }: Services, { approval, settledAtMs = 0 }: ApprovalStatus): boolean {
+  return clock.now() <= Math.max(approval.expiresAtMs, settledAtMs + checkPatienceMs);
 }
 
 /** The states in which a call is granted, by the decision that leads to them. */
@@ -311,7 +354,8 @@ const grants: Partial<Readonly<Record<ApprovalState, DecisionWord>>> = {
 
 /**
  * The status with only those decisions in it whose people may say what they said. A grant that does not rest on enough
- * people who may decide reads as withdrawn.
+ * people who may decide reads as withdrawn. Rejects with a {@link DecidersUnknownError} while it depends on user groups
+ * that cannot be looked up.
  */
 export async function checkGrant(services: Services, status: ApprovalStatus): Promise<ApprovalStatus> {
   const { approval, state } = status;
@@ -320,20 +364,26 @@ export async function checkGrant(services: Services, status: ApprovalStatus): Pr
   const may = await Promise.all(
     status.decisions.map(async (one) => one.decision !== word || (await mayDecide(services, status, one))),
   );
-  const decisions = status.decisions.filter((_, at) => may[at]);
-  const people = new Set(decisions.flatMap(({ decision, by }) => (decision === word ? [by.id] : [])));
-  if (people.size >= (settlesAlone(word) ? 1 : approval.deciders.count)) return { ...status, decisions };
+  const decisions = status.decisions.filter((_, at) => may[at] === true);
+  const count = settlesAlone(word) ? 1 : approval.deciders.count;
+  const peopleAmong = (those: ApprovalStatus["decisions"]): number =>
+    new Set(those.flatMap(({ decision, by }) => (decision === word ? [by.id] : []))).size;
+  if (peopleAmong(decisions) >= count) return { ...status, decisions };
   const { session, id: approvalId } = approval;
+  if (peopleAmong(status.decisions.filter((_, at) => may[at] !== false)) >= count) {
+    throw new DecidersUnknownError(`user groups that decide about the approval ${approvalId} cannot be looked up`);
+  }
   const by = status.decisions.map((one) => one.by.id);
   services.log.error({ session, approvalId, state, by }, "a grant is not believed: too few of those who gave it may");
   return { ...status, state: "cancelled", decisions: [] };
 }
 
+/** Undefined where it depends on user groups that cannot be looked up. */
 async function mayDecide(
   services: Services,
   { approval }: ApprovalStatus,
   given: ApprovalStatus["decisions"][number],
-): Promise<boolean> {
+): Promise<boolean | undefined> {
   // The clock of Redis has settled it, so no decision after that counts.
   if (given.atMs > approval.expiresAtMs) return false;
   if (given.via === "console") return operatorsDecide(approval);
@@ -346,8 +396,8 @@ async function mayDecide(
     return await isDecider(approval, { id: given.by.id, word: given.decision }, { roles, groups });
   } catch (error) {
     const { session, id: approvalId } = approval;
-    log.warn({ error, session, approvalId }, "user groups unknown; a decision that depends on them does not count");
-    return false;
+    log.warn({ error, session, approvalId }, "user groups unknown; a decision that depends on them waits");
+    return undefined;
   }
 }
 
@@ -437,7 +487,7 @@ function tagsOf({ session, turnId, callId, id, kind, tool, traceparent }: Approv
   return traceparent === undefined ? tags : { ...tags, traceparent };
 }
 
-/** Why a call that its checkpoint allows must not be signed; undefined when it may be signed. */
+/** Why a call that its checkpoint allows must not be signed; undefined when it may be. Rejects as {@link checkGrant}. */
 export async function objectionTo(services: Services, turn: TurnState, call: CallState): Promise<string | undefined> {
   const { authority = { by: "policy" } } = call;
   if (isToolPaused(services, call.name)) return `permission_denied: ${pausedText(call.name)}. It was not run.`;

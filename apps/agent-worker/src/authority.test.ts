@@ -9,7 +9,7 @@ import {
 } from "@larkline/protocol";
 import type { ApprovalStatus } from "@larkline/store";
 import { describe, expect, it } from "vitest";
-import { checkDecision, checkGrant, keepRule, objectionTo } from "./approvals.ts";
+import { checkDecision, checkGrant, DecidersUnknownError, keepRule, objectionTo } from "./approvals.ts";
 import { newWorld, policyOf, servicesOf } from "./turn-world.fixture.ts";
 
 const id = "a".repeat(32);
@@ -98,11 +98,15 @@ describe("a decision that comes to a worker", () => {
     expect(await checkDecision(services, "cli_1", told)).toBeUndefined();
   });
 
-  it("does not count where groups that decide are not known", async () => {
-    const { services } = scene(approved(said("ou_boss"), said("ou_clerk")), async () =>
-      Promise.reject(new Error("down")),
+  it("is not known to count where groups that decide cannot be looked up, and could make the difference", async () => {
+    const { services } = scene(approved(), async () => await Promise.reject(new Error("down")));
+    await expect(checkGrant(services, approved(said("ou_boss"), said("ou_clerk")))).rejects.toThrow(
+      DecidersUnknownError,
     );
-    expect((await checkGrant(services, approved(said("ou_boss"), said("ou_clerk")))).state).toBe("cancelled");
+    expect((await checkGrant(services, approved(said("ou_boss"), said("ou_clerk"), said("ou_cfo")))).state).toBe(
+      "approved",
+    );
+    expect((await checkGrant(services, approved(said("ou_clerk")))).state).toBe("cancelled");
   });
 
   it("leaves a rule behind only where it holds", async () => {

@@ -133,6 +133,7 @@ export class SessionRunner {
       const services = isAsInFile ? this.#services : await changedAgents.servicesOf(this.#services, start.turn);
       const end = await this.#runTurn(services, start, { shutdown, isLast: taken >= most });
       if (end.end === "handoff") return "requeue";
+      if (end.end === "postponed") return "postpone";
       if (end.end === "suspended" && end.wakeGen !== undefined) await turns.wake(claim.session, end.wakeGen);
       if (end.end !== "committed") return "done";
       const { result } = end;
@@ -231,6 +232,8 @@ export type TurnEnd =
   /** `wakeGen`: the session was released and needs this wake-up. */
   | { end: "suspended"; wakeGen?: number }
   | { end: "handoff" }
+  /** The session is queued, and its job has to come again after a pause. */
+  | { end: "postponed" }
   /** `history` is the conversation with this turn, for the turn that follows at once. */
   | {
       end: "committed";

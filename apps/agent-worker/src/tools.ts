@@ -31,7 +31,7 @@ import type { DeliverResult } from "@larkline/store";
 import { keepResult, resultPage, type AvailableTool, type RunnerDirectory } from "@larkline/store/runners";
 import { Type } from "typebox";
 import { limitsOf, type Agent } from "./agents.ts";
-import { actorOf, argumentsTextOf, objectionTo } from "./approvals.ts";
+import { actorOf, argumentsTextOf, DecidersUnknownError, objectionTo } from "./approvals.ts";
 import { runFileTool, runTodoTool, todoTool, toolsForFiles } from "./files.ts";
 import { stopHelpers, wakeQueued } from "./helpers.ts";
 import { runMemoryTool, toolsForMemories, type TurnMemories } from "./memories.ts";
@@ -143,16 +143,28 @@ export function warnOfUnknownTools({ toolCatalog, settings, clock, log }: Servic
  * Hands calls to their runners. They are open in the ledger already, so a crash in between only
  * delays: the successor hands out all unanswered ones again under the same job ids. Whether the
  * runner is there does not matter: a call waits for it until its deadline. Calls of built-in tools
- * are run and answered here, and by the successor after a crash. What allows a call is looked up again before.
+ * are run and answered here, and by the successor after a crash. What allows a call is looked up again before: rejects
+ * with a {@link DecidersUnknownError} where that cannot be known now, once all other calls are handed out.
  */
 export async function dispatchCalls(services: Services, turn: TurnState, calls: readonly CallState[]): Promise<void> {
-  const objections = await Promise.all(calls.map(async (call) => await objectionTo(services, turn, call)));
+  let unknown: DecidersUnknownError | undefined;
+  const objections = await Promise.all(
+    calls.map(
+      async (call) =>
+        await objectionTo(services, turn, call).catch((error: unknown) => {
+          if (!(error instanceof DecidersUnknownError)) throw error;
+          unknown = error;
+          return error;
+        }),
+    ),
+  );
   const byRunner = new Map<string, CallState[]>();
   const work: Promise<void>[] = [];
   for (const [at, call] of calls.entries()) {
     const obstacle = obstacleTo(call);
     const { runner = "" } = call;
     const objection = objections[at];
+    if (objection instanceof DecidersUnknownError) continue;
     // Handed out before and started since, the call may have taken effect: what its runner says counts then.
     if (objection !== undefined) work.push(answerCall(services, turn, call, refusal(objection, true)));
     else if (call.helper !== undefined) work.push(wakeQueued(services, call.helper.session));
@@ -162,6 +174,7 @@ export async function dispatchCalls(services: Services, turn: TurnState, calls: 
   }
   for (const [runner, its] of byRunner) work.push(sendToRunner(services, turn, runner, its));
   await Promise.all(work);
+  if (unknown !== undefined) throw unknown;
 }
 
 // Jobs are limited (packages/queue); whatever else a job holds is small.

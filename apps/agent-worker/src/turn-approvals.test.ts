@@ -1,6 +1,19 @@
+import { systemClock } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { calling, eventsOf } from "./approval-world.fixture.ts";
-import { append, inbound, newWorld, policyOf, session, settle, type World } from "./turn-world.fixture.ts";
+import { calling, eventsOf, resultsIn } from "./approval-world.fixture.ts";
+import {
+  append,
+  askPeople,
+  inbound,
+  newWorld,
+  policyOf,
+  runnerOf,
+  runTools,
+  runWakes,
+  session,
+  settle,
+  type World,
+} from "./turn-world.fixture.ts";
 
 async function approvePayments(world: World, count: number, policy = policyOf()): Promise<void> {
   world.word = ({ kind }) => (kind === "rule" ? undefined : "approve");
@@ -77,5 +90,90 @@ describe("approvals of one kind again and again", () => {
     await approvePayments(world, 3);
     expect(world.ran.size).toBe(3);
     expect(await proposalsIn(world)).toEqual([]);
+  });
+});
+
+describe("an approval of a person whose user groups cannot be looked up for a while", () => {
+  const policy = policyOf({
+    roles: { finance: { groups: ["g_finance"] } },
+    approvals: { approvers: { roles: ["finance"] } },
+  });
+
+  /** A platform whose first look-ups, or all, fail. */
+  function failing(times: number): { asked: number; groupsOf: () => Promise<string[]> } {
+    const groups = {
+      asked: 0,
+      groupsOf: async () => {
+        groups.asked += 1;
+        return groups.asked <= times ? await Promise.reject(new Error("the platform is away")) : ["g_finance"];
+      },
+    };
+    return groups;
+  }
+
+  /** The question is asked and approved; the wake-up for it is `gen`. */
+  async function approved(world: World, wanted: string[] = ["pay"]) {
+    const { backend } = calling(wanted);
+    await append(world, inbound("om_1", "please"));
+    await runWakes(world, { backend, policy });
+    await askPeople(world);
+    return { backend, gen: world.wakes.shift() ?? expect.fail("nothing wakes the turn") };
+  }
+
+  it.each([1, 2, 3])("is not lost: its call runs once they can (%i failures)", async (failures) => {
+    const world = newWorld();
+    const { backend, gen } = await approved(world);
+    const { groupsOf } = failing(failures);
+    const run = runnerOf(world, { backend, policy, groupsOf });
+    const results = [];
+    for (let look = 0; look <= failures; look += 1) {
+      results.push(await run({ v: 1, session, gen }, new AbortController().signal));
+    }
+    expect(results).toEqual([...Array.from({ length: failures }, () => "postpone"), "done"]);
+    await settle(world, { backend, policy, groupsOf });
+    expect(await resultsIn(world)).toEqual([["c1-0", false]]);
+    expect(world.ran.size).toBe(1);
+  });
+
+  it("is not refused when they cannot be looked up again before the call is handed out, and others are", async () => {
+    const world = newWorld();
+    const { backend, gen } = await approved(world, ["pay", "look"]);
+    await runTools(world);
+    let asked = 0;
+    const groupsOf = async (): Promise<string[]> => {
+      asked += 1;
+      return asked === 3 ? await Promise.reject(new Error("the platform is away")) : ["g_finance"];
+    };
+    const run = runnerOf(world, { backend, policy, groupsOf });
+    expect(await run({ v: 1, session, gen }, new AbortController().signal)).toBe("postpone");
+    await settle(world, { backend, policy, groupsOf });
+    expect(await resultsIn(world)).toEqual([
+      ["c1-0", false],
+      ["c1-1", false],
+    ]);
+    expect(world.ran.size).toBe(2);
+  });
+
+  it("waits no longer than the approval is valid, and the model reads why", async () => {
+    const world = newWorld();
+    const { backend, gen } = await approved(world);
+    const { groupsOf } = failing(Infinity);
+    const clock = { ...systemClock, now: () => systemClock.now() + 25 * 3_600_000 };
+    const run = runnerOf(world, { backend, policy, groupsOf, services: { clock } });
+    expect(await run({ v: 1, session, gen }, new AbortController().signal)).toBe("done");
+    expect(await resultsIn(world)).toEqual([[expect.stringContaining("could not be checked"), true]]);
+    expect(world.ran.size).toBe(0);
+  });
+
+  it("can be cancelled meanwhile", async () => {
+    const world = newWorld();
+    const { backend, gen } = await approved(world);
+    const { groupsOf } = failing(Infinity);
+    const run = runnerOf(world, { backend, policy, groupsOf });
+    expect(await run({ v: 1, session, gen }, new AbortController().signal)).toBe("postpone");
+    await world.store.cancel(session, { reason: "stopped" });
+    expect(await run({ v: 1, session, gen }, new AbortController().signal)).toBe("done");
+    expect(await resultsIn(world)).toEqual([[expect.stringContaining("not run"), true]]);
+    expect(await world.store.summary(session)).toMatchObject({ state: "idle" });
   });
 });

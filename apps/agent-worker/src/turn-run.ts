@@ -47,7 +47,7 @@ import {
   teamOfRun,
   transfersOf,
 } from "./agents.ts";
-import { checkEntries, dropApprovals, TurnPolicy, waitsForPeople } from "./approvals.ts";
+import { checkEntries, DecidersUnknownError, dropApprovals, TurnPolicy, waitsForPeople } from "./approvals.ts";
 import { limitsOfTask, withoutSteps } from "./helpers.ts";
 import { TurnMemories } from "./memories.ts";
 import { ModelSteps, TurnBudget } from "./model-step.ts";
@@ -138,8 +138,11 @@ export class TurnRun {
     await this.#stored.readAsks();
     this.#reply.open(this.#start.epoch);
     try {
-      const end = await this.#runSteps(givenUp);
-      if (end.end === "suspended") this.#reply.pause();
+      const end = await this.#runSteps(givenUp).catch(async (error: unknown) => {
+        if (error instanceof DecidersUnknownError) return await this.#postpone(error);
+        throw error;
+      });
+      if (end.end === "suspended" || end.end === "postponed") this.#reply.pause();
       return end;
     } finally {
       this.#hold?.end("stopped");
@@ -534,9 +537,9 @@ export class TurnRun {
   /** The decision about outcomes, decisions of people and cancels that have come, as far as they can be believed. */
   async #applyControlEntries(control: readonly ControlEntry[]): Promise<Transition> {
     const { turn } = this.#stored;
+    const checked = await checkEntries(this.#services, turn, control); // before they count as read: it may reject
     this.#stored.consume(control);
     this.#settled = new Set(control.map((entry) => (entry.type === "decision" ? entry.approvalId : undefined)));
-    const checked = await checkEntries(this.#services, turn, control);
     const entries = await keepLargeResults(this.#services, this.#run.agent, turn, checked.entries);
     const decided = await this.#decide((environment) => afterControl(turn, entries, environment));
     return { ...decided, events: [...checked.events, ...decided.events] };
@@ -616,6 +619,16 @@ export class TurnRun {
     this.#stored.consume(control);
     const { entries } = await checkEntries(this.#services, turn, control);
     return await this.#decide((environment) => afterControl(this.#stored.turn, [...entries, cancel], environment));
+  }
+
+  /** Whether a decision counts cannot be known now: the session is given back with it unread, and its job comes later. */
+  async #postpone(reason: DecidersUnknownError): Promise<TurnEnd> {
+    const { session } = this.#start;
+    this.#services.log.warn({ session, turnId: this.#stored.turn.turnId, error: reason }, "a turn waits for a look-up");
+    this.#hold?.end("dropped");
+    await Promise.allSettled([this.#handing]); // which may have failed in the same way
+    const saved = await this.#stored.save("handoff");
+    return { end: saved.state === "fenced" ? "fenced" : "postponed" };
   }
 
   /** Before anything is saved: the next worker begins anew, and this run counts neither as an error nor as a death. */

@@ -4,6 +4,7 @@ export {
   abandonTurn,
   afterControl,
   afterStep,
+  isCancelOf,
   outOfSteps,
   offeredSpecs,
   resumeTurn,

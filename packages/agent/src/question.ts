@@ -113,7 +113,9 @@ export function inputRequested({ id, callId, question, expiresAtMs }: Approval):
 export const declinedAnswer = JSON.stringify({ action: "decline" });
 
 /** The result of a question that is settled. */
-export function questionOutcome({ state, decisions }: Extract<ControlEntry, { type: "decision" }>): ToolOutcome {
+export function questionOutcome(entry: Extract<ControlEntry, { type: "decision" }>): ToolOutcome {
+  const { state, decisions, unchecked = false } = entry;
+  if (unchecked) return { ok: false, error: "It could not be checked whether the person who answered may." };
   const given = decisions.find(({ decision }) => decision === "answer");
   if (state === "answered" && given !== undefined) {
     const { note = "", by } = given;

@@ -590,13 +590,16 @@ const notRun: Readonly<Record<string, string>> = {
   cancelled: "permission_denied: the question whether to run this call was withdrawn. It was not run.",
 };
 
+const notChecked = "permission_denied: the approval of this call could not be checked in time. It was not run.";
+
 const notDecided = "permission_denied: this call was not approved. It was not run.";
 
 const otherArguments = "permission_denied: the approval was given for other arguments. The call was not run.";
 
 /** The ruling on a call that waits for permission. */
 function permissionRuling(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling {
-  const { state } = entry;
+  const { state, unchecked = false } = entry;
+  if (unchecked) return { end: failure(notChecked) };
   if (state === "rejected") {
     return { end: failure(`${rejectedText}${notesOf("Reason", entry, "reject")}`), denied: true };
   }

@@ -312,7 +312,7 @@ function putOffStep(
  * run already are dispatched again only after a crash, by {@link resumeTurn}.
  */
 export function afterControl(turn: TurnState, entries: readonly ControlEntry[], env: TurnEnvironment): Transition {
-  const cancelAt = entries.findIndex((entry) => cancels(entry, turn));
+  const cancelAt = entries.findIndex((entry) => isCancelOf(entry, turn));
   const cancel = entries[cancelAt];
   // Ends of helpers are awaited after a cancel, too: one that stands behind it comes only once.
   const before = entries.filter((entry, at) => cancel === undefined || at < cancelAt || endsHelper(entry, turn));
@@ -336,7 +336,7 @@ function endsHelper(entry: ControlEntry, turn: TurnState): boolean {
 }
 
 /** A cancel of a message that has joined the turn ends the turn: the joined text cannot be removed from it. */
-function cancels(entry: ControlEntry, { turnId, absorbed = [] }: TurnState): boolean {
+export function isCancelOf(entry: ControlEntry, { turnId, absorbed = [] }: TurnState): boolean {
   if (entry.type !== "cancel") return false;
   return entry.turnId === undefined || entry.turnId === turnId || absorbed.includes(entry.turnId);
 }

@@ -230,6 +230,8 @@ export const ControlEntry = Type.Union([
     state: SettledState,
     /** Who decided; empty when time or a failure did. */
     decisions: Type.Array(ApprovalDecision),
+    /** Never stored: its worker could not find out whether those who decided may. */
+    unchecked: Type.Optional(Type.Boolean()),
   }),
   Type.Object({
     needs: Type.Optional(Needs),
