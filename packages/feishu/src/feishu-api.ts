@@ -556,7 +556,7 @@ interface CardContentRequest extends CardOperation {
 }
 
 /** Several changes at once, as "Batch update a card" describes them. */
-interface CardBatchRequest extends CardOperation {
+export interface CardBatchRequest extends CardOperation {
   actions: readonly { action: string; params: Record<string, unknown> }[];
 }
 

@@ -1,10 +1,12 @@
 import type { ShownTool } from "@larkline/protocol";
+import type { SimulatorOptions } from "@larkline/simulator";
 import type { AskedInReply } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { approvalOf } from "../cards/approval.fixture.ts";
 import { withReasonForm } from "../cards/ask-in-reply.ts";
 import { replacing } from "../simulated-api.fixture.ts";
 import { expectFinished, textOf } from "./live-typing.fixture.ts";
+import { FeishuError } from "../transport/error.ts";
 import { endOrphan } from "./orphan.ts";
 import { answered, opened, replyWorld, until, viewOf, type Parts, type ReplyWorld } from "./reply-world.fixture.ts";
 
@@ -21,8 +23,8 @@ function hasButtons(world: ReplyWorld, { approval }: AskedInReply): boolean {
 }
 
 /** A turn whose card is to ask something. `reported`: what the writer reports of each question, in order. */
-async function asking({ asks = [ask], text = "I need to deploy.", parts = {} }: Scene = {}) {
-  const world = await replyWorld();
+async function asking({ asks = [ask], text = "I need to deploy.", parts = {}, simulator = {} }: Scene = {}) {
+  const world = await replyWorld({ simulator });
   const turn = await world.turn();
   const reported: [string, boolean][] = [];
   let view = viewOf(text, { tools: [waiting] });
@@ -48,6 +50,7 @@ interface Scene {
   asks?: readonly AskedInReply[];
   text?: string;
   parts?: Partial<Parts>;
+  simulator?: SimulatorOptions;
 }
 
 describe("a reply whose person alone decides about a call", () => {
@@ -175,6 +178,32 @@ describe("a reply whose person alone decides about a call", () => {
     const ledger = await world.ledger.load(turn.session, turn.replyId);
     if (ledger === undefined) throw new Error("no cards");
     await endOrphan(world.api, ledger, new AbortController().signal);
+    expect(jsonOf(world)).not.toContain("__approval__");
+    expect(jsonOf(world)).toContain("interrupted");
+  });
+
+  it.each([
+    [2, "conflict"],
+    [3, "behind"],
+  ] as const)("loses them also when ending it fails at operation %i and is repeated (%s)", async (failing, answer) => {
+    const { world, turn, reported } = await asking({ asks: [ask, other], simulator: { duplicateCardUuid: answer } });
+    await until(() => reported.length > 1);
+    const ledger = await world.ledger.load(turn.session, turn.replyId);
+    if (ledger === undefined) throw new Error("no cards");
+    const { cards } = world.api;
+    let operations = 0;
+    const api = replacing(world.api, {
+      cards: replacing(cards, {
+        batch: async (request, options) => {
+          operations += 1;
+          if (operations !== failing) return await cards.batch(request, options);
+          throw new FeishuError({ api: "cardkit.card.batchUpdate", kind: "unavailable", code: 0, httpStatus: 503 });
+        },
+      }),
+    });
+    const { signal } = new AbortController();
+    await expect(endOrphan(api, ledger, signal)).rejects.toThrow("unavailable");
+    await endOrphan(api, ledger, signal);
     expect(jsonOf(world)).not.toContain("__approval__");
     expect(jsonOf(world)).toContain("interrupted");
   });

@@ -1,22 +1,30 @@
 import type { CardEntry, CardReply } from "@larkline/store";
 import { askRowsOf } from "../cards/ask-in-reply.ts";
-import type { FeishuApi } from "../feishu-api.ts";
+import type { CardBatchRequest, FeishuApi } from "../feishu-api.ts";
 import { FeishuError } from "../transport/error.ts";
 
 /**
  * Ends the cards of a reply whose turn is gone: streaming off, no stop button, and a line that says so. May be
- * repeated. Rejects with a FeishuError that may pass, or when `signal` is aborted; a card that the platform
- * refuses for good is left unchanged.
+ * repeated. Rejects with a FeishuError that may pass, or when `signal` is aborted; what the platform refuses for good
+ * is left as it is.
  */
 export async function endOrphan(api: FeishuApi, reply: CardReply, signal: AbortSignal): Promise<void> {
   for (const entry of reply.cards) {
     if (entry.state !== "sent") continue;
-    try {
-      await endCard(api, entry, signal);
-      await endAsks(api, entry, reply.asking, signal);
-    } catch (error) {
-      if (!(error instanceof FeishuError) || error.retryable || error.kind === "cancelled") throw error;
-    }
+    await endCard(api, entry, signal);
+    await endAsks(api, entry, reply.asking, signal);
+  }
+}
+
+/**
+ * One operation on a card. An earlier try may have done it and failed at the next one: it is refused then, as applied
+ * before or behind, and those that follow are still to be done.
+ */
+async function operate(api: FeishuApi, request: CardBatchRequest, signal: AbortSignal): Promise<void> {
+  try {
+    await api.cards.batch(request, { signal });
+  } catch (error) {
+    if (!(error instanceof FeishuError) || error.retryable || error.kind === "cancelled") throw error;
   }
 }
 
@@ -46,10 +54,10 @@ async function endCard(
   signal: AbortSignal,
 ): Promise<void> {
   const sequence = Math.min(reservedSequence + sequenceGap, maxSequence);
-  await api.cards.batch({ cardId, actions: ending(), sequence, uuid: `${cardId}-end` }, { signal });
+  await operate(api, { cardId, actions: ending(), sequence, uuid: `${cardId}-end` }, signal);
   if (parts["stop"] === undefined) return;
   const actions = [{ action: "delete_elements", params: { element_ids: ["stop"] } }];
-  await api.cards.batch({ cardId, actions, sequence: sequence + 1, uuid: `${cardId}-end-stop` }, { signal });
+  await operate(api, { cardId, actions, sequence: sequence + 1, uuid: `${cardId}-end-stop` }, signal);
 }
 
 /** Takes away buttons that decide about calls of the turn. */
@@ -63,6 +71,6 @@ async function endAsks(
   for (const [at, id] of rows.entries()) {
     const actions = [{ action: "delete_elements", params: { element_ids: [id] } }];
     const sequence = Math.min(reservedSequence + sequenceGap + 2 + at, maxSequence);
-    await api.cards.batch({ cardId, actions, sequence, uuid: `${cardId}-end-${id}` }, { signal });
+    await operate(api, { cardId, actions, sequence, uuid: `${cardId}-end-${id}` }, signal);
   }
 }
