@@ -1,4 +1,5 @@
 import { fileToolNames } from "@larkline/protocol";
+import { replaced } from "@larkline/store/testing";
 import { describe, expect, it } from "vitest";
 import { survives } from "./crash.fixture.ts";
 import { calling, resultsIn, type Wanted } from "./approval-world.fixture.ts";
@@ -157,4 +158,24 @@ it("a file is appended to and edited once, wherever the process dies", { timeout
       expect((await resultsIn(world)).map(([, isError]) => isError)).toEqual([false, false, false]);
     },
   });
+});
+
+it("a change that was not confirmed may have taken effect; what only reads may be tried again", async () => {
+  const world = newWorld();
+  const lost = async (): Promise<never> => await Promise.reject(new Error("the answer is lost"));
+  const files = replaced(world.files, {
+    change: async (...given) => {
+      await world.files.change(...given);
+      return await lost();
+    },
+    read: lost,
+  });
+  const { backend } = calling([write({ path: "log", content: "a", append: true })], [read({ path: "log" })]);
+  await append(world, inbound("om_lost", "please"));
+  await settle(world, { backend, agent: { files: true }, services: { files } });
+  expect(await filesOf(world)).toEqual([["log", "a"]]);
+  expect((await resultsIn(world)).map(([text]) => text)).toEqual([
+    expect.stringContaining("It may have taken effect"),
+    expect.stringContaining("Try again later"),
+  ]);
 });

@@ -276,7 +276,8 @@ async function write({ files }: Services, turn: TurnState, call: CallState): Pro
   });
   if (result !== "written") throw new Refusal(notWritten[result]);
   if (call.name !== "delete_file") return `${target} has ${bytes} bytes now.`;
-  return before === undefined ? `There is no file ${target}.` : `${target} is gone.`;
+  // It may be this call that removed it, before a crash.
+  return before === undefined ? `There is no file ${target} now.` : `${target} is gone.`;
 }
 
 /** Of one step. */

@@ -110,7 +110,8 @@ describe("memory in a turn", () => {
     await turn(world, direct, {}, [{ name: "forget", arguments: { id } }]);
     expect(await textsOf(world, ann)).toEqual([]);
     await turn(world, direct, {}, [{ name: "forget", arguments: { id } }]);
-    expect((await resultsIn(world)).at(-1)).toEqual(["tool_execution_error: There is no note of this id here.", true]);
+    const [text] = (await resultsIn(world)).at(-1) ?? [];
+    expect(text).toBe("tool_execution_error: There is no note of this id here now. If there was one, it is forgotten.");
   });
 
   it("refuses secrets, and what is too long", async () => {

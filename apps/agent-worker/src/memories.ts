@@ -288,5 +288,6 @@ async function forget({ memories }: Services, owners: readonly MemoryOwner[], ca
   for (const owner of owners) {
     if ((await memories.forget(owner, [parsed.value.id])) > 0) return { ok: true, result: "Forgotten." };
   }
-  return failure("There is no note of this id here.");
+  // Also when this call took it away and is repeated after a crash.
+  return failure("There is no note of this id here now. If there was one, it is forgotten.");
 }

@@ -500,6 +500,10 @@ const builtInTools: Tools = new Map([
 const builtInMs = 10_000;
 const sendFileMs = 30_000;
 
+const notDone = "This cannot be done at the moment. Try again later.";
+/** What the model reads of a call that may go on after its time, or whose confirmation was lost: not to repeat it blindly. */
+const notConfirmed = "This was not confirmed. It may have taken effect.";
+
 /** Never rejects: what goes wrong is an outcome. */
 async function runBuiltIn(services: Services, turn: TurnState, call: CallState): Promise<ToolOutcome> {
   const { clock, log, telemetry } = services;
@@ -514,7 +518,7 @@ async function runBuiltIn(services: Services, turn: TurnState, call: CallState):
       const { name: tool, id: callId } = call;
       const { session } = turn.message;
       log.warn({ error, session, turnId: turn.turnId, callId, tool }, "a built-in tool has failed");
-      return { ok: false, error: "This cannot be done at the moment. Try again later." };
+      return { ok: false, error: call.effect === "pure" ? notDone : notConfirmed };
     }
   };
   const outcome = await run();
