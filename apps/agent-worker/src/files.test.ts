@@ -3,7 +3,18 @@ import { replaced } from "@larkline/store/testing";
 import { describe, expect, it } from "vitest";
 import { survives } from "./crash.fixture.ts";
 import { calling, resultsIn, type Wanted } from "./approval-world.fixture.ts";
-import { append, inbound, newWorld, outboxOf, session, settle, type World } from "./turn-world.fixture.ts";
+import {
+  append,
+  holding,
+  inbound,
+  newWorld,
+  outboxOf,
+  runnerOf,
+  runTools,
+  session,
+  settle,
+  type World,
+} from "./turn-world.fixture.ts";
 
 let count = 0;
 
@@ -178,4 +189,31 @@ it("a change that was not confirmed may have taken effect; what only reads may b
     expect.stringContaining("It may have taken effect"),
     expect.stringContaining("Try again later"),
   ]);
+});
+
+it("a call that still runs here is not begun again when another one wakes its turn", async () => {
+  const world = holding(newWorld(), "late");
+  const gate = Promise.withResolvers<void>();
+  let changes = 0;
+  const files = replaced(world.files, {
+    change: async (...given) => {
+      changes += 1;
+      if (changes === 1) await gate.promise;
+      return await world.files.change(...given);
+    },
+  });
+  const { backend } = calling([write({ path: "log", content: "a" }), "look"]);
+  const differences = { backend, agent: { files: true }, services: { files } };
+  const run = runnerOf(world, differences);
+  const { signal } = new AbortController();
+  await append(world, inbound("om_slow", "please"));
+  const first = run({ v: 1, session, gen: world.wakes.shift() ?? 0 }, signal);
+  await expect.poll(async () => (await world.store.summary(session)).state, { timeout: 60_000 }).toBe("suspended");
+  await runTools(world);
+  await run({ v: 1, session, gen: world.wakes.shift() ?? expect.fail("nothing wakes the turn") }, signal);
+  gate.resolve();
+  await first;
+  await settle(world, differences);
+  expect(changes).toBe(1);
+  expect((await resultsIn(world)).map(([, isError]) => isError)).toEqual([false, false]);
 });

@@ -98,6 +98,8 @@ export interface Services extends Stores, Queues {
   runningTurns: RunningTurns;
   /** Those of them that keep their slots while their calls run. */
   turnHolds: TurnHolds;
+  /** Attempts of built-in tools that run now. */
+  builtInsAtWork: Set<string>;
   /** Renews the heartbeat of this worker and the locks of its jobs, from a thread. */
   renewals: Renewals;
   runnerKeys: RunnerKeys;
@@ -349,6 +351,7 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
     helperReadiness: new HelperReadiness(),
     toolCatalog: new ToolCatalog(stores.runners, systemClock, log),
     runningTurns: new RunningTurns(systemClock),
+    builtInsAtWork: new Set(),
     turnHolds: new TurnHolds({
       clock: systemClock,
       holdMs: config.holdMs,

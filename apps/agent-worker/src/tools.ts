@@ -143,7 +143,8 @@ export function warnOfUnknownTools({ toolCatalog, settings, clock, log }: Servic
  * Hands calls to their runners. They are open in the ledger already, so a crash in between only
  * delays: the successor hands out all unanswered ones again under the same job ids. Whether the
  * runner is there does not matter: a call waits for it until its deadline. Calls of built-in tools
- * are run and answered here, and by the successor after a crash. What allows a call is looked up again before: rejects
+ * are run and answered here, and again by another worker that takes the turn meanwhile or after a crash: each of them
+ * does once what it does, by its turn and attempt. What allows a call is looked up again before: rejects
  * with a {@link DecidersUnknownError} where that cannot be known now, once all other calls are handed out.
  */
 export async function dispatchCalls(services: Services, turn: TurnState, calls: readonly CallState[]): Promise<void> {
@@ -209,8 +210,17 @@ async function answerCall(services: Services, turn: TurnState, call: CallState, 
 }
 
 async function runAndAnswer(services: Services, turn: TurnState, call: CallState): Promise<void> {
-  const outcome = await runBuiltIn(services, turn, call);
-  await answerCall(services, turn, call, { outcome, unlessStarted: false });
+  const { builtInsAtWork } = services;
+  const attempt = `${turn.turnId} ${attemptOf(call)}`;
+  // Handed out again while it runs here, because something else has woken its turn.
+  if (builtInsAtWork.has(attempt)) return;
+  builtInsAtWork.add(attempt);
+  try {
+    const outcome = await runBuiltIn(services, turn, call);
+    await answerCall(services, turn, call, { outcome, unlessStarted: false });
+  } finally {
+    builtInsAtWork.delete(attempt);
+  }
 }
 
 async function sendToRunner(
