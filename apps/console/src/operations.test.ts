@@ -69,7 +69,7 @@ const replyRecord: OutboxRecord = {
 };
 
 async function abandonReply(): Promise<string> {
-  const lease = await world.store.pushOutbox(replyRecord, "om_1");
+  const { lease } = await world.store.pushOutbox(replyRecord, "om_1");
   if (lease === undefined) throw new Error("the outbox is taken");
   await letters().moveToDeadLetters(lease, "im.message.reply forbidden 230002");
   return `/dead-letters/${at}/${encodeURIComponent(`reply:${turnId}`)}`;

@@ -254,9 +254,9 @@ export async function sendNotice(
   { messageId, parked }: { messageId?: string; parked?: InboundMessage } = {},
 ): Promise<boolean> {
   const record = recordOf(notice, services.clock.now());
-  const lease = await services.store.pushOutbox(record, messageId ?? record.id, parked);
+  const { stored, lease } = await services.store.pushOutbox(record, messageId ?? record.id, parked);
   if (lease !== undefined) bot.outbox.deliver(lease);
-  return lease !== undefined;
+  return stored;
 }
 
 /** The `uuid` of the record depends on purpose, app and key alone, so the platform shows the notice once. */

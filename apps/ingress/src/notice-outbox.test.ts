@@ -48,8 +48,8 @@ it("sends its own notices and plain replies in order, and leaves a reply on card
   });
   await here.say("/help");
   // Meanwhile a worker commits: the outbox is ingress's to send.
-  expect(await store.pushOutbox(replyTo(here, "plain", "text"), "om_plain")).toBeUndefined();
-  expect(await store.pushOutbox(replyTo(here, "typed", "card"), "om_typed")).toBeUndefined();
+  expect(await store.pushOutbox(replyTo(here, "plain", "text"), "om_plain")).toEqual({ stored: true });
+  expect(await store.pushOutbox(replyTo(here, "typed", "card"), "om_typed")).toEqual({ stored: true });
   await here.untilSaid(here.direct, 2);
   release();
   await expect.poll(async () => await store.dueOutboxes(Date.now(), 10)).toEqual([session]);
@@ -60,4 +60,16 @@ it("sends its own notices and plain replies in order, and leaves a reply on card
   await expect.poll(async () => (await store.leaseOutbox(session))?.record).toMatchObject({ id: "typed", attempts: 0 });
   await here.ingress.close();
   expect(here.said(here.direct)).toHaveLength(2);
+});
+
+it("an order whose answer waits behind another one is an order, and no duplicate", async () => {
+  const here = await startWorld();
+  worlds.push(here);
+  here.platform.faults.add({ match: { path: /reply$/ }, times: 1, action: { kind: "delay", delayMs: 1_500 } });
+  await here.say("/help");
+  await here.say("/status");
+  await here.untilSaid(here.direct, 2);
+  const counted = await here.ingress.metrics.text();
+  expect(counted).toMatch(/larkline_ingress_messages_total\{[^}]*outcome="command"[^}]*\} 2/);
+  expect(counted).not.toContain('outcome="duplicate"');
 });

@@ -183,7 +183,7 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
       const replyId = `${session}-"1"`;
       const { id: _, ...rest } = outboxRecord(session, replyId);
       for (const record of [outboxRecord(session, replyId), { ...rest, id: replyId }]) {
-        const token = (await store.pushOutbox(record, JSON.stringify(record)))?.token ?? "";
+        const token = (await store.pushOutbox(record, JSON.stringify(record))).lease?.token ?? "";
         expect(await cards.save(replyOf(session, 1, { replyId }), { outboxToken: token })).toBe(true);
         await store.ackOutbox(session, token);
         expect(await cards.load(session, replyId)).toBeUndefined();

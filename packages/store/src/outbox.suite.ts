@@ -31,7 +31,7 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
     });
 
     async function push(id: string): Promise<OutboxLease | undefined> {
-      return await store.pushOutbox(outboxRecord(session, id), id);
+      return (await store.pushOutbox(outboxRecord(session, id), id)).lease;
     }
 
     it("a commit with a reply hands the outbox to the committer", async () => {
@@ -136,7 +136,7 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
     it("lists sessions whose head may be sent, not those that a process sends for", async () => {
       const nowMs = harness.now();
       const { token, record } = mustLease(await push("r1"));
-      mustLease(await store.pushOutbox(outboxRecord(other, "o1"), "o1"));
+      mustLease((await store.pushOutbox(outboxRecord(other, "o1"), "o1")).lease);
       expect(await store.dueOutboxes(nowMs + 5, 10)).toEqual([]);
       await store.retryOutbox({ token, record }, nowMs);
       expect(await store.dueOutboxes(nowMs + 5, 10)).toEqual([session]);
@@ -151,7 +151,7 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
 
     it("lists no more sessions than asked for", async () => {
       for (const key of [session, other]) {
-        const { token, record } = mustLease(await store.pushOutbox(outboxRecord(key, "r1"), "r1"));
+        const { token, record } = mustLease((await store.pushOutbox(outboxRecord(key, "r1"), "r1")).lease);
         await store.retryOutbox({ token, record }, harness.now());
       }
       expect(await store.dueOutboxes(harness.now() + 5, 1)).toHaveLength(1);
@@ -190,7 +190,7 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
 
     it("holds copies of records", async () => {
       const record = outboxRecord(session, "r1");
-      const { token, record: leased } = mustLease(await store.pushOutbox(record, "r1"));
+      const { token, record: leased } = mustLease((await store.pushOutbox(record, "r1")).lease);
       record.text = "changed";
       leased.text = "changed";
       await store.retryOutbox({ token, record: outboxRecord(session, "r1") }, harness.now() - 1);

@@ -1,7 +1,7 @@
 import { type InboundMessage, type Random, type SessionKey, sharedNow } from "@larkline/protocol";
 import { type RedisConnection, runScript, script, duePairs } from "./connection.ts";
 import { type Keyspace, createKeyspace, type StoreOptions } from "./keys.ts";
-import type { AppendResult, OutboxLease, OutboxRecord } from "./session-types.ts";
+import type { AppendResult, OutboxLease, OutboxRecord, PushResult } from "./session-types.ts";
 import { appendResultFrom, inboundFrom, needsFirst, outboxFrom, cardsFrom } from "./stored.ts";
 
 const pushOutbox = script("push-outbox");
@@ -28,16 +28,17 @@ export class RedisOutbox {
     this.#options = options;
   }
 
-  async push(record: OutboxRecord, messageId: string, parked?: InboundMessage): Promise<OutboxLease | undefined> {
-    const { redis, leaseMs, rememberMs } = this.#options;
+  async push(record: OutboxRecord, messageId: string, parked?: InboundMessage): Promise<PushResult> {
+    const { redis, leaseMs, rememberMs, random } = this.#options;
     const keys = this.#options.keys.session(record.session);
     const seen = keys.seenOf(record.target.app, messageId);
     const text = parked === undefined ? "" : needsFirst(parked);
-    return await this.#lease(async (token) => {
-      const reply = JSON.stringify(record);
-      const values = { sid: record.session, reply, seenTtlMs: rememberMs, token, leaseMs, message: text };
-      return await runScript(redis, pushOutbox, { ...keys, seen, parked: keys.parkedOf(messageId) }, values);
-    });
+    const token = random.uuid();
+    const reply = JSON.stringify(record);
+    const values = { sid: record.session, reply, seenTtlMs: rememberMs, token, leaseMs, message: text };
+    const pushed = await runScript(redis, pushOutbox, { ...keys, seen, parked: keys.parkedOf(messageId) }, values);
+    const [stored, leased = ""] = pushed as [number, string?]; // shape fixed by the script
+    return { stored: stored === 1, ...(leased === "" ? {} : { lease: { token, record: outboxFrom(leased) } }) };
   }
 
   async parked(session: SessionKey, messageId: string): Promise<InboundMessage | undefined> {

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
 import type { SessionStore } from "./session-store.ts";
-import type { OutboxLease } from "./session-types.ts";
+import type { PushResult } from "./session-types.ts";
 import { commitOf, farFutureMs, messageOf, mustClaim, outboxRecord } from "./suite-samples.ts";
 
 const session = "cli_app.oc_chat.main";
@@ -27,12 +27,12 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
 
     const message = messageOf(session, "om_1", { parts: [{ type: "text", text: "晚到的 \u0000 😀" }] });
 
-    async function park(): Promise<OutboxLease | undefined> {
+    async function park(): Promise<PushResult> {
       return await store.pushOutbox(outboxRecord(session, "question"), "om_1", message);
     }
 
     it("is kept as it is, for its session, without being run", async () => {
-      expect(await park()).toMatchObject({ record: { id: "question" } });
+      expect(await park()).toMatchObject({ stored: true, lease: { record: { id: "question" } } });
       expect(await store.parked(session, "om_1")).toEqual(message);
       expect(await store.parked(other, "om_1")).toBeUndefined();
       expect(await store.summary(session)).toMatchObject({ state: "idle", waiting: 0 });
@@ -52,13 +52,13 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
       await park();
       expect(await store.append(message)).toEqual({ result: "duplicate", seq: 0, ahead: 0 });
       const changed = messageOf(session, "om_1");
-      expect(await store.pushOutbox(outboxRecord(session, "again"), "om_1", changed)).toBeUndefined();
+      expect(await store.pushOutbox(outboxRecord(session, "again"), "om_1", changed)).toEqual({ stored: false });
       expect(await store.parked(session, "om_1")).toEqual(message);
     });
 
     it("a message that was appended before is not parked", async () => {
       await store.append(message);
-      expect(await park()).toBeUndefined();
+      expect(await park()).toEqual({ stored: false });
       expect(await store.parked(session, "om_1")).toBeUndefined();
     });
 

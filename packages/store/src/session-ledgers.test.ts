@@ -46,7 +46,7 @@ it("tells which calls are open and started, and which replies wait until when, w
   await store.save({ ...write, turn: { ...turn, calls: [] }, open, mode: "suspend" });
   await store.begin(session, "c2", "once");
   await store.deliver(session, "c3", { ok: true, result: 1 });
-  const lease = await store.pushOutbox(replyOf("r1"), "r1");
+  const { lease } = await store.pushOutbox(replyOf("r1"), "r1");
   await store.pushOutbox(replyOf("r2"), "r2");
   if (lease !== undefined) {
     const record = { ...lease.record, attempts: 2, problem: "forbidden 230013" };

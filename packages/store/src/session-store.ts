@@ -60,6 +60,7 @@ import {
   type HandoffRefusal,
   maxUncounted,
   type OutboxLease,
+  type PushResult,
   type OutboxRecord,
   type ResetOptions,
   type ResetResult,
@@ -619,7 +620,7 @@ export class SessionStore {
    * appended or answered so before: its id is remembered together with those of `append`. With
    * `parked` the message itself is kept for a day, for `release`.
    */
-  async pushOutbox(record: OutboxRecord, messageId: string, parked?: InboundMessage): Promise<OutboxLease | undefined> {
+  async pushOutbox(record: OutboxRecord, messageId: string, parked?: InboundMessage): Promise<PushResult> {
     return await this.#outbox.push(record, messageId, parked);
   }
 

@@ -335,6 +335,14 @@ export interface OutboxLease {
   record: OutboxRecord;
 }
 
+/** What became of an answer outside a turn. */
+export interface PushResult {
+  /** False: its message was appended or answered before. */
+  stored: boolean;
+  /** Absent also while another process sends, or the head of the outbox has to wait. */
+  lease?: OutboxLease;
+}
+
 /** Answer to a runner that wants to start a call. */
 export type BeginResult =
   /** Run it. */

@@ -78,7 +78,7 @@ async function world({ governor, ...options }: Partial<OutboxSenderOptions> & { 
 }
 
 async function pushed(store: SessionStore, record: OutboxRecord): Promise<OutboxLease> {
-  const lease = await store.pushOutbox(record, record.id);
+  const { lease } = await store.pushOutbox(record, record.id);
   if (lease === undefined) throw new Error("the outbox is taken");
   return lease;
 }

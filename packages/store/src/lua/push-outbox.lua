@@ -1,5 +1,5 @@
 -- Puts a reply outside any turn into the outbox, once for a message, which may be parked behind it.
--- -> the reply to send, or ''
+-- -> {0} known already | {1, the reply to send, or '' while another process sends or the head has to wait}
 --
 -- KEYS session outbox due seen parked
 -- ARGV
@@ -12,8 +12,8 @@
 
 -- include lease
 
-if not redis.call('SET', seen, '0', 'NX', 'PX', seenTtlMs) then return '' end
+if not redis.call('SET', seen, '0', 'NX', 'PX', seenTtlMs) then return {0} end
 if message ~= '' then redis.call('SET', parked, message, 'PX', seenTtlMs) end
 redis.call('RPUSH', outbox, reply)
 redis.call('ZADD', due, 'NX', now(), sid)
-return lease()
+return {1, lease()}
