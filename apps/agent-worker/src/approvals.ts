@@ -556,7 +556,7 @@ export function actorOf({ message }: TurnState): Actor {
   };
 }
 
-/** Whether people decide about the unknown outcome of the call. */
+/** Whether people decide about the call: whether it may run, or what has become of it. */
 export function waitsForPeople({ state }: CallState): boolean {
   return state === "waiting_approval" || state === "waiting_outcome";
 }

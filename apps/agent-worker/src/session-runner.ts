@@ -388,14 +388,14 @@ async function afterCommit(
   }
   if (result.state === "requeue") await services.turns.wake(session, result.wakeGen);
   if (result.state !== "next") return undefined;
-  const { head, control } = result;
+  const { head } = result;
   const deaths = { together: 0, alone: 0 };
   const damaged = head.unreadable === undefined ? {} : { damaged: "the message" };
   return {
     session,
     epoch,
     head,
-    control,
+    control: [],
     history,
     settings,
     ...(totals === undefined ? {} : { totals }),

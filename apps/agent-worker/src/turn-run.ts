@@ -184,10 +184,7 @@ export class TurnRun {
       first.events.push(stepRestart(first.turn.steps, this.#environment().model, "crash"));
     }
     if (control.length === 0) return first;
-    if (first.next.do === "finish") {
-      this.#stored.consume(control); // a command that is done at once cannot be cancelled any more
-      return first;
-    }
+    if (first.next.do === "finish") return first; // a command that is done at once cannot be cancelled any more
     this.#take(first);
     return await this.#applyControlEntries(control);
   }
@@ -603,7 +600,6 @@ export class TurnRun {
 
   /** The model was broken off: the turn ends, or another worker continues it. */
   async #brokenOff(): Promise<Transition | TurnEnd> {
-    // The cancel itself is a control entry: the broadcast only made us look early.
     if (this.#abortReason() === "cancel") return await this.#cancel("cancelled");
     if (this.#abortReason() === "fenced") return { end: "fenced" };
     const saved = await this.#stored.save("handoff");

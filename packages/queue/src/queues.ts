@@ -348,7 +348,7 @@ async function putBack(
     const isRested = restMs === 0 || tried > 0;
     try {
       if (isRested) await job.moveToWait(token);
-      // BullMQ makes a span of it by the same clock; the backend adds that to the shared one.
+      // BullMQ subtracts this machine's time from it; the backend adds the rest to the shared clock.
       else await job.moveToDelayed(machineNow() + restMs, token);
     } catch (error) {
       // An earlier try may have put it back although its answer was lost.

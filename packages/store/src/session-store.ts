@@ -79,7 +79,7 @@ export interface HelperStep {
   step: number;
 }
 
-/** A claim was refused, and nothing of the session was changed. */
+/** A claim was refused: no epoch was given, and the session waits for another claim. */
 export class ClaimRefusedError extends Error {
   /**
    * `alone`: workers that ran the message have died beside other turns, and it may not take others along again.
@@ -438,7 +438,7 @@ export class SessionStore {
     const toSend = record === "" ? {} : { deliver: { token, record: outboxFrom(record) } };
     if (state === -1) return { state: "fenced" };
     if (state === 0) return { state: "idle", ...toSend, ...(askerGen > 0 ? { askerGen } : {}) };
-    if (state === 1) return { state: "next", head: queuedFrom(request.session, String(rest)), control: [], ...toSend };
+    if (state === 1) return { state: "next", head: queuedFrom(request.session, String(rest)), ...toSend };
     return { state: "requeue", wakeGen: Number(rest), ...toSend };
   }
 

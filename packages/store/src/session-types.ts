@@ -218,7 +218,7 @@ export interface FencedWrite {
   epoch: string;
   history: Message[];
   events: NewEvent[];
-  /** How many entries of the claim's (or last save's) `control` are dealt with. */
+  /** How many entries of the claim's (or last save's) `control` are dealt with; the end of a turn drops all of them. */
   consumed: number;
   /**
    * From now on a claim's history is `summary`, if given, and the last `keep` messages, those of this
@@ -319,14 +319,14 @@ export interface CommitRequest extends FencedWrite {
 }
 
 /**
- * `deliver` is set when the caller now owns the session's outbox and must send its head.
- * `next` comes with a new turn to run under the same epoch; `requeue` with a wake-up to add.
+ * `deliver` is set when the caller now owns the session's outbox and must send its head. `idle`: the session runs
+ * nothing; it is suspended while turns are set aside, otherwise idle. `next` comes with a new turn to run under the same epoch; `requeue` with a wake-up to add.
  */
 export type CommitResult =
   | { state: "fenced" }
   /** `askerGen`: the wake-up to add for the session that waits for this child. */
   | { state: "idle"; deliver?: OutboxLease; askerGen?: number }
-  | { state: "next"; head: QueuedMessage; control: ControlEntry[]; deliver?: OutboxLease }
+  | { state: "next"; head: QueuedMessage; deliver?: OutboxLease }
   | { state: "requeue"; wakeGen: number; deliver?: OutboxLease };
 
 /** The right to send the head of one session's outbox, until it expires. */

@@ -375,7 +375,7 @@ export class SessionWorld {
     waiting.shift();
     if (committed.state === "next") {
       expect(committed.head).toEqual(waiting[0]);
-      Object.assign(worker, { head: committed.head, turn: undefined, control: committed.control });
+      Object.assign(worker, { head: committed.head, turn: undefined, control: [] });
       return;
     }
     expect(committed.state === "idle").toBe(waiting.length === 0);

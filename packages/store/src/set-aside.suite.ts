@@ -397,7 +397,7 @@ class Group {
     if (result.state === "requeue") this.#wake(result.wakeGen);
     if (result.state !== "next") return;
     const { turn: _turn, ...rest } = claim;
-    this.#claim = { ...rest, head: result.head, control: result.control };
+    this.#claim = { ...rest, head: result.head, control: [] };
     this.#expectFirst(result.head.message.sender.id, result.head.seq);
   }
 

@@ -9,7 +9,7 @@
 --   sid
 --   turn       the checkpoint, sealed
 --   consumed   how many control entries it has read
---   mode       run, suspend or handoff
+--   mode       continue, suspend or handoff
 --   wakeAtMs   when a suspended turn is woken whatever comes; '': not
 --   channel
 --   batch      its events
