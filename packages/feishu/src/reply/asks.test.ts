@@ -50,7 +50,7 @@ interface Scene {
   asks?: readonly AskedInReply[];
   text?: string;
   parts?: Partial<Parts>;
-  simulator?: SimulatorOptions;
+  simulator?: Partial<SimulatorOptions>;
 }
 
 describe("a reply whose person alone decides about a call", () => {
