@@ -1,7 +1,8 @@
-import { textOf, type ImagePart, type Message, type UserPart } from "@larkline/protocol";
-import { openTestStores } from "@larkline/store/testing";
+import { systemClock, textOf, type ImagePart, type Message, type UserPart } from "@larkline/protocol";
+import { openTestStores, replaced } from "@larkline/store/testing";
 import { describe, expect, it } from "vitest";
 import { readFiles, readHistory } from "./model-step.ts";
+import { append, inbound, newWorld, runnerOf, session, type Differences } from "./turn-world.fixture.ts";
 
 const { blobs } = openTestStores();
 
@@ -120,5 +121,46 @@ describe("reading a history for one request", () => {
     const [first, second] = await read([user(file), image ?? user()]);
     expect(textOf(first ?? user())).toContain("the contract");
     expect(second).toBe(image);
+  });
+});
+
+describe("a store of files that hangs", () => {
+  /** A turn whose message has a stored image, at the moment at which its worker reads that. */
+  async function reading(more: Differences["services"] = {}) {
+    const world = newWorld();
+    const asked = Promise.withResolvers<void>();
+    const hanging = replaced(world.resultStores.blobs, {
+      get: async () => {
+        asked.resolve();
+        return await new Promise<never>(() => {});
+      },
+    });
+    const source = { sourceType: "blob", blobId: "b1", mediaType: "image/png" } as const;
+    await append(world, inbound("om_1", "look", { parts: [{ type: "image", source }] }));
+    const shutdown = new AbortController();
+    const gen = world.wakes.shift() ?? expect.fail("the message wakes nothing");
+    const run = runnerOf(world, { services: { blobs: hanging, ...more } });
+    const running = run({ v: 1, session, gen }, shutdown.signal);
+    await asked.promise;
+    return { world, shutdown, running };
+  }
+
+  it("keeps no turn from being cancelled", async () => {
+    const { world, running } = await reading();
+    await world.store.cancel(session, { reason: "stopped" });
+    expect(await running).toBe("done");
+    expect(await world.store.summary(session)).toMatchObject({ state: "idle" });
+  });
+
+  it("keeps no turn from being handed over", async () => {
+    const { shutdown, running } = await reading();
+    shutdown.abort();
+    expect(await running).toBe("requeue");
+  });
+
+  it("keeps no slot for good", async () => {
+    const quick = { ...systemClock, after: (ms: number, act: () => void) => systemClock.after(ms / 100, act) };
+    const { running } = await reading({ clock: quick });
+    await expect(running).rejects.toThrow("no answer within");
   });
 });

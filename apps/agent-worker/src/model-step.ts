@@ -36,6 +36,7 @@ import { scrubText, type Tags, type Telemetry } from "@larkline/process/telemetr
 import {
   pause,
   systemClock,
+  withDeadline,
   type EngineEvent,
   type FilePart,
   type ImagePart,
@@ -58,6 +59,9 @@ const summarisedChars = 2_000;
 /** How long a model may take to choose a speaker, ms, and what it may write: it is to write one name. */
 const choiceMs = 60_000;
 const choiceTokens = 1_024;
+
+/** How long all stored files of one request may take to be read, ms. */
+const readMs = 30_000;
 
 /** One request to a model, before references in its history are replaced. */
 interface Asked {
@@ -99,13 +103,14 @@ export class ModelSteps {
     const notes = (await memories?.notes()) ?? "";
     const asked = { turnNumber: turn.steps + 1, system, notes, options, history: seen, tools, onEvent };
     return await watchStep(this.#run, "answer", async () => {
-      const messages = await readHistory(this.#services.blobs, modelMessagesOf(seen), {
+      const unread = modelMessagesOf(seen);
+      const reading = readHistory(this.#services.blobs, unread, {
         vision: model.chain.primary.supportsVision,
         maxChars: this.#services.settings.limits.attachmentChars,
         // A character of Chinese is a token: half of the window at most.
         maxTotalChars: Math.floor(model.chain.primary.contextWindow / 2),
       });
-      return await this.#ask(asked, messages);
+      return await this.#ask(asked, await this.#readInTime(reading, unread));
     });
   }
 
@@ -152,14 +157,32 @@ export class ModelSteps {
     const { agent, stored } = this.#run;
     const language = languageOfMessage(stored.turn.message, agent.speech.texts);
     const summary = await watchStep(this.#run, "summary", async () => {
-      const older = await readFiles(this.#services.blobs, plan.older, {
+      const reading = readFiles(this.#services.blobs, plan.older, {
         maxChars: summarisedChars,
         maxTotalChars: 10 * summarisedChars,
       });
+      const older = await this.#readInTime(reading, plan.older);
       const { system, messages: history } = compactionRequest(older, language);
       return await this.#ask({ turnNumber: 0, system, history, tools: [] }, modelMessagesOf(history));
     });
     return summary.brokenOff === true ? undefined : summary;
+  }
+
+  /**
+   * A history with its stored files, from a store that may hang. Rejects when it takes too long. Where the run is broken
+   * off it is given back `unread`: no model is asked then.
+   */
+  async #readInTime(reading: Promise<readonly Message[]>, unread: readonly Message[]): Promise<readonly Message[]> {
+    const { signal } = this.#run.controller;
+    const broken = Promise.withResolvers<readonly Message[]>();
+    const stop = (): void => broken.resolve(unread);
+    signal.addEventListener("abort", stop, { once: true });
+    if (signal.aborted) stop();
+    try {
+      return await withDeadline(this.#services.clock, Promise.race([reading, broken.promise]), readMs);
+    } finally {
+      signal.removeEventListener("abort", stop);
+    }
   }
 
   /** Asks the model to its end, or until the signal breaks it off, and counts what that used. */
