@@ -125,7 +125,7 @@ async function played(agent: string, text: string, session: string) {
 }
 
 describe("a team over HTTP", () => {
-  it("AT-17: gives the word round over three vendors, in every view and in the report", async () => {
+  it("AT-17: lets members of three vendors speak in order, in every view and in the report", async () => {
     const { events, items, messages, result, speakers, end } = await played("round", "look views", "views");
     expect(speakers).toEqual(["writer", "critic", "judge", "writer", "critic"]);
     expect(end).toMatchObject({ reason: "team_limit", final: "critic speaks", agent: "critic" });
@@ -174,7 +174,7 @@ describe("a team over HTTP", () => {
     expect(rambled.end).toMatchObject({ totalInputTokens: used.reduce((sum, tokens) => sum + tokens, 0) });
   });
 
-  it("AT-17: passes the word by hand-over and ends without one", async () => {
+  it("AT-17: changes the speaker by hand-over and ends without one", async () => {
     const { speakers, end, items } = await played("passed", "hello", "passed");
     expect(speakers).toEqual(["writer", "critic"]);
     expect(end).toMatchObject({ reason: "", final: "critic speaks" });

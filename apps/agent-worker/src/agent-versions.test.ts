@@ -93,7 +93,7 @@ it("a worker that missed the news of a version reads it for a message that began
   expect(prompts(model.asked)).toEqual(["first", "first"]);
 });
 
-it("an agent that gets the word later has the version of the turn's beginning, too", async () => {
+it("an agent that a turn is handed over to later has the version of the turn's beginning, too", async () => {
   const world = newWorld();
   const asked: ModelRequest[] = [];
   const calls = ["echo", "transfer_to_expert"];

@@ -200,7 +200,7 @@ async function resultOf(services: Services, turn: TurnState, call: CallState): P
     case "read_file": {
       const asked = checked(parseRead(call.arguments));
       const file = await files.read(session, checkedPath(asked.path));
-      if (file === undefined) throw new Refusal(`There is no file ${asked.path}. list_files tells which there are.`);
+      if (file === undefined) throw new Refusal(`There is no file ${asked.path}. list_files shows the files.`);
       return page(file, asked);
     }
     case sendFileName:
@@ -302,7 +302,7 @@ async function send(services: Services, turn: TurnState, call: CallState): Promi
     throw new Refusal(`At most ${maxSends} files are sent at once. This one was not sent.`);
   }
   const file = await files.read(message.session, checkedPath(given));
-  if (file === undefined) throw new Refusal(`There is no file ${given}. list_files tells which there are.`);
+  if (file === undefined) throw new Refusal(`There is no file ${given}. list_files shows the files.`);
   if (file.text === "") throw new Refusal(`${file.path} is empty. It was not sent.`);
   const fileName = sentName(name ?? file.path);
   const ending = new AbortController();
@@ -367,7 +367,7 @@ function edited(
   before: string | undefined,
   { path: target, old_text, new_text, all }: { path: string; old_text: string; new_text: string; all?: boolean },
 ): string {
-  if (before === undefined) throw new Refusal(`There is no file ${target}. list_files tells which there are.`);
+  if (before === undefined) throw new Refusal(`There is no file ${target}. list_files shows the files.`);
   const parts = before.split(old_text);
   if (parts.length === 1) throw new Refusal("old_text is not in the file. Read it again, and give the text exactly.");
   if (parts.length > 2 && all !== true) {

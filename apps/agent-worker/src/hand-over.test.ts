@@ -148,7 +148,7 @@ describe("a hand-over in a session", () => {
     ]);
   });
 
-  it("AT-7: /agent lists and changes who answers, /new gives the word back", async () => {
+  it("AT-7: /agent lists and changes who answers, /new returns to the first agent", async () => {
     const world = newWorld();
     const differences = house();
     const order = async (name: "agent" | "new" | "model", argument = "", fields: object = {}) =>
@@ -199,7 +199,7 @@ describe("a hand-over in a session", () => {
     expect(await say(newWorld(), "open the vault", away)).toBe("default answers");
   });
 
-  it("AT-8: an agent that is gone gives the conversation back, and the person gets a notice", async () => {
+  it("AT-8: an agent that is gone returns the conversation, and the person gets a notice", async () => {
     const world = newWorld();
     await say(world, "hand to expert", house());
     const without = house([], {

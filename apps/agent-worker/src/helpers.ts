@@ -19,7 +19,7 @@ import {
   type SessionKey,
   type TurnState,
 } from "@larkline/protocol";
-import type { AskerAnswer, AskerWord, ChildFacts, OpenCall } from "@larkline/store";
+import type { AskerAnswer, AskerUpdate, ChildFacts, OpenCall } from "@larkline/store";
 import type { Services } from "./services.ts";
 
 // Helpers as a worker sees them: how the session of one begins, is woken, stopped and ends, and how many
@@ -87,11 +87,11 @@ export function askerAnswer({ message }: TurnState, end: HelperEnd, endedAtMs: n
  * The update for the asker of a helper, sent with the next write; undefined when nothing is new. `last`: the
  * update before.
  */
-export function askerWord(
+export function askerUpdate(
   { helperReadiness }: Services,
   turn: TurnState,
   last: HelperWait | undefined,
-): AskerWord | undefined {
+): AskerUpdate | undefined {
   const { task } = turn.message;
   if (task === undefined || !helperReadiness.readsWaits) return undefined;
   const wait = waitOf(turn);
@@ -127,17 +127,14 @@ export async function helpersOfRun({ store }: Services, { turnId, message }: Tur
   return children.flatMap(({ session, parentRunId }) => (parentRunId === turnId ? [session] : []));
 }
 
-/** The turn of these calls has ended, and the store has cancelled their helpers: wakes those that wait, and has the others look. */
-export async function hurryDropped(
-  { store, turns, cancels }: Services,
-  sessions: readonly SessionKey[],
-): Promise<void> {
-  const hurry = async (session: SessionKey): Promise<void> => {
+/** The turn of these calls has ended, and the store has cancelled their helpers: wakes those that wait, and notifies the workers of the others. */
+export async function wakeDropped({ store, turns, cancels }: Services, sessions: readonly SessionKey[]): Promise<void> {
+  const wake = async (session: SessionKey): Promise<void> => {
     const gen = await store.queuedGeneration(session);
     if (gen !== undefined) await turns.wake(session, gen);
     await cancels.publish({ session });
   };
-  await Promise.all(sessions.map(hurry));
+  await Promise.all(sessions.map(wake));
 }
 
 /** How long a late helper has to end before it is looked at again, ms. */

@@ -512,7 +512,7 @@ export class TurnBudget {
     if (nearest === undefined || turn.budgetWarned === true) return undefined;
     const { per, period } = nearest.account;
     counters.budgetWarnings.add(1, { per, period });
-    return warnNearBudget(turn, { nearest, noted: await this.#toTell(near) }, this.#facts);
+    return warnNearBudget(turn, { nearest, noted: await this.#toNote(near) }, this.#facts);
   }
 
   /** Counts what a model step has used, however it ended. Rejects when it cannot be counted. */
@@ -564,7 +564,7 @@ export class TurnBudget {
   }
 
   /** The budget whose warning the person gets: one of their own, once in its period, if there is a reply to show it. */
-  async #toTell(near: readonly BudgetUse[]): Promise<BudgetUse | undefined> {
+  async #toNote(near: readonly BudgetUse[]): Promise<BudgetUse | undefined> {
     if (this.#run.message.reply.channel === "none") return undefined;
     for (const use of near) {
       // A failed warning does not fail the turn; a later answer shows it.

@@ -42,7 +42,7 @@ import {
 } from "@larkline/protocol";
 import type {
   AskedInReply,
-  AskerWord,
+  AskerUpdate,
   CallFacts,
   Claim,
   CommitRequest,
@@ -56,7 +56,7 @@ import type {
 } from "@larkline/store";
 import { actorOf, approvalsAsked, approvalsPlaced, argumentsTextOf, waitsForPeople } from "./approvals.ts";
 import { EventWriter, type PublishedEvents } from "./event-writer.ts";
-import { askerAnswer, askerWord, childOf, helpersOfRun, hurryDropped, wakeQueued } from "./helpers.ts";
+import { askerAnswer, askerUpdate, childOf, helpersOfRun, wakeDropped, wakeQueued } from "./helpers.ts";
 import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
@@ -139,7 +139,7 @@ export class TurnStore {
   /** Sessions of helpers that work when the turn ends: it is given up. */
   #dropped: readonly SessionKey[] = [];
   /** Of a helper: what its asker knows that it waits for, as the checkpoint has it. */
-  #toldWait: HelperWait | undefined;
+  #reportedWait: HelperWait | undefined;
   /** What is asked, or is to be asked, on the card of the reply. */
   #asks: readonly AskedInReply[] = [];
   /** Control entries decided on but not yet acknowledged. */
@@ -168,7 +168,7 @@ export class TurnStore {
     const run = { session, epoch, runId: turn.turnId, agent: agentOfTurn(turn), published, parentRunId };
     this.#events = new EventWriter(services, run, onLost);
     this.#mayBegin = start.turn === undefined || start.turn.steps === 0;
-    this.#toldWait = start.turn?.message.task === undefined ? undefined : waitOf(start.turn);
+    this.#reportedWait = start.turn?.message.task === undefined ? undefined : waitOf(start.turn);
   }
 
   get turn(): TurnState {
@@ -252,21 +252,21 @@ export class TurnStore {
 
   /** Of a helper: people have answered, and its asker does not know yet. */
   get waitIsOver(): boolean {
-    const word = this.#askerWord();
-    return word !== undefined && word.wait === undefined;
+    const update = this.#askerUpdate();
+    return update !== undefined && update.wait === undefined;
   }
 
   /** Undefined for the turn of a person's message, too. */
-  #askerWord(): AskerWord | undefined {
+  #askerUpdate(): AskerUpdate | undefined {
     const { task } = this.#turn.message;
-    return task === undefined ? undefined : askerWord(this.#services, this.#turn, this.#toldWait);
+    return task === undefined ? undefined : askerUpdate(this.#services, this.#turn, this.#reportedWait);
   }
 
-  /** `hold`: go on running while the open calls are worked on. */
+  /** `hold`: keep running while the open calls are worked on. */
   async save(how: SaveRequest["mode"] | "hold"): Promise<SaveResult> {
     const mode = how === "hold" ? "continue" : how;
     const { history, context, absorbed, approvals } = this.#unsaved;
-    const asker = this.#askerWord();
+    const asker = this.#askerUpdate();
     const inReply = approvals.filter((approval) => approval.inReply === true);
     const asksInReply = inReply.length > 0 || this.asks.length > 0;
     const turn = asksInReply ? withNeed(this.#turn, "ask-in-reply") : this.#turn;
@@ -294,7 +294,7 @@ export class TurnStore {
     if (approvals.length > 0) approvalsAsked(this.#services, approvals);
     this.#asks = [...this.#asks, ...inReply.map((approval) => ({ approval, reasonAskedAtMs: 0 }))];
     if (asker === undefined) return result;
-    this.#toldWait = asker.wait;
+    this.#reportedWait = asker.wait;
     await wakeQueued(this.#services, asker.session);
     return result;
   }
@@ -324,7 +324,7 @@ export class TurnStore {
     if (result.state === "fenced") return result;
     // A checkpoint that cannot be read names none of them.
     if (this.#before.damaged !== undefined) this.#dropped = await helpersOfRun(this.#services, this.#turn);
-    if (this.#dropped.length > 0) await hurryDropped(this.#services, this.#dropped);
+    if (this.#dropped.length > 0) await wakeDropped(this.#services, this.#dropped);
     return result;
   }
 

@@ -14,7 +14,7 @@ import {
   stepRestart,
   withNotes,
   teamFactsIn,
-  wordGoesOn,
+  continueTeam,
   type CommandFacts,
   type StepResult,
   type Transition,
@@ -342,7 +342,7 @@ export class TurnRun {
       const { turn } = this.#stored;
       // Its team is not configured any more: its member answers alone.
       if (facts === undefined) return { turn, history: [], events: [], next: { do: "model" } };
-      if (turn.team?.choosing !== true) return wordGoesOn(turn, facts);
+      if (turn.team?.choosing !== true) return continueTeam(turn, facts);
       const chosen = await this.#steps.chooseSpeaker(facts, async () => await this.#overBudget());
       return chosen ?? (await this.#brokenOff());
     }

@@ -165,7 +165,7 @@ function pageAt({ pathname, search }: URL): string {
   return isOwnPath(path) ? path : "/";
 }
 
-/** Obeys `?language=`: remembers it and returns where to go on, the same page without it. */
+/** Obeys `?language=`: remembers it and returns where to continue, the same page without it. */
 export function languageSwitch(request: FastifyRequest, reply: FastifyReply): string | undefined {
   const url = new URL(request.url, "http://console");
   const language = languageNamed(url.searchParams.get("language") ?? undefined);

@@ -180,7 +180,7 @@ class RunTree {
 
   async tell(): Promise<boolean> {
     try {
-      const isSent = await this.#tellRoot();
+      const isSent = await this.#sendRoot();
       if (this.#failure !== undefined) throw this.#failure.error;
       return isSent;
     } finally {
@@ -188,7 +188,7 @@ class RunTree {
     }
   }
 
-  async #tellRoot(): Promise<boolean> {
+  async #sendRoot(): Promise<boolean> {
     const { run, view } = this.#nested;
     let last: EventRecord | undefined;
     for await (const record of recordsFor(this.#services, run, view.also, this.#stop)) {
@@ -196,7 +196,7 @@ class RunTree {
         await this.#stream.write(view.lost);
         return !this.#stream.gone.aborted;
       }
-      if (!(await this.#tellRecord(this.#root, record))) return false;
+      if (!(await this.#sendRecord(this.#root, record))) return false;
       last = record;
     }
     if (this.#stop.aborted || last === undefined) return false;
@@ -205,7 +205,7 @@ class RunTree {
   }
 
   /** Sends a record, after all records of the helpers whose end it reports. False: the stream was stopped. */
-  async #tellRecord(branch: Branch, record: EventRecord): Promise<boolean> {
+  async #sendRecord(branch: Branch, record: EventRecord): Promise<boolean> {
     for (const callId of endedBy(branch, record)) {
       const helper = branch.open.get(callId);
       if (record.seq > branch.began.seq && helper !== undefined) {
@@ -278,19 +278,19 @@ class RunTree {
   }
 
   #start(helper: Helper): void {
-    helper.done ??= this.#tellHelper(helper).catch((error: unknown) => {
+    helper.done ??= this.#sendHelper(helper).catch((error: unknown) => {
       this.#failure ??= { error };
       this.#over.abort();
     });
   }
 
-  async #tellHelper(helper: Helper): Promise<void> {
+  async #sendHelper(helper: Helper): Promise<void> {
     // Before the end in its asker's run its own records have to be sent, with a place or without.
     helper.hasPlace ||= await this.#placesOf(helper.path).take(AbortSignal.any([this.#stop, helper.resultSeen.signal]));
     const own = recordsOfRun(this.#recordsOf(helper), helper.runId);
     const records = this.#nested.view.also === "totals" ? withTotals(this.#services, helper.session, own) : own;
     for await (const record of records) {
-      if (record === "lost" || !(await this.#tellRecord(helper, record))) break;
+      if (record === "lost" || !(await this.#sendRecord(helper, record))) break;
     }
   }
 

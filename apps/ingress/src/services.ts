@@ -233,7 +233,7 @@ export class OpenStreams {
     await serving.finally(() => this.#running.delete(serving));
   }
 
-  /** Ends all streams; their runs go on. Idempotent. */
+  /** Ends all streams; their runs continue. Idempotent. */
   async close(): Promise<void> {
     this.#closing.abort();
     await Promise.allSettled(this.#running);

@@ -215,7 +215,7 @@ function chooseModel(turn: TurnState, argument: string, facts: CommandFacts): Tr
   return { ...finished(turn, reply), settings: isDefault ? rest : { ...rest, model: found } };
 }
 
-/** Lists the agents that the person may use, or gives one of them the word. */
+/** Lists the agents that the person may use, or makes one of them answer. */
 function chooseAgent(turn: TurnState, argument: string, facts: CommandFacts): Transition {
   const language = languageFor(turn, facts);
   const from = turn.message.agent ?? "default";

@@ -22,7 +22,7 @@ import type { Transition, TurnModel } from "./transition.ts";
  */
 
 /**
- * What an agent sees of a conversation: all of it, or what came since it was given the word with the person's last
+ * What an agent sees of a conversation: all of it, or what came since it took over with the person's last
  * message alone. What others have said in a team comes as a quote. The same array where nothing is another one. `team`:
  * the one that the agent speaks in.
  */
@@ -32,7 +32,7 @@ export function conversationFor(agent: string, history: readonly Message[], team
 
 const maxReasonChars = 4_000;
 
-/** Within a team the word goes round: what counts is who gave it to the team. */
+/** Within a team the speaker changes: what counts is who handed over to the team. */
 function sinceHandOver(agent: string, history: readonly Message[]): readonly Message[] {
   const at = history.findLastIndex(
     (message) => message.role === "tool" && message.handoff !== undefined && message.team === undefined,
@@ -72,7 +72,7 @@ export function isOfTeam(message: Message): boolean {
 }
 
 /** Vendors want a message of the user before an assistant speaks again. */
-const wordAgain = "[It is your turn again.]";
+const yourTurn = "[It is your turn again.]";
 
 /** With the contributions of other agents as quotes of users, and without the steps that they took to them. */
 function withQuotes(agent: string, history: readonly Message[]): readonly Message[] {
@@ -89,7 +89,7 @@ function withQuotes(agent: string, history: readonly Message[]): readonly Messag
     const isForOther = isCorrection(message) && before !== undefined && isOfTeam(before) && authorOf(before) !== agent;
     if (!isForOther) seen.push(message);
   }
-  if (seen.at(-1)?.role === "assistant") seen.push(textMessage(wordAgain));
+  if (seen.at(-1)?.role === "assistant") seen.push(textMessage(yourTurn));
   return seen;
 }
 
@@ -97,7 +97,7 @@ function withQuotes(agent: string, history: readonly Message[]): readonly Messag
 export interface Contribution {
   agent: string;
   text: string;
-  /** Whom it gave the word to, and why. */
+  /** Whom it handed over to, and why. */
   note?: string;
 }
 

@@ -23,7 +23,7 @@ export {
   teamFactsIn,
   teamNote,
   withUse,
-  wordGoesOn,
+  continueTeam,
   type Choice,
   type DecidingFacts,
   type TeamFacts,

@@ -100,7 +100,7 @@ function choose(one: Play, ...answers: string[]): Play {
 }
 
 describe("a team", () => {
-  it("AT-17: in order gives the word round, each time by agent_changed in the write that comes before the contribution", () => {
+  it("AT-17: in order each member speaks, each time after agent_changed in the write that comes before the contribution", () => {
     const one = play();
     expect(one.next).toEqual({ do: "model" });
     expect(one.turn).toMatchObject({
@@ -281,7 +281,7 @@ describe("a team that a model chooses for", () => {
 describe("a team that hands over", () => {
   const toCritic = call("t1", "transfer_to_critic", '{"reason":"it needs an eye"}');
 
-  it("AT-17: gives the word to whom is transferred to, and ends with a contribution without a transfer", () => {
+  it("AT-17: lets the member speak that is handed over to, and ends with a contribution without a transfer", () => {
     const one = play({ select: "handoff" });
     expect(offeredSpecs(one.turn, one.env).map(({ name }) => name)).toEqual(
       expect.arrayContaining(["transfer_to_critic", "transfer_to_judge"]),

@@ -97,8 +97,8 @@ function tokensOf({ totals }: TurnState): number {
   return allTokens({ ...totals, cacheReadTokens, cacheCreationTokens });
 }
 
-/** Gives the word to the next member of a team, the first one where it begins, or asks for a choice. */
-export function wordGoesOn(turn: TurnState, facts: DecidingFacts): Transition {
+/** Lets the next member of a team speak, the first one where it begins, or asks for a choice. */
+export function continueTeam(turn: TurnState, facts: DecidingFacts): Transition {
   const team = turn.team ?? begun(turn, facts.team);
   const next = nextIn(turn, facts.team);
   if (next.do === "speak") return speaks(turn, team, next.member);
@@ -150,7 +150,7 @@ function speaks(
 
 // The end of a contribution.
 
-/** How a member ends its contribution in a turn of a team: the next one gets the word, or the team ends as its settings say. */
+/** How a member ends its contribution in a turn of a team: the next one speaks, or the team ends as its settings say. */
 export function contributionEnds(env: TurnEnvironment): (turn: TurnState, ending: DoneEnding) => Transition {
   return (turn, ending) => {
     const facts = teamFactsIn(env);
@@ -160,7 +160,7 @@ export function contributionEnds(env: TurnEnvironment): (turn: TurnState, ending
     const isOver = why === undefined && (team.select === "handoff" || nextIn(turn, team).do === "end");
     if (why !== undefined || isOver) return endTeam(turn, { ...ending, ...why }, facts);
     const folded = withContribution(turn, ending.reply);
-    return after({ history: ending.history, events: ending.events }, wordGoesOn(folded, facts));
+    return after({ history: ending.history, events: ending.events }, continueTeam(folded, facts));
   };
 }
 
@@ -267,7 +267,7 @@ export function handedOver(
   const changed = { type: "agent_changed", from, to, reason: "handoff", callId: call.id, context } as const;
   if (team !== undefined) {
     const facts = { team, ...(texts === undefined ? {} : { texts }) };
-    return after({ history: [], events: [changed] }, wordGoesOn(turn, facts));
+    return after({ history: [], events: [changed] }, continueTeam(turn, facts));
   }
   const events = [changed, stepStart(turn.steps, model)];
   return { turn, history: [], events, next: { do: "model" }, handedOver: true };
@@ -412,7 +412,7 @@ export function speakerChosen(
   const possible = candidates(turn, facts.team);
   const chosen = possible.find(({ name }) => name === speaker);
   const member = chosen ?? possible[0];
-  if (member === undefined) return wordGoesOn(turn, facts);
+  if (member === undefined) return continueTeam(turn, facts);
   const said = speaks(turn, turn.team ?? begun(turn, facts.team), member);
   return chosen === undefined ? after({ history: [], events: [notChosen(member.name, why)] }, said) : said;
 }

@@ -60,7 +60,7 @@ export interface PreparedCall {
   approval?: Approval;
   /** Events besides `tool_use`. */
   events: EngineEvent[];
-  /** The agent that it is to give the word to. */
+  /** The agent that it is to hand over to. */
   handoff?: string;
   /** The agent that is to help. */
   helper?: string;
@@ -151,7 +151,7 @@ function preparedQuestion({ call, use }: Candidate, { turn, env }: Preparation):
   return { call: waiting, use, approval, events: [inputRequested(approval)] };
 }
 
-/** A call that gives the word to another agent: it is answered when all others are, unless it is refused. */
+/** A call that hands over to another agent: it is answered when all others are, unless it is refused. */
 function prepareTransfer(
   source: ToolCall,
   position: number,

@@ -17,7 +17,7 @@ import type { TurnEnvironment, TurnModel } from "./transition.ts";
  * result, `agent_changed` and the next agent are stored by one write.
  */
 
-/** How one agent may give the word to another one, as the configuration has it. */
+/** How one agent may hand over to another one, as the configuration has it. */
 export interface Handoff {
   readonly agent: string;
   /** In which cases, for the model. */

@@ -55,7 +55,7 @@ import {
   needsOf,
   withNeeds,
 } from "./transition.ts";
-import { contributionEnds, wordGoesOn, type TeamFacts } from "./team.ts";
+import { contributionEnds, continueTeam, type TeamFacts } from "./team.ts";
 import {
   type UserMessage,
   slashCommandIn,
@@ -124,7 +124,7 @@ export function startTurn({
     ...(command === undefined ? [] : [command]),
   ];
   if (team !== undefined) {
-    return after({ history: said, events }, wordGoesOn(turn, { team, ...(texts === undefined ? {} : { texts }) }));
+    return after({ history: said, events }, continueTeam(turn, { team, ...(texts === undefined ? {} : { texts }) }));
   }
   return { turn, history: said, events: [stepStart(0, model), ...events], next: { do: "model" } };
 }
@@ -226,7 +226,7 @@ function mayCallHelpers({ message, helpers: used }: TurnState, { helpers, limits
   return helpers?.isReady === true && depth < maxHelperDepth && (used?.calls ?? 0) < limits.maxHelpers;
 }
 
-/** Among the members of a team the word may be given as often as the team's own limit lets it. */
+/** Members of a team may hand over as often as the team's own limit allows. */
 function mayHandOver({ handedOverBy = [] }: TurnState, { limits, team }: OfferFacts): boolean {
   return team !== undefined || handedOverBy.length < limits.maxTransfers;
 }

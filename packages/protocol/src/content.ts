@@ -117,7 +117,7 @@ export const Message = Type.Union([
   Type.Object({
     role: Type.Literal("tool"),
     content: Type.Array(ToolResultPart),
-    /** One of these calls has given the word to another agent. */
+    /** One of these calls has handed over to another agent. */
     handoff: Type.Optional(
       Type.Object({ callId: Type.String(), from: Type.String(), to: Type.String(), context: HandoffContext }),
     ),

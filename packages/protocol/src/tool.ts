@@ -492,7 +492,7 @@ export function readHandoff(
 
 export const transferPrefix = "transfer_to_";
 
-/** The name of the call that gives the word to an agent. */
+/** The name of the call that hands over to an agent. */
 export function transferName(agent: string): string {
   return `${transferPrefix}${agent.replaceAll("-", "_")}`;
 }

@@ -55,7 +55,7 @@ export const CallState = Type.Object({
   input: Type.Optional(OpenInput),
   /** Absent: the policy. */
   authority: Type.Optional(CallAuthority),
-  /** The call gives the word to another agent: `done` from the start, and answered when all other calls are. */
+  /** The call hands over to another agent: `done` from the start, and answered when all other calls are. */
   handoff: Type.Optional(Type.Object({ to: Type.String(), context: HandoffContext })),
   /** The call is a task for another agent, which works on it in this session. */
   helper: Type.Optional(
@@ -170,7 +170,7 @@ export const TeamState = Type.Object({
   name: Type.String(),
   /** Contributions that have ended. */
   said: Type.Integer({ minimum: 0 }),
-  /** Steps of the turn when its member got the word. */
+  /** Steps of the turn when its member began to speak. */
   fromStep: Type.Integer({ minimum: 0 }),
   /** Tokens that the turn had used when the team began. */
   fromTokens: Type.Integer({ minimum: 0 }),
@@ -207,7 +207,7 @@ export const TurnState = Type.Object({
   startedAtMs: Type.Integer(),
   /** From the receipt of its message until its first text was visible, ms. */
   firstTextMs: Type.Optional(Type.Integer({ minimum: 0 })),
-  /** Epoch ms since when people are waited for, while nothing else is going on. */
+  /** Epoch ms since when people are waited for, while nothing else is done. */
   waitingSinceMs: Type.Optional(Type.Integer()),
   /** How long the turn has waited for people, ms; not part of its duration. */
   waitedMs: Type.Optional(Type.Integer({ minimum: 0 })),

@@ -281,7 +281,7 @@ export interface JobWorker {
    */
   close(options?: { deadlineMs?: number; abort?: boolean }): Promise<void>;
   isRunning(): boolean;
-  /** Whether jobs are taken; those that run go on either way. */
+  /** Whether jobs are taken; those that run continue either way. */
   take(jobs: boolean): Promise<void>;
 }
 

@@ -49,7 +49,7 @@ export interface RunnerSetup {
   onRefused: (conflict: string) => void;
   /** How long files are kept after they were last stored, ms. Default 7 days. */
   blobTtlMs?: number;
-  /** How long running calls may go on after `close`, in ms. Default 8 s. */
+  /** How long running calls may continue after `close`, in ms. Default 8 s. */
   graceMs?: number;
   /** Default: those of the machine. */
   clock?: Clock;

@@ -29,8 +29,8 @@ const lineMarginBytes = 32 * 1_048_576;
 const waitMs = 120_000;
 const lost = "whether the program came to its end is not known";
 /** How long the start of a run is confirmed to a host, ms: another one of several behind one address may answer first. */
-const tellingMs = 15_000;
-const tellAgainMs = 100;
+const beginForMs = 15_000;
+const beginAgainMs = 100;
 /** How a run can end that was never to begin. */
 const beforeBegin: readonly SandboxStatus[] = ["refused", "cancelled", "crashed", "disk_limit"];
 
@@ -199,15 +199,15 @@ class Sending {
     const tell = async (mayBegin: boolean): Promise<void> => {
       if (!mayBegin) throw new NotToBegin();
       this.#mayHaveBegun = true;
-      await this.#tell();
+      await this.#sendBegin();
     };
     this.#asking.then(tell).catch((error: unknown) => this.#stop.abort(error));
   }
 
   /** Confirms to the host that the run may begin, until the host has acknowledged it. Idempotent. */
-  async #tell(): Promise<void> {
+  async #sendBegin(): Promise<void> {
     const { clock } = this.#call;
-    const untilMs = clock.monotonic() + tellingMs;
+    const untilMs = clock.monotonic() + beginForMs;
     for (let answer = "no answer"; ;) {
       try {
         const response = await this.#post(beginPath(this.#id));
@@ -221,7 +221,7 @@ class Sending {
       if (clock.monotonic() >= untilMs) {
         throw new HostFailure(`the sandbox host did not acknowledge that the program may begin (${answer}); ${lost}`);
       }
-      await pause(clock, tellAgainMs);
+      await pause(clock, beginAgainMs);
     }
   }
 }

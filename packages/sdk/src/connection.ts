@@ -24,7 +24,7 @@ export class RequestError extends Error {
   }
 }
 
-/** There was no contact with the server for `retryForMs`. The run may go on: `client.attach` finds it again. */
+/** There was no contact with the server for `retryForMs`. The run may continue: `client.attach` finds it again. */
 export class ConnectionError extends Error {
   override readonly name = "ConnectionError";
 }

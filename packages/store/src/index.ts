@@ -3,7 +3,7 @@ export { ClaimRefusedError, SessionStore } from "./session-store.ts";
 export type {
   AppendResult,
   AskerAnswer,
-  AskerWord,
+  AskerUpdate,
   CallFacts,
   ChildFacts,
   ChildSession,

@@ -34,7 +34,7 @@ export interface Instance {
   clock?: string | undefined;
 }
 
-/** One that has not said goodbye. */
+/** One that has not withdrawn. */
 export interface KnownInstance extends Instance {
   /** Epoch ms; in the past: it has ended without saying so. */
   expiresAtMs: number;
@@ -143,7 +143,7 @@ export interface AnnouncerOptions {
 
 const intervalMs = 5_000;
 const ttlMs = 16_000;
-const goodbyeMs = 1_000;
+const withdrawMs = 1_000;
 
 /** Announces this process in the directory every few seconds, in the background: no work depends on it. */
 export class Announcer {
@@ -151,13 +151,13 @@ export class Announcer {
   readonly #clock: Clock;
   readonly #startedAtMs = sharedNow();
   readonly #stop: () => void;
-  #telling: Promise<void>;
+  #announcing: Promise<void>;
 
   constructor(options: AnnouncerOptions) {
     this.#options = options;
     this.#clock = options.clock ?? systemClock;
-    this.#telling = this.#announce();
-    this.#stop = this.#clock.every(intervalMs, () => void (this.#telling = this.#announce()));
+    this.#announcing = this.#announce();
+    this.#stop = this.#clock.every(intervalMs, () => void (this.#announcing = this.#announce()));
   }
 
   async #announce(): Promise<void> {
@@ -173,8 +173,8 @@ export class Announcer {
   async close(): Promise<void> {
     const { directory, id, onError } = this.#options;
     this.#stop();
-    const goodbye = this.#telling.then(async () => await directory.withdraw(id)).catch(onError);
+    const withdrawn = this.#announcing.then(async () => await directory.withdraw(id)).catch(onError);
     const said = new AbortController();
-    await Promise.race([goodbye, pause(this.#clock, goodbyeMs, said.signal)]).finally(() => said.abort());
+    await Promise.race([withdrawn, pause(this.#clock, withdrawMs, said.signal)]).finally(() => said.abort());
   }
 }

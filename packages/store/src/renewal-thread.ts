@@ -34,7 +34,7 @@ class RenewalLoop {
   readonly #times: BigInt64Array;
   readonly #redis;
   readonly #keys: { heartbeat: string; workers: string };
-  readonly #tell: (message: FromThread) => void;
+  readonly #post: (message: FromThread) => void;
   readonly #locks: LockTable;
   /** Uses of places in the table whose locks others have. */
   #lost = new Set<number>();
@@ -44,13 +44,13 @@ class RenewalLoop {
   #isFailing = false;
   #rounds = 0;
 
-  constructor({ redisUrl, owner = "", keys, times, locks }: RenewalOrders, tell: (message: FromThread) => void) {
+  constructor({ redisUrl, owner = "", keys, times, locks }: RenewalOrders, post: (message: FromThread) => void) {
     this.#owner = owner;
     this.#times = new BigInt64Array(times);
     this.#locks = new LockTable(locks);
     this.#redis = connectRedis(redisUrl, { silenceMs });
     this.#keys = keys;
-    this.#tell = tell;
+    this.#post = post;
     this.#timer = setInterval(() => this.#start(), renewEveryMs);
     this.#start();
   }
@@ -82,7 +82,7 @@ class RenewalLoop {
       this.#noteSuccess();
       this.#report(silent);
     } catch (error) {
-      if (!this.#isFailing) this.#tell({ error: error instanceof Error ? error.message : String(error) });
+      if (!this.#isFailing) this.#post({ error: error instanceof Error ? error.message : String(error) });
       this.#isFailing = true;
     }
   }
@@ -107,13 +107,13 @@ class RenewalLoop {
     if (before > 0 && nowMs - before > lateMs) this.#write(sharedTimes.steadySince, nowMs);
     this.#write(sharedTimes.renewedAt, nowMs);
     this.#isFailing = false;
-    if (before === 0) this.#tell("renewed");
+    if (before === 0) this.#post("renewed");
   }
 
   #report(silent: readonly string[]): void {
     const fresh = silent.filter((worker) => !this.#silent.has(worker));
     this.#silent = new Set(silent);
-    if (fresh.length > 0) this.#tell({ silent: fresh });
+    if (fresh.length > 0) this.#post({ silent: fresh });
   }
 
   #read(place: number): number {

@@ -191,7 +191,7 @@ export interface AskerAnswer {
 }
 
 /** What a child session waits for from now on: its asker gets it. Without `wait`: for no person any more. */
-export type AskerWord = Pick<AskerAnswer, "session" | "turnId" | "callId"> & { wait?: HelperWait };
+export type AskerUpdate = Pick<AskerAnswer, "session" | "turnId" | "callId"> & { wait?: HelperWait };
 
 /** Who does what, for the audit log; kept while the call is open. */
 export type CallFacts = Pick<
@@ -236,12 +236,12 @@ export interface SaveRequest extends FencedWrite {
   /** Questions that come into being with this write. One that exists already stays as it is. */
   approvals?: Approval[];
   /**
-   * With `suspend`: the person whose turn this is, when it waits for people only and others may go on meanwhile. It is
+   * With `suspend`: the person whose turn this is, when it waits for people only and others may continue meanwhile. It is
    * set aside as soon as another person in the group has written, and comes back to the head when an entry for it arrives.
    */
   waits?: string;
   /** Of a child session: the asker that gets the news that it waits for people, or does not any more, in the same step. */
-  asker?: AskerWord;
+  asker?: AskerUpdate;
   /** Numbers of waiting messages that have become part of this turn: they leave the inbox. */
   absorbed?: number[];
   /**
@@ -255,7 +255,7 @@ export interface SaveRequest extends FencedWrite {
 
 /**
  * `fenced`: another worker has taken over, stop. `suspended`: nothing to do until the next wake-up.
- * With `wakeGen` others have something to do: add that wake-up. `running`: go on, with the control entries that arrived
+ * With `wakeGen` others have something to do: add that wake-up. `running`: continue, with the control entries that arrived
  * meanwhile.
  */
 export type SaveResult =
@@ -306,7 +306,7 @@ export interface CommitRequest extends FencedWrite {
   /** The reply, if one is to be sent; delivered after all earlier ones of the session. */
   outbox?: OutboxRecord;
   settings?: SessionSettings;
-  /** Features that a process must have to go on with the session, until the next write. */
+  /** Features that a process must have to continue the session, until the next write. */
   needs?: readonly string[];
   /** With this run. */
   totals?: SessionTotals;
@@ -373,7 +373,7 @@ export interface SessionSummary extends StoredTurn {
   inContext: number;
   /** The message that is being answered or comes next. */
   head?: QueuedMessage;
-  /** Turns that wait for people while others go on, oldest first. They count as `waiting`. */
+  /** Turns that wait for people while others continue, oldest first. They count as `waiting`. */
   setAside: ({ head: QueuedMessage } & StoredTurn)[];
   /** Messages to the person that are not delivered yet. */
   unsent: number;

@@ -165,7 +165,7 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       expect(await store.summary(session)).toMatchObject({ state: "idle", waiting: 0, setAside: [] });
     });
 
-    it("a turn that begins to wait lets those go on that have come meanwhile", async () => {
+    it("a turn that begins to wait lets those continue that have come meanwhile", async () => {
       const { wakeGen } = await store.append(said("ann", "om_1"));
       const claim = await mustClaim(store, session, wakeGen);
       await store.append(said("bob", "om_2"));

@@ -486,7 +486,7 @@ interface ClaimedWith {
 
 type Lost = NonNullable<Claim["lost"]>[number];
 
-/** What a conversation can go on without: each is read, or lost with the reason. */
+/** What a conversation can continue without: each is read, or lost with the reason. */
 function replaceableParts(
   { session, seal }: Pick<ClaimedWith, "session" | "seal">,
   { epoch, summary, settings }: { epoch: string; summary: string; settings: string },

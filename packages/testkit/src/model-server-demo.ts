@@ -177,7 +177,7 @@ function answerLine(name: string, content: string, zh: boolean): string | undefi
   return zh ? `${by} 的回答是：${answer}` : `${by} has answered: ${answer}`;
 }
 
-/** What an agent says that was given the word just now; undefined where none was. */
+/** What an agent says that has just taken over; undefined where none has. */
 function greetingIn(round: readonly NormalisedMessage[], zh: boolean): string | undefined {
   const last = round.flatMap(({ calls }) => calls).at(-1)?.name;
   if (last === "transfer_to_expert") {

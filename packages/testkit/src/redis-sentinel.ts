@@ -91,7 +91,7 @@ export async function startRedisSentinel(options: TestRedisNodesOptions = {}): P
   }
   const plan: Plan = { directory, sentinels, masterPort, replicaPorts, options };
   const processes = await Promise.all(sentinels.map(async (sentinel) => await startSentinel(sentinel, plan)));
-  const toldBy = async ({ port }: Watch): Promise<number> => {
+  const primaryOf = async ({ port }: Watch): Promise<number> => {
     const address = await run("redis-cli", ["-p", String(port), "sentinel", "get-master-addr-by-name", watched]);
     return Number(address.stdout.split("\n")[1]);
   };
@@ -99,7 +99,7 @@ export async function startRedisSentinel(options: TestRedisNodesOptions = {}): P
     ...nodes,
     masters: async () => {
       const alive = await nodes.masters();
-      const primaries = new Set(await Promise.all(sentinels.map(toldBy)));
+      const primaries = new Set(await Promise.all(sentinels.map(primaryOf)));
       return [...primaries].filter((port) => alive.includes(port));
     },
     url: `redis+sentinel://${sentinels.map(({ port }) => `127.0.0.1:${port}`).join(",")}/${watched}`,

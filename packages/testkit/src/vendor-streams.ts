@@ -13,7 +13,7 @@ export interface VendorAnswer {
   name: string;
   about: string;
   streams: Partial<Record<ModelDialect, readonly VendorStream[]>>;
-  /** What the first request comes to, and those that go on with its answer. */
+  /** What the first request comes to, and those that continue its answer. */
   said: {
     text: string;
     calls?: { name: string; arguments: string }[];

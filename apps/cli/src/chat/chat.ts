@@ -162,7 +162,7 @@ async function showRun(parts: ConversationParts, run: Run, interrupt: AbortSigna
   }
 }
 
-/** Stops a run; false when it may go on. */
+/** Stops a run; false when it may continue. */
 async function isCancelled(run: Run, clock: Clock): Promise<boolean> {
   return await withDeadline(clock, run.cancel(), cancelPatienceMs).then(
     () => true,

@@ -256,12 +256,12 @@ export class LiveReply {
     this.#pumping = undefined;
     // What could not be shown is not left to the next frame: the turn waits for it.
     if (this.#dirty && !this.#isFenced && !this.#stopping.signal.aborted) {
-      this.#tellAsked(this.#start.asks?.() ?? [], []);
+      this.#reportAsked(this.#start.asks?.() ?? [], []);
     }
   }
 
   /** Reports which of the questions are on the card, and which are not. */
-  #tellAsked(asks: readonly AskedInReply[], asked: readonly AskedInReply[]): void {
+  #reportAsked(asks: readonly AskedInReply[], asked: readonly AskedInReply[]): void {
     const { onAsked } = this.#start;
     const others = asks.filter((each) => !asked.some(({ approval }) => approval.id === each.approval.id));
     if (asked.length > 0) onAsked?.(asked, true);
@@ -275,7 +275,7 @@ export class LiveReply {
     try {
       const { cards, record } = await this.#open(start);
       if (record.mode === "final" || record.mode === "text") {
-        this.#tellAsked(start.asks?.() ?? [], []);
+        this.#reportAsked(start.asks?.() ?? [], []);
         return undefined;
       }
       if (record.cards.length === 0 && this.#answered) return undefined;
@@ -285,7 +285,7 @@ export class LiveReply {
       this.#dirty = false;
       const view = this.#view(start, images);
       const asks = start.asks?.() ?? [];
-      this.#tellAsked(asks, await cards.show(view, asks));
+      this.#reportAsked(asks, await cards.show(view, asks));
       this.#wrote(record);
       this.#tickAfter(view);
       return record.mode === "slow" ? slowFrameMs : frameMs;

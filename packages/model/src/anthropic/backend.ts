@@ -375,7 +375,7 @@ function withCitations(blocks: Block[]): Block[] {
 
 /**
  * Leaves out calls of the vendor's own tools that were cut off: without a result they are refused, unless the vendor
- * still waits for our results to go on. Changes the turn in place.
+ * still waits for our results. Changes the turn in place.
  */
 function endOpenCalls(turn: VendorTurn, next: VendorTurn | undefined): void {
   if (next?.content.some(({ type }) => type === "tool_result") === true) return;

@@ -49,7 +49,7 @@ const CommandInput = Type.Object(
 
 const accessId = Type.String({ minLength: 1, maxLength: 240 });
 
-/** How an agent may give the word to another one. */
+/** How an agent may hand over to another one. */
 const HandoffInput = Type.Object(
   {
     agent: agentName,

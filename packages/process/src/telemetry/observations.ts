@@ -24,7 +24,7 @@ export interface InstrumentFacts extends Omit<MetricFacts, "by" | "kind"> {
   readonly buckets?: readonly number[];
 }
 
-const edge = ["ingress"] as const;
+const ingress = ["ingress"] as const;
 const worker = ["agent-worker"] as const;
 const runner = ["tool-runner"] as const;
 const host = ["sandbox-host"] as const;
@@ -50,7 +50,7 @@ export const undecidedOutcomes: ReadonlySet<string> = new Set(["duplicate", "fai
 /** What takes time, by name. */
 export const spanCatalogue = {
   "message.receive": {
-    by: edge,
+    by: ingress,
     help: "A message from its bytes until it is stored or refused; that which decides is the root of its trace.",
   },
   "turn.run": { by: worker, help: "One claim of a turn: until it ends, waits or is handed over." },
@@ -66,9 +66,9 @@ export const spanCatalogue = {
 
 /** What happens, by name. */
 export const eventCatalogue = {
-  "message.received": { by: edge, help: "A message has come." },
-  "message.refused": { by: edge, help: "It is not for the bot, or not taken: `reason`." },
-  "message.appended": { by: edge, help: "It is stored: `session`, `seq`, and how many are `ahead`." },
+  "message.received": { by: ingress, help: "A message has come." },
+  "message.refused": { by: ingress, help: "It is not for the bot, or not taken: `reason`." },
+  "message.appended": { by: ingress, help: "It is stored: `session`, `seq`, and how many are `ahead`." },
   "turn.claimed": { by: worker, help: "A worker has taken the turn, after `queuedMs` and `tries` crashes." },
   "turn.healed": { by: worker, help: "Something was found left lying and is taken up: `what`." },
   "model.retried": {
@@ -90,7 +90,7 @@ export const eventCatalogue = {
 /** Samples, by name. Durations are in seconds, money in US dollars. */
 export const metricCatalogue = {
   ack_seconds: {
-    by: edge,
+    by: ingress,
     kind: "histogram",
     labels: ["channel", "outcome"],
     help: "From the receipt of a message until it was acknowledged.",
@@ -159,36 +159,36 @@ const waitBuckets = [1, 5, 15, 30, 60, 300, 900, 3_600, 14_400, 86_400, 604_800]
 /** All other metrics, by their names in Prometheus. */
 export const instrumentCatalogue: Readonly<Record<string, InstrumentFacts>> = {
   larkline_ingress_messages_total: {
-    by: edge,
+    by: ingress,
     kind: "counter",
     labels: ["channel", "outcome"],
     help: "Messages by channel and what became of them (accepted, duplicate, full, late, not_mentioned, ...).",
   },
   larkline_ingress_events_total: {
-    by: edge,
+    by: ingress,
     kind: "counter",
     labels: ["type", "outcome"],
     help: "Events of the platform by type (unknown: without a handler).",
   },
   larkline_ingress_ack_seconds: {
-    by: edge,
+    by: ingress,
     kind: "histogram",
     labels: ["transport", "outcome"],
     help: "Time until an event of the platform, of whatever type, was acknowledged or given back.",
   },
   larkline_ingress_other_events_total: {
-    by: edge,
+    by: ingress,
     kind: "counter",
     labels: ["kind", "outcome"],
     help: "Events and clicks that are not Larkline's own, by what became of them at each consumer.",
   },
   larkline_ingress_webhook_refused_total: {
-    by: edge,
+    by: ingress,
     kind: "counter",
     labels: ["status"],
     help: "Webhook requests that were forged, unreadable or of another app.",
   },
-  larkline_ingress_streams: { by: edge, kind: "gauge", labels: [], help: "Event streams that are open now." },
+  larkline_ingress_streams: { by: ingress, kind: "gauge", labels: [], help: "Event streams that are open now." },
   larkline_turn_runs_total: {
     by: worker,
     kind: "counter",

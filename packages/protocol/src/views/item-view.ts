@@ -28,7 +28,7 @@ export interface Interruption {
   message: string;
 }
 
-/** `waiting`: for people, while nothing else is going on. */
+/** `waiting`: for people, while nothing else is done. */
 export type RunState = "queued" | "running" | "waiting" | "done" | "error" | "cancelled";
 
 /** What has become of a run so far. */
@@ -49,7 +49,7 @@ export interface RunResult {
   rawResponses: ModelResponse[];
   responseIds: (string | null)[];
   interruptions: Interruption[];
-  /** The input and everything that came of it, for another run to go on with. */
+  /** The input and everything that came of it, for another run to continue from. */
   toInputList: () => InputItem[];
 }
 

@@ -19,7 +19,7 @@
 --   summary    what stands for the others, sealed, or ''
 --   settings   of the session, sealed; '': as before
 --   totals     of the session, JSON; '': as before
---   needs      features that a process must have to go on with the session, JSON, or ''
+--   needs      features that a process must have to continue the session, JSON, or ''
 --   asker      of a child session, which gets its end, JSON, or ''
 --   helpers    '1': the turn had some, whose steps were counted
 --   auditMax

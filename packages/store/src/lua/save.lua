@@ -1,5 +1,5 @@
 -- Stores where a turn is: its checkpoint, what it has said, the calls and questions that it has opened.
--- -> -1 fenced | 0 suspended or handed off | generation to wake as text: suspended, others may go on
+-- -> -1 fenced | 0 suspended or handed off | generation to wake as text: suspended, others may continue
 -- | control entries that it has not read
 --
 -- KEYS session control calls deadlines dirty history events inbox requests state
@@ -16,7 +16,7 @@
 --   batchSize  how many those are
 --   keep       how many messages the context keeps; '': all as before
 --   summary    what stands for the others, sealed, or ''
---   needs      features that a process must have to go on with it, JSON, or ''
+--   needs      features that a process must have to continue it, JSON, or ''
 --   waits      the person whose decision it waits for, and for nothing else, or ''
 --   opened     calls as a JSON list of {callId, deadlineMs, facts, child}, or ''
 --   newApprovals  as a JSON list, or ''
