@@ -11,7 +11,8 @@ import {
   noted,
   order,
   problemPage,
-  sessionPath,
+  sessionLink,
+  shortSessionLink,
   type Page,
   type View,
 } from "./page.ts";
@@ -80,7 +81,7 @@ function approvalPage(view: View, { approval }: ApprovalStatus): Page {
       [say("chat"), who(chatId)],
       [say("reason"), reason === "" ? undefined : reason],
       [say("risk"), risk],
-      [say("session"), html`<a href="${sessionPath(session)}">${session}</a>`],
+      [say("session"), sessionLink(session)],
       [say("expires"), moment(language, expiresAtMs)],
     ])}
     <pre>${JSON.stringify(maskedArguments(approval.arguments, approval.secrets), undefined, 2)}</pre>
@@ -148,7 +149,7 @@ function row(view: View, { approval, decisions }: ApprovalStatus) {
     requester.name ?? who(requester.id),
     whoIn(decidersText(deciders, { language, nameOf: () => undefined })),
     `${decisions.length} / ${deciders.count}`,
-    html`<a href="${sessionPath(session)}">${session}</a>`,
+    shortSessionLink(session),
     moment(language, createdAtMs),
     moment(language, expiresAtMs),
     visitor?.role === "operator" &&

@@ -17,7 +17,7 @@ import {
 import { budgetsWith } from "@larkline/process/config";
 import type { FastifyInstance } from "fastify";
 import { answerPage, type Page, type View } from "./page.ts";
-import { html, type Html, type HtmlValue, facts, moment, table, who } from "./html.ts";
+import { html, type Html, type HtmlValue, facts, moment, nameOf, nameText, table, who } from "./html.ts";
 import type { Word } from "./words.ts";
 import type { Services } from "./services.ts";
 
@@ -127,15 +127,16 @@ function lookupForm(view: View, lookup: Lookup | undefined): Html {
 function lookupResult(view: View, { id, uses }: Lookup): Html {
   const { say, language } = view;
   if (uses.length === 0) return html`<p class="note" role="status">${say("nothingSpentBy")}</p>`;
-  return table({
-    caption: id,
-    columns: [say("budget"), ...figureColumns.map(say), say("renews")],
-    rows: uses.map((use) => [
-      titleOf(view, use.account),
-      ...figures(view, use),
-      moment(language, use.account.endsAtMs),
-    ]),
-  });
+  return html`<p>${nameOf(id)}</p>
+    ${table({
+      caption: nameText(id),
+      columns: [say("budget"), ...figureColumns.map(say), say("renews")],
+      rows: uses.map((use) => [
+        titleOf(view, use.account),
+        ...figures(view, use),
+        moment(language, use.account.endsAtMs),
+      ]),
+    })}`;
 }
 
 function section(view: View, { group, biggest }: GroupSpending): Html {

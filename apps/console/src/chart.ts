@@ -59,14 +59,15 @@ export function lineChart(options: ChartOptions): Html {
   const { series, times, format } = options;
   const most = Math.max(0, ...series.flatMap(({ values }) => values.map((value) => value ?? 0)));
   const y = (value: number): number => rounded(height - (value / most) * (height - 4) - 2);
+  const place = ({ value, at }: { value: number; at: number }): string => `${at * step + step / 2} ${y(value)}`;
   const lines = series.map(({ tone, values }) => {
-    const points = values.map((value, at) => ({ value, at }));
-    const drawn = points.map(({ value, at }) => {
-      if (value === undefined) return "";
-      const x = at * step + step / 2;
-      return values[at - 1] === undefined ? `M${x} ${y(value)}h.01` : `L${x} ${y(value)}`;
-    });
-    return html`<path class="${tone}" d="${drawn.join("")}" />`;
+    const points = values.flatMap((value, at) => (value === undefined ? [] : [{ value, at }]));
+    const isAlone = ({ at }: { at: number }): boolean => values[at - 1] === undefined && values[at + 1] === undefined;
+    const drawn = points.map((point) => `${values[point.at - 1] === undefined ? "M" : "L"}${place(point)}`);
+    const dots = points.filter(isAlone).map((point) => `M${place(point)}h.01`);
+    return html`<path class="${tone}" d="${drawn.join("")}" />${
+        dots.length > 0 && html`<path class="${tone} dot" d="${dots.join("")}" />`
+      }`;
   });
   const areas = times.map(
     (time, at) =>

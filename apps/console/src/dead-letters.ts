@@ -12,7 +12,8 @@ import {
   letterPath,
   problemPage,
   jobPath,
-  sessionPath,
+  sessionLink,
+  shortSessionLink,
   whyPath,
   actionForm,
   type Page,
@@ -183,7 +184,7 @@ function letterRow({ say, language }: View, letter: DeadLetterFacts) {
   const { id, session, kind, reason, atMs, traceId } = letter;
   return [
     html`<a href="${letterPath(session, id)}">${say(letterKinds[kind])}</a>`,
-    html`<a href="${sessionPath(session)}">${session}</a>`,
+    shortSessionLink(session),
     reason,
     traceId !== undefined && html`<a href="${whyPath(traceId)}"><code>${traceId.slice(0, 8)}</code></a>`,
     moment(language, atMs),
@@ -243,7 +244,7 @@ function factsOf({ say, language }: View, letter: DeadLetter): Html {
     [say("letterWhat"), say(letterKinds[kind])],
     [say("letterWhy"), reason],
     [say("givenUpAt"), moment(language, atMs)],
-    [say("session"), html`<a href="${sessionPath(session)}">${session}</a>`],
+    [say("session"), sessionLink(session)],
     [say("app"), app],
     [say("letterTurn"), turnId],
     [say("message"), messageId],

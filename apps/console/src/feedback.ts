@@ -1,7 +1,7 @@
 import { sharedNow } from "@larkline/protocol";
 import { placeOfRun, type Rating, type RatingWord, ratingWords } from "@larkline/store/operations";
 import type { FastifyInstance } from "fastify";
-import { html, type Html, type HtmlValue, moment, table, who } from "./html.ts";
+import { html, type Html, type HtmlValue, moment, nameOf, nameText, table, who } from "./html.ts";
 import { actionForm, answerPage, countAction, noted, type Page, problemPage, type View } from "./page.ts";
 import { type Choice, field, runsPath, select } from "./runs.ts";
 import type { Services } from "./services.ts";
@@ -122,7 +122,8 @@ function filterForm({ say }: View, { filters, agents }: Shown): Html {
     ${select("rating", say("rating"), filters.rating, [["", say("anyRating")], ...kinds])}
     ${select("span", say("since"), filters.span, [["", say("allKept")], ...times])}
     ${select("agent", say("agent"), filters.agent, [["", say("anyAgent")], ...names])}
-    ${(["model", "tool", "person"] as const).map((name) => field(name, say(name), filters[name]))}
+    ${(["model", "tool"] as const).map((name) => field(name, say(name), filters[name]))}
+    ${field("person", html`${say("person")} ${nameOf(filters.person ?? "")}`, filters.person)}
     <div class="row">
       <button>${say("applyFilters")}</button>
       ${Object.keys(filters).length > 0 && html`<a href="/feedback">${say("clearFilters")}</a>`}
@@ -178,7 +179,9 @@ function ratingTable(view: View, { filters, ratings, hasReasons }: Shown): Html 
     rows: ratings
       .slice(from, from + perPage)
       .map(({ turn, rating, person, agent, model, tools, reason, atMs }) => [
-        html`<a href="${runsPath({ q: turn })}" title="${placeOfRun({ turn }).chat}">${moment(language, atMs)}</a>`,
+        html`<a href="${runsPath({ q: turn })}" title="${nameText(placeOfRun({ turn }).chat)}"
+          >${moment(language, atMs)}</a
+        >`,
         html`<span class="pill ${kindClasses[rating]}">${say(kindWords[rating])}</span>`,
         html`<a href="${feedbackPath({ person })}">${who(person)}</a>`,
         agent,

@@ -92,7 +92,7 @@ export function moment(language: ReplyLanguage, atMs: number, nowMs = sharedNow(
 
 interface TableOptions {
   /** What the table is about, for those who do not see it. */
-  caption: string;
+  caption: string | Html;
   columns: readonly string[];
   rows: readonly (readonly HtmlValue[])[];
 }

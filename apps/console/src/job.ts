@@ -7,7 +7,7 @@ import {
   answerPage,
   jobPath,
   problemPage,
-  sessionPath,
+  sessionLink,
   whyPath,
   actionForm,
   type Page,
@@ -118,10 +118,6 @@ function callFacts({ say, language }: View, call: FinishedCall, actor?: ToolJob[
     [say("requester"), actor && (actor.userName ?? actor.userId)],
     [say("deadline"), moment(language, call.deadlineMs)],
   ]);
-}
-
-function sessionLink(session: string): Html {
-  return html`<a href="${sessionPath(session)}">${session}</a>`;
 }
 
 function indented(text: string): string {

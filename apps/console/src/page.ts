@@ -1,12 +1,13 @@
 import {
   replyLanguages,
+  rootSessionOf,
   withDeadline,
   type OperatorOrder,
   type OrderResult,
   type ReplyLanguage,
 } from "@larkline/protocol";
 import type { FastifyReply, FastifyRequest } from "fastify";
-import { html, type Html, idsIn, withNames } from "./html.ts";
+import { html, type Html, idsIn, nameOf, who, withNames } from "./html.ts";
 import type { Services } from "./services.ts";
 import type { Visitor } from "./sign-in.ts";
 import { speaker, type Speak, type Word } from "./words.ts";
@@ -281,6 +282,21 @@ export function jobPath(queue: string, jobId: string): string {
 /** The page of one session. */
 export function sessionPath(session: string): string {
   return `/sessions/${encodeURIComponent(session)}`;
+}
+
+/** A way to a session, with the name of its chat. */
+export function sessionLink(session: string): Html {
+  return html`<a href="${sessionPath(session)}">${session}</a> ${nameOf(chatOfSession(session))}`;
+}
+
+/** A way to a session in a table, where its key would take the place of everything else: it stands behind the name. */
+export function shortSessionLink(session: string): Html {
+  return html`<a href="${sessionPath(session)}" title="${session}">${who(chatOfSession(session))}</a>`;
+}
+
+/** The part of a key that names the chat, or the session of the HTTP API; of a helper the chat that it works for. */
+export function chatOfSession(session: string): string {
+  return rootSessionOf(session).split(".")[1] ?? "";
 }
 
 /** The page of something that was given up. */

@@ -46,7 +46,7 @@ function row(view: View, rule: PermissionRule) {
     ruleText(rule),
     who(chatId),
     person === undefined ? say("everybody") : who(person),
-    author.name ?? author.id,
+    author.name ?? who(author.id),
     moment(language, createdAtMs),
     moment(language, expiresAtMs),
     visitor?.role === "operator" &&

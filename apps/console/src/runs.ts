@@ -11,7 +11,7 @@ import {
   type RunRecord,
 } from "@larkline/store/operations";
 import type { FastifyInstance } from "fastify";
-import { html, type Html, type HtmlValue, moment, table, who } from "./html.ts";
+import { html, type Html, type HtmlValue, moment, nameOf, table, who } from "./html.ts";
 import { answerPage, type Page, type View, whyPath } from "./page.ts";
 import { longestSearch, meantBy } from "./search.ts";
 import type { Services } from "./services.ts";
@@ -143,7 +143,8 @@ function filterForm(view: View, { filters, agents }: ShownRuns): Html {
     ${select("outcome", say("outcome"), filters.outcome, [["", say("anyOutcome")], ...outcomes])}
     ${select("span", say("since"), filters.span, [["", say("allKept")], ...times])}
     ${select("agent", say("agent"), filters.agent, [["", say("anyAgent")], ...agents.map((name): Choice => [name, name])])}
-    ${(["model", "tool", "person", "chat"] as const).map((name) => field(name, say(name), filters[name]))}
+    ${(["model", "tool"] as const).map((name) => field(name, say(name), filters[name]))}
+    ${(["person", "chat"] as const).map((name) => field(name, html`${say(name)} ${nameOf(filters[name] ?? "")}`, filters[name]))}
     ${numberField("longer", say("longerThan"), filters.longer)}
     ${numberField("dearer", say("dearerThan"), filters.dearer)}
     ${(from ?? to) !== undefined && html`<p class="quiet field wider">${say("spanOfChart")}</p>`}
@@ -176,7 +177,7 @@ export function select(name: string, label: string, chosen: string | undefined, 
 }
 
 /** A field of text in a form of filters. */
-export function field(name: string, label: string, value = ""): Html {
+export function field(name: string, label: string | Html, value = ""): Html {
   return html`<div class="field">
     <label for="${name}">${label}</label>
     <input id="${name}" name="${name}" value="${value}" maxlength="${longestFilter}" />

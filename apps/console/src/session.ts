@@ -19,6 +19,7 @@ import {
   noted,
   order,
   answerPage,
+  chatOfSession,
   sessionPath,
   problemPage,
   type View,
@@ -27,7 +28,7 @@ import {
   type Page,
 } from "./page.ts";
 import { runsPath } from "./runs.ts";
-import { chatOfSession, isUnreadable } from "./sessions.ts";
+import { isUnreadable } from "./sessions.ts";
 import type { Word } from "./words.ts";
 import { html, type Html, type HtmlValue, facts, moment, table, who, whoIn } from "./html.ts";
 import type { Services } from "./services.ts";

@@ -1,8 +1,8 @@
 import { parserOf, SessionKey } from "@larkline/protocol";
 import type { FastifyInstance } from "fastify";
 import type { SessionSummary } from "@larkline/store";
-import { answerPage, sessionPath, type Page, type View } from "./page.ts";
-import { html, type Html, moment, table, nameOf } from "./html.ts";
+import { answerPage, sessionLink, sessionPath, type Page, type View } from "./page.ts";
+import { html, type Html, moment, table } from "./html.ts";
 import { longestSearch, meantBy, sessionsOf, wantedIn } from "./search.ts";
 import type { Word } from "./words.ts";
 import type { Services } from "./services.ts";
@@ -65,11 +65,6 @@ function exists({ summary }: ListedSession): boolean {
   return summary === undefined || summary.gen > 0 || summary.messages > 0 || summary.unsent > 0;
 }
 
-/** The part of a key that names the chat, or the session of the HTTP API. */
-export function chatOfSession(session: string): string {
-  return session.split(".")[1] ?? "";
-}
-
 /** A key that is given in full, then conversations of a chat, then those that a person has written in; both also by name. */
 async function find(services: Services, search: string): Promise<ListedSession[]> {
   const { apps, index, names: book } = services;
@@ -121,7 +116,7 @@ function stateOf({ say }: View, summary: SessionSummary | undefined): Html | str
 function row(view: View, listed: ListedSession) {
   const { session, summary } = listed;
   return [
-    html`<a href="${sessionPath(session)}">${session}</a> ${nameOf(chatOfSession(session))}`,
+    sessionLink(session),
     stateOf(view, summary),
     summary?.waiting ?? "–",
     summary?.unsent ?? "–",

@@ -111,16 +111,16 @@ it.each([
   await page.getByRole("link", { name: choice }).click();
   await page.locator(".switch [aria-current]").filter({ hasText: choice }).waitFor();
   for (const name of ["Tokens", "Money"]) {
-    const chart = page.getByRole("figure").filter({ has: page.getByRole("img", { name: `${name}: ${choice}` }) });
+    const chart = page.getByRole("figure").filter({ has: page.getByRole("img", { name: `${name} · ${choice}` }) });
     const shown = await chart.locator(".legend > span").allInnerTexts();
     if (legend.length > 1) expect(shown).toEqual(legend);
   }
-  const tokens = page.getByRole("img", { name: `Tokens: ${choice}` });
+  const tokens = page.getByRole("img", { name: `Tokens · ${choice}` });
   const said = (await tokens.locator("title").allTextContents()).join(" ");
   for (const figure of figures) expect(said).toContain(figure);
   expect(await page.getByText("counts with each").count()).toBe(1);
   await page.getByRole("link", { name: "Last hour" }).click();
-  await page.getByRole("img", { name: `Money: ${choice}` }).waitFor();
+  await page.getByRole("img", { name: `Money · ${choice}` }).waitFor();
 });
 
 it("asks again by itself, until a click stops it", async () => {

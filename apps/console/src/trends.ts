@@ -301,7 +301,7 @@ function splitChart(
       series.reduce((rest, { values }) => rest - (values[at] ?? 0), countIn([one], field)),
     ),
   );
-  const common = { ...commonOf(view, trends), title: `${say(title)}: ${say(groupWords[by])}`, format };
+  const common = { ...commonOf(view, trends), title: `${say(title)} · ${say(groupWords[by])}`, format };
   if (by === "tool") return lineChart({ ...common, series });
   const hasOthers = others.some((value) => value > 0);
   return barChart({

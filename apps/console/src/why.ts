@@ -1,7 +1,7 @@
 import type { FastifyInstance } from "fastify";
 import { turnIdOf, type TraceId, sharedNow } from "@larkline/protocol";
 import { diagnose, standingOf, traceOutcome, refusalOf, toneOf, type Diagnosis } from "./diagnosis.ts";
-import { answerPage, type Page, type View, sessionPath, whyPath } from "./page.ts";
+import { answerPage, type Page, type View, sessionLink, whyPath } from "./page.ts";
 import { html, type Html, facts, moment, table, who, whoIn } from "./html.ts";
 import { timelineOf, type MessageTrace, type TimelineRow } from "./message-trace.ts";
 import { type Found, findInTraces, longestSearch, meantBy, wantedIn } from "./search.ts";
@@ -149,7 +149,7 @@ function messageFacts(view: View, { traceId, message }: ShownMessage): Html {
     [say("app"), app === "" ? undefined : app],
     [say("chatId"), lookUpLink(chat)],
     [say("personId"), lookUpLink(person)],
-    [say("session"), place && html`<a href="${sessionPath(place.session)}">${place.session}</a>`],
+    [say("session"), place && sessionLink(place.session)],
     [say("turnId"), place && turnIdOf(place.session, place.seq)],
   ]);
 }
