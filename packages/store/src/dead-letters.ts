@@ -1,4 +1,4 @@
-import { type InboundMessage, type SessionKey, sharedNow } from "@larkline/protocol";
+import { type InboundMessage, type SessionKey, sharedNow, systemClock } from "@larkline/protocol";
 import type { CardReply } from "./outbox.ts";
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { type CellKeys, createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
@@ -128,6 +128,7 @@ export class DeadLetters {
   async moveToDeadLetters({ token, record }: OutboxLease, reason: string): Promise<OutboxLease | undefined> {
     const { session } = record;
     const letter = letterOfReply(record, reason, sharedNow());
+    const untilMs = systemClock.monotonic() + this.#leaseMs;
     const reply = await runScript(this.#redis, moveReply, this.#keys.session(session), {
       sid: session,
       token,
@@ -138,7 +139,7 @@ export class DeadLetters {
       most: perCell,
     });
     const next = String(reply);
-    return next === "" ? undefined : { token, record: outboxFrom(next) };
+    return next === "" ? undefined : { token, record: outboxFrom(next), untilMs };
   }
 
   /**

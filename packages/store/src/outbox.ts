@@ -1,4 +1,4 @@
-import { type InboundMessage, type Random, type SessionKey, sharedNow } from "@larkline/protocol";
+import { type InboundMessage, type Random, type SessionKey, sharedNow, systemClock } from "@larkline/protocol";
 import { type RedisConnection, runScript, script, duePairs } from "./connection.ts";
 import { type Keyspace, createKeyspace, type StoreOptions } from "./keys.ts";
 import type { AppendResult, OutboxLease, OutboxRecord, PushResult } from "./session-types.ts";
@@ -34,11 +34,15 @@ export class RedisOutbox {
     const seen = keys.seenOf(record.target.app, messageId);
     const text = parked === undefined ? "" : needsFirst(parked);
     const token = random.uuid();
+    const untilMs = systemClock.monotonic() + leaseMs;
     const reply = JSON.stringify(record);
     const values = { sid: record.session, reply, seenTtlMs: rememberMs, token, leaseMs, message: text };
     const pushed = await runScript(redis, pushOutbox, { ...keys, seen, parked: keys.parkedOf(messageId) }, values);
     const [stored, leased = ""] = pushed as [number, string?]; // shape fixed by the script
-    return { stored: stored === 1, ...(leased === "" ? {} : { lease: { token, record: outboxFrom(leased) } }) };
+    return {
+      stored: stored === 1,
+      ...(leased === "" ? {} : { lease: { token, record: outboxFrom(leased), untilMs } }),
+    };
   }
 
   async parked(session: SessionKey, messageId: string): Promise<InboundMessage | undefined> {
@@ -69,31 +73,27 @@ export class RedisOutbox {
   }
 
   async lease(session: SessionKey): Promise<OutboxLease | undefined> {
-    const { redis, leaseMs } = this.#options;
+    const { redis, leaseMs, random } = this.#options;
     const keys = this.#options.keys.session(session);
-    return await this.#lease(
-      async (token) => await runScript(redis, leaseOutbox, keys, { sid: session, token, leaseMs }),
-    );
+    const token = random.uuid();
+    const untilMs = systemClock.monotonic() + leaseMs;
+    const record = String(await runScript(redis, leaseOutbox, keys, { sid: session, token, leaseMs }));
+    return record === "" ? undefined : { token, record: outboxFrom(record), untilMs };
   }
 
   async ack(session: SessionKey, token: string): Promise<OutboxLease | undefined> {
     const { redis, leaseMs } = this.#options;
     const keys = this.#options.keys.session(session);
+    const untilMs = systemClock.monotonic() + leaseMs;
     const reply = await runScript(redis, ackOutbox, keys, { sid: session, token, leaseMs });
     const record = String(reply);
-    return record === "" ? undefined : { token, record: outboxFrom(record) };
+    return record === "" ? undefined : { token, record: outboxFrom(record), untilMs };
   }
 
-  async retry({ token, record }: OutboxLease, retryAtMs: number): Promise<void> {
+  async retry({ token, record }: Pick<OutboxLease, "token" | "record">, retryAtMs: number): Promise<void> {
     const keys = this.#options.keys.session(record.session);
     const values = { sid: record.session, token, reply: JSON.stringify(record), retryAtMs };
     await runScript(this.#options.redis, retryOutbox, keys, values);
-  }
-
-  async #lease(take: (token: string) => Promise<unknown>): Promise<OutboxLease | undefined> {
-    const token = this.#options.random.uuid();
-    const record = String(await take(token));
-    return record === "" ? undefined : { token, record: outboxFrom(record) };
   }
 }
 

@@ -12,6 +12,7 @@ import {
   type ToolEffect,
   type ToolOutcome,
   sharedNow,
+  systemClock,
   systemRandom,
   newEngineError,
 } from "@larkline/protocol";
@@ -427,6 +428,7 @@ export class SessionStore {
   async commit(request: CommitRequest): Promise<CommitResult> {
     const keys = this.#keys.session(request.session);
     const token = this.#random.uuid();
+    const untilMs = systemClock.monotonic() + this.#outboxLeaseMs;
     const reply = await runScript(this.#redis, commit, keys, {
       ...commitValues(request, this.#seal),
       channel: keys.channel,
@@ -435,7 +437,7 @@ export class SessionStore {
       auditMax: this.#auditMax,
     });
     const [state, record = "", rest = "", askerGen = 0] = reply as [number, string?, (string | number)?, number?];
-    const toSend = record === "" ? {} : { deliver: { token, record: outboxFrom(record) } };
+    const toSend = record === "" ? {} : { deliver: { token, record: outboxFrom(record), untilMs } };
     if (state === -1) return { state: "fenced" };
     if (state === 0) return { state: "idle", ...toSend, ...(askerGen > 0 ? { askerGen } : {}) };
     if (state === 1) return { state: "next", head: queuedFrom(request.session, String(rest)), ...toSend };
@@ -654,7 +656,7 @@ export class SessionStore {
   }
 
   /** The head could not be sent now: keeps it, as `lease.record` says, until `retryAtMs`. */
-  async retryOutbox(lease: OutboxLease, retryAtMs: number): Promise<void> {
+  async retryOutbox(lease: Pick<OutboxLease, "token" | "record">, retryAtMs: number): Promise<void> {
     await this.#outbox.retry(lease, retryAtMs);
   }
 }

@@ -333,6 +333,8 @@ export type CommitResult =
 export interface OutboxLease {
   token: string;
   record: OutboxRecord;
+  /** When it expires at the earliest, by `systemClock.monotonic()` of this process. */
+  untilMs: number;
 }
 
 /** What became of an answer outside a turn. */

@@ -106,6 +106,19 @@ describe("the outbox sender", () => {
     expect(await due(store, now() + hourMs)).toBeUndefined();
   });
 
+  it("ends a delivery before its lease does, however late it began, and begins none under a lease that is over", async () => {
+    const { store, sender, say, record, replies, now, forward, fail } = await world();
+    const lease = await pushed(store, record(await say("hi"), "one"));
+    await sender.deliver({ ...lease, untilMs: systemClock.monotonic() + 500 });
+    expect(replies()).toEqual([]);
+    const heal = fail({ kind: "delay", delayMs: 400 });
+    await sender.deliver({ ...lease, untilMs: systemClock.monotonic() + 1_100 });
+    heal();
+    forward(hourMs);
+    const again = await due(store, now());
+    expect(again?.record).toMatchObject({ attempts: 1, problem: "cancelled" });
+  });
+
   it("keeps a reply through an outage of hours and sends it once", async () => {
     const { store, sender, say, record, replies, now, forward, fail } = await world();
     const heal = fail({ kind: "respond", status: 503 });

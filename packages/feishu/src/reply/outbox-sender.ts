@@ -69,7 +69,7 @@ export interface OutboxSenderOptions {
   clock?: Clock;
   /** Waits before the second, third, ... attempt in ms; the last one repeats. Up to a quarter of an hour by default. */
   retryDelaysMs?: readonly number[];
-  /** Deadline of one delivery in ms, 8 s by default. Keep it below the time a lease is good for. */
+  /** Deadline of one delivery in ms, 8 s by default. Each ends before its lease in any case. */
   deadlineMs?: number;
   /** A reply that could not be sent for this long is given up; 72 h by default. */
   maxAgeMs?: number;
@@ -93,6 +93,8 @@ const strangeKinds: ReadonlySet<FeishuError["kind"]> = new Set([
   "streaming_closed",
 ]);
 const closeMs = 5_000;
+/** A delivery ends so long before its lease expires, ms: what it has begun must have ended by then. */
+const leaseMarginMs = 1_000;
 
 /** Facts of a record that may be logged. */
 function factsOf(record: OutboxRecord): Record<string, unknown> {
@@ -236,8 +238,11 @@ export class OutboxSender {
     const { ledger, imageOf, handover } = this.#options;
     const api = this.#options.apis.get(record.target.app);
     if (api === undefined) return { error: noCredentials(), progress: 0 };
+    // The commit grants a lease before the live reply has released its cards, which may take seconds.
+    const leftMs = lease.untilMs - this.#clock.monotonic() - leaseMarginMs;
+    if (leftMs <= 0) return "taken over";
     const sending = new AbortController();
-    const cancel = this.#clock.after(this.#options.deadlineMs ?? 8_000, () => sending.abort());
+    const cancel = this.#clock.after(Math.min(this.#options.deadlineMs ?? 8_000, leftMs), () => sending.abort());
     this.#sending.add(sending);
     let progress = 0;
     const onProgress = (cards: number): void => void (progress = cards);
