@@ -1,7 +1,7 @@
 import { createHash, randomUUID } from "node:crypto";
 import { connect } from "node:net";
 import { gzipSync } from "node:zlib";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { encryptEvent, signEvent } from "@larkline/simulator";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
 
@@ -200,4 +200,10 @@ describe("answers to webhooks", () => {
     expect(await originOf("/chat")).toBe("*");
     expect(await originOf("/no-such-path")).toBe("*");
   });
+});
+
+it("any number of refused requests fills no log", async () => {
+  const warn = vi.spyOn(here.ingress.bots[0]?.log ?? expect.fail("there is a bot"), "warn");
+  for (let count = 0; count < 5; count += 1) await post({ body: "{}", encryptKey: "wrong" });
+  expect(warn.mock.calls.length).toBeLessThan(5);
 });

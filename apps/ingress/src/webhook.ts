@@ -19,24 +19,51 @@ export function registerWebhookRoutes(scope: FastifyInstance, services: Services
     bot.name === "default"
       ? ["/feishu/events", "/feishu/cards"]
       : [`/feishu/${bot.name}/events`, `/feishu/${bot.name}/cards`];
+  const logRefused = refusalLog(services, bot);
   for (const path of paths) {
-    scope.post(path, async (request, reply) => await takeWebhook(services, bot, verifier, { request, reply }));
+    scope.post(path, async (request, reply) => {
+      return await takeWebhook(services, bot, { verifier, logRefused, request, reply });
+    });
   }
+}
+
+type RefusalLog = (refused: { status: number; reason: string; address: string }) => void;
+
+/** Strangers may send any number of requests: of those that are refused, one is logged in this time, ms. */
+const refusedEveryMs = 10_000;
+
+function refusalLog({ clock }: Services, { log }: Bot): RefusalLog {
+  let nextMs = Number.NEGATIVE_INFINITY;
+  let others = 0;
+  return (refused) => {
+    const nowMs = clock.monotonic();
+    if (nowMs < nextMs) {
+      others += 1;
+      return;
+    }
+    log.warn({ ...refused, othersBefore: others }, "webhook request refused");
+    nextMs = nowMs + refusedEveryMs;
+    others = 0;
+  };
 }
 
 /** The platform delivers an event again after any status but 200. */
 async function takeWebhook(
   services: Services,
   bot: Bot,
-  verifier: WebhookVerifier,
-  { request, reply }: { request: FastifyRequest; reply: FastifyReply },
+  {
+    verifier,
+    logRefused,
+    request,
+    reply,
+  }: { verifier: WebhookVerifier; logRefused: RefusalLog; request: FastifyRequest; reply: FastifyReply },
 ) {
   const { body, headers, ip } = request;
   const verdict = verifier.verify(Buffer.isBuffer(body) ? body : Buffer.alloc(0), headers);
   if (verdict.kind === "refused") {
     const { status, reason } = verdict;
     services.counters.refused.add(1, { status });
-    bot.log.warn({ status, reason, address: ip }, "webhook request refused");
+    logRefused({ status, reason, address: ip });
     return await reply.code(status).send({ error: "refused" });
   }
   if (verdict.kind === "challenge") return await reply.send({ challenge: verdict.challenge });
