@@ -291,16 +291,16 @@ const repliesAtOnce = 50;
  */
 export async function sweepCards(services: Services, signal: AbortSignal): Promise<void> {
   const { cards, clock, bots } = services;
-  for (const { session, replyId } of await cards.untouched(clock.now() - untouchedCardMs, repliesAtOnce)) {
+  await eachOf(await cards.untouched(clock.now() - untouchedCardMs, repliesAtOnce), async ({ session, replyId }) => {
     if (signal.aborted) return;
     await cards.touch(session, replyId);
     const reply = await cards.load(session, replyId);
     const bot = reply === undefined ? undefined : bots.get(reply.app);
-    if (reply === undefined || bot === undefined || !(await isOrphan(services, reply))) continue;
+    if (reply === undefined || bot === undefined || !(await isOrphan(services, reply))) return;
     await endOrphan(bot.api, reply, signal);
     await cards.forget(session, replyId);
     healed(services, "card", 1);
-  }
+  });
 }
 
 /** A card has an owner as long as its turn is the one being answered, or messages of its session are unsent. */

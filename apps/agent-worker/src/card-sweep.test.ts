@@ -126,6 +126,20 @@ describe("sweeping cards", () => {
     expect(await ledger.load(lost.session, lost.replyId)).toBeUndefined();
   });
 
+  it("one that fails keeps none of the others from being ended", async () => {
+    const [broken, lost] = [await typing(), await typing()];
+    await commit(broken);
+    await commit(lost);
+    const { cards: ledger } = stores;
+    const load = ledger.load.bind(ledger);
+    ledger.load = async (session, replyId) =>
+      session === broken.session ? await Promise.reject(new Error("damaged")) : await load(session, replyId);
+    await expect(sweep()).rejects.toThrow("damaged");
+    ledger.load = load;
+    expect(await load(broken.session, broken.replyId)).toBeDefined();
+    expect(await load(lost.session, lost.replyId)).toBeUndefined();
+  });
+
   it("a stop in the middle neither waits for the platform nor forgets the card", async () => {
     const lost = await typing();
     await commit(lost);
