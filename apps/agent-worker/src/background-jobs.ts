@@ -215,7 +215,7 @@ async function answerLate(
   const delivered = notRun.accepted ? notRun : await store.deliver(session, callId, lateAnswer(call, true, living));
   if (delivered.accepted && turn !== undefined && call !== undefined) tellLate(telemetry, turn, call);
   await wakeAfter(services, session, delivered);
-  healed(services, "deadline", 1);
+  if (delivered.accepted) healed(services, "deadline", 1);
 }
 
 /** Emits the event for a call without an answer before its deadline. */

@@ -1,3 +1,4 @@
+import { replaced } from "@larkline/store/testing";
 import { describe, expect, it } from "vitest";
 import { calling, resultsIn } from "./approval-world.fixture.ts";
 import type { LivingRunner } from "@larkline/store/runners";
@@ -65,6 +66,21 @@ describe("a call past its deadline", () => {
       "tool_not_found: the runner 'test' of this tool is not running, and the call was not answered in time. The call was not run.",
       true,
     ]);
+  });
+
+  it("that is answered at the last moment is not counted as healed", async () => {
+    const world = newWorld();
+    await unanswered(world, "echo", { started: true });
+    const { store } = world;
+    world.store = replaced(store, {
+      dueDeadlines: async (...given) => {
+        const due = await store.dueDeadlines(...given);
+        for (const { callId } of due) await store.deliver(session, callId, { ok: true, result: "just so" });
+        return due;
+      },
+    });
+    expect(await sweep(world, [])).toBe(0);
+    expect(await told(world, "echo")).toEqual(["just so", false]);
   });
 
   it("that waited in a queue for too long was not run", async () => {
