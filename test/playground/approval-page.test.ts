@@ -51,6 +51,8 @@ interface Asked {
   page: Page;
   /** The `action` of every click. */
   clicks: Record<string, unknown>[];
+  /** What was asked before a click counted. */
+  asks: string[];
 }
 
 /** Alice has an approval card before her; a click on it is answered as the bot would, with this state. */
@@ -75,12 +77,16 @@ async function asked(kind: Approval["kind"], state: SettledState): Promise<Asked
   closing.push(bot.close);
   const { page, errors, close } = await openTestPage(browser, playground.url);
   closing.push(close, async () => expect(errors).toEqual([]));
-  page.on("dialog", (dialog) => void dialog.accept());
+  const asks: string[] = [];
+  page.on("dialog", (dialog) => {
+    asks.push(dialog.message());
+    void dialog.accept();
+  });
   await say(page, "Alice", "发布");
   await panel(page, "Alice")
     .locator(".feishu-card", { hasText: /deploy/i })
     .waitFor();
-  return { page, clicks };
+  return { page, clicks, asks };
 }
 
 const cardIn = (page: Page) => panel(page, "Alice").locator(".feishu-card");
@@ -105,11 +111,10 @@ test.each([
 });
 
 test("an approval can hold from now on, after a question whether that is meant", async () => {
-  const { page, clicks } = await asked("call", "approved");
-  await cardIn(page)
-    .getByRole("button", { name: /deploy\(prod\)/ })
-    .click();
+  const { page, clicks, asks } = await asked("call", "approved");
+  await cardIn(page).getByRole("button", { name: "始终允许…" }).click();
   await untilDecided(page);
+  expect(asks).toEqual([expect.stringContaining("符合 deploy(prod) 的调用不再询问")]);
   expect(clicks).toMatchObject([{ value: { __approval__: id, decision: "approve", remember: true } }]);
 });
 

@@ -135,8 +135,8 @@ describe("the card of a call that waits for people", () => {
       ({ element_id: id }) => id === "always",
     );
     expect(always).toMatchObject({
-      text: { content: "Always allow in this chat: deploy(prod *)" },
-      confirm: { text: { content: expect.stringContaining("deploy(prod *)") } },
+      text: { content: "Always allow…" },
+      confirm: { text: { content: expect.stringContaining("in this chat about calls that fit deploy(prod *)") } },
       behaviors: [{ value: { __approval__: approvalOf().id, decision: "approve", remember: true } }],
     });
     const long = { tool: "deploy", pattern: `${"x".repeat(400)} *` };
@@ -144,16 +144,14 @@ describe("the card of a call that waits for people", () => {
     const middle = elementsOf(approvalCard(pending({ remember: { tool: "deploy", pattern: `${"x".repeat(150)} *` } })));
     const button = middle.find(({ element_id: id }) => id === "always");
     expect(button).toMatchObject({ confirm: { text: { content: expect.stringContaining("x".repeat(150)) } } });
-    expect(textsOf(button)[0]?.length).toBeLessThanOrEqual(100);
   });
 
   it("says whose calls a rule would be about", () => {
     const remember = { tool: "deploy", pattern: "*", person: "ou_ann" };
     const named = textsOf(approvalCard(pending({ remember })));
-    expect(named).toContain("Always allow in this chat for Ann: deploy(*)");
     expect(named.find((text) => text.includes("/permissions"))).toContain("calls of Ann that fit deploy(*)");
     const unnamed = textsOf(approvalCard(pending({ remember, requester: { id: "ou_ann" }, language: "zh" })));
-    expect(unnamed).toContain("在本会话中始终允许（仅限发起人）：deploy(*)");
+    expect(unnamed.find((text) => text.includes("/permissions"))).toContain("发起人的符合 deploy(*) 的调用不再询问");
     expect(textsOf(approvalCard(pending({ kind: "rule", remember })))).toContain("Only for calls of: Ann");
   });
 
@@ -182,7 +180,7 @@ describe("the card of a call whose tool has words for people", () => {
       ...bodyOf(card).slice(2),
     ]);
     const settled = approvalCard({ ...pending({ words, language: "zh" }), state: "approved" });
-    expect(settled["header"]).toMatchObject({ title: { content: "“记笔记” 已批准" } });
+    expect(settled["header"]).toMatchObject({ title: { content: "“记笔记”已批准" } });
     expect(textsOf(settled)).toContain("记一条笔记：浇花");
   });
 

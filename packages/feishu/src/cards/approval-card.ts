@@ -83,13 +83,19 @@ function markdownName(tool: string): string {
   return `${invisible}${inlineText(name)}${invisible}`;
 }
 
-function titled(title: string, template: string, elements: CardElement[]): CardElement {
+function titled(given: string, template: string, elements: CardElement[]): CardElement {
+  const title = withoutBlanksAtQuotes(given);
   return {
     schema: "2.0",
     config: { update_multi: true, enable_forward: false, summary: { content: title } },
     header: { title: plainText(title), template },
     body: { direction: "vertical", elements },
   };
+}
+
+/** Chinese has no blanks beside quotation marks: those in a title stand around the title of a tool. */
+function withoutBlanksAtQuotes(title: string): string {
+  return title.replaceAll(/(?<=\p{Script=Han}) (?=“)|(?<=”) (?=\p{Script=Han}|？)/gu, "");
 }
 
 function ruleOf({ remember, tool }: Approval): string {
@@ -107,7 +113,7 @@ type ShownDecision = ShownApproval & { kind: Exclude<Approval["kind"], "question
 export function askTitle(approval: Approval, language: ReplyLanguage): CardElement[] {
   if (approval.words?.summary !== undefined) return [];
   const title = cardTexts[language].approval.kinds.call.title(toolOf(approval, language));
-  return [{ tag: "div", text: { ...plainText(title), text_size: "heading" } }];
+  return [{ tag: "div", text: { ...plainText(withoutBlanksAtQuotes(title)), text_size: "heading" } }];
 }
 
 /** What is asked. With a sentence about the call the arguments are folded, unless they are what has to be read. */
@@ -348,14 +354,14 @@ function isBetweenTwo(approval: Approval): boolean {
 export function openFacts(approval: Approval, language: ReplyLanguage): CardElement[] {
   const texts = cardTexts[language].approval;
   const reason = shownWords(approval.reasons?.[language] ?? approval.reason, reasonRoom);
+  const isOfHighRisk = approval.kind === "call" && approval.risk === "high";
+  const risk = approval.kind === "call" && !isOfHighRisk ? `${texts.risk[approval.risk]} · ` : "";
   return [
     ...(reason === "" ? [] : [line(`${texts.reason}${texts.colon}${reason}`)]),
-    ...(approval.kind === "call"
-      ? [line(texts.risk[approval.risk], approval.risk === "high" ? "red" : "default")]
-      : []),
+    ...(isOfHighRisk ? [line(texts.risk.high, "red")] : []),
     ...(isBetweenTwo(approval) ? [] : people(texts.requester, [approval.requester], language)),
     ...(isBetweenTwo(approval) ? [] : deciders(approval, language)),
-    moment(texts.expires, approval.expiresAtMs, texts.colon),
+    moment(`${risk}${texts.expires}`, approval.expiresAtMs, texts.colon),
   ];
 }
 
@@ -433,7 +439,7 @@ function whyButton({ id }: Approval, language: ReplyLanguage): CardElement {
   return button(cardTexts[language].approval.rejectWhy, { elementId: "why", value });
 }
 
-/** Approves and adds a rule; only where policy permits it and the rule can be shown whole. */
+/** Approves and adds a rule, which the question behind the button shows whole; only where policy permits it. */
 function alwaysButton(approval: Approval, language: ReplyLanguage): CardElement[] {
   const { remember, requester } = approval;
   if (remember === undefined) return [];
@@ -441,9 +447,9 @@ function alwaysButton(approval: Approval, language: ReplyLanguage): CardElement[
   const rule = visibleText(ruleText(remember));
   if (!fits(rule, maxRule)) return [];
   const who = remember.person === undefined ? undefined : shownName(requester.name || texts.somebody);
-  const text = shownWords(texts.always(rule, who), { characters: maxButtonText, bytes: 400 });
   const value = decisionValue(approval, "approve", { remember: true });
-  return [confirmed(button(text, { elementId: "always", value }), texts.alwaysTitle, texts.alwaysText(rule, who))];
+  const always = button(texts.always, { elementId: "always", value });
+  return [confirmed(always, texts.alwaysTitle, texts.alwaysText(rule, who))];
 }
 
 interface NoteForm {

@@ -144,7 +144,7 @@ export const en: CardTexts = {
     rejectWithReason: "Reject with this reason",
     rejectWhy: "Reject and say why…",
     reasonHint: "Why not, or what to do instead",
-    always: (rule, who) => `Always allow in this chat${who === undefined ? "" : ` for ${who}`}: ${rule}`,
+    always: "Always allow…",
     alwaysTitle: "Always allow this?",
     alwaysText: (rule, who) =>
       `This call is approved, and from now on nobody is asked in this chat about calls ${who === undefined ? "" : `of ${who} `}that fit ${rule}. /permissions lists and revokes such rules.`,

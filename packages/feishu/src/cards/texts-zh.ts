@@ -133,7 +133,7 @@ export const zh: CardTexts = {
     rejectWithReason: "附上理由并拒绝",
     rejectWhy: "拒绝并说明理由…",
     reasonHint: "为什么不行，或者应该怎么做",
-    always: (rule, who) => `在本会话中始终允许${who === undefined ? "" : `（仅限${who}）`}：${rule}`,
+    always: "始终允许…",
     alwaysTitle: "始终允许？",
     alwaysText: (rule, who) =>
       `批准这次调用，并且以后在本会话中，${who === undefined ? "" : `${who}的`}符合 ${rule} 的调用不再询问。可用 /permissions 查看和撤销这类规则。`,

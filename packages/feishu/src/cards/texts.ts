@@ -115,7 +115,8 @@ interface ApprovalTexts {
   rejectWhy: string;
   reasonHint: string;
   /** `who`: the person whose calls the rule covers; absent: it covers everybody's. */
-  always: (rule: string, who?: string) => string;
+  /** On the button; `alwaysText` says what it would allow before it does. */
+  always: string;
   alwaysTitle: string;
   alwaysText: (rule: string, who?: string) => string;
   /** A person whose name is not known. */
