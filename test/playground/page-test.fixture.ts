@@ -30,12 +30,13 @@ export function startTestPlayground(changes: Partial<PlaygroundConfig> = {}): Pr
   return startPlayground({ config, logger: silentLogger, metrics: new Metrics({ service: "playground" }) });
 }
 
-/** A page in Chinese, and what went wrong in it. */
+/** A page in Chinese, unless another language is wanted, and what went wrong in it. */
 export async function openTestPage(
   browser: Browser,
   url: string,
+  locale = "zh-CN",
 ): Promise<{ page: Page; errors: string[]; close: () => Promise<void> }> {
-  const context = await browser.newContext({ locale: "zh-CN", viewport: { width: 1280, height: 800 } });
+  const context = await browser.newContext({ locale, viewport: { width: 1280, height: 800 } });
   const page = await context.newPage();
   page.setDefaultTimeout(10_000);
   const errors: string[] = [];

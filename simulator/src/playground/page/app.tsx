@@ -26,25 +26,29 @@ function App(): VNode | null {
   const [dialog, setDialog] = useState<"person" | "chat" | "replay">();
   const { toasts, toast } = useToasts();
   const words = allWords[language];
-  const act = async (path: string, body: object = {}): Promise<boolean> => {
+  /** What the playground answers; undefined after a refusal, which is shown. */
+  const ask = async (path: string, body: object = {}): Promise<unknown> => {
     try {
-      await post(path, body);
-      return true;
+      return await post(path, body);
     } catch (error) {
       toast("error", messageOf(error));
-      return false;
+      return undefined;
     }
+  };
+  const act = async (path: string, body?: object): Promise<boolean> => (await ask(path, body)) !== undefined;
+  /** Makes a chat and shows it. One that the bot opens, to ask a person, leaves the reader where they are. */
+  const makeChat = async (path: string, body?: object): Promise<boolean> => {
+    const made = await ask(path, body);
+    if (made !== undefined) choose((made as { chatId: string }).chatId); // Our own server writes it.
+    return made !== undefined;
   };
   /** A person uses a component; what they would see of the answer is shown. */
   const click = async (message: SimMessage, openId: string, use: CardUse): Promise<void> => {
-    try {
-      const answer = await post("click", { messageId: message.messageId, openId, ...use });
-      const { code, toast: said } = answer as CardClickResult; // Our own server writes it.
-      if (code !== 0) toast("error", clientError(code, language));
-      if (said !== undefined) toast(said.type, said.i18n?.[words.locale] ?? said.content);
-    } catch (error) {
-      toast("error", messageOf(error));
-    }
+    const answer = await ask("click", { messageId: message.messageId, openId, ...use });
+    if (answer === undefined) return;
+    const { code, toast: said } = answer as CardClickResult; // Our own server writes it.
+    if (code !== 0) toast("error", clientError(code, language));
+    if (said !== undefined) toast(said.type, said.i18n?.[words.locale] ?? said.content);
   };
   const download = async (chat: ChatView): Promise<void> => {
     const recorded = await recorder.recordingOf(chat).catch(() => undefined);
@@ -52,7 +56,6 @@ function App(): VNode | null {
     else downloadRecording(recorded, store.titleOf(chat));
   };
   useStore((event) => {
-    if (event?.type === "chat") choose(event.chat.chatId);
     const warning = event === undefined ? undefined : warningOf(event, words);
     if (warning !== undefined) toast("warning", warning);
   });
@@ -94,7 +97,7 @@ function App(): VNode | null {
         </div>
       )}
       {dialog === "person" && <PersonDialog {...common} onClose={onClose} />}
-      {dialog === "chat" && <ChatDialog {...common} onClose={onClose} />}
+      {dialog === "chat" && <ChatDialog {...common} act={makeChat} onClose={onClose} />}
       {dialog === "replay" && <ReplayDialog {...{ words, toast, onClose }} onOpen={setRecording} />}
       <Toasts toasts={toasts} />
     </>
