@@ -5,7 +5,7 @@ const long = new RegExp(
   [
     "/test/(?:bench|chaos|upgrade|launcher|packages)/",
     "e2e/(?:approvals|cards|clocks|console|conversation|feedback|half-open|hand-over|http|inputs-files)\\b",
-    "e2e/(?:model-failures|policies|python-runner|questions|redis-nodes|rolling-restart|runners|team)\\.",
+    "e2e/(?:model-failures|policies|python-runner|questions|redis-nodes|rolling-restart|runners|states|team)\\.",
     "sandbox/src/(?:attack|probe|sandbox-life|sandbox-run)\\.",
     "runner/src/(?:levels|process)\\.",
     "queue/src/small-scripts\\.",

@@ -42,7 +42,7 @@ export async function openTestPage(
   const errors: string[] = [];
   page.on("pageerror", (error) => errors.push(error.message));
   page.on("console", (line) => line.type() === "error" && errors.push(line.text()));
-  await page.goto(url);
+  await page.goto(url, { timeout: 60_000 }); // a machine that is busy with other tests
   return { page, errors, close: () => context.close() };
 }
 
