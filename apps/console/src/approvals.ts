@@ -70,12 +70,12 @@ const decideWords = { done: "wasDecided", nothing: "isDecidedAlready", not_possi
 /** One call with what it would do, and the two words that an operator may say. */
 function approvalPage(view: View, { approval }: ApprovalStatus): Page {
   const { say, language } = view;
-  const { app, session, id, tool, words, requester, chatId, reason, risk, argumentsHash, expiresAtMs } = approval;
+  const { app, session, id, words, requester, chatId, reason, risk, argumentsHash, expiresAtMs } = approval;
   const path = `${approvalPath(approval)}/decide`;
   const answer = (word: "approve" | "reject"): Html =>
     actionForm(view, { path, label: word, fields: { word, hash: argumentsHash, app } });
   const body = html`${facts([
-      [say("tool"), tool],
+      [say("tool"), toolIn(approval, language)],
       [say("description"), words?.summary === undefined ? undefined : textIn(words.summary, language)],
       [say("requester"), requester.name ?? who(requester.id)],
       [say("chat"), who(chatId)],
@@ -141,9 +141,9 @@ const kinds: Readonly<Record<Approval["kind"], Word>> = {
 
 function row(view: View, { approval, decisions }: ApprovalStatus) {
   const { say, language, visitor } = view;
-  const { tool, words, kind, requester, session, deciders, risk, createdAtMs, expiresAtMs } = approval;
+  const { kind, requester, session, deciders, risk, createdAtMs, expiresAtMs } = approval;
   return [
-    words?.title === undefined ? tool : `${textIn(words.title, language)} (${tool})`,
+    toolIn(approval, language),
     say(kinds[kind]),
     risk,
     requester.name ?? who(requester.id),
@@ -156,4 +156,9 @@ function row(view: View, { approval, decisions }: ApprovalStatus) {
       operatorsDecide(approval) &&
       actionForm(view, { path: `${approvalPath(approval)}/content`, label: "decideThis" }),
   ];
+}
+
+/** The tool by its title and its name. */
+function toolIn({ tool, words }: Approval, language: View["language"]): string {
+  return words?.title === undefined ? tool : `${textIn(words.title, language)} (${tool})`;
 }
