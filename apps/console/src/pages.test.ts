@@ -93,7 +93,7 @@ it("an operator signs in and sees at a glance what waits and who is there", asyn
     /Workers alive\s+1\s+Runners\s+ops\s+Open approvals\s+1/,
   );
   await page.getByRole("link", { name: "Runners" }).click();
-  expect(await bodyOf(page)).toMatch(/ops-1\s+takes calls\s+in (?:2\d|30) seconds/);
+  expect(await bodyOf(page)).toMatch(/ops-1\s+takes calls\s+in \d+ seconds/);
   expect(await bodyOf(page)).toMatch(/deploy\s+once\s+medium\s+yes\s+30 s\s+3 \/ 60 s/);
 });
 
