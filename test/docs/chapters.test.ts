@@ -6,6 +6,7 @@ import { root, textOf } from "./document.ts";
 /** Short files with one importer that a reader looks for by name, or that cannot be part of their importer's file. */
 const reasons: Record<string, string> = {
   "apps/console/src/agent-words.ts": "words of one page: those of the others fill words.ts",
+  "apps/console/src/run-words.ts": "words of two pages: those of the others fill words.ts",
   "apps/console/src/rules.ts": "one file for each page",
   "apps/ingress/src/webhook.ts": "the addresses that Feishu calls: where a message comes in",
   "apps/tool-runner/src/sandbox-host/host-report.ts": "all that a sandbox host logs and counts",

@@ -66,7 +66,7 @@ const script: ModelScript = (request) => {
 
 const member = { memory: { person: "direct", chat: true } };
 
-/** Everything that the states need, told apart by people, chats and tools. */
+/** Everything that the states need; each has people, chats and tools of its own. */
 function configOf(consoleUrl: string) {
   return {
     currency: { code: "CNY", perUsd: 7.1 },
