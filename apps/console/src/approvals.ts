@@ -70,7 +70,7 @@ const decideWords = { done: "wasDecided", nothing: "isDecidedAlready", not_possi
 /** One call with what it would do, and the two words that an operator may say. */
 function approvalPage(view: View, { approval }: ApprovalStatus): Page {
   const { say, language } = view;
-  const { app, session, id, words, requester, chatId, reason, risk, argumentsHash, expiresAtMs } = approval;
+  const { app, session, words, requester, chatId, reason, risk, argumentsHash, expiresAtMs } = approval;
   const path = `${approvalPath(approval)}/decide`;
   const answer = (word: "approve" | "reject"): Html =>
     actionForm(view, { path, label: word, fields: { word, hash: argumentsHash, app } });
@@ -86,7 +86,7 @@ function approvalPage(view: View, { approval }: ApprovalStatus): Page {
     ])}
     <pre>${JSON.stringify(maskedArguments(approval.arguments, approval.secrets), undefined, 2)}</pre>
     <div class="row">${answer("approve")} ${answer("reject")} <a href="/approvals">${say("back")}</a></div>`;
-  return { title: `${say("approvals")}: ${id}`, body };
+  return { title: `${say("approvals")}: ${toolIn(approval, language)}`, body };
 }
 
 function approvalPath({ session, id }: Approval): string {
