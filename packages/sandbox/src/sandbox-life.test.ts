@@ -194,7 +194,7 @@ describe("directories", () => {
     chmodSync(directory, 0o777);
     const opening = await openSandbox({ directory });
     expect(opening).toMatchObject({ ok: false });
-    for (const { reason } of opening.findings) expect(reason).toContain("somebody else");
+    for (const { reason } of opening.findings) expect(reason).toContain("another user");
   });
 
   it("that hold other things are left alone", async () => {
