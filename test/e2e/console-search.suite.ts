@@ -48,7 +48,7 @@ it("finds a run by names, by every id, by the bot's card, by its footer and by a
       const row = textOf(await page("/runs", { q: query }));
       expect([query, row]).toEqual([
         query,
-        expect.stringMatching(/Answered Cara Lopez Harbour crew default .*note_idempotent/),
+        expect.stringMatching(/Answered Cara Lopez Harbour crew default\b.*note_idempotent/),
       ]);
     }, patience);
     expect([query, textOf(await page("/why", { q: query }))]).toEqual([

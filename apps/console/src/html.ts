@@ -106,7 +106,7 @@ export function table({ caption, columns, rows }: TableOptions): Html {
       </caption>
       <thead>
         <tr>
-          ${columns.map((column) => html`<th scope="col">${column}</th>`)}
+          ${columns.map((column) => (column === "" ? html`<td></td>` : html`<th scope="col">${column}</th>`))}
         </tr>
       </thead>
       <tbody>
