@@ -1,7 +1,7 @@
-import { textIn, type LocalText, type OperatorOrder, type ReplyLanguage } from "@larkline/protocol";
+import type { LocalText, OperatorOrder, ReplyLanguage } from "@larkline/protocol";
 import type { Pause } from "@larkline/store/operations";
 import type { FastifyInstance } from "fastify";
-import { html, type Html, type HtmlValue, moment, table } from "./html.ts";
+import { html, type Html, type HtmlValue, moment, table, toolText } from "./html.ts";
 import { actionForm, answerPage, countAction, fieldOf, order, type Page, type View } from "./page.ts";
 import type { Services } from "./services.ts";
 import type { Word } from "./words.ts";
@@ -110,7 +110,7 @@ function tableOf(
 
 function nameOf({ name, title, hasPage = false }: Shown, language: ReplyLanguage): HtmlValue {
   if (hasPage) return html`<a href="${agentPath(name)}">${name}</a>`;
-  return title === undefined ? name : `${textIn(title, language)} (${name})`;
+  return toolText(name, title, language);
 }
 
 function stateOf({ say, language }: View, { pause, version }: Shown): HtmlValue {

@@ -2,7 +2,7 @@ import { decidersText, maskedArguments } from "@larkline/agent/permissions";
 import { operatorsDecide, textIn, type Approval } from "@larkline/protocol";
 import type { ApprovalStatus, ApprovalStore } from "@larkline/store";
 import type { FastifyInstance } from "fastify";
-import { facts, html, type Html, moment, table, who, whoIn } from "./html.ts";
+import { facts, html, type Html, moment, table, toolText, who, whoIn } from "./html.ts";
 import {
   actionForm,
   answerPage,
@@ -158,7 +158,6 @@ function row(view: View, { approval, decisions }: ApprovalStatus) {
   ];
 }
 
-/** The tool by its title and its name. */
 function toolIn({ tool, words }: Approval, language: View["language"]): string {
-  return words?.title === undefined ? tool : `${textIn(words.title, language)} (${tool})`;
+  return toolText(tool, words?.title, language);
 }

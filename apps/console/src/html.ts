@@ -1,4 +1,4 @@
-import { sharedNow, type ReplyLanguage } from "@larkline/protocol";
+import { sharedNow, textIn, type LocalText, type ReplyLanguage } from "@larkline/protocol";
 
 /** HTML that is complete and safe to send. Only {@link html} makes it. */
 export interface Html {
@@ -74,6 +74,11 @@ export function withNames({ markup }: Html, names: ReadonlyMap<string, string>):
 }
 
 // Parts that several pages are made of.
+
+/** A tool by its title and its name; by its name alone where it has no title. */
+export function toolText(name: string, title: LocalText | undefined, language: ReplyLanguage): string {
+  return title === undefined ? name : `${textIn(title, language)} (${name})`;
+}
 
 const units = [
   ["day", 86_400_000],

@@ -8,7 +8,7 @@ import {
 } from "@larkline/store/operations";
 import type { AwayRunner, LivingRunner } from "@larkline/store/runners";
 import type { FastifyInstance } from "fastify";
-import { html, type Html, type HtmlValue, moment, table, who } from "./html.ts";
+import { html, type Html, type HtmlValue, moment, table, toolText, who } from "./html.ts";
 import { actionForm, answerPage, countAction, fieldOf, type Page, type View } from "./page.ts";
 import { runsPath } from "./runs.ts";
 import type { Services } from "./services.ts";
@@ -259,10 +259,10 @@ function toolTable(
   });
 }
 
-function toolRow({ say }: View, tool: ToolAnnouncement, used: UsageOf | undefined) {
-  const { spec, effect, risk = "medium", requiresApproval, timeoutMs, limits } = tool;
+function toolRow({ say, language }: View, tool: ToolAnnouncement, used: UsageOf | undefined) {
+  const { spec, title, effect, risk = "medium", requiresApproval, timeoutMs, limits } = tool;
   return [
-    html`<a href="${runsPath({ tool: spec.name })}">${spec.name}</a>`,
+    html`<a href="${runsPath({ tool: spec.name })}">${toolText(spec.name, title, language)}</a>`,
     effect,
     risk,
     say(requiresApproval ? "yes" : "no"),
