@@ -1,19 +1,25 @@
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { createClient, type RunEvent } from "@larkline/sdk";
-import { afterAll, beforeAll, expect, it } from "vitest";
+import { freePort } from "@larkline/testkit";
+import { afterAll, beforeAll, expect, it, vi } from "vitest";
+import { waitForAnswer } from "../system/answer.ts";
+import { type AppProcess, startApp } from "../system/app-process.ts";
+import { decide, untilAsked } from "../system/approvals.ts";
 import { noteSeen } from "../system/seen.ts";
+import { send } from "../system/sending.ts";
 import { startSystem, type System } from "../system/system.ts";
 
 // Tools of an MCP server in runs of the real processes: who gives them, who is asked, and what the model reads when it is gone.
 
 let system: System;
 let server: Server;
+let operators: AppProcess;
 
 const inputSchema = { type: "object", properties: { key: { type: "string" } } };
 const tools = [
-  { name: "look", description: "Looks.", inputSchema, annotations: { readOnlyHint: true } },
-  { name: "change", description: "Changes.", inputSchema },
+  { name: "look", description: "Looks.", inputSchema, annotations: { readOnlyHint: true, title: "Look around" } },
+  { name: "change", title: "Move the furniture", description: "Changes.", inputSchema },
 ];
 
 interface Asked {
@@ -46,9 +52,15 @@ beforeAll(async () => {
   const { port } = server.address() as AddressInfo; // a TCP server has one
   const things = { url: `http://127.0.0.1:${port}/mcp`, allowPrivate: true, runner: "recording", timeoutMs: 4_000 };
   system = await startSystem({ config: { mcp: { servers: { things } } } });
+  operators = await startApp({
+    program: { file: "apps/console/src/main.ts" },
+    port: await freePort(),
+    env: { REDIS_URL: system.env["REDIS_URL"] ?? "", FEISHU_APP_ID: system.appId },
+  });
 });
 afterAll(async () => {
-  await system.close();
+  await operators?.kill();
+  await system?.close();
   server.closeAllConnections();
   server.close();
 });
@@ -102,6 +114,27 @@ it("EE-12: a call that a person rejects is permission_denied, and no approval in
   const { newItems } = await run.result();
   const responses = newItems.filter(({ type }) => type === "mcp_approval_response_item");
   expect(responses).toMatchObject([{ rawItem: { approve: false } }]);
+});
+
+it("the titles that a server gives its tools are what the card, the approval and the console show", async () => {
+  const page = async (path: string): Promise<string> => await (await fetch(`${operators.url}${path}`)).text();
+  const ann = system.person("Ann");
+  const { messageId } = await send(system, ann, { text: "go\ncall things_look {}\ncall things_change {}" });
+  const [asked] = await untilAsked(system, ann.chatId);
+  if (asked === undefined) throw new Error("no person was asked");
+  expect(asked.title).toBe("Approve “Move the furniture”?");
+  await vi.waitFor(async () => expect(await page("/approvals")).toContain("Move the furniture (things_change)"));
+  for (const path of ["/agents", "/runners"]) {
+    const shown = await page(path);
+    for (const tool of ["Look around (things_look)", "Move the furniture (things_change)"]) {
+      expect(shown, path).toContain(tool);
+    }
+  }
+  await decide(system, asked, { openId: ann.openId, wanted: { decision: "approve" } });
+  const { messages } = await waitForAnswer(system.feishu, messageId, { timeoutMs: 60_000 });
+  const shown = JSON.stringify(messages.map(({ card }) => card?.json));
+  expect(shown).toContain("✅ Look around");
+  expect(shown).toContain("✅ Move the furniture");
 });
 
 it("EE-12: a call whose server is gone says so in its code and in its text", async () => {
