@@ -171,6 +171,25 @@ it("a file is appended to and edited once, wherever the process dies", { timeout
   });
 });
 
+it("a file is deleted wherever the process dies, and the call that removed it never says that there was none", async () => {
+  const said = new Set<unknown>();
+  await survives({
+    differences: () => ({
+      backend: calling([write({ path: "log", content: "a" })], [remove({ path: "log" })]).backend,
+      agent: { files: true },
+    }),
+    messages: [inbound("om_gone", "please")],
+    check: async (world) => {
+      expect(await filesOf(world)).toEqual([]);
+      const [text, isError] = (await resultsIn(world)).at(-1) ?? [];
+      expect(isError).toBe(false);
+      said.add(text);
+    },
+  });
+  // The second one after a crash between the removal and what it had to say.
+  expect([...said].sort()).toEqual(["There is no file log now.", "log is gone."]);
+});
+
 it("a change that was not confirmed may have taken effect; what only reads may be tried again", async () => {
   const world = newWorld();
   const lost = async (): Promise<never> => await Promise.reject(new Error("the answer is lost"));
@@ -181,11 +200,17 @@ it("a change that was not confirmed may have taken effect; what only reads may b
     },
     read: lost,
   });
-  const { backend } = calling([write({ path: "log", content: "a", append: true })], [read({ path: "log" })]);
+  await turn(world, [write({ path: "old", content: "b" })]);
+  const { backend } = calling(
+    [write({ path: "log", content: "a", append: true })],
+    [remove({ path: "old" })],
+    [read({ path: "log" })],
+  );
   await append(world, inbound("om_lost", "please"));
   await settle(world, { backend, agent: { files: true }, services: { files } });
   expect(await filesOf(world)).toEqual([["log", "a"]]);
-  expect((await resultsIn(world)).map(([text]) => text)).toEqual([
+  expect((await resultsIn(world)).slice(1).map(([text]) => text)).toEqual([
+    expect.stringContaining("It may have taken effect"),
     expect.stringContaining("It may have taken effect"),
     expect.stringContaining("Try again later"),
   ]);
