@@ -124,7 +124,7 @@ describe("registerApp", () => {
         simulator.faults.add({ match, times: 1, action: { kind: "hang" } });
         simulator.faults.add({ match, times: 1, action: { kind: "respond", status: 502, body: "<html>" } });
       },
-      { timeoutMs: 200 },
+      { timeoutMs: 2_000 },
     );
     expect(created.kind).toBe("created");
   });
