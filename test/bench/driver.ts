@@ -41,6 +41,13 @@ export function freshChat(): Chat {
   return { chatId: `oc_${name}`, openId: `ou_${name}` };
 }
 
+/** These chats one after the other, again and again: people who return. */
+export function returningChats(people: number): () => Chat {
+  const chats = Array.from({ length: people }, freshChat);
+  let next = 0;
+  return () => chats[next++ % people] ?? freshChat();
+}
+
 /** The event of a message, as the platform sends it (im.message.receive_v1), as the bytes of one request. */
 export function webhookOf(to: Recipient, { chatId, openId }: Chat, before: Before): Webhook {
   const messageId = `om_${freshName()}`;
@@ -193,8 +200,8 @@ export interface LoadOptions {
   perChat: number;
   /** What each turn does before its answer; default: it calls a tool. */
   before?: Before;
-  /** Where all are written, one after the other; default: in fresh chats. */
-  chat?: Chat;
+  /** The next chat to write in; default: a fresh one. */
+  nextChat?: () => Chat;
 }
 
 export interface LoadResult {
@@ -255,10 +262,16 @@ async function untilReplied({ vendors, sender }: LoadOptions, webhook: Webhook):
 }
 
 /** Messages of one chat after the other; all are signed before the clock starts. */
-function conversations({ recipient, messages, perChat, before = "tool", chat }: LoadOptions): Webhook[][] {
+function conversations({
+  recipient,
+  messages,
+  perChat,
+  before = "tool",
+  nextChat = freshChat,
+}: LoadOptions): Webhook[][] {
   const all: Webhook[][] = [];
   for (let left = messages; left > 0; left -= perChat) {
-    const place = chat ?? freshChat();
+    const place = nextChat();
     all.push(Array.from({ length: Math.min(left, perChat) }, () => webhookOf(recipient, place, before)));
   }
   return all;

@@ -34,7 +34,13 @@ async function grown(running: Running, turns: number): Promise<Chat[]> {
   const lane = async (): Promise<void> => {
     for (let chat = waiting.pop(); chat !== undefined; chat = waiting.pop()) {
       for (let left = turns; left > 0; left -= 100) {
-        await running.load({ inFlight: 1, messages: Math.min(left, 100), perChat: 100, before: "nothing", chat });
+        await running.load({
+          inFlight: 1,
+          messages: Math.min(left, 100),
+          perChat: 100,
+          before: "nothing",
+          nextChat: () => chat,
+        });
       }
     }
   };
@@ -55,7 +61,7 @@ async function takeSlice({ running, chats, long, fresh, ...rest }: Samples): Pro
   if (chat === undefined) throw new Error("no chat is left");
   const work = { inFlight: 1, messages: slice, perChat: slice };
   const before = redisUse(running.system).bytesOut;
-  const { trips } = await running.load({ ...work, chat });
+  const { trips } = await running.load({ ...work, nextChat: () => chat });
   const redisBytes = rest.redisBytes + redisUse(running.system).bytesOut - before;
   const control = await running.load({ ...work, perChat: 1 });
   return { running, chats, long: [...long, ...trips], fresh: [...fresh, ...control.trips], redisBytes };

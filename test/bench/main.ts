@@ -7,6 +7,7 @@ import { measureApprovals } from "./approvals.ts";
 import { measureBursts } from "./burst.ts";
 import { measureCallsAtOnce } from "./calls-at-once.ts";
 import { conversationMemoryTable, measureMemory } from "./conversation-memory.ts";
+import { type Chat, freshChat, returningChats } from "./driver.ts";
 import { measureLevels } from "./levels.ts";
 import { measureLengths } from "./long-conversation.ts";
 import {
@@ -176,24 +177,32 @@ function commandLine(): string {
   return ["npm run bench --", ...process.argv.slice(2)].join(" ");
 }
 
+interface RoundOptions {
+  /** What each turn does before its answer; default: it calls a tool. */
+  before?: Before;
+  /** How many chats are written in, by people who return; default: fresh ones all the time. */
+  chats?: number;
+}
+
 /** Each round measures every subject; the first of them changes, so that noise hits all alike. */
 async function measureSubjects(
   vendors: BenchVendors,
   subjects: readonly Subject[],
-  before: Before = "tool",
+  { before = "tool", chats }: RoundOptions = {},
 ): Promise<SubjectRounds[]> {
   const turns = Number(values.turns);
-  const each: { running: Running; single: TurnNumbers[]; loaded: TurnNumbers[] }[] = [];
+  const each: { running: Running; single: TurnNumbers[]; loaded: TurnNumbers[]; nextChat: () => Chat }[] = [];
   try {
     for (const subject of subjects) {
       const running = await startSubject(vendors, subject);
-      each.push({ running, single: [], loaded: [] });
-      await warmUp(running, Number(values.warm));
+      const nextChat = chats === undefined ? freshChat : returningChats(chats);
+      each.push({ running, single: [], loaded: [], nextChat });
+      await warmUp(running, Number(values.warm), nextChat);
     }
     for (let round = 0; round < Number(values.rounds); round += 1) {
       const first = round % each.length;
-      for (const { running, single, loaded } of [...each.slice(first), ...each.slice(0, first)]) {
-        const few = { inFlight: 1, messages: Math.ceil(turns / 6), perChat: 5, before };
+      for (const { running, single, loaded, nextChat } of [...each.slice(first), ...each.slice(0, first)]) {
+        const few = { inFlight: 1, messages: Math.ceil(turns / 6), perChat: 5, before, nextChat };
         single.push(await measureTurns(running, few));
         const numbers = await measureTurns(running, { ...few, inFlight: 32, messages: turns });
         loaded.push(numbers);
@@ -243,7 +252,7 @@ async function callTables(): Promise<string[]> {
   const subjects = [larklineOf(resolve(values.beside)), larkline];
   return await withVendors(async (vendors) => {
     const calls = await measureSubjects(vendors, subjects);
-    return [besideTable(calls, await measureSubjects(vendors, subjects, "nothing")), callTable(calls)];
+    return [besideTable(calls, await measureSubjects(vendors, subjects, { before: "nothing" })), callTable(calls)];
   });
 }
 
@@ -254,8 +263,10 @@ async function holdTables(): Promise<string[]> {
 
 async function observingTables(): Promise<string[]> {
   return await withVendors(async (vendors) => {
-    const texts = await measureSubjects(vendors, [unobserved(larkline), larkline]);
-    return [observingTable([texts, await measureSubjects(vendors, [unobserved(larklineCards), larklineCards])])];
+    const chats = Math.ceil(Number(values.warm) / 5); // each is known after the warm-up
+    const texts = await measureSubjects(vendors, [unobserved(larkline), larkline], { chats });
+    const cards = await measureSubjects(vendors, [unobserved(larklineCards), larklineCards], { chats });
+    return [observingTable([texts, cards])];
   });
 }
 

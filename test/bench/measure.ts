@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { startSystem, type System, type SystemOptions } from "../system/system.ts";
-import { load, WebhookSender, type LoadOptions, type LoadResult, type Recipient } from "./driver.ts";
+import { freshChat, load, WebhookSender, type LoadOptions, type LoadResult, type Recipient } from "./driver.ts";
 import type { BenchVendors, Before, Trip } from "./vendors.ts";
 
 /** One way to do the work. */
@@ -140,8 +140,8 @@ export async function startSubject(vendors: BenchVendors, { name, options }: Sub
 }
 
 /** Enough turns that every process runs compiled code. */
-export async function warmUp(running: Running, messages: number): Promise<void> {
-  await running.load({ inFlight: 32, messages, perChat: 5 });
+export async function warmUp(running: Running, messages: number, nextChat = freshChat): Promise<void> {
+  await running.load({ inFlight: 32, messages, perChat: 5, nextChat });
 }
 
 export function percentile(values: readonly number[], fraction: number): number {
@@ -287,7 +287,7 @@ export const partsOfTrip = {
 /** Measures one slice of load; a short one before it wakes what has slept while others were measured. */
 export async function measureTurns(
   running: Running,
-  work: { inFlight: number; messages: number; perChat: number; before?: Before },
+  work: Omit<LoadOptions, "vendors" | "sender" | "recipient">,
 ): Promise<TurnNumbers> {
   await running.load({ ...work, messages: Math.ceil(work.messages / 10) });
   const redisBefore = redisUse(running.system);
