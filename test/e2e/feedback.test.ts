@@ -1,3 +1,6 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { json } from "node:stream/consumers";
 import { freePort } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, expect, it, vi } from "vitest";
@@ -10,9 +13,33 @@ import { startSystem, type System } from "../system/system.ts";
 let users: RedisUsers;
 let system: System;
 let operators: AppProcess;
+
+interface Passed {
+  type: string;
+  event: Record<string, unknown>;
+}
+
+/** A program outside, and the ratings that it was sent. */
+let listener: Server;
+const rated: Passed["event"][] = [];
+
 beforeAll(async () => {
   users = await writeRedisUsers(["recording"]);
-  system = await startSystem({ ingresses: 2, workers: 2, redisUsers: users, config: { feishu: { feedback: true } } });
+  const take = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    const { type, event } = (await json(request)) as Passed; // our own ingress writes it
+    if (type === "reply.rated") rated.push(event);
+    response.end();
+  };
+  listener = createServer((request, response) => void take(request, response));
+  await new Promise<void>((resolve) => listener.listen(0, "127.0.0.1", resolve));
+  const { port } = listener.address() as AddressInfo; // it listens on TCP
+  system = await startSystem({
+    ingresses: 2,
+    workers: 2,
+    redisUsers: users,
+    config: { feishu: { feedback: true }, events: { url: `http://127.0.0.1:${port}` } },
+    env: { EVENTS_SIGNING_KEY: "of the program outside".repeat(2) },
+  });
   operators = await startApp({
     program: { file: "apps/console/src/main.ts" },
     port: await freePort(),
@@ -23,8 +50,12 @@ afterAll(async () => {
   await operators?.kill();
   await system?.close();
   await users?.remove();
+  listener?.closeAllConnections();
+  listener?.close();
 });
 
+/** Who answers. */
+const model = "claude-sonnet-4-6";
 const patience = { timeout: 60_000, interval: 50 };
 
 async function cardFor(writer: Writer, text: string) {
@@ -69,13 +100,20 @@ it("people rate answers by thumbs and reactions; operators count them, and take 
   const page = await pageOf(`/feedback?person=${ann.openId}`);
   expect(page).toContain("Bad</span>");
   expect(page).not.toContain("two notes");
+  // Of the first answer the last thumb alone is left.
+  const ofTool = await pageOf("/feedback?tool=note_pure");
+  expect(ofTool.match(/class="pill[^<]*<\/span>/g)).toEqual([expect.stringContaining("Bad")]);
+  for (const name of ["default", model, "note_pure"]) expect(ofTool).toContain(`<td>${name}</td>`);
 
   const lines = (await admin("ratings")).trim().split("\n");
   expect(lines.map((line) => JSON.parse(line) as unknown)).toMatchObject([
-    { rating: "up", agent: "default", input: "hello", calls: [], output: "[hello]" },
+    { rating: "up", agent: "default", model, input: "hello", calls: [], output: "[hello]" },
     {
+      id: expect.stringMatching(/-1$/),
       rating: "down",
       reason: "I wanted two notes",
+      agent: "default",
+      model,
       tools: ["note_pure"],
       input: expect.stringContaining("call note_pure"),
       calls: [{ tool: "note_pure", arguments: { key: "one" } }],
@@ -83,6 +121,15 @@ it("people rate answers by thumbs and reactions; operators count them, and take 
     },
   ]);
   expect(lines.join("\n")).not.toContain(ann.openId);
+  // Each click is an event; which of them comes first is not promised.
+  const { id: turn } = JSON.parse(lines[1] ?? "") as { id: string }; // as above
+  const run = { turn, agent: "default", model, tools: ["note_pure"], person: ann.openId };
+  const wanted = [
+    { ...run, rating: "up" },
+    { ...run, rating: "down" },
+    { ...run, reason: "I wanted two notes" },
+  ];
+  await vi.waitFor(() => expect(rated).toEqual(expect.arrayContaining(wanted)), patience);
 
   const exported = await admin("people", "export", ann.openId);
   expect(exported.split("\n").filter((line) => line.startsWith('{"type":"rating"'))).toHaveLength(2);
