@@ -112,6 +112,20 @@ describe("npm run setup", () => {
     expect(doctor.output()).toContain("[ok] All scopes are granted");
     expect(run.output()).toContain("[ok] The command panel has 11 commands");
     expect(doctor.output()).toContain("[ok] The command panel shows all 11 commands");
+    // Then the panel is changed elsewhere, and a scope is taken away.
+    const inspector = new AppInspector({
+      appId,
+      appSecret: written["FEISHU_APP_SECRET"] ?? "",
+      domain: platform.url,
+    });
+    await inspector.setPanel([{ name: "help", description: { zh: "旧", en: "old" } }]);
+    inspector.close();
+    const write = "application:app_slash_command:write";
+    platform.setConsole(appId, { scopes: appManifest.scopes.map(({ name }) => name).filter((name) => name !== write) });
+    const later = workplace.run(["doctor"], { ANTHROPIC_BASE_URL: model.url });
+    expect(await later.exitCode()).toBe(0);
+    expect(later.output()).toMatch(/^\[warning\] The command panel differs .*missing: \/.*other description: \/help$/m);
+    expect(later.output()).toContain(`[warning] Recommended scopes are missing: ${write}`);
   });
 
   it("says that the person refused, or that the link expired, and writes nothing", async () => {
