@@ -73,6 +73,15 @@ describe("a spent budget", () => {
     expect(view).toMatchObject({ state: "answered", answer: `我查一下。\n\n${reply}` });
   });
 
+  it.each([
+    ["IT", "请联系 IT。"],
+    ["王芳", "请联系王芳。"],
+  ])("a blank parts Chinese from the letters of a contact: %s", (contact, end) => {
+    const named = { timeZone: "Asia/Shanghai", contact };
+    const { next } = startRun(queued("你好")).apply((turn) => endOverBudget(turn, spent, named));
+    expect(next).toMatchObject({ reply: expect.stringContaining(end) });
+  });
+
   it("leaves nothing of an order to the session in its history", () => {
     const head = queued("/compact");
     const command = { name: "compact", argument: "" } as const;

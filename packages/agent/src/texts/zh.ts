@@ -159,12 +159,16 @@ export const zh: Texts = {
     inBrackets: (text) => `（${text}）`,
     administrator: "管理员",
     spent: ({ owner, span, limit, renewal, timeZone, contact }) =>
-      `${owner}${span}的额度已用完${limit}，${renewal}（${timeZone}）恢复。需要更多额度请联系${contact}。`,
+      `${owner}${span}的额度已用完${limit}，${renewal}（${timeZone}）恢复。${askForMore(contact)}`,
     near: (owner, span, percent) => `${owner}${span}的额度已用 ${percent}`,
     unlimited: "不限",
     usage: ({ owner, span, used, renewal }) => `- ${owner}${span}：${used}，${renewal} 重新计算`,
     none: "这里没有设置额度。",
-    footer: (timeZone, contact) =>
-      `时间按 ${timeZone} 计算。${contact === undefined ? "" : `需要更多额度请联系${contact}。`}`,
+    footer: (timeZone, contact) => `时间按 ${timeZone} 计算。${contact === undefined ? "" : askForMore(contact)}`,
   },
 };
+
+/** A blank stands between Chinese and other letters. */
+function askForMore(contact: string): string {
+  return `需要更多额度请联系${/^\p{Script=Han}/u.test(contact) ? "" : " "}${contact}。`;
+}

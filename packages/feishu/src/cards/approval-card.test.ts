@@ -152,6 +152,8 @@ describe("the card of a call that waits for people", () => {
     expect(named.find((text) => text.includes("/permissions"))).toContain("calls of Ann that fit deploy(*)");
     const unnamed = textsOf(approvalCard(pending({ remember, requester: { id: "ou_ann" }, language: "zh" })));
     expect(unnamed.find((text) => text.includes("/permissions"))).toContain("发起人的符合 deploy(*) 的调用不再询问");
+    const chinese = textsOf(approvalCard(pending({ remember, language: "zh" })));
+    expect(chinese.find((text) => text.includes("/permissions"))).toContain("Ann 的符合 deploy(*) 的调用不再询问");
     expect(textsOf(approvalCard(pending({ kind: "rule", remember })))).toContain("Only for calls of: Ann");
   });
 

@@ -136,7 +136,7 @@ export const zh: CardTexts = {
     always: "始终允许…",
     alwaysTitle: "始终允许？",
     alwaysText: (rule, who) =>
-      `批准这次调用，并且以后在本会话中，${who === undefined ? "" : `${who}的`}符合 ${rule} 的调用不再询问。可用 /permissions 查看和撤销这类规则。`,
+      `批准这次调用，并且以后在本会话中，${who === undefined ? "" : ownedBy(who)}符合 ${rule} 的调用不再询问。可用 /permissions 查看和撤销这类规则。`,
     somebody: "发起人",
     retry: "重新运行",
     retryTitle: "重新运行？",
@@ -167,3 +167,8 @@ export const zh: CardTexts = {
     comma: "、",
   },
 };
+
+/** A blank stands between Chinese and other letters. */
+function ownedBy(name: string): string {
+  return `${name}${/\p{Script=Han}$/u.test(name) ? "" : " "}的`;
+}
