@@ -3,7 +3,7 @@ import { botOfApp } from "@larkline/process/config";
 import { sharedNow } from "@larkline/protocol";
 import type { BucketState } from "@larkline/store/platform";
 import type { FastifyInstance } from "fastify";
-import { html, type Html, facts, table } from "./html.ts";
+import { html, type Html, facts, spaced, table } from "./html.ts";
 import { answerPage, type Page, type View } from "./page.ts";
 import type { Services } from "./services.ts";
 
@@ -84,7 +84,7 @@ function callsOf({ language, say }: View, { calls, monthlyCalls }: PlatformState
 
 function minutes({ language }: View, ms: number): string {
   const value = Math.max(1, Math.round(ms / 60_000));
-  return new Intl.NumberFormat(language, { style: "unit", unit: "minute", unitDisplay: "long" }).format(value);
+  return spaced(new Intl.NumberFormat(language, { style: "unit", unit: "minute", unitDisplay: "long" }).format(value));
 }
 
 function bucketRow(view: View, bucket: BucketState) {

@@ -86,13 +86,18 @@ const units = [
   ["minute", 60_000],
 ] as const;
 
+/** With a blank between Chinese and numbers: Intl writes none. */
+export function spaced(text: string): string {
+  return text.replaceAll(/(?<=\d)(?=\p{Script=Han})|(?<=\p{Script=Han})(?=\d)/gu, " ");
+}
+
 /** A moment as people say it, such as "3 minutes ago"; the exact time is behind it. */
 export function moment(language: ReplyLanguage, atMs: number, nowMs = sharedNow()): Html {
   const awayMs = atMs - nowMs;
   const [unit, unitMs] = units.find(([, ms]) => Math.abs(awayMs) >= ms) ?? (["second", 1_000] as const);
   const words = new Intl.RelativeTimeFormat(language).format(Math.round(awayMs / unitMs), unit);
   const iso = new Date(atMs).toISOString();
-  return html`<time datetime="${iso}" title="${iso}">${words}</time>`;
+  return html`<time datetime="${iso}" title="${iso}">${spaced(words)}</time>`;
 }
 
 interface TableOptions {

@@ -266,7 +266,7 @@ function toolRow({ say, language }: View, tool: ToolAnnouncement, used: UsageOf 
     effect,
     risk,
     say(requiresApproval ? "yes" : "no"),
-    `${timeoutMs / 1_000} s`,
+    html`<span class="amount">${timeoutMs / 1_000} s</span>`,
     limits === undefined ? "–" : limitsText(limits),
     used?.runs ?? 0,
     failuresText(used),

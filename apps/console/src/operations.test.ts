@@ -287,14 +287,16 @@ it("shows the processes, those that went silent, and messages that never came", 
   );
 });
 
-it("speaks Chinese on all of these pages", async () => {
+it("speaks Chinese on all of these pages, with a blank between it and numbers", async () => {
   const path = await abandonReply();
   for (const page of ["/sessions", "/dead-letters", path, "/feishu", "/instances"]) {
     const response = await fetch(`${running.url}${page}`, {
       headers: { cookie: `${viewer.cookie}; larkline_language=zh` },
     });
     expect(response.status).toBe(200);
-    expect(await response.text()).toMatch(/<html lang="zh-CN">/);
+    const text = await response.text();
+    expect(text).toMatch(/<html lang="zh-CN">/);
+    expect(text.replaceAll(/<[^>]*>/g, "\n"), page).not.toMatch(/\d\p{Script=Han}|\p{Script=Han}\d/u);
   }
 });
 
