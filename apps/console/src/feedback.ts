@@ -194,7 +194,9 @@ function ratingTable(view: View, { filters, ratings, hasReasons }: Shown): Html 
     !hasReasons &&
     ratings.some(({ reason }) => reason !== undefined) &&
     view.visitor?.role === "operator" &&
-    actionForm(view, { path: feedbackPath(filters, "/feedback/reasons"), label: "showReasons" })
+    html`<div class="row">
+      ${actionForm(view, { path: feedbackPath(filters, "/feedback/reasons"), label: "showReasons" })}
+    </div>`
   }`;
 }
 
