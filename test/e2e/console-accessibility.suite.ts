@@ -58,6 +58,11 @@ it("axe finds nothing on the page where operators sign in", async () => {
   await page.goto(`${guarded.url}/runs`);
   expect(await page.locator("input[type=password]").count()).toBe(1);
   expect(await accessibilityProblems(page, "sign-in")).toEqual([]);
+  await page.locator("#name").fill("Ann");
+  await page.locator("#password").fill("a guess");
+  await page.locator("main button").click();
+  await page.getByRole("alert").waitFor();
+  expect(await accessibilityProblems(page, "a wrong password")).toEqual([]);
   await page.close();
   await guarded.kill();
 });

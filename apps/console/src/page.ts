@@ -69,7 +69,7 @@ export function strangersView(request: FastifyRequest, hasSignIn: boolean): View
 
 /** The whole document around one page. */
 function documentOf(view: View, { title, body, note }: Page): string {
-  const { say, language } = view;
+  const { say, language, visitor } = view;
   const { markup } = html`<html lang="${language === "zh" ? "zh-CN" : "en"}">
     <head>
       <meta charset="utf-8" />
@@ -78,7 +78,7 @@ function documentOf(view: View, { title, body, note }: Page): string {
       <link rel="icon" href="data:," />
       <link rel="stylesheet" href="/style.css" />
     </head>
-    <body>
+    <body ${visitor === undefined && html`class="stranger"`}>
       <a class="skip" href="#content">${say("skip")}</a>
       ${banner(view)}
       <main id="content" tabindex="-1">

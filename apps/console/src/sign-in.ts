@@ -104,28 +104,32 @@ interface SignInForm {
 function signInPage({ say }: View, { next, problem }: SignInForm): Page {
   const body = html`<form method="post" action="/sign-in" class="sign-in">
     <input type="hidden" name="next" value="${next}" />
-    <label for="name">${say("operatorName")}</label>
-    <input
-      id="name"
-      name="name"
-      required
-      autofocus
-      autocomplete="name"
-      maxlength="${longestName}"
-      aria-describedby="name-hint"
-    />
-    <p id="name-hint" class="quiet">${say("operatorNameIs")}</p>
-    <label for="password">${say("password")}</label>
-    <input
-      id="password"
-      name="password"
-      type="password"
-      required
-      autocomplete="current-password"
-      maxlength="1000"
-      ${problem !== undefined && html`aria-invalid="true" aria-describedby="problem"`}
-    />
-    ${problem !== undefined && html`<p id="problem" role="alert">${say(problem)}</p>`}
+    <div class="field">
+      <label for="name">${say("operatorName")}</label>
+      <input
+        id="name"
+        name="name"
+        required
+        autofocus
+        autocomplete="name"
+        maxlength="${longestName}"
+        aria-describedby="name-hint"
+      />
+      <p id="name-hint" class="quiet">${say("operatorNameIs")}</p>
+    </div>
+    <div class="field">
+      <label for="password">${say("password")}</label>
+      <input
+        id="password"
+        name="password"
+        type="password"
+        required
+        autocomplete="current-password"
+        maxlength="1000"
+        ${problem !== undefined && html`aria-invalid="true" aria-describedby="problem"`}
+      />
+      ${problem !== undefined && html`<p id="problem" role="alert">${say(problem)}</p>`}
+    </div>
     <button>${say("signIn")}</button>
   </form>`;
   return { title: say("signIn"), body };
