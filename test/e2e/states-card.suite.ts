@@ -227,7 +227,9 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
     const details = footer.locator(".panel-body");
     expect(await details.textContent()).toMatch(/Claude Sonnet 5.5 · .*1,840.*126.* · ¥\d/);
     const trace = details.getByRole("link");
-    expect(await trace.getAttribute("href")).toMatch(/^http:\/\/127\.0\.0\.1:\d+\/why\?q=[0-9a-f]{32}$/);
+    const link = (await trace.getAttribute("href")) ?? "";
+    expect(link).toMatch(/^http:\/\/127\.0\.0\.1:\d+\/why\?q=[0-9a-f]{32}$/);
+    await expect.poll(async () => await (await fetch(link)).text(), patience).toContain("Answered after");
     await picture("card-footer", cardIn(chat));
   });
 
