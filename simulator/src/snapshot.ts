@@ -1,5 +1,5 @@
 import { type ParseResult, parserOf } from "@larkline/protocol";
-import { type Static, Type } from "typebox";
+import { type Static, Type } from "@larkline/protocol/type";
 import type { AppOptions } from "./apps.ts";
 import type { KeptCard } from "./card-store.ts";
 import type { SimChat, SimUser } from "./directory.ts";

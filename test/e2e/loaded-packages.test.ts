@@ -32,6 +32,7 @@ const sometimes = [
   "@modelcontextprotocol/client",
   "pg",
   "jose",
+  "typebox",
 ];
 
 const hasPages = ["ingress", "console"];

@@ -17,7 +17,7 @@ import {
 import { FeishuError, sendFileMessage } from "@larkline/feishu";
 import { folderLimits, problemOfPath, type SessionFile, type WriteResult } from "@larkline/store";
 import type { AvailableTool } from "@larkline/store/runners";
-import { Type, type TSchema } from "typebox";
+import { Type, type TSchema } from "@larkline/protocol/type";
 import type { Services } from "./services.ts";
 
 // The to-do list of a turn, and the working folder of its session: the tools that the model gets for them, and what they do. The files are values

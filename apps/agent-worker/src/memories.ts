@@ -22,7 +22,7 @@ import {
 } from "@larkline/protocol";
 import type { OwnedMemory } from "@larkline/store";
 import type { AvailableTool } from "@larkline/store/runners";
-import { Type } from "typebox";
+import { Type } from "@larkline/protocol/type";
 import { agentFor, type Agent } from "./agents.ts";
 import type { Services } from "./services.ts";
 import type { TurnStore } from "./turn-output.ts";

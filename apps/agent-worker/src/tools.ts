@@ -29,7 +29,7 @@ import {
 } from "@larkline/protocol";
 import type { DeliverResult } from "@larkline/store";
 import { keepResult, resultPage, type AvailableTool, type RunnerDirectory } from "@larkline/store/runners";
-import { Type } from "typebox";
+import { Type } from "@larkline/protocol/type";
 import { limitsOf, type Agent } from "./agents.ts";
 import { actorOf, argumentsTextOf, DecidersUnknownError, objectionTo } from "./approvals.ts";
 import { runFileTool, runTodoTool, todoTool, toolsForFiles } from "./files.ts";

@@ -10,7 +10,7 @@ import {
 import type { Presence } from "@larkline/store/operations";
 import type { LookupCache } from "@larkline/store/platform";
 import type { Logger, Metrics } from "@larkline/process/telemetry";
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "@larkline/protocol/type";
 
 /** Where ingress is, and the word that its HTTP API asks for. */
 interface CanaryTarget {

@@ -3,7 +3,7 @@ import { isIPv6 } from "node:net";
 import { jsonParserOf, pause, systemClock, withDeadline } from "@larkline/protocol";
 import type { RateBucket, RateGrant } from "@larkline/store/platform";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "@larkline/protocol/type";
 import type { Passwords } from "./config.ts";
 import { html } from "./html.ts";
 import { fieldOf, isOwnPath, isSecure, sendPage, strangersView, type Page, type View } from "./page.ts";

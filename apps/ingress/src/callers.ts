@@ -6,7 +6,7 @@ import { jsonParserOf, withDeadline, type Clock, type ParseResult } from "@larkl
 import type { RateGovernor } from "@larkline/store/platform";
 import type { JSONWebKeySet, JWTVerifyGetKey } from "jose";
 import { LRUCache } from "lru-cache";
-import { Type } from "typebox";
+import { Type } from "@larkline/protocol/type";
 
 // Callers of the HTTP API: their credentials, names and limits.
 

@@ -17,7 +17,7 @@ import {
 } from "@larkline/protocol";
 import type { ApprovalStatus } from "@larkline/store";
 import { maxReasonChars, type Said } from "@larkline/store/operations";
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "@larkline/protocol/type";
 import { decideApproval, checkDecision, type GivenDecision, type DecisionResult } from "./approvals.ts";
 import type { Bot } from "./bot.ts";
 import { mayNotStopText } from "./commands.ts";

@@ -30,7 +30,7 @@ import {
   type ReplyLanguage,
   type SessionCommand,
 } from "@larkline/protocol";
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "@larkline/protocol/type";
 import type { Channel, Services } from "./services.ts";
 import { stopTurn } from "./sessions.ts";
 

@@ -2,7 +2,7 @@ import { describedCommands, helpText } from "@larkline/agent";
 import { messageEventType, type Envelope, type FeishuMessage } from "@larkline/feishu";
 import { welcomeCard } from "@larkline/feishu/cards";
 import { parserOf, turnIdOf, withDeadline } from "@larkline/protocol";
-import { Type } from "typebox";
+import { Type } from "@larkline/protocol/type";
 import { sendNotice, type Bot, type Transport } from "./bot.ts";
 import { handleClick, keepRating } from "./clicks.ts";
 import {

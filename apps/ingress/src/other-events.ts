@@ -2,7 +2,7 @@ import { createHmac } from "node:crypto";
 import type { Envelope } from "@larkline/feishu";
 import { parserOf, pause, type Clock, type ParseResult } from "@larkline/protocol";
 import type { Counter, Logger } from "@larkline/process/telemetry";
-import { Type } from "typebox";
+import { Type } from "@larkline/protocol/type";
 
 /** What the platform shows or does after a callback; events need none. */
 export type EventAnswer = Record<string, unknown>;

@@ -98,11 +98,8 @@ async function packed(one: Published, { work, types, folder }: Places): Promise<
   const external = (id: string): boolean =>
     id.startsWith("node:") || one.dependencies.some((name) => id === name || id.startsWith(`${name}/`));
   const shared = { external, platform: one.platform, logLevel: "warn", checks: { pluginTimings: false } } as const;
-  // typebox is hundreds of files: of those the bundle takes what it runs, and only types come from the dependency.
-  const loaded = (id: string): boolean => external(id) && !id.startsWith("typebox");
   await build({
     ...shared,
-    external: loaded,
     input: { index: join(source, "src/index.ts") },
     plugins: [laterAsFile],
     treeshake: pureSchemas,
@@ -113,7 +110,6 @@ async function packed(one: Published, { work, types, folder }: Places): Promise<
     await build({
       ...shared,
       // An older Node loads only CommonJS synchronously.
-      external: loaded,
       input: { "definition-check": join(repository, "packages/tool-kit/src/definition-check.ts") },
       treeshake: pureSchemas,
       transform: oldNode,

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { parserOf, systemClock, type Clock } from "@larkline/protocol";
 import type { RateGovernor, TokenSource } from "@larkline/store/platform";
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "@larkline/protocol/type";
 import { ChatHistory } from "./messages/chat-history.ts";
 import { FilesApi } from "./messages/files-api.ts";
 import {

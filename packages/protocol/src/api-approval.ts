@@ -1,4 +1,4 @@
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "./type.ts";
 import { AskedForm } from "./approval.ts";
 import { approvalStates, approvalWords, maxAnswerLength } from "./decision.ts";
 import { RiskLevel } from "./tool.ts";

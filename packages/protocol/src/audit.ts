@@ -1,4 +1,4 @@
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "./type.ts";
 
 /**
  * What happened, for the record. Calls: `call_opened` before it can run (always), `call_started`

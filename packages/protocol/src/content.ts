@@ -1,4 +1,4 @@
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "./type.ts";
 
 /**
  * Opaque vendor data of a part (signatures, encrypted reasoning). Never interpreted outside the

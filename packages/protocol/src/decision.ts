@@ -1,4 +1,4 @@
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "./type.ts";
 import { Sender } from "./session.ts";
 
 /** 32 lowercase hex digits, made from turn and call: creating an approval again finds the first one. */

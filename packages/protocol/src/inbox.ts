@@ -1,4 +1,4 @@
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "./type.ts";
 import { Message, UserPart } from "./content.ts";
 import { Needs, rootSessionOf, Sender, SessionKey, Traceparent } from "./session.ts";
 import { ApprovalDecision, ApprovalId, SettledState } from "./decision.ts";

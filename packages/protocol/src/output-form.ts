@@ -1,4 +1,4 @@
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "./type.ts";
 import { compileJsonSchema } from "./schema.ts";
 
 /** The form that an answer is to have: a JSON object of this JSON Schema (2020-12). Tools work as without it. */

@@ -1,4 +1,4 @@
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "./type.ts";
 import { SessionKey } from "./session.ts";
 
 export const replyLanguages = ["zh", "en"] as const;

@@ -1,5 +1,5 @@
 import { createHmac, timingSafeEqual } from "node:crypto";
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "./type.ts";
 import { jsonParserOf, type ParseResult } from "./schema.ts";
 import { RunnerName, ToolAnnouncement } from "./tool.ts";
 

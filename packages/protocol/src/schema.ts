@@ -1,7 +1,7 @@
 import { createRequire } from "node:module";
 import type * as AjvModule from "ajv/dist/2020.js";
 import type { Ajv2020, ErrorObject, Options, ValidateFunction } from "ajv/dist/2020.js";
-import type { Static, TSchema } from "typebox";
+import type { Static, TSchema } from "./type.ts";
 
 const require = createRequire(import.meta.url);
 

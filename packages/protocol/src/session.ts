@@ -1,5 +1,5 @@
 import { hash } from "node:crypto";
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "./type.ts";
 
 /**
  * Names one conversation in every store and queue: app, chat and thread joined by `.`. A child session, in which a helper

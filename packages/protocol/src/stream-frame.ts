@@ -1,4 +1,4 @@
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "./type.ts";
 import type { EngineEvent, EventOf, EventRecord, EndTexts } from "./event.ts";
 
 // The streaming contract is a view: these names are wire format and appear nowhere in the core.

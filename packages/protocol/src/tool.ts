@@ -1,5 +1,5 @@
 import { createHmac, hash, timingSafeEqual } from "node:crypto";
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "./type.ts";
 import { jsonParserOf, type ParseResult } from "./schema.ts";
 import { LocalText } from "./reply-view.ts";
 import { SessionKey, Traceparent } from "./session.ts";

@@ -1,4 +1,4 @@
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "./type.ts";
 import { HandoffContext, Message } from "./content.ts";
 import { Needs, SessionKey } from "./session.ts";
 import { ApprovalId } from "./decision.ts";

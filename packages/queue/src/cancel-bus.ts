@@ -1,5 +1,5 @@
 import { jsonParserOf, SessionKey, type ParseResult } from "@larkline/protocol";
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "@larkline/protocol/type";
 
 const Cancellation = Type.Object({ session: SessionKey, turnId: Type.Optional(Type.String()) });
 

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { parserOf, ToolOutcome, type Actor, type CallAuthority, type Clock } from "@larkline/protocol";
 import { ProcessCallError } from "@larkline/sandbox";
 import { errorText, inputOf, interruptedOutcome, type RunToolRequest, type Tool } from "@larkline/tool-kit";
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "@larkline/protocol/type";
 import { ChildRoom, createChildSlots, type ChildSlots, type SlotCall } from "./child-slots.ts";
 import type { BeginCall, ToolLevel } from "./levels.ts";
 import type { LoadedTools } from "./tool-modules.ts";

@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync, realpathSync, type Dirent } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { parserOf } from "@larkline/protocol";
-import { Type } from "typebox";
+import { Type } from "@larkline/protocol/type";
 
 /** The dependencies of a package that are needed of it; `alone` without what they need themselves. */
 export type Needed = Readonly<Record<string, "whole" | "alone">>;

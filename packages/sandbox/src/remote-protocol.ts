@@ -1,5 +1,5 @@
 import { jsonParserOf, type ParseResult, parserOf } from "@larkline/protocol";
-import { type Static, Type } from "typebox";
+import { type Static, Type } from "@larkline/protocol/type";
 import { parseUntrusted } from "./frame.ts";
 import { type SandboxFile, type SandboxRequest, type SandboxResult, sandboxStatuses } from "./sandbox.ts";
 

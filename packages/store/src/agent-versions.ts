@@ -1,6 +1,6 @@
 import { AgentChange, jsonParserOf } from "@larkline/protocol";
 import { createHmac, timingSafeEqual } from "node:crypto";
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "@larkline/protocol/type";
 import { keepAllAudits } from "./audit-log.ts";
 import { type RedisConnection, runScript, script, subscriberOf } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";

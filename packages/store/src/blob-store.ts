@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { jsonParserOf, newEngineError, type EngineError } from "@larkline/protocol";
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "@larkline/protocol/type";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 

@@ -1,5 +1,5 @@
 import { jsonParserOf } from "@larkline/protocol";
-import { Type } from "typebox";
+import { Type } from "@larkline/protocol/type";
 import { keepAllAudits } from "./audit-log.ts";
 import { type RedisConnection, runScript, script, subscriberOf } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";

@@ -1,5 +1,5 @@
 import { jsonParserOf, RatedRun, rootSessionOf, sharedNow, type SessionKey } from "@larkline/protocol";
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "@larkline/protocol/type";
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 

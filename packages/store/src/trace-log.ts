@@ -1,5 +1,5 @@
 import { jsonParserOf, parserOf, sharedNow, systemRandom, TraceEntry, type TraceId } from "@larkline/protocol";
-import { type Static, Type } from "typebox";
+import { type Static, Type } from "@larkline/protocol/type";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createKeyspace, type StoreOptions, type TraceWindowKeys } from "./keys.ts";
 

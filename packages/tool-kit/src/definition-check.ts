@@ -3,7 +3,7 @@
  * a process that runs a tool for a runner need not check again what the runner has checked.
  */
 import { compileJsonSchema, parserOf, ToolAnnouncement, type ParseResult } from "@larkline/protocol";
-import { Type } from "typebox";
+import { Type } from "@larkline/protocol/type";
 import {
   completedIsolation,
   isolationLevels,

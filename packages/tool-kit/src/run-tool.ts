@@ -1,7 +1,7 @@
 import type { Clock, InputRequired, ParseResult, ToolOutcome, ToolEffect, ToolSpec } from "@larkline/protocol";
 import { systemClock } from "@larkline/protocol/clock";
 import { imageMarkOf, imageTypeOf, maxImageBytes } from "@larkline/protocol/stored-image";
-import type { TSchema } from "typebox";
+import type { TSchema } from "@larkline/protocol/type";
 import { type HandlerTool, type Tool, type ToolContext, announcementOf, defineTool, type InputOf } from "./tool.ts";
 import type { Isolation } from "./isolation.ts";
 

@@ -10,7 +10,7 @@ import type {
   ToolEffect,
   ToolLimits,
 } from "@larkline/protocol";
-import type { Static, TSchema } from "typebox";
+import type { Static, TSchema } from "@larkline/protocol/type";
 import type * as DefinitionCheck from "./definition-check.ts";
 import { completedIsolation, type Isolation, type ResolvedIsolation } from "./isolation.ts";
 import type { FileFacts } from "./run-tool.ts";

@@ -1,6 +1,6 @@
 import { type Parser, type ParseResult, parserOf, systemClock } from "@larkline/protocol";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
-import { type Static, Type } from "typebox";
+import { type Static, Type } from "@larkline/protocol/type";
 import type {
   ApiCall,
   AppConnection,

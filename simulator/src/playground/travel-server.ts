@@ -1,6 +1,6 @@
 import { parserOf } from "@larkline/protocol";
 import type { FastifyInstance } from "fastify";
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "@larkline/protocol/type";
 
 /** Where the server listens, on the playground's port. */
 export const travelPath = "/demo/mcp";

@@ -1,4 +1,4 @@
-import { type Static, Type } from "typebox";
+import { type Static, Type } from "@larkline/protocol/type";
 
 /**
  * What became of a file. `mediaType` is what the bytes are, whatever the name says; `detail` is one

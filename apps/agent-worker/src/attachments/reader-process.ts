@@ -1,7 +1,7 @@
 import { type ChildProcess, fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { parserOf } from "@larkline/protocol";
-import { Type } from "typebox";
+import { Type } from "@larkline/protocol/type";
 import { confinedFork } from "./confinement.ts";
 import { Extraction, type ReadingJob } from "./extraction.ts";
 

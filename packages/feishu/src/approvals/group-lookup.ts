@@ -1,6 +1,6 @@
 import { parserOf } from "@larkline/protocol";
 import type { LookupCache } from "@larkline/store/platform";
-import { Type } from "typebox";
+import { Type } from "@larkline/protocol/type";
 import type { FeishuApi } from "../feishu-api.ts";
 
 export interface GroupLookupOptions {

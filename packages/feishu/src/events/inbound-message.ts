@@ -1,6 +1,6 @@
 import { userTextOf, type Mention } from "@larkline/agent";
 import { parserOf, type Attachment, type ParseResult } from "@larkline/protocol";
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "@larkline/protocol/type";
 import { objectOf, parsedObject, textField, type JsonObject } from "../transport/api-call.ts";
 
 /** Event type of a message to the bot. */

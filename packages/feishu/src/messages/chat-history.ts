@@ -1,5 +1,5 @@
 import { parserOf } from "@larkline/protocol";
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "@larkline/protocol/type";
 import { pathId, type ApiCaller, type CallOptions, objectOf, parsedObject } from "../transport/api-call.ts";
 import { isKind } from "../transport/error.ts";
 import { contentsOf } from "./outgoing-text.ts";

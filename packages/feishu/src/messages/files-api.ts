@@ -1,5 +1,5 @@
 import { parserOf, type Parser } from "@larkline/protocol";
-import { Type } from "typebox";
+import { Type } from "@larkline/protocol/type";
 import { pathId, type ApiCaller, type CallOptions } from "../transport/api-call.ts";
 
 /** Which file of a message to fetch. */

@@ -1,7 +1,7 @@
 import { connect } from "node:net";
 import { parserOf, systemClock } from "@larkline/protocol";
 import type { TokenSource } from "@larkline/store/platform";
-import { Type, type Static, type TSchema } from "typebox";
+import { Type, type Static, type TSchema } from "@larkline/protocol/type";
 import { ApiCaller, withCallContext } from "../transport/api-call.ts";
 import { FeishuError, feishuErrorOf } from "../transport/error.ts";
 import { baseUrlOf, type FeishuDomain } from "../transport/rate-limiter.ts";

@@ -1,6 +1,6 @@
 import { gzipSync } from "node:zlib";
 import { parserOf, pause, systemClock, type Clock } from "@larkline/protocol";
-import { Type } from "typebox";
+import { Type } from "@larkline/protocol/type";
 import { objectOf, parsedObject, textField, type JsonObject } from "../transport/api-call.ts";
 import { baseUrlOf, type FeishuDomain } from "../transport/rate-limiter.ts";
 import { appManifest } from "./app-manifest.ts";

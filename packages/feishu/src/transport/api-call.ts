@@ -2,7 +2,7 @@ import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from "node:https";
 import { parserOf, pause, systemRandom, type Clock, type Parser } from "@larkline/protocol";
 import type { RatePriority, TokenSource } from "@larkline/store/platform";
-import { Type } from "typebox";
+import { Type } from "@larkline/protocol/type";
 import { FeishuError, feishuErrorOf, TransportFailure, HttpRejection } from "./error.ts";
 import { tenantTokenName, type CallLimits, type CallTurn, type RateLimiter } from "./rate-limiter.ts";
 import {

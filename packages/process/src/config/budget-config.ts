@@ -1,5 +1,5 @@
 import { budgetKinds, budgetPeriods, isTimeZone, type Budget, type BudgetPolicy } from "@larkline/agent/budgets";
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "@larkline/protocol/type";
 import type { ParseResult } from "@larkline/protocol";
 import type { RoleInput } from "./permission-config.ts";
 import { didYouMean } from "./did-you-mean.ts";

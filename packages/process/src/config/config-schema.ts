@@ -1,5 +1,5 @@
 import { LocalText, OutputForm } from "@larkline/protocol";
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "@larkline/protocol/type";
 import { BudgetsInput } from "./budget-config.ts";
 import { McpInput } from "./mcp-config.ts";
 import { ApprovalsInput, PermissionInput, RoleInput } from "./permission-config.ts";

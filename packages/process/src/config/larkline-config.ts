@@ -25,7 +25,7 @@ import {
   defaultRetention,
   type RetentionSettings,
 } from "./config-schema.ts";
-import { Type } from "typebox";
+import { Type } from "@larkline/protocol/type";
 import { accessOf, agentLinkProblems, handoffsOf, helpersOf, teamOf, teamProblems } from "./agent-links.ts";
 import { resolveBots, type BotConfig } from "./bot-config.ts";
 import { resolveBudgets } from "./budget-config.ts";

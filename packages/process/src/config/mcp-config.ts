@@ -1,4 +1,4 @@
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "@larkline/protocol/type";
 import { RiskLevel, RunnerName, ToolEffect, parserOf, type ParseResult } from "@larkline/protocol";
 import { matchesName } from "@larkline/agent/permissions";
 

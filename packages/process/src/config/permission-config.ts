@@ -1,4 +1,4 @@
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "@larkline/protocol/type";
 import type { PermissionPolicy, PolicyEntry, RoleMembers } from "@larkline/agent/permissions";
 import type { Deciders, ParseResult } from "@larkline/protocol";
 import { didYouMean } from "./did-you-mean.ts";

@@ -1,6 +1,6 @@
 import { builtinModels, isKnownModel, type ModelChoice, type ModelInfo, type ProviderType } from "@larkline/model";
 import type { ParseResult } from "@larkline/protocol";
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "@larkline/protocol/type";
 import { didYouMean, nearestName } from "./did-you-mean.ts";
 import { createEnvReader, type Env } from "./environment.ts";
 

@@ -1,4 +1,4 @@
-import { Type, type Static, type TSchema } from "typebox";
+import { Type, type Static, type TSchema } from "../type.ts";
 import { systemClock, type Clock } from "../clock.ts";
 import { compileJsonSchema, parserOf, type ParseResult, type Parser } from "../schema.ts";
 import { MessageError } from "./chat-texts.ts";

@@ -1,4 +1,4 @@
-import { Type, type Static, type TSchema } from "typebox";
+import { Type, type Static, type TSchema } from "../type.ts";
 import { agentChanges, type EngineEventType } from "../event.ts";
 import { parserOf, type ParseResult, type Parser } from "../schema.ts";
 

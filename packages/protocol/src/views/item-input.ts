@@ -1,4 +1,4 @@
-import { Type } from "typebox";
+import { Type } from "../type.ts";
 import type { AssistantPart, Message, ThinkingPart, ToolResultPart, UserPart } from "../content.ts";
 import { parserOf, type ParseResult } from "../schema.ts";
 import { runItemOf, toolCallOutputItem } from "./item-helpers.ts";

@@ -23,6 +23,6 @@ describe("what a program outside needs of the views", () => {
   );
 
   it("is distinguished from what needs one", () => {
-    expect(loaded(new URL("run-items.ts", import.meta.url))).toContain("typebox");
+    expect(loaded(new URL("item-input.ts", import.meta.url))).toContain("node:module");
   });
 });

@@ -1,4 +1,4 @@
-import { Type, type Static } from "typebox";
+import { Type, type Static } from "../type.ts";
 import { ApiApproval, ApiQuestion } from "../api-approval.ts";
 import { RunMetadata, RunModelOptions } from "../inbox.ts";
 import { OutputForm } from "../output-form.ts";

@@ -1,4 +1,4 @@
-import { Type, type Static, type TSchema } from "typebox";
+import { Type, type Static, type TSchema } from "../type.ts";
 import { parserOf, type ParseResult } from "../schema.ts";
 
 // What a run has produced, as items of the OpenAI Agents SDK. Raw items are objects of the OpenAI Responses API with
