@@ -101,6 +101,17 @@ describe.each(tiers)("a program in %s", (tier) => {
     });
   });
 
+  it.runIf(hasProgram("/usr/bin/python3"))("may ask how its own threads run, as the locks inside Node do", async () => {
+    const asked = `import ctypes
+libc = ctypes.CDLL(None)
+libc.pthread_self.restype = ctypes.c_ulong
+policy, param = ctypes.c_int(-1), ctypes.c_int(-1)
+thread = ctypes.c_ulong(libc.pthread_self())
+refused = libc.pthread_getschedparam(thread, ctypes.byref(policy), ctypes.byref(param))
+result = [refused, policy.value]`;
+    expect(await python(asked)).toMatchObject({ status: "ok", value: [0, 0], stderr: "" });
+  });
+
   it("gets the place where it failed", async () => {
     const failed = await node("\n\nnull.x");
     expect(failed).toMatchObject({ status: "error" });

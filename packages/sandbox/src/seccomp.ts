@@ -125,10 +125,12 @@ const ownProcessOnly: Rules = {
   sched_setaffinity: onlyZero([0]),
   // The C library asks for its own thread by number and takes "not implemented" for an answer.
   sched_getaffinity: onlyZero([0], notImplemented),
+  // It asks for these by number, too: Node's locks write to stderr when they are refused. "Ordinary" is the answer for
+  // every process, which tells nothing about it.
+  sched_getscheduler: onlyZero([0], pretend),
+  sched_getparam: onlyZero([0], pretend),
   sched_setscheduler: onlyZero([0]),
-  sched_getscheduler: onlyZero([0]),
   sched_setparam: onlyZero([0]),
-  sched_getparam: onlyZero([0]),
   sched_setattr: onlyZero([0]),
   sched_getattr: onlyZero([0]),
   sched_rr_get_interval: onlyZero([0]),
