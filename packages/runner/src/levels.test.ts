@@ -8,14 +8,13 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import type { ToolOutcome } from "@larkline/protocol";
 import { openSandbox, serveSandbox } from "@larkline/sandbox";
 import { defineProgramTool, defineTool, type RunToolRequest, type StoreFile, type Tool } from "@larkline/tool-kit";
-import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { IsolationRefusedError, openLevels, type Levels, type LevelsOptions } from "./levels.ts";
 import { loadTools, toolsFrom, type LoadedTools } from "./tool-modules.ts";
 
 const begin = async (): Promise<undefined> => await Promise.resolve(undefined);
 
 // Starting processes takes its time on a busy machine.
-vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
 const fixture = fileURLToPath(new URL("sandboxed-tools.fixture.ts", import.meta.url));
 const manifest = fileURLToPath(new URL("../package.json", import.meta.url));

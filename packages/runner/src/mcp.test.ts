@@ -65,7 +65,7 @@ async function start(servers: Record<string, object>, changes: Partial<RunnerSet
 }
 
 async function untilOffered(name: string): Promise<void> {
-  await until(name, async () => ((await bed.directory.tools()).has(name) ? true : undefined), 60_000);
+  await until(name, async () => ((await bed.directory.tools()).has(name) ? true : undefined), 240_000);
 }
 
 async function call(name: string, given: object): Promise<string> {
@@ -177,7 +177,7 @@ describe("a runner mounts MCP servers", () => {
     // The server named first may be reached last: until then its names are the other one's.
     const isOfFirst = async () =>
       (await bed.directory.tools()).get("a_b_d")?.announcement.spec.description.startsWith("b_d ");
-    await until("the first server", async () => ((await isOfFirst()) === true ? true : undefined), 60_000);
+    await until("the first server", async () => ((await isOfFirst()) === true ? true : undefined), 240_000);
     await untilOffered("a_b_e");
     expect(await Promise.all(["a_b_c", "a_b_d", "a_b_e"].map(async (name) => await call(name, {})))).toEqual([
       "the runner's own",

@@ -14,7 +14,6 @@ import { loadTools, type LoadedTools } from "./tool-modules.ts";
 const begin = async (): Promise<undefined> => await Promise.resolve(undefined);
 
 // Starting processes takes its time on a busy machine.
-vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
 const actor = { app: "app", userId: "ou_1", chatId: "oc_1" };
 const environment = {

@@ -2,11 +2,10 @@ import { mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { createNotes, createTestBed, spawnRunner, until, type RunnerProcess } from "./test-bed.fixture.ts";
 
 // Starting processes takes its time on a busy machine.
-vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
 let bed: ReturnType<typeof createTestBed>;
 let processes: RunnerProcess[] = [];
