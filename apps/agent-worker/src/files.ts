@@ -9,6 +9,7 @@ import {
   todoLimits,
   todoToolName,
   type CallState,
+  type LocalText,
   type ParseResult,
   type ToolAnnouncement,
   type ToolOutcome,
@@ -99,6 +100,17 @@ const TodoInput = Type.Object({ todos: Type.Array(ShownTodo, { maxItems: todoLim
 
 type Effect = ToolAnnouncement["effect"];
 
+/** What people read of these tools, and of a call. */
+const words: Readonly<Record<string, { title: LocalText; summary?: LocalText }>> = {
+  list_files: { title: { zh: "列出文件", en: "List files" } },
+  read_file: { title: { zh: "读取文件", en: "Read a file" }, summary: { zh: "读取 {path}", en: "Read {path}" } },
+  search_files: { title: { zh: "搜索文件", en: "Search files" } },
+  write_file: { title: { zh: "写入文件", en: "Write a file" }, summary: { zh: "写入 {path}", en: "Write {path}" } },
+  edit_file: { title: { zh: "修改文件", en: "Edit a file" }, summary: { zh: "修改 {path}", en: "Edit {path}" } },
+  delete_file: { title: { zh: "删除文件", en: "Delete a file" }, summary: { zh: "删除 {path}", en: "Delete {path}" } },
+  [sendFileName]: { title: { zh: "发送文件", en: "Send a file" } },
+};
+
 export const todoTool = tool(
   todoToolName,
   "idempotent",
@@ -138,7 +150,6 @@ const sendTool: [string, AvailableTool] = [
     ...sendToolPlain,
     announcement: {
       ...sendToolPlain.announcement,
-      title: { zh: "发送文件", en: "Send a file" },
       timeoutMs: 120_000,
     },
   },
@@ -148,6 +159,7 @@ function tool(name: string, effect: Effect, description: string, input: TSchema)
   const spec = { name, description, inputSchema: { ...input } };
   const announcement: ToolAnnouncement = {
     spec,
+    ...words[name],
     effect,
     requiresApproval: false,
     risk: "low",

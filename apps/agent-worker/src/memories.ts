@@ -155,15 +155,16 @@ function noteUse({ memories, log }: Services, found: readonly OwnedMemory[]): vo
   }
 }
 
-const titles: Readonly<Record<string, LocalText>> = {
-  [rememberName]: { zh: "记住", en: "Remember" },
-  [recallName]: { zh: "回想", en: "Recall" },
-  [forgetName]: { zh: "忘记", en: "Forget" },
+/** What people read of these tools, and of a call. */
+const words: Readonly<Record<string, { title: LocalText; summary?: LocalText }>> = {
+  [rememberName]: { title: { zh: "记住", en: "Remember" }, summary: { zh: "记住：{text}", en: "Remember: {text}" } },
+  [recallName]: { title: { zh: "回想", en: "Recall" }, summary: { zh: "回想：{query}", en: "Recall: {query}" } },
+  [forgetName]: { title: { zh: "忘记", en: "Forget" } },
 };
 
 const announcementOf = (name: string, description: string, inputSchema: object): ToolAnnouncement => ({
   spec: { name, description, inputSchema: { ...inputSchema } },
-  ...(titles[name] === undefined ? {} : { title: titles[name] }),
+  ...words[name],
   effect: name === recallName ? "pure" : "idempotent",
   requiresApproval: false,
   risk: "low",
