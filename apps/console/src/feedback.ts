@@ -1,7 +1,7 @@
 import { sharedNow } from "@larkline/protocol";
 import { placeOfRun, type Rating, type RatingWord, ratingWords } from "@larkline/store/operations";
 import type { FastifyInstance } from "fastify";
-import { html, type Html, type HtmlValue, moment, nameOf, nameText, table, who } from "./html.ts";
+import { html, type Html, type HtmlValue, moment, nameOf, nameText, table, toolNamed, who } from "./html.ts";
 import { actionForm, answerPage, countAction, noted, type Page, problemPage, type View } from "./page.ts";
 import { type Choice, field, runsPath, select } from "./runs.ts";
 import type { Services } from "./services.ts";
@@ -162,7 +162,7 @@ function totalsTable({ say }: View, name: "agent" | "model" | "tool", counts: re
     rows: counts
       .slice(0, maxTotals)
       .map(([each, { up, down }]) => [
-        html`<a href="${feedbackPath({ [name]: each })}">${each}</a>`,
+        html`<a href="${feedbackPath({ [name]: each })}">${name === "tool" ? toolNamed(each) : each}</a>`,
         up,
         down,
         up + down === 0 ? "–" : `${Math.round((100 * up) / (up + down))} %`,
@@ -186,7 +186,7 @@ function ratingTable(view: View, { filters, ratings, hasReasons }: Shown): Html 
         html`<a href="${feedbackPath({ person })}">${who(person)}</a>`,
         agent,
         model,
-        tools.length === 0 ? "–" : tools.join(", "),
+        tools.length === 0 ? "–" : tools.map((tool, at) => html`${at > 0 && ", "}${toolNamed(tool)}`),
         reason === undefined ? "–" : hasReasons ? reason : say("reasonHidden"),
       ]),
   })}

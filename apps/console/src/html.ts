@@ -50,22 +50,38 @@ export function nameText(id: string): Html {
   return { markup: `\uE000=${escaped(id)}\uE001` };
 }
 
+/** A tool: {@link withNames} puts the title that it has in the reader's language in place of its name. */
+export function toolNamed(name: string): Html {
+  return { markup: `\uE000@${escaped(name)}\uE001` };
+}
+
+/** A tool in a plain text. */
+export function toolNameText(name: string): Html {
+  return { markup: `\uE000=@${escaped(name)}\uE001` };
+}
+
 /** A text with ids of people and chats in it. */
 export function whoIn(text: string): Html {
   return html`${text.split(/(o[uc]_[A-Za-z0-9_]+)/).map((part, at) => (at % 2 === 0 ? part : who(part)))}`;
 }
 
-const whoMarks = /\uE000([!=]?)([^\uE001]*)\uE001/g;
+const marks = /\uE000([!=]?)(@?)([^\uE001]*)\uE001/g;
 
-/** The ids, as they are in the markup, that a page would show names for. */
-export function idsIn({ markup }: Html): string[] {
-  return [...markup.matchAll(whoMarks)].map(([, , id = ""]) => id);
+/** What a page would show names for, as it is in the markup: ids of people and chats, and tools. */
+export function idsIn({ markup }: Html): { ids: string[]; tools: string[] } {
+  const found = [...markup.matchAll(marks)];
+  const named = (mark: string): string[] => found.flatMap(([, , kind, id = ""]) => (kind === mark ? [id] : []));
+  return { ids: named(""), tools: named("@") };
 }
 
-/** The page with names; the id is behind a name, and stands for itself without one. */
-export function withNames({ markup }: Html, names: ReadonlyMap<string, string>): Html {
-  const shown = markup.replaceAll(whoMarks, (_mark, form: string, id: string) => {
-    const name = names.get(id);
+/** The page with names and titles; the id is behind a name, and stands for itself without one. */
+export function withNames(
+  { markup }: Html,
+  names: ReadonlyMap<string, string>,
+  titles: ReadonlyMap<string, string>,
+): Html {
+  const shown = markup.replaceAll(marks, (_mark, form: string, kind: string, id: string) => {
+    const name = (kind === "@" ? titles : names).get(id);
     if (name === undefined) return form === "!" ? "" : id;
     if (form === "=") return escaped(name);
     return `<span class="who" title="${id}">${escaped(name)}</span>`;

@@ -1,6 +1,7 @@
 import {
   replyLanguages,
   rootSessionOf,
+  textIn,
   withDeadline,
   type OperatorOrder,
   type OrderResult,
@@ -38,21 +39,32 @@ export const pageDeadlineMs = 8_000;
 
 /** Answers with the page that `make` reads, or says that there is nothing of the kind. */
 export async function answerPage(
-  { clock, names, signIns }: Services,
+  services: Services,
   request: FastifyRequest,
   reply: FastifyReply,
   make: (view: View) => Promise<Page | undefined>,
 ): Promise<FastifyReply> {
+  const { clock, signIns } = services;
   const visitor = request.session;
   if (visitor === null) throw new Error("the guard has not seen this request");
   const view = { ...strangersView(request, signIns !== undefined), visitor, csrf: reply.generateCsrf() };
   const made = async (): Promise<Page | undefined> => {
     const page = await make(view);
-    return page && { ...page, body: withNames(page.body, await names.of(idsIn(page.body))) };
+    return page && { ...page, body: await named(services, page.body, view.language) };
   };
   const page = await withDeadline(clock, made(), pageDeadlineMs);
   if (page !== undefined) return await sendPage(reply, view, page);
   return await sendPage(reply.code(404), view, problemPage(view, "notFound"));
+}
+
+async function named({ names, directory }: Services, body: Html, language: ReplyLanguage): Promise<Html> {
+  const { ids, tools } = idsIn(body);
+  const [known, offered] = await Promise.all([names.of(ids), tools.length === 0 ? undefined : directory.tools()]);
+  const titles = new Map<string, string>();
+  for (const [name, { announcement }] of offered ?? []) {
+    if (announcement.title !== undefined) titles.set(name, textIn(announcement.title, language));
+  }
+  return withNames(body, known, titles);
 }
 
 /** Sends a page as a whole document. */

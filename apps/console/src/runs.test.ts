@@ -1,3 +1,4 @@
+import { UsageCounter } from "@larkline/store/operations";
 import { runOf } from "@larkline/store/testing";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
@@ -126,6 +127,24 @@ it("shows names in place of ids, also in the other pages, and finds by them", as
     await page.goto(`${running.url}${path}`);
     await page.getByText("Lunch").first().waitFor();
   }
+});
+
+it.each([
+  { locale: "en-US", title: "Search the web", path: "/runs" },
+  { locale: "zh-CN", title: "搜索网页", path: "/runs" },
+  { locale: "en-US", title: "Search the web", path: "/trends?by=tool" },
+])("calls tools by their titles ($locale, $path)", async ({ locale, title, path }) => {
+  await world.runs.append([ann]);
+  const counter = new UsageCounter("Asia/Shanghai");
+  counter.countRun({ ...ann, endedAtMs: nowMs });
+  await world.usage.add("b-1", counter.take());
+  const spec = { name: "search", description: "Searches.", inputSchema: { type: "object" } };
+  const words = { zh: "搜索网页", en: "Search the web" };
+  const tool = { spec, title: words, effect: "pure" as const, requiresApproval: false, timeoutMs: 30_000 };
+  await world.directory.announce({ runner: "web", instance: "web-1", tools: [tool] }, 30_000);
+  const page = await visit(path, locale);
+  const shown = page.locator("main").getByTitle("search", { exact: true });
+  expect(await shown.first().innerText()).toBe(title);
 });
 
 it("is filtered by its form, and goes back page by page", async () => {

@@ -11,7 +11,7 @@ import {
   type RunRecord,
 } from "@larkline/store/operations";
 import type { FastifyInstance } from "fastify";
-import { html, type Html, type HtmlValue, moment, nameOf, table, who } from "./html.ts";
+import { html, type Html, type HtmlValue, moment, nameOf, table, toolNamed, who } from "./html.ts";
 import { answerPage, type Page, type View, whyPath } from "./page.ts";
 import { longestSearch, meantBy } from "./search.ts";
 import type { Services } from "./services.ts";
@@ -266,6 +266,7 @@ function toolsText({ tools, failedTools = {} }: RunRecord): HtmlValue {
   if (tools === undefined) return "–";
   return Object.entries(tools).map(([name, count], at) => {
     const failed = failedTools[name] ?? 0;
-    return html`${at > 0 && ", "}<span ${failed > 0 && html`class="wrong"`}>${name}</span>${count > 1 && ` ×${count}`}`;
+    return html`${at > 0 && ", "}<span ${failed > 0 && html`class="wrong"`}>${toolNamed(name)}</span
+      >${count > 1 && ` ×${count}`}`;
   });
 }

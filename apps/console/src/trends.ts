@@ -16,7 +16,7 @@ import {
 } from "@larkline/store/operations";
 import type { FastifyInstance } from "fastify";
 import { barChart, lineChart, type ChartOptions, type Series } from "./chart.ts";
-import { html, type Html, type HtmlValue, nameText, table, who } from "./html.ts";
+import { html, type Html, type HtmlValue, nameText, table, toolNamed, toolNameText, who } from "./html.ts";
 import { answerPage, type Page, type View } from "./page.ts";
 import { runsPath } from "./runs.ts";
 import type { Services } from "./services.ts";
@@ -277,6 +277,10 @@ function useCharts(view: View, trends: ShownTrends): Html[] {
   return sums.map((sum) => (by === undefined ? sumChart(view, trends, sum) : splitChart(view, trends, { ...sum, by })));
 }
 
+/** How a group's members are named where they are not called by what they are. */
+const shownForms: Partial<Record<UsageGroup, (name: string) => Html>> = { person: who, tool: toolNamed };
+/** The same in plain texts. */
+const textForms: Partial<Record<UsageGroup, (name: string) => Html>> = { person: nameText, tool: toolNameText };
 const splitTones = ["one", "two", "three", "four"] as const;
 
 /** The biggest few, and all others together. Runs that call several tools count with each: those are not added up. */
@@ -293,7 +297,7 @@ function splitChart(
     const { name } = biggest[at] ?? {};
     if (name === undefined) return [];
     const values = from.map((one) => countIn([one], usageField(by, field, name)));
-    return [{ name: by === "person" ? nameText(name) : name, tone, values }];
+    return [{ name: textForms[by]?.(name) ?? name, tone, values }];
   });
   const others = buckets.map((one, at) =>
     Math.max(
@@ -359,7 +363,7 @@ function groupTable(view: View, trends: ShownTrends, group: UsageGroup): Html | 
         say("money"),
       ],
       rows: (group === "person" ? uses.slice(0, maxPeople) : uses).map((one) => [
-        html`<a href="${runsPath({ [group]: one.name })}">${group === "person" ? who(one.name) : one.name}</a>`,
+        html`<a href="${runsPath({ [group]: one.name })}">${shownForms[group]?.(one.name) ?? one.name}</a>`,
         ...cells(one),
       ]),
     })}
