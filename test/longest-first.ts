@@ -8,7 +8,7 @@ const long = new RegExp(
     "e2e/(?:model-failures|policies|python-runner|questions|redis-nodes|rolling-restart|runners|states|team)\\.",
     "sandbox/src/(?:attack|probe|sandbox-life|sandbox-run)\\.",
     "runner/src/(?:levels|process)\\.",
-    "queue/src/small-scripts\\.",
+    "store/src/queues/small-scripts\\.",
     "ingress/src/process\\.",
     "agent-worker/src/(?:turn|waiting)-crash\\.",
     "console/src/access\\.",

@@ -15,7 +15,7 @@ const causes: readonly (readonly [string, RegExp])[] = [
   ],
   ["model client: chain, SDK, HTTP, event stream", /packages\/model\/|@anthropic-ai|node_modules\/openai/],
   ["Redis client", /ioredis|redis-parser|redis-errors|standard-as-callback|@ioredis/],
-  ["queue: BullMQ and its scripts", /bullmq|msgpackr|packages\/queue\//],
+  ["queue: BullMQ and its scripts", /bullmq|msgpackr|store\/src\/queues\//],
   ["store: arguments of scripts, stored JSON, history", /packages\/store\/|protocol\/src\/lua/],
   ["turn machine", /packages\/agent\//],
   ["platform: events, replies, SDK", /packages\/feishu\/|larksuiteoapi|axios/],

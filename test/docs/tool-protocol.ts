@@ -10,7 +10,7 @@ import {
   ToolOutcome,
 } from "@larkline/protocol";
 import { agentEventSchemas, chatMessageSchemas, StructuredMessage } from "@larkline/protocol/views/chat-messages";
-import { finishJobScript } from "@larkline/queue";
+import { finishJobScript } from "@larkline/store/queues";
 import { runnerScripts } from "@larkline/store/runners";
 import { root } from "./document.ts";
 

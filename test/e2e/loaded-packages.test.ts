@@ -1,10 +1,11 @@
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { pathToFileURL } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { describe, expect, it } from "vitest";
 import { runApp } from "../system/app-process.ts";
 
+const repository = fileURLToPath(new URL("../..", import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), "larkline-loaded-"));
 const hook = join(folder, "hook.mjs");
 writeFileSync(
@@ -14,12 +15,12 @@ writeFileSync(
    registerHooks({ load(url, context, next) { appendFileSync(process.env.LOADED_FILE, url + "\\n"); return next(url, context); } });`,
 );
 
-/** What a program loads before it knows its configuration, which is refused here: packages by name. */
-async function packagesOf(program: string): Promise<Set<string>> {
-  const file = join(folder, program.replaceAll("/", "-"));
+/** What a program loads: packages by name. That of a process ends because its configuration is refused. */
+async function packagesOf(program: string, exitCode = 1): Promise<Set<string>> {
+  const file = join(folder, `${program.replaceAll("/", "-")}.log`);
   const env = { REDIS_URL: "none", NODE_OPTIONS: `--import ${pathToFileURL(hook).href}`, LOADED_FILE: file };
   const { code, output } = await runApp({ file: program }, env);
-  expect(code, output).toBe(1);
+  expect(code, output).toBe(exitCode);
   const urls = readFileSync(file, "utf8").split("\n");
   return new Set(urls.flatMap((url) => /.*\/node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(url)?.[1] ?? []));
 }
@@ -50,4 +51,20 @@ it("the thread that renews locks loads neither schemas nor the packages of its p
   const loaded = await packagesOf("packages/store/src/renewal-thread.ts");
   expect(loaded).toContain("ioredis");
   expect(["typebox", "ajv", "lru-cache", "bullmq"].filter((name) => loaded.has(name))).toEqual([]);
+});
+
+it("the store loads BullMQ for its queues only, and PostgreSQL's driver when a database is used", async () => {
+  const manifest = JSON.parse(readFileSync(join(repository, "packages/store/package.json"), "utf8")) as {
+    exports: Record<string, string>;
+  }; // our own file
+  const loadedBy = async (name: string, doors: readonly string[]): Promise<string[]> => {
+    const program = join(folder, name);
+    const paths = doors.map((door) => join(repository, "packages/store", manifest.exports[door] ?? ""));
+    writeFileSync(program, paths.map((path) => `import ${JSON.stringify(pathToFileURL(path).href)};`).join("\n"));
+    const loaded = await packagesOf(program, 0);
+    return ["bullmq", "ioredis", "pg"].filter((each) => loaded.has(each));
+  };
+  const others = Object.keys(manifest.exports).filter((door) => !["./queues", "./testing"].includes(door));
+  expect(await loadedBy("others.mjs", others)).toEqual(["ioredis"]);
+  expect(await loadedBy("queues.mjs", ["./queues"])).toContain("bullmq");
 });

@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { createQueueCatalog } from "@larkline/queue";
+import { createQueueCatalog } from "@larkline/store/queues";
 import { turnsQueue } from "@larkline/protocol";
 import { createClient } from "@larkline/sdk";
 import { DeadLetters } from "@larkline/store";

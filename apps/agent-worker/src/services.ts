@@ -21,7 +21,7 @@ import {
   type Cancellation,
   type CancelBus,
   type QueueOptions,
-} from "@larkline/queue";
+} from "@larkline/store/queues";
 import {
   ApprovalStore,
   type Archive,

@@ -18,7 +18,7 @@ import {
   type TurnJob,
   type TurnState,
 } from "@larkline/protocol";
-import type { JobResult } from "@larkline/queue";
+import type { JobResult } from "@larkline/store/queues";
 import {
   type Claim,
   ClaimRefusedError,

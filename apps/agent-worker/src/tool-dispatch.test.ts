@@ -12,7 +12,7 @@ import {
   type TurnState,
   readResultName,
 } from "@larkline/protocol";
-import type { DispatchOptions } from "@larkline/queue";
+import type { DispatchOptions } from "@larkline/store/queues";
 import type { ApprovalStatus } from "@larkline/store";
 import { keepResult } from "@larkline/store/runners";
 import { describe, expect, it } from "vitest";

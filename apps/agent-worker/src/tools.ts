@@ -178,7 +178,7 @@ export async function dispatchCalls(services: Services, turn: TurnState, calls: 
   if (unknown !== undefined) throw unknown;
 }
 
-// Jobs are limited (packages/queue); whatever else a job holds is small.
+// Jobs are limited (`ToolQueues`); whatever else a job holds is small.
 const maxArgumentBytes = 200_000;
 
 /** Why no runner can get the call; undefined when one can. */

@@ -25,7 +25,7 @@ import {
   type ToolOutcome,
   type TurnJob,
 } from "@larkline/protocol";
-import type { JobResult, ToolQueues, TurnQueue } from "@larkline/queue";
+import type { JobResult, ToolQueues, TurnQueue } from "@larkline/store/queues";
 import type {
   ApprovalStore,
   DeliverResult,

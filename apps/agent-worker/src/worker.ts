@@ -1,6 +1,6 @@
 import { scrubText } from "@larkline/process/telemetry";
 import { pause, type SessionKey } from "@larkline/protocol";
-import { createTurnWorker, type JobWorker } from "@larkline/queue";
+import { createTurnWorker, type JobWorker } from "@larkline/store/queues";
 import { Announcer, refuseOlderInstances } from "@larkline/store/operations";
 import manifest from "../package.json" with { type: "json" };
 import { warnOfMissingPrices } from "./agents.ts";

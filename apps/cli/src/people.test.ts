@@ -12,7 +12,7 @@ import {
   type ToolJob,
   systemClock,
 } from "@larkline/protocol";
-import { createQueueCatalog, ToolQueues, createToolWorker, TurnQueue, createTurnWorker } from "@larkline/queue";
+import { createQueueCatalog, ToolQueues, createToolWorker, TurnQueue, createTurnWorker } from "@larkline/store/queues";
 import { SessionStore } from "@larkline/store";
 import { closeRedis, connectRedis, mastersOf } from "@larkline/store/redis";
 import { usageBy, UsageCounter } from "@larkline/store/operations";

@@ -1,5 +1,5 @@
 import { isChildSession, type InboundMessage, type Message, type SessionKey } from "@larkline/protocol";
-import { createQueueCatalog, type QueueCatalog } from "@larkline/queue";
+import { createQueueCatalog, type QueueCatalog } from "@larkline/store/queues";
 import {
   ApprovalStore,
   type Archive,

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { agentBounds, agentHash, narrowChange, resolveConfig, type LarklineConfig } from "@larkline/process/config";
 import { argumentsHashOf, type Approval, type InboundMessage, type ToolJob } from "@larkline/protocol";
-import { ToolQueues, TurnQueue } from "@larkline/queue";
+import { ToolQueues, TurnQueue } from "@larkline/store/queues";
 import {
   ApprovalStore,
   AuditLog,

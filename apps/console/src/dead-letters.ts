@@ -1,7 +1,7 @@
 import { parserOf, SessionKey } from "@larkline/protocol";
 import type { DeadLetter, DeadLetterFacts } from "@larkline/store";
 import type { FastifyInstance, FastifyRequest } from "fastify";
-import type { FailedJob } from "@larkline/queue";
+import type { FailedJob } from "@larkline/store/queues";
 import {
   countAction,
   confirmPage,

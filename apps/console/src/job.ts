@@ -1,6 +1,6 @@
 import type { FastifyInstance } from "fastify";
 import { finishedCallOf, FinishedCall, parserOf, ToolJob, TurnJob } from "@larkline/protocol";
-import type { QueuedJob } from "@larkline/queue";
+import type { QueuedJob } from "@larkline/store/queues";
 import {
   countAction,
   noted,

@@ -1,6 +1,6 @@
 import type { BatchObservableResult, Logger, Metrics } from "@larkline/process/telemetry";
 import { sharedNow, systemClock, withDeadline } from "@larkline/protocol";
-import type { QueueCatalog } from "@larkline/queue";
+import type { QueueCatalog } from "@larkline/store/queues";
 import type { DeadLetters } from "@larkline/store";
 import type { GateState, Presence, ServerState, SessionIndex } from "@larkline/store/operations";
 import type { RunnerDirectory } from "@larkline/store/runners";

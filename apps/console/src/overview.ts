@@ -1,5 +1,5 @@
 import type { FastifyInstance } from "fastify";
-import type { QueueDepth } from "@larkline/queue";
+import type { QueueDepth } from "@larkline/store/queues";
 import { countIn, outcomeKinds, type Pause, type RunRecord, type UsageBucket } from "@larkline/store/operations";
 import type { AwayRunner, LivingRunner } from "@larkline/store/runners";
 import { sharedNow } from "@larkline/protocol";

@@ -1,5 +1,5 @@
 import { toolJobId, turnJobId } from "@larkline/protocol";
-import { createQueueCatalog, createToolWorker, createTurnWorker } from "@larkline/queue";
+import { createQueueCatalog, createToolWorker, createTurnWorker } from "@larkline/store/queues";
 import { closeRedis, connectRedis, mastersOf } from "@larkline/store/redis";
 import { scrubText } from "@larkline/process/telemetry";
 import type { Browser, Page } from "playwright-core";

@@ -2,7 +2,7 @@ import { createBudgetBook, type BudgetBook } from "@larkline/agent/budgets";
 import { appIdsOf, type LarklineConfig } from "@larkline/process/config";
 import { createClockLog, createOutageLog, type Logger, type Metrics } from "@larkline/process/telemetry";
 import { systemClock, type Clock } from "@larkline/protocol";
-import { createQueueCatalog, type QueueCatalog } from "@larkline/queue";
+import { createQueueCatalog, type QueueCatalog } from "@larkline/store/queues";
 import {
   ApprovalStore,
   BudgetStore,

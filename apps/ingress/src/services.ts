@@ -9,7 +9,7 @@ import {
   type Telemetry,
 } from "@larkline/process/telemetry";
 import { systemClock, systemRandom, type Clock, type Random, type SessionKey } from "@larkline/protocol";
-import { createCancelBus, TurnQueue } from "@larkline/queue";
+import { createCancelBus, TurnQueue } from "@larkline/store/queues";
 import {
   ApprovalStore,
   BudgetStore,

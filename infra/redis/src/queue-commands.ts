@@ -1,6 +1,6 @@
 // What BullMQ does with the keys of a queue, by what is asked of it. Its scripts run with the caller's rights.
 
-/** Adding jobs in place of finished ones of the same id (packages/queue), and the facts that a queue keeps of itself. */
+/** Adding jobs in place of finished ones of the same id (`add-job.lua`), and the facts that a queue keeps of itself. */
 export const addJobs = "del exists hmget hset incr llen lpush zadd zrem";
 
 /** Adding jobs with a priority, looking a job up, removing one, and setting the limits of a queue. */

@@ -18,7 +18,7 @@ import {
   outcomeText,
   shortenedResult,
 } from "@larkline/protocol";
-import type { JobResult } from "@larkline/queue";
+import type { JobResult } from "@larkline/store/queues";
 import type { BlobStore } from "@larkline/store";
 import { putResult } from "@larkline/store/runners";
 import type { Logger, Telemetry, Tags, Counter, Gauge, Histogram, Metrics } from "@larkline/process/telemetry";

@@ -112,7 +112,7 @@ describe("a handler in a sandbox", () => {
     const directory = await mkdtemp(join(tmpdir(), "lent-"));
     await chmod(directory, 0o755);
     const file = join(directory, "tool.mjs");
-    const queue = createRequire(manifest).resolve("@larkline/queue");
+    const queues = createRequire(manifest).resolve("@larkline/store/queues");
     await writeFile(
       file,
       `import { existsSync } from "node:fs";
@@ -138,7 +138,7 @@ describe("a handler in a sandbox", () => {
     // Twice: the second may have loaded its module ahead.
     for (let n = 0; n < 2; n += 1) {
       expect(await seen(file)).toEqual({ ok: true, result: true });
-      expect(await seen(queue)).toEqual({ ok: true, result: false });
+      expect(await seen(queues)).toEqual({ ok: true, result: false });
     }
     await own.close();
     await rm(directory, { recursive: true });

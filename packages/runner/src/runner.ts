@@ -2,7 +2,7 @@ import { totalmem } from "node:os";
 import { createHash } from "node:crypto";
 import { createFileBlobStore } from "@larkline/store/blob-files";
 import type { Env, McpServerConfig } from "@larkline/process/config";
-import { cancelChannelOf, createCancelBus, ToolQueues, createToolWorker, type JobWorker } from "@larkline/queue";
+import { cancelChannelOf, createCancelBus, ToolQueues, createToolWorker, type JobWorker } from "@larkline/store/queues";
 import { type BlobStore, defaultBlobTtlMs, RedisBlobStore } from "@larkline/store";
 import {
   closeRedis,

@@ -20,7 +20,7 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import { codeCache } from "@larkline/testkit";
-import { cancelChannelOf, createCancelBus, ToolQueues, type DispatchOptions } from "@larkline/queue";
+import { cancelChannelOf, createCancelBus, ToolQueues, type DispatchOptions } from "@larkline/store/queues";
 import { AuditLog, EventLog, RedisBlobStore, SessionStore } from "@larkline/store";
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import { HandoffImport, type RefusedHandoff, RunnerDirectory, RunnerHandoff } from "@larkline/store/runners";
