@@ -6,7 +6,7 @@ import { createQueueCatalog } from "@larkline/store/queues";
 import { turnsQueue } from "@larkline/protocol";
 import { createClient } from "@larkline/sdk";
 import { DeadLetters } from "@larkline/store";
-import { closeRedis, connectRedis, mastersOf } from "@larkline/store/redis";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { freePort, type ModelScript } from "@larkline/testkit";
 import { afterAll, expect, it, vi } from "vitest";
 import { startApp, type AppProcess } from "../system/app-process.ts";
@@ -51,7 +51,7 @@ async function startPrevious({ file }: CheckedOut, { env }: System): Promise<App
 async function givenUp({ redis: { url } }: System): Promise<number> {
   const redis = connectRedis(url);
   try {
-    const catalog = createQueueCatalog({ connection: redis, prefix: "{larkline}", masters: () => mastersOf(redis) });
+    const catalog = createQueueCatalog({ connection: redis, prefix: "{larkline}" });
     const { failed } = await catalog.depth(turnsQueue);
     return failed + (await new DeadLetters({ redis }).count());
   } finally {

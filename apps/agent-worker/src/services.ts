@@ -311,7 +311,7 @@ function openQueues({ namespace }: WorkerConfig, redis: RedisConnection, queue: 
   return {
     turns: new TurnQueue(queue),
     tools: new ToolQueues(queue),
-    cancels: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
+    cancels: createCancelBus({ connection: redis, channel: cancelChannelOf(namespace) }),
     runnerCancels: {
       publish: async (runner, cancel) =>
         await createCancelBus({ connection: redis, channel: cancelChannelOf(namespace, runner) }).publish(cancel),

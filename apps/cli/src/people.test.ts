@@ -14,7 +14,7 @@ import {
 } from "@larkline/protocol";
 import { createQueueCatalog, ToolQueues, createToolWorker, TurnQueue, createTurnWorker } from "@larkline/store/queues";
 import { SessionStore } from "@larkline/store";
-import { closeRedis, connectRedis, mastersOf } from "@larkline/store/redis";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { usageBy, UsageCounter } from "@larkline/store/operations";
 import { runOf } from "@larkline/store/testing";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
@@ -408,7 +408,7 @@ describe("the data of one person", () => {
     const prefix = `{${namespace}}`;
     const connection = connectRedis(inject("redisUrl"), { role: "worker" });
     const [turns, tools] = [new TurnQueue({ connection, prefix }), new ToolQueues({ connection, prefix })];
-    const catalog = createQueueCatalog({ connection, prefix, masters: () => mastersOf(connection) });
+    const catalog = createQueueCatalog({ connection, prefix });
     const handled = { redact: (text: string) => text, concurrency: 1, onFailed: async () => {} };
     await talk(direct, "ou_ann");
     await talk(group, "ou_bob");

@@ -14,7 +14,7 @@ import {
   SessionRetention,
   SessionStore,
 } from "@larkline/store";
-import { closeRedis, connectRedis, mastersOf } from "@larkline/store/redis";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { resultHandlesIn } from "@larkline/store/runners";
 import { NameBook, RatingStore, RunLog, UsageStore } from "@larkline/store/operations";
 import { LookupCache } from "@larkline/store/platform";
@@ -197,8 +197,7 @@ export function openPersonStores(options: PersonStoresOptions): PersonStores {
   const { redisUrl, namespace, archiveUrl: url, blobDirectory: directory, onError } = options;
   const redis = connectRedis(redisUrl, { onError });
   const on = { redis, namespace };
-  const queues = { connection: redis, prefix: `{${namespace}}`, onError };
-  const jobs = createQueueCatalog({ ...queues, masters: () => mastersOf(redis) });
+  const jobs = createQueueCatalog({ connection: redis, prefix: `{${namespace}}`, onError });
   const archive = url === undefined ? undefined : createPostgresArchive({ url, schema: namespace });
   return {
     store: new SessionStore(on),

@@ -1,6 +1,6 @@
 import { toolJobId, turnJobId } from "@larkline/protocol";
 import { createQueueCatalog, createToolWorker, createTurnWorker } from "@larkline/store/queues";
-import { closeRedis, connectRedis, mastersOf } from "@larkline/store/redis";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { scrubText } from "@larkline/process/telemetry";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, inject, it, vi } from "vitest";
@@ -78,7 +78,7 @@ async function work(): Promise<void> {
   ];
   await world.tools.dispatch("ops", [callOf("c1"), callOf("c2")]);
   await Promise.all([1, 2].map(async (gen) => await world.turns.wake(session, gen)));
-  const catalog = createQueueCatalog({ ...options, masters: () => mastersOf(world.redis) });
+  const catalog = createQueueCatalog(options);
   for (const name of ["tools-ops", "turns"]) {
     const queue = catalog.open(name);
     await vi.waitFor(
@@ -125,7 +125,6 @@ it("keeps the queues of runners that went while something is left in them", asyn
   const catalog = createQueueCatalog({
     connection: world.redis,
     prefix: `{${world.namespace}}`,
-    masters: () => mastersOf(world.redis),
   });
   await catalog.open("tools-gone").drain();
   await catalog.close();

@@ -13,7 +13,7 @@ import {
   PermissionRules,
   SessionStore,
 } from "@larkline/store";
-import { closeRedis, connectRedis, mastersOf, ServerClock, takesWrites } from "@larkline/store/redis";
+import { closeRedis, connectRedis, ServerClock, takesWrites } from "@larkline/store/redis";
 import {
   AgentVersions,
   EventWatchReports,
@@ -144,9 +144,8 @@ function openStores({ redisUrl, namespace }: ConsoleConfig, settings: LarklineCo
   const redis = connectRedis(redisUrl, { onError });
   redis.on("ready", back);
   const serverClock = new ServerClock(redis, createClockLog(logger));
-  const queue = { connection: redis, prefix: `{${namespace}}`, onError };
   const eventLog = new EventLog({ redis, namespace });
-  const catalog = createQueueCatalog({ ...queue, masters: () => mastersOf(redis) });
+  const catalog = createQueueCatalog({ connection: redis, prefix: `{${namespace}}`, onError });
   return {
     traces: new TraceLog({ redis, namespace, ttlMs: settings.retention.traceDays * dayMs }),
     usage: new UsageStore({ redis, namespace, timeZone: settings.budgets.timeZone }),

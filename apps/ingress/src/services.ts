@@ -9,7 +9,7 @@ import {
   type Telemetry,
 } from "@larkline/process/telemetry";
 import { systemClock, systemRandom, type Clock, type Random, type SessionKey } from "@larkline/protocol";
-import { createCancelBus, TurnQueue } from "@larkline/store/queues";
+import { cancelChannelOf, createCancelBus, TurnQueue } from "@larkline/store/queues";
 import {
   ApprovalStore,
   BudgetStore,
@@ -278,7 +278,7 @@ export function connectStores(
     tokenCache: new TokenCache({ redis, namespace }),
     governor: new RateGovernor({ redis, namespace }),
     turns,
-    cancels: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
+    cancels: createCancelBus({ connection: redis, channel: cancelChannelOf(namespace) }),
     redis: {
       isReady: () => redis.status === "ready",
       wasReady: () => wasReady,

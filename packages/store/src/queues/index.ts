@@ -1,13 +1,6 @@
+// BullMQ's queues: of wake-ups for workers and of calls for runners; what operators see of them; and the channels on
+// which a cancel arrives sooner than by its control entry.
 export {
-  type Bus,
-  type PubSubConnection,
-  cancelChannelOf,
-  createCancelBus,
-  type Cancellation,
-  type CancelBus,
-} from "./cancel-bus.ts";
-export {
-  defaultQueuePrefix,
   type QueueOptions,
   ToolQueues,
   type DispatchOptions,
@@ -17,14 +10,12 @@ export {
   createTurnWorker,
   type JobResult,
   type JobWorker,
-  type JobWorkerOptions,
 } from "./queues.ts";
 export {
   createQueueCatalog,
-  type KeyScanner,
   type QueueCatalog,
-  type QueueCatalogOptions,
   type QueueDepth,
   type FailedJob,
   type QueuedJob,
 } from "./queue-catalog.ts";
+export { cancelChannelOf, createCancelBus, type Cancellation, type CancelBus } from "./cancel-bus.ts";

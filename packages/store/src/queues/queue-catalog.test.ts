@@ -18,7 +18,7 @@ beforeEach(() => {
   const options = { connection: redis, prefix };
   turns = new TurnQueue(options);
   tools = new ToolQueues(options);
-  catalog = createQueueCatalog({ ...options, masters: () => [redis] });
+  catalog = createQueueCatalog(options);
 });
 
 afterEach(async () => {

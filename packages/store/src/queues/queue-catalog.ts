@@ -1,25 +1,10 @@
 import { parserOf, ToolJob, TurnJob, type SessionKey } from "@larkline/protocol";
 import { Queue, type Job, type JobType } from "bullmq";
 import { runScript, scriptsBeside } from "@larkline/protocol/lua";
+import { mastersOf } from "../connection.ts";
 import { defaultQueuePrefix, type QueueOptions } from "./queues.ts";
 
 const script = scriptsBeside(import.meta.url);
-
-/** The part of a Redis connection that looking through its keys needs. */
-export interface KeyScanner {
-  scan(
-    cursor: string,
-    matchToken: "MATCH",
-    pattern: string,
-    countToken: "COUNT",
-    count: number,
-  ): Promise<[cursor: string, keys: string[]]>;
-}
-
-export interface QueueCatalogOptions extends QueueOptions {
-  /** Connections to every node that holds keys. */
-  masters: () => readonly KeyScanner[];
-}
 
 /** How full a queue is. */
 export interface QueueDepth {
@@ -152,8 +137,8 @@ async function withFailed(queue: Queue, jobId: string, act: (job: Job) => Promis
   }
 }
 
-export function createQueueCatalog(options: QueueCatalogOptions): QueueCatalog {
-  const { connection, prefix = defaultQueuePrefix, masters, onError } = options;
+export function createQueueCatalog(options: QueueOptions): QueueCatalog {
+  const { connection, prefix = defaultQueuePrefix, onError } = options;
   const queues = new Map<string, Queue>();
   const open = (name: string): Queue => {
     const known = queues.get(name);
@@ -169,7 +154,7 @@ export function createQueueCatalog(options: QueueCatalogOptions): QueueCatalog {
 
   const find = async (signal: AbortSignal): Promise<string[]> => {
     const names = new Set<string>();
-    for (const master of masters()) {
+    for (const master of mastersOf(connection)) {
       let cursor = "0";
       do {
         signal.throwIfAborted();

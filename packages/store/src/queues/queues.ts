@@ -21,7 +21,6 @@ import {
 } from "@larkline/protocol";
 import {
   Queue,
-  type ConnectionOptions,
   DelayedError,
   UnrecoverableError,
   WaitingError,
@@ -36,8 +35,12 @@ import {
 } from "bullmq";
 import { runScript, scriptsBeside, type Script } from "@larkline/protocol/lua";
 import { setMaxListeners } from "node:events";
+import type { RedisConnection } from "../connection.ts";
+import type { JobLock } from "../renewals.ts";
 
 // The jobs of all queues: how they are added, and how workers take, run and finish them.
+
+const script = scriptsBeside(import.meta.url);
 
 const parseTurnJob = parserOf(TurnJob);
 
@@ -136,7 +139,8 @@ const maxToolBytes = 524_288;
 
 /**
  * A suspended turn adds all of its open calls again whenever it is woken, for example by the answer to one of them. The
- * outcome of a call that has just ended may not be in the session yet, and the call would run a second time. Carrying it over takes some ms, about a second if the notification is lost, and longer while workers are replaced.
+ * outcome of a call that has just ended may not be in the session yet, and the call would run a second time. Carrying it
+ * over takes some ms, about a second if the notification is lost, and longer while workers are replaced.
  */
 const answeredMs = 10_000;
 
@@ -158,8 +162,6 @@ function newJobOf(data: ToolJob, background: boolean): NewJob {
     ...(background && { priority: backgroundPriority }),
   };
 }
-
-const script = scriptsBeside(import.meta.url);
 
 /** A job as it is added. */
 export interface NewJob {
@@ -218,9 +220,9 @@ export class JobAdder {
 /** Keys of all queues start with this; the braces keep them in one Redis Cluster slot. */
 export const defaultQueuePrefix = "{larkline}";
 
-/** What every part of this package needs: an open connection, which stays the caller's to close. */
+/** What queues and their workers need: an open connection, which stays the caller's to close. */
 export interface QueueOptions {
-  connection: ConnectionOptions;
+  connection: RedisConnection;
   prefix?: string;
   /** Connection and protocol errors; the parts reconnect by themselves. */
   onError?: (error: Error) => void;
@@ -704,11 +706,8 @@ interface KeptJobRules {
 export interface LockRenewals {
   /** How long a lock is good for, ms. */
   readonly lockMs: number;
-  /**
-   * Renews the lock of a job until the returned function is called. `queue` is what the keys of the queue begin with,
-   * `token` what the lock holds.
-   */
-  hold(lock: { queue: string; id: string; token: string }): () => void;
+  /** Renews the lock of a job until the returned function is called. */
+  hold(lock: JobLock): () => void;
   /** Whether Redis takes renewals at this moment. */
   isTaken(): boolean;
   /** Resolves when the locks of all jobs that run are there, some seconds after an outage of Redis at most. */

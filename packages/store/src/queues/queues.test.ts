@@ -4,7 +4,6 @@ import { startRedis } from "@larkline/testkit";
 import { Queue } from "bullmq";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished, vi } from "vitest";
-import { createCancelBus } from "./cancel-bus.ts";
 import {
   type QueueOptions,
   ToolQueues,
@@ -551,23 +550,5 @@ describe.each(both)("a tool with limits, by %s scripts", (scripts) => {
     toolWorker(seen, { limitedTool: "echo" });
     await tools.dispatch("alpha", [toolJob("c1"), toolJob("c2"), toolJob("c3")], { limitedTools });
     await vi.waitFor(() => expect(seen).toHaveLength(3), patience);
-  });
-});
-
-describe("the cancel bus", () => {
-  it("tells every subscriber until it leaves", async () => {
-    const bus = createCancelBus({ connection: redis, channel: `cancel-${randomUUID()}` });
-    const stay = new AbortController();
-    const leave = new AbortController();
-    const heard: string[] = [];
-    await bus.subscribe(({ session }) => heard.push(`a ${session}`), stay.signal);
-    await bus.subscribe(({ session }) => heard.push(`b ${session}`), leave.signal);
-    await bus.publish({ session: "app.oc_1", turnId: "app.oc_1-1" });
-    await vi.waitFor(() => expect(heard.toSorted()).toEqual(["a app.oc_1", "b app.oc_1"]), patience);
-    leave.abort();
-    await bus.publish({ session: "app.oc_2" });
-    await vi.waitFor(() => expect(heard).toContain("a app.oc_2"), patience);
-    expect(heard).not.toContain("b app.oc_2");
-    stay.abort();
   });
 });
