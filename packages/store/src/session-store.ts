@@ -269,12 +269,10 @@ export class SessionStore {
    * of `pure` tools need not say that they start, so they count as not started.
    */
   async deliver(
-    ...[session, callId, outcome, details = {}]: [
-      session: SessionKey,
-      callId: string,
-      outcome: ToolOutcome,
-      details?: DeliverDetails,
-    ]
+    session: SessionKey,
+    callId: string,
+    outcome: ToolOutcome,
+    details: DeliverDetails = {},
   ): Promise<DeliverResult> {
     const { timing, handed, runner = handed?.runner ?? "", unlessStarted = false, unstarted = false } = details;
     const keys = this.#keys.session(session);
@@ -355,9 +353,7 @@ export class SessionStore {
    * Takes the session for the wake-up `gen`; undefined when there is nothing for it to do. What is stored and cannot
    * be read is reported as `damaged`. Throws a {@link ClaimRefusedError} when this process may not take it.
    */
-  async claim(
-    ...[session, gen, owner, options = {}]: [session: SessionKey, gen: number, owner: string, options?: ClaimOptions]
-  ): Promise<Claim | undefined> {
+  async claim(session: SessionKey, gen: number, owner: string, options: ClaimOptions = {}): Promise<Claim | undefined> {
     const { alone = false, features = knownFeatures, hasDied } = options;
     const keys = this.#keys.session(session);
     const known = this.#cache.known(session);
@@ -484,12 +480,10 @@ export class SessionStore {
 
   /** Publishes what happens to a call while it runs. Returns false when it is answered, not known or refused. */
   async report(
-    ...[session, callId, happened, handed]: [
-      session: SessionKey,
-      callId: string,
-      happened: { runId: string; event: EngineEvent },
-      handed?: HandedIn,
-    ]
+    session: SessionKey,
+    callId: string,
+    happened: { runId: string; event: EngineEvent },
+    handed?: HandedIn,
   ): Promise<boolean> {
     const keys = this.#keys.session(session);
     const values = { callId, channel: keys.channel, batch: batchOf([happened]), ...handoffValues(handed) };
@@ -502,12 +496,10 @@ export class SessionStore {
    * With `ask` the runner that asked gets the answer, and the same one if it asks again.
    */
   async begin(
-    ...[session, callId, effect, by = {}]: [
-      session: SessionKey,
-      callId: string,
-      effect: ToolEffect,
-      by?: { runner?: string; handed?: HandedIn; ask?: string },
-    ]
+    session: SessionKey,
+    callId: string,
+    effect: ToolEffect,
+    by: { runner?: string; handed?: HandedIn; ask?: string } = {},
   ): Promise<BeginResult> {
     const { handed, runner = handed?.runner ?? "", ask = "" } = by;
     const keys = this.#keys.session(session);
