@@ -48,7 +48,7 @@ async function talk(store: SessionStore, session: string, turn: number): Promise
     { role: "user", content: [{ type: "text", text }] },
     { role: "assistant", content: [{ type: "text", text: answer }] },
   ];
-  await store.commit({ session, epoch, seq, history, events: [], consumed: 0, more: false });
+  await store.commit({ session, epoch, seq, history, events: [], more: false });
 }
 
 async function bytesOf(redis: RedisConnection, pattern: string): Promise<number> {
@@ -94,7 +94,7 @@ async function bound(store: SessionStore, session: string): Promise<void> {
   const epoch = (await store.claim(session, wakeGen, "worker"))?.epoch ?? "";
   const summary: Message = { role: "user", content: [{ type: "text", text: answer }] };
   const context = { keep: 20, summary };
-  await store.commit({ session, epoch, seq, history: [], events: [], consumed: 0, more: false, context });
+  await store.commit({ session, epoch, seq, history: [], events: [], more: false, context });
 }
 
 /** Lets a conversation grow to each of the lengths and asks Redis what its keys hold. */

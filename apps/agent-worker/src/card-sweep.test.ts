@@ -94,7 +94,7 @@ async function typing(): Promise<Typing> {
 }
 
 async function commit({ claim: { session, epoch } }: Typing): Promise<void> {
-  await stores.store.commit({ session, epoch, seq: 1, history: [], events: [], consumed: 0, more: false });
+  await stores.store.commit({ session, epoch, seq: 1, history: [], events: [], more: false });
 }
 
 describe("sweeping cards", () => {
@@ -174,7 +174,6 @@ describe("sweeping cards", () => {
       seq: 1,
       history: [],
       events: [],
-      consumed: 0,
       more: false,
       outbox: {
         v: 1,

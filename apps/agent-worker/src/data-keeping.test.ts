@@ -64,7 +64,6 @@ async function talk(session: string, words: string, keep?: number): Promise<void
     seq: claim?.head?.seq ?? 0,
     history: [text("user", words), text("assistant", `answer to ${words}`)],
     events: [],
-    consumed: 0,
     more: false,
     ...(keep !== undefined && { context: { keep } }),
   });

@@ -387,7 +387,7 @@ describe("a helper", () => {
     const used = { steps: 1, inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0, costUsd: 0 };
     const outcome = { ok: false, error: "cancelled" } as const;
     const asker = { session, turnId: turnIdOf(session, 7), callId: facts.callId, outcome, used, facts };
-    const write = { epoch, seq: 1, history: [], events: [], consumed: 0, more: false };
+    const write = { epoch, seq: 1, history: [], events: [], more: false };
     expect(await store.commit({ session: of, ...write, asker })).toEqual({ state: "idle" });
     expect(await store.childrenAtWork(session)).toEqual([]);
     // Its own asker would have got it.

@@ -416,7 +416,7 @@ async function deliver({ outboxSender }: Services, lease: OutboxLease, released:
 
 /** A wake-up without a message (its message was cancelled): gives the session back. */
 async function settleEmpty({ store, turns }: Services, { session, epoch }: Claim): Promise<void> {
-  const empty = { history: [], events: [], consumed: 0, more: false };
+  const empty = { history: [], events: [], more: false };
   const result = await store.commit({ session, epoch, seq: 0, ...empty });
   if (result.state === "requeue") await turns.wake(session, result.wakeGen);
 }

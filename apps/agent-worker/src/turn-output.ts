@@ -315,7 +315,6 @@ export class TurnStore {
       epoch: this.#epoch,
       history,
       events: await this.#takenEvents(),
-      consumed: this.#consumed,
       totals,
       needs: needsOfChoices(this.#services, settings ?? this.#before.settings),
       ...(context === undefined ? {} : { context }),

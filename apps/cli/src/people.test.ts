@@ -102,7 +102,6 @@ async function talk(session: SessionKey, sender: string, files: readonly string[
     seq: claim?.head?.seq ?? 0,
     history: [question, { role: "assistant", content: [{ type: "text", text: `answer to ${sender}` }] }],
     events: [],
-    consumed: 0,
     more: false,
   });
   return message;
@@ -315,7 +314,6 @@ describe("the data of one person", () => {
       seq: claim?.head?.seq ?? 0,
       history: [{ role: "user", content: running.parts }],
       events: [{ runId: turnIdOf(direct, 2), event: { type: "text_delta", text: "cancelled" } }],
-      consumed: 1,
       more: false,
     });
     expect(await deleting).toMatchObject({ sessions: 1, messages: 3 });
@@ -393,7 +391,6 @@ describe("the data of one person", () => {
         seq: claim?.head?.seq ?? 0,
         history: [{ role: "user", content: [{ type: "text", text: "hi" }], sender: "ou_ben" }],
         events: [],
-        consumed: 0,
         more: false,
         context: { keep: 1, summary },
       });
@@ -528,7 +525,7 @@ describe("the data of one person", () => {
       const claim = await stores.store.claim(session, wakeGen, "worker");
       const { epoch = "", head } = claim ?? {};
       const history: Message[] = [{ role: "user", content: [{ type: "text", text: session }] }];
-      await stores.store.commit({ session, epoch, seq: head?.seq ?? 0, history, events: [], consumed: 0, more: false });
+      await stores.store.commit({ session, epoch, seq: head?.seq ?? 0, history, events: [], more: false });
     }
     const api = { app: "api", id: "api", chats: [] };
     expect(await deletePerson(stores, api, { act: true, ...quick })).toMatchObject({ sessions: 0 });
@@ -546,7 +543,7 @@ describe("the data of one person", () => {
       const { wakeGen = 0 } = await stores.store.append({ ...messageFrom(session, "api"), ...from });
       const { epoch = "", head } = (await stores.store.claim(session, wakeGen, "worker")) ?? {};
       const history: Message[] = [{ role: "user", content: [{ type: "text", text: name }] }];
-      await stores.store.commit({ session, epoch, seq: head?.seq ?? 0, history, events: [], consumed: 0, more: false });
+      await stores.store.commit({ session, epoch, seq: head?.seq ?? 0, history, events: [], more: false });
     }
     const alice = { app: "api", id: "api:alice", chats: [] };
     expect(await deletePerson(stores, alice, { act: true, ...quick })).toMatchObject({ sessions: 1, messages: 1 });

@@ -281,7 +281,6 @@ export async function answerOne({ store }: Pick<World, "store">): Promise<void> 
       { role: "assistant", content: [{ type: "text", text: "<b>Noted</b>" }] },
     ],
     events: [],
-    consumed: 0,
     more: false,
   });
 }

@@ -716,7 +716,7 @@ describe("coming back", () => {
     const claim = await ingress.store.claim("api.s", 1, "test");
     const runId = turnIdOf("api.s", 1);
     const events = [{ runId, event: doneEvent("late") }];
-    const held = { session: "api.s", epoch: claim?.epoch ?? "", history: [], events, consumed: 0 };
+    const held = { session: "api.s", epoch: claim?.epoch ?? "", history: [], events };
     await ingress.store.commit({ ...held, seq: 1, more: false });
     await stream.end();
     expect(stream.frames()).toEqual([{ type: "done", final: "late", run_id: runId, seq: 1 }]);

@@ -104,7 +104,7 @@ describe("commands that only look are answered at once, without a run", () => {
     const { store } = here.ingress;
     await here.say("one");
     const { epoch } = await here.begin(session);
-    const write = { session, epoch, events: [], consumed: 0, seq: 1, more: false };
+    const write = { session, epoch, events: [], seq: 1, more: false };
     const history = ["one", "two"].map((text) => ({
       role: "user" as const,
       content: [{ type: "text" as const, text }],

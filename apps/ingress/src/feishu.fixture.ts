@@ -97,7 +97,7 @@ function conversations(
       return taken;
     },
     async finish({ session, epoch, head }) {
-      const write = { session, epoch, history: [], events: [], consumed: 0, seq: head?.seq ?? 0, more: true };
+      const write = { session, epoch, history: [], events: [], seq: head?.seq ?? 0, more: true };
       expect(await store.commit(write)).not.toMatchObject({ state: "fenced" });
     },
     told: async (session) => (await claim(session))?.control ?? [],

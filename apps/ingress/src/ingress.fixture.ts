@@ -75,12 +75,10 @@ function createTestWorker(store: SessionStore, script: Script) {
     await script(textOfHead(head), { emit, stopped: stop.signal });
     running.delete(runId);
     const end = doneEvent(final, stop.signal.aborted ? "cancelled" : "");
-    const consumed = stop.signal.aborted ? 1 : 0;
     return await store.commit({
       ...claim,
       history: [],
       events: [{ runId, event: end }],
-      consumed,
       seq: head.seq,
       more: true,
     });

@@ -85,7 +85,7 @@ describe("the ingress process", () => {
     expect(first.text()).toMatch(/: shutdown\n\n$/);
     const rest = await openStream(`${two.url}/chat/s/events`, { headers: { "last-event-id": "1" } });
     await store.emit(batch({ type: "text_delta", text: "二" }));
-    await store.commit({ ...batch(doneEvent("一二")), history: [], consumed: 0, seq: 1, more: false });
+    await store.commit({ ...batch(doneEvent("一二")), history: [], seq: 1, more: false });
     await rest.end();
     expect(rest.frames()).toMatchObject([
       { type: "assistant", content: "二", seq: 2 },

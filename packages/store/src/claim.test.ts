@@ -43,7 +43,7 @@ describe("history cache", () => {
     const claim = await by.claim(session, wakeGen ?? 0, "worker");
     if (!claim?.head) throw new Error("nothing to claim");
     const { epoch, head, history } = claim;
-    await by.commit({ session, epoch, history: [], events: [], consumed: 0, seq: head.seq, more: false, ...write });
+    await by.commit({ session, epoch, history: [], events: [], seq: head.seq, more: false, ...write });
     return history;
   }
 

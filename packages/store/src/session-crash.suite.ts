@@ -155,7 +155,6 @@ class Deployment {
     const [entry] = claim.control;
     if (entry?.type !== "outcome") return await this.#askOrRun(claim, entry);
     const committed = await commitOf(this.#store, claim, {
-      consumed: 1,
       history: [userText("result"), assistantText("answer")],
       events: [{ runId: turnIdOf(this.session, claim.head.seq), event: endOfRun }],
       outbox: outboxRecord(this.session, "r1"),

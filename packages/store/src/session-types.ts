@@ -120,7 +120,7 @@ export interface Claim {
   lost?: { what: "settings" | "summary"; bytes: number; reason: string }[];
   /** Turns of other people wait for people, set aside. */
   othersWait: boolean;
-  /** Unread control entries; acknowledge them with `consumed` of the next write. */
+  /** Unread control entries; acknowledge them with `consumed` of the next save. */
   control: ControlEntry[];
   /**
    * What a model gets to see: the summary of what was compacted, if any, then the messages since.
@@ -212,14 +212,12 @@ export interface DeliverDetails {
   handed?: HandedIn;
 }
 
-/** What every fenced write carries: new history, events that happened, control entries dealt with. */
+/** What every fenced write carries: new history, and events that happened. */
 export interface FencedWrite {
   session: SessionKey;
   epoch: string;
   history: Message[];
   events: NewEvent[];
-  /** How many entries of the claim's (or last save's) `control` are dealt with; the end of a turn drops all of them. */
-  consumed: number;
   /**
    * From now on a claim's history is `summary`, if given, and the last `keep` messages, those of this
    * write included. The older ones stay readable through `history`.
@@ -228,6 +226,8 @@ export interface FencedWrite {
 }
 
 export interface SaveRequest extends FencedWrite {
+  /** How many entries of the claim's (or last save's) `control` are dealt with; a commit drops all of them. */
+  consumed: number;
   turn: TurnState;
   /** Features that the session needs beside those of its turn. */
   needs?: readonly string[];

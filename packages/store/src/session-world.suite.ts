@@ -297,7 +297,7 @@ export class SessionWorld {
     const open = turn.calls.filter(({ state }) => state === "running").map(({ id }) => openCall(id, 1));
     const approvals = questionsOf(turn);
     const joining = this.factsOf(session).waiting.slice(1, 1 + takesIn);
-    const { history, consumed } = writeOf(worker);
+    const history = historyOf(worker);
     const write = {
       history: [...history, ...joining.map(({ message }) => userText(`joined ${message.id}`))],
       ...(context && { context }),
@@ -308,7 +308,7 @@ export class SessionWorld {
     const saved = await saveAs(this.store, worker.claim, {
       mode,
       turn,
-      consumed,
+      consumed: worker.control.length,
       events,
       absorbed,
       ...asked,
@@ -351,12 +351,11 @@ export class SessionWorld {
 
   async #finish(worker: Worker, more: boolean): Promise<void> {
     const { claim, head } = worker;
-    const { history, consumed } = writeOf(worker);
+    const history = historyOf(worker);
     const write = { history: [...history, assistantText(`answer ${head.message.id}`)] };
     const open = callsAfter(worker).filter(({ state }) => state !== "done");
     const committed = await commitOf(this.store, claim, {
       ...write,
-      consumed,
       seq: head.seq,
       more,
       events: [{ runId: turnIdOf(claim.session, head.seq), event: endOfRun }],
@@ -590,11 +589,11 @@ export function turnAfter(worker: Worker, { run, ask }: NewCalls): TurnState {
 }
 
 /** History for what the worker dealt with: the user's message first, then each unread outcome. */
-export function writeOf({ turn, head, control }: Worker): Pick<FencedWrite, "history" | "consumed"> {
+export function historyOf({ turn, head, control }: Worker): Message[] {
   const history: Message[] = turn ? [] : [userText(`user ${head.message.id}`)];
   for (const entry of control) {
     if (entry.type === "outcome" && entry.outcome.ok) history.push(userText(String(entry.outcome.result)));
     if (entry.type === "decision") history.push(userText(ModelApprovals.textOf(entry.approvalId, entry.state)));
   }
-  return { history, consumed: control.length };
+  return history;
 }

@@ -3,7 +3,7 @@ import * as fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
 import type { SessionStore } from "./session-store.ts";
-import type { Claim, CommitRequest, CommitResult, SaveResult } from "./session-types.ts";
+import type { Claim, CommitResult, SaveResult } from "./session-types.ts";
 import {
   approvalIdOf,
   approvalOf,
@@ -97,7 +97,7 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       expect(await commitOf(store, claim, { more: true })).toEqual({ state: "idle" });
       const next = await mustClaim(store, session, await approve(1));
       expect(next).toMatchObject({ head: { seq: 1 }, turn: {}, control: [approvedOf(1)] });
-      expect(await commitOf(store, next, { consumed: 1, more: true })).toMatchObject({
+      expect(await commitOf(store, next, { more: true })).toMatchObject({
         state: "next",
         head: { seq: 2 },
       });
@@ -123,7 +123,7 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       expect(ended).toMatchObject({ state: "requeue" });
       const anns = await mustClaim(store, session, "wakeGen" in ended ? ended.wakeGen : 0);
       expect(anns).toMatchObject({ head: { seq: 1 }, control: [approvedOf(1)], othersWait: false });
-      expect(await commitOf(store, anns, { consumed: 1, more: true })).toMatchObject({
+      expect(await commitOf(store, anns, { more: true })).toMatchObject({
         state: "next",
         head: { seq: 3 },
       });
@@ -139,7 +139,7 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       const delivered = await store.deliver(session, "c1", { ok: true, result: 1 });
       const again = await mustClaim(store, session, delivered.wakeGen);
       expect(again.control).toMatchObject([{ type: "outcome" }]);
-      expect(await commitOf(store, again, { consumed: 1 })).toMatchObject({ state: "requeue" });
+      expect(await commitOf(store, again)).toMatchObject({ state: "requeue" });
     });
 
     it("several people wait at once, and each gets an answer", async () => {
@@ -160,7 +160,7 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
           turn: { turnId: turnIdOf(session, seq) },
           control: [approvedOf(seq)],
         });
-        await commitOf(store, claim, { consumed: 1 });
+        await commitOf(store, claim);
       }
       expect(await store.summary(session)).toMatchObject({ state: "idle", waiting: 0, setAside: [] });
     });
@@ -350,7 +350,7 @@ class Group {
     const isAnswered = entries.length > 0;
     if (!this.#asked.has(seq) && pick % 3 === 0) return await this.#ask(claim, seq);
     if (this.#asked.has(seq) && !isAnswered) return await this.#suspend(claim);
-    await this.#end(claim, seq, { consumed: entries.length, more: pick % 2 === 0 });
+    await this.#end(claim, seq, pick % 2 === 0);
   }
 
   async #take(): Promise<void> {
@@ -389,8 +389,8 @@ class Group {
     if (saved.state === "suspended") this.#wake(saved.wakeGen);
   }
 
-  async #end(claim: Claim, seq: number, ending: Pick<CommitRequest, "consumed" | "more">): Promise<void> {
-    const result: CommitResult = await commitOf(this.#harness.store, claim, ending);
+  async #end(claim: Claim, seq: number, more: boolean): Promise<void> {
+    const result: CommitResult = await commitOf(this.#harness.store, claim, { more });
     expect(result.state).not.toBe("fenced");
     this.#answers.push({ person: this.#written.get(seq) ?? "", seq });
     this.#claim = undefined;

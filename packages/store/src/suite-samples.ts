@@ -175,7 +175,6 @@ export async function commitOf(
     epoch: claim.epoch,
     history: [],
     events: [],
-    consumed: 0,
     seq: claim.head?.seq ?? 0,
     more: false,
     ...fields,

@@ -117,7 +117,7 @@ describe("when an approval is settled", () => {
     await world.settleCards();
     const gen = (await world.store.cancel(cancelled.session, { reason: "stopped" })).wakeGen ?? 0;
     const claim = await world.store.claim(cancelled.session, gen, "worker");
-    const write = { session: cancelled.session, epoch: claim?.epoch ?? "", history: [], events: [], consumed: 1 };
+    const write = { session: cancelled.session, epoch: claim?.epoch ?? "", history: [], events: [] };
     await world.store.commit({ ...write, seq: 1, more: false });
     await world.settleCards();
     expect(await world.stateOf(cancelled)).toBe("cancelled");

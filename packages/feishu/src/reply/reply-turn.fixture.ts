@@ -76,7 +76,7 @@ export async function beginTurn(facts: TurnFacts): Promise<Turn> {
     reclaim: async () => (epoch = await claim()),
     commit: async (view, more = {}) => {
       const outbox = { ...recordOf(view), ...more };
-      const write = { session, epoch, history: [], events: [], consumed: 0, seq, more: false, outbox };
+      const write = { session, epoch, history: [], events: [], seq, more: false, outbox };
       const committed = await store.commit(write);
       if (!("deliver" in committed) || committed.deliver === undefined) throw new Error("the outbox was not leased");
       return committed.deliver;
