@@ -110,7 +110,7 @@ export class SessionRunner {
       hasDied: async (last) => await hasDiedWith(this.#services, last, session),
     });
     if (claim === undefined) return "done";
-    for (const facts of claim.lost ?? []) {
+    for (const facts of claim.unreadable ?? []) {
       log.error({ session, ...facts }, "stored state cannot be read and is replaced");
     }
     try {

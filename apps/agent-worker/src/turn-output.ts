@@ -82,7 +82,7 @@ export interface TurnStart {
   damaged?: string;
   /** Where a run ended before: what is in the event log of it. */
   published?: PublishedEvents;
-  lost?: Claim["lost"];
+  unreadable?: Claim["unreadable"];
   /** The agent that answered is not configured any more. */
   isAgentGone?: boolean;
 }
@@ -99,8 +99,8 @@ interface Unsaved {
 }
 
 /** The parts of the conversation that cannot be read. */
-export function lostIn({ lost = [] }: TurnStart): NonNullable<TurnStart["lost"]>[number]["what"][] {
-  return lost.map(({ what }) => what);
+export function unreadableIn({ unreadable = [] }: TurnStart): NonNullable<TurnStart["unreadable"]>[number]["what"][] {
+  return unreadable.map(({ what }) => what);
 }
 
 const dayMs = 86_400_000;
@@ -397,11 +397,11 @@ function waitsForPeopleOnly({ calls, held, message }: TurnState): boolean {
 }
 
 /** What the next write puts in place of unreadable fields: default settings, and all that is left of the context. */
-function replacementsOf({ lost = [], history }: TurnStart): Pick<Unsaved, "context" | "settings"> {
-  const isLost = (what: "settings" | "summary"): boolean => lost.some((each) => each.what === what);
+function replacementsOf({ unreadable = [], history }: TurnStart): Pick<Unsaved, "context" | "settings"> {
+  const isUnreadable = (what: "settings" | "summary"): boolean => unreadable.some((each) => each.what === what);
   return {
-    ...(isLost("summary") ? { context: { keep: history.length } } : {}),
-    ...(isLost("settings") ? { settings: {} } : {}),
+    ...(isUnreadable("summary") ? { context: { keep: history.length } } : {}),
+    ...(isUnreadable("settings") ? { settings: {} } : {}),
   };
 }
 

@@ -55,7 +55,7 @@ import type { Services } from "./services.ts";
 import type { AbortReason, TurnEnd, TurnSlot } from "./session-runner.ts";
 import { dispatchCalls, keepLargeResults, mayHold, runnerAtWork, stopCalls, stopCallsOf, type Hold } from "./tools.ts";
 import { messagesToJoin, supersedes, waitingAtOnce, withoutThreadRoot } from "./prepare.ts";
-import { expiringSoon, lostIn, takeBackReaction, TurnReply, TurnStore, type TurnStart } from "./turn-output.ts";
+import { expiringSoon, unreadableIn, takeBackReaction, TurnReply, TurnStore, type TurnStart } from "./turn-output.ts";
 
 /** What the parts of a run share: agent, store, reply and budgets. */
 export interface RunningTurn extends TurnSlot {
@@ -114,7 +114,7 @@ export class TurnRun {
     const { agent, turn } = speaker;
     const { head, epoch, settings } = claimed;
     this.#start = { ...claimed, isAgentGone: speaker.isGone };
-    // Lost parts may have been lost since the turn began.
+    // A part may have become unreadable since the turn began.
     if (turn !== undefined) this.#start = { ...this.#start, turn: this.#withNotes(turn) };
     this.#head = head;
     const model = agent.modelOf(settings.model);
@@ -243,7 +243,7 @@ export class TurnRun {
 
   #withNotes(turn: TurnState): TurnState {
     const { agent, isRefused, notes } = this.#speaker;
-    return withNotes(turn, lostIn(this.#start), agent.speech.texts, isRefused ? [] : notes);
+    return withNotes(turn, unreadableIn(this.#start), agent.speech.texts, isRefused ? [] : notes);
   }
 
   #commandFacts(agent: Agent, model: string): CommandFacts {

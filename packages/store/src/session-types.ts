@@ -117,7 +117,7 @@ export interface Claim {
    * Unreadable parts of the conversation that it can do without: settings are the defaults here,
    * a summary is missing. The next commit of the turn puts that in its place.
    */
-  lost?: { what: "settings" | "summary"; bytes: number; reason: string }[];
+  unreadable?: { what: "settings" | "summary"; bytes: number; reason: string }[];
   /** Turns of other people wait for people, set aside. */
   othersWait: boolean;
   /** Unread control entries; acknowledge them with `consumed` of the next save. */

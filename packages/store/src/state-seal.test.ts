@@ -120,7 +120,7 @@ it("no summary and no settings are believed that were not sealed for the session
     await redis.hset(state, what, stored.replace(/o(?=[^o]*$)/, "0"));
     const { gen } = await store.summary(session);
     const claim = await fresh.claim(session, gen, "worker");
-    expect(claim?.lost).toEqual([
+    expect(claim?.unreadable).toEqual([
       expect.objectContaining({ what, reason: expect.stringContaining("its seal is wrong") }),
     ]);
     if (what === "settings") expect(claim?.settings).not.toMatchObject(settings);

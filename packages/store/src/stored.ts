@@ -473,7 +473,7 @@ type ClaimedReply = [
 ];
 
 /** What claim.lua answers. */
-export type ClaimReply = ClaimedReply | ["alone"] | ["lost", owner: string] | ["needs", ...features: string[]];
+export type ClaimReply = ClaimedReply | ["alone"] | ["owner", owner: string] | ["needs", ...features: string[]];
 
 interface ClaimedWith {
   session: SessionKey;
@@ -484,19 +484,19 @@ interface ClaimedWith {
   seal: StateSeal;
 }
 
-type Lost = NonNullable<Claim["lost"]>[number];
+type Unreadable = NonNullable<Claim["unreadable"]>[number];
 
-/** What a conversation can continue without: each is read, or lost with the reason. */
+/** What a conversation can continue without: each is read, or named with the reason why it cannot be. */
 function replaceableParts(
   { session, seal }: Pick<ClaimedWith, "session" | "seal">,
   { epoch, summary, settings }: { epoch: string; summary: string; settings: string },
-): { compacted: string | undefined; chosen: SessionSettings | undefined; lost: Lost[] } {
-  const lost: Lost[] = [];
-  const readOf = <T>(what: Lost["what"], stored: string, read: (text: string) => T): T | undefined => {
+): { compacted: string | undefined; chosen: SessionSettings | undefined; unreadable: Unreadable[] } {
+  const unreadable: Unreadable[] = [];
+  const readOf = <T>(what: Unreadable["what"], stored: string, read: (text: string) => T): T | undefined => {
     try {
       return stored === "" ? undefined : read(seal.open(what, session, { epoch, stored }));
     } catch (error) {
-      lost.push({ what, bytes: Buffer.byteLength(stored), reason: reasonOf(error) });
+      unreadable.push({ what, bytes: Buffer.byteLength(stored), reason: reasonOf(error) });
       return undefined;
     }
   };
@@ -504,7 +504,7 @@ function replaceableParts(
     messageFrom(text);
     return text;
   });
-  return { compacted, chosen: readOf("settings", settings, settingsFrom), lost };
+  return { compacted, chosen: readOf("settings", settings, settingsFrom), unreadable };
 }
 
 /** Unreadable parts are left out and named, so that the worker ends the turn in place of failing at it each time. */
@@ -521,7 +521,7 @@ export function claimFrom({ session, gen, known, cache, seal }: ClaimedWith, rep
   };
   const head = first === "" ? undefined : queuedFrom(session, first);
   if (head?.unreadable !== undefined) damaged.push("the message");
-  const { compacted, chosen, lost } = replaceableParts({ session, seal }, { epoch, summary, settings });
+  const { compacted, chosen, unreadable } = replaceableParts({ session, seal }, { epoch, summary, settings });
   const history = readable("the history", () => {
     // The cache counts the summary, and is to hold what is stored.
     if (compacted === undefined && summary !== "") return tail.map(messageFrom);
@@ -548,7 +548,7 @@ export function claimFrom({ session, gen, known, cache, seal }: ClaimedWith, rep
     ranBefore: ranBefore === 1,
     deaths: { together, alone: byAlone },
     ...(damaged.length === 0 ? {} : { damaged: damaged.join("; ") }),
-    ...(lost.length === 0 ? {} : { lost }),
+    ...(unreadable.length === 0 ? {} : { unreadable }),
     othersWait: othersWait === 1,
     control: entries ?? [],
     history: history ?? [],

@@ -1,5 +1,5 @@
 -- A worker takes the session.
--- -> nil | {'needs', feature...} | {'lost', owner}: call again with what became of that worker | {'alone'} refused
+-- -> nil | {'needs', feature...} | {'owner', owner}: call again with what became of that worker | {'alone'} refused
 -- | {'claimed', epoch, turn, head, tries, deaths, deathsAlone, contextVersion, from, context from there on, control,
 --    settings, summary, whether turns are set aside, whether the head may have waited, totals,
 --    whether a run of the head ended before this claim}
@@ -57,12 +57,12 @@ if #lacking > 0 then return {'needs', unpack(lacking)} end
 local tries, deaths, deathsAlone = 0, 0, 0
 if v.headSeq == seq then
   tries, deaths, deathsAlone = tonumber(v.tries or 0), tonumber(v.deaths or 0), tonumber(v.deathsAlone or 0)
-  local lost = st == 'running' and v.owner or st == 'queued' and v.lost
-  if lost then
-    local isKnown = judgedOwner == lost or judgedOwner == '*' or lost == owner
-    if not isKnown then return {'lost', lost} end
+  local lastOwner = st == 'running' and v.owner or st == 'queued' and v.lost
+  if lastOwner then
+    local isKnown = judgedOwner == lastOwner or judgedOwner == '*' or lastOwner == owner
+    if not isKnown then return {'owner', lastOwner} end
     local countedAs = 'tries'
-    if lost ~= owner and judgedDead == '1' then countedAs = v.alone == '1' and 'deathsAlone' or 'deaths' end
+    if lastOwner ~= owner and judgedDead == '1' then countedAs = v.alone == '1' and 'deathsAlone' or 'deaths' end
     tries = tries + 1
     if countedAs == 'deathsAlone' then deathsAlone = deathsAlone + 1 end
     if countedAs == 'deaths' then deaths = deaths + 1 end
