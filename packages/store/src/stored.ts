@@ -388,26 +388,27 @@ export const cancelledRun: EngineEvent = {
   final: "",
 };
 
+/** What summary.lua answers. */
+type SummaryReply = [
+  state: SessionSummary["state"],
+  gen: string | number,
+  waiting: number,
+  messages: number,
+  unsent: number,
+  head: string,
+  turn: string,
+  settings: string,
+  inContext: number,
+  epoch: string,
+  eventSeq: number,
+  setAside: [head: string, turn: string][],
+  totals: string,
+];
+
 /** Reads what the script `summary` answers. For those who look: a seal is not checked, and what is damaged is said to be so. */
 export function summaryFrom(session: SessionKey, reply: unknown): SessionSummary {
   const [state, gen, waiting, messages, unsent, head, turn, settings, inContext, epoch, eventSeq, setAside, totals] =
-    reply as [
-      SessionSummary["state"],
-      ...[
-        string | number,
-        number,
-        number,
-        number,
-        string,
-        string,
-        string,
-        number,
-        string,
-        number,
-        [string, string][],
-        string,
-      ], // shape fixed by the script
-    ];
+    reply as SummaryReply;
   return {
     state,
     gen: Number(gen),
@@ -509,8 +510,9 @@ function replaceableParts(
 
 /** Unreadable parts are left out and named, so that the worker ends the turn in place of failing at it each time. */
 export function claimFrom({ session, gen, known, cache, seal }: ClaimedWith, reply: ClaimedReply): Claim {
-  const [, epoch, turn, first, tries, together, byAlone, version, from, tail, control, settings, summary] = reply;
-  const [othersWait, mayHaveWaited, totals, ranBefore] = [reply[13], reply[14], reply[15], reply[16]];
+  const [, epoch, turn, first, tries, together, byAlone, version, from, tail, control, settings, summary, ...others] =
+    reply;
+  const [othersWait, mayHaveWaited, totals, ranBefore] = others;
   const damaged: string[] = [];
   const readable = <T>(what: string, read: () => T): T | undefined => {
     try {
