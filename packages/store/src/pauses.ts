@@ -90,8 +90,12 @@ export class Pauses {
   async watch(listener: () => void, signal: AbortSignal): Promise<void> {
     const subscriber = subscriberOf(this.#redis);
     subscriber.on("error", () => undefined); // ioredis reconnects and subscribes again by itself
-    subscriber.on("message", listener);
-    subscriber.on("ready", listener);
+    // A message may arrive while the connection ends.
+    const unlessLeft = (): void => {
+      if (!signal.aborted) listener();
+    };
+    subscriber.on("message", unlessLeft);
+    subscriber.on("ready", unlessLeft);
     signal.addEventListener("abort", () => subscriber.disconnect(), { once: true });
     await subscriber.subscribe(this.#channel);
     if (signal.aborted) subscriber.disconnect();
