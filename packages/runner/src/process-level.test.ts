@@ -127,8 +127,9 @@ describe("a tool in a process of its own", () => {
     );
     await own.close();
     const processes = new Set(outcomes.map((outcome) => (outcome.ok ? outcome.result : outcome.error)));
-    // The warm one, and those that are started while it answers no call: how many depends on the machine's load.
-    expect(processes.size).toBeLessThanOrEqual(20);
+    // The warm one, and those that are started while it answers no call: how many depends on the machine's load. With
+    // one for each call that may run, there would be 64.
+    expect(processes.size).toBeLessThan(64);
   });
 
   it("waits for a process no longer than its deadline, and does not begin then; no more are started than fit", async () => {
