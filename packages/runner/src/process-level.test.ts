@@ -277,7 +277,9 @@ describe("tools that share a process", () => {
   let directory: string;
   beforeEach(async () => {
     directory = await mkdtemp(join(tmpdir(), "shared-"));
-    own = await openProcessLevel({ loaded, environment, concurrency: 16, onLine: () => {}, onDropped: () => {} });
+    // One at a time: a machine that is busy would start a second one, and calls that should meet would not.
+    const options = { loaded, environment, concurrency: 16, childrenAtMost: 1 };
+    own = await openProcessLevel({ ...options, onLine: () => {}, onDropped: () => {} });
   });
   afterEach(async () => {
     await own.close();
