@@ -158,7 +158,8 @@ function noteUse({ memories, log }: Services, found: readonly OwnedMemory[]): vo
 /** What people read of these tools, and of a call. */
 const words: Readonly<Record<string, { title: LocalText; summary?: LocalText }>> = {
   [rememberName]: { title: { zh: "记住", en: "Remember" }, summary: { zh: "记住：{text}", en: "Remember: {text}" } },
-  [recallName]: { title: { zh: "回想", en: "Recall" }, summary: { zh: "回想：{query}", en: "Recall: {query}" } },
+  // What it looks for may come from a person's own notes, and a group reads the card: no summary.
+  [recallName]: { title: { zh: "回想", en: "Recall" } },
   [forgetName]: { title: { zh: "忘记", en: "Forget" } },
 };
 
