@@ -2,7 +2,7 @@
 // and ends with "N passed, N failed".
 import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { parseArgs } from "node:util";
 import { runCommand } from "./launcher/command.mjs";
 import { Failure, Stopped } from "./launcher/failure.mjs";
@@ -99,12 +99,30 @@ function countedTests() {
   return { passed: numPassedTests, failed: numFailedTests };
 }
 
+/** Named last, with the first words of why: the details stand far above, or are lost with the beginning of a log. */
+function sayFailedTests() {
+  if (!existsSync(resultFile)) return;
+  for (const { name, message, assertionResults } of JSON.parse(readFileSync(resultFile, "utf8")).testResults) {
+    const file = relative(process.cwd(), name);
+    const failed = assertionResults.filter(({ status }) => status === "failed");
+    if (failed.length === 0 && message) console.log(`failed: ${file}: ${beginningOf(message)}`);
+    for (const { fullName, failureMessages } of failed) {
+      console.log(`failed: ${file} > ${fullName}\n  ${beginningOf(failureMessages.join("\n"))}`);
+    }
+  }
+}
+
+function beginningOf(message) {
+  return message.split("\n").slice(0, 12).join("\n  ").slice(0, 1_500);
+}
+
 /** A run that broke without a failed test (a file that does not load, a crash, no test) is one failure. */
 async function runTests(part, signal) {
   rmSync(resultFile, { force: true });
   const env = { ...environment(), ...(part === "long" ? { LARKLINE_LONG_TESTS: "1" } : {}) };
   const code = await runCommand([...vitest, ...testsOf[part], ...reporters], { signal, env, output: "inherit" });
   const counted = countedTests();
+  sayFailedTests();
   const broken = (code !== 0 || counted.passed === 0) && counted.failed === 0;
   return broken ? { ...counted, failed: 1 } : counted;
 }

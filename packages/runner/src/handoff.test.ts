@@ -25,6 +25,11 @@ function cellOf(session: string): number {
   return (hash >>> 0) % 16;
 }
 
+/** A session of another cell. */
+function sessionOutside(cell: number): string {
+  return ["foreign-1", "foreign-2"].find((session) => cellOf(session) !== cell) ?? "";
+}
+
 /** What the runner of a job hands in about it; `said` may say more, or something else. */
 function entryOf(job: ToolJob, said: Record<string, unknown>): HandoffEntry {
   const { session, turnId, callId, attempt, name: tool } = job;
@@ -84,7 +89,8 @@ describe("what a runner hands in", () => {
     const good = entryOf(job, fine);
     await put(good, keyOf("thief"));
     await put({ ...good, runner: "thief" }, keyOf("r"));
-    await put({ ...good, session: "in-some-other-cell", turnId: "in-some-other-cell-1" }, keyOf("r"));
+    const foreign = sessionOutside(cellOf(job.session));
+    await put({ ...good, session: foreign, turnId: `${foreign}-1` }, keyOf("r"));
     await put(entryOf(job, { ...fine, outcome: { ok: true, result: "x".repeat(3_000_000) } }), keyOf("r"));
     await put("no entry", keyOf("r"));
     await bed.redis.xadd(stream, "*", "something", "else");
