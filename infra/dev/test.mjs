@@ -113,7 +113,8 @@ function sayFailedTests() {
 }
 
 function beginningOf(message) {
-  return message.split("\n").slice(0, 12).join("\n  ").slice(0, 1_500);
+  const own = message.split("\n").filter((line) => !line.includes("/node_modules/"));
+  return own.slice(0, 12).join("\n  ").slice(0, 1_500);
 }
 
 /** A run that broke without a failed test (a file that does not load, a crash, no test) is one failure. */
