@@ -28,7 +28,7 @@ const resource = (messageId: string, key: string, type: string): string =>
 async function get(world: PersonWorld, path: string, client = world.client) {
   const response = await fetch(world.simulator.url + path, {
     headers: { authorization: `Bearer ${client.token}` },
-    signal: AbortSignal.timeout(5000),
+    signal: AbortSignal.timeout(60_000),
   });
   return response;
 }
@@ -48,7 +48,7 @@ async function upload(world: PersonWorld, path: "images" | "files", fields: Reco
     method: "POST",
     headers: { authorization: `Bearer ${world.client.token}` },
     body: form,
-    signal: AbortSignal.timeout(10_000),
+    signal: AbortSignal.timeout(60_000),
   });
   const body = (await response.json()) as { code: number; data?: { image_key?: string; file_key?: string } };
   return { code: body.code, key: body.data?.image_key ?? body.data?.file_key ?? "" };

@@ -38,7 +38,7 @@ export async function callOpenApi(
       ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
     },
     ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-    signal: AbortSignal.timeout(5000),
+    signal: AbortSignal.timeout(60_000),
   });
   const parsed = asObject(await response.json());
   return {

@@ -39,7 +39,7 @@ async function breakCalls(): Promise<typeof broken> {
   const asked = async (held: Omit<Broken, "card">): Promise<Broken> => ({
     ...held,
     card: await vi.waitUntil(async () => await theQuestion(system, held.written.chatId).catch(() => undefined), {
-      timeout: 40_000,
+      timeout: 60_000,
     }),
   });
   return { retried: await asked(retried), done: await asked(done), aborted: await asked(aborted) };

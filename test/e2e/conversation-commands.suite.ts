@@ -30,7 +30,7 @@ async function untilDoneCalls({ chatId }: Writer, count: number): Promise<void> 
   const redis = new Redis(system.redis.url);
   const [key = ""] = await redis.keys(`*:calls:${system.appId}.${chatId}`);
   const done = async () => (await redis.hvals(key)).filter((state) => state === "done").length;
-  await vi.waitFor(async () => expect(await done()).toBe(count), { timeout: 30_000, interval: 20 });
+  await vi.waitFor(async () => expect(await done()).toBe(count), { timeout: 60_000, interval: 20 });
   redis.disconnect();
 }
 

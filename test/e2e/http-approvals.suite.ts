@@ -120,7 +120,7 @@ describe("a session over HTTP in which calls of one kind were approved three tim
     expect(await post(rule.id, { decision: "approve" })).toMatchObject({ status: 200 });
     const rules = async () => await (await fetch(`${urlOf(0)}/v1/permissions?session_id=${session}`)).json();
     await vi.waitFor(async () => expect(await rules()).toMatchObject({ rules: [{ id: rule.id }] }), {
-      timeout: 10_000,
+      timeout: 60_000,
     });
     const unasked = await chat(urlOf(0), session, message);
     expect((await unasked.end()).map(({ type }) => type)).toEqual([

@@ -395,7 +395,7 @@ describe("a run that is read by the SDK", () => {
     const client = clientOf();
     const left = client.run('wait\ncall hold_once {"key":"left"}', { session: "left" });
     for await (const { type } of left.stream()) if (type === "tool_use") break;
-    await expect.poll(async () => (await left.report()).state, { timeout: 30_000 }).toBe("cancelled");
+    await expect.poll(async () => (await left.report()).state, { timeout: 60_000 }).toBe("cancelled");
     const detached = client.run('wait\ncall hold_once {"key":"detached"}', { session: "detached", detach: true });
     for await (const { type } of detached.stream()) if (type === "tool_use") break;
     await system.release("detached");

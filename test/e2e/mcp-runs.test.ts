@@ -123,7 +123,9 @@ it("the titles that a server gives its tools are what the card, the approval and
   const [asked] = await untilAsked(system, ann.chatId);
   if (asked === undefined) throw new Error("no person was asked");
   expect(asked.title).toBe("Approve “Move the furniture”?");
-  await vi.waitFor(async () => expect(await page("/approvals")).toContain("Move the furniture (things_change)"));
+  await vi.waitFor(async () => expect(await page("/approvals")).toContain("Move the furniture (things_change)"), {
+    timeout: 60_000,
+  });
   for (const path of ["/agents", "/runners"]) {
     const shown = await page(path);
     for (const tool of ["Look around (things_look)", "Move the furniture (things_change)"]) {

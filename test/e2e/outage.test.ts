@@ -45,7 +45,7 @@ describe("while the Feishu API is broken", () => {
       const attempts = () =>
         system.feishu.apiCalls.filter(({ method, path }) => method === "POST" && path.includes(written.messageId))
           .length;
-      await vi.waitUntil(() => attempts() > times, { timeout: 25_000, interval: 50 });
+      await vi.waitUntil(() => attempts() > times, { timeout: 60_000, interval: 50 });
       await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
       expect(answersIn(system, written.chatId)).toEqual([`[${written.text}]`]);
       expect(asked(written.text)).toBe(1);

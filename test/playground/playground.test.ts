@@ -194,7 +194,9 @@ test("people, chats, messages and ids survive a restart, also of a playground th
   await openChat(later, "Alice");
   await panel(later, "Alice").locator(".from-bot").getByRole("heading", { name: "收到 记得我" }).waitFor();
   const shown = panel(later, "Alice").locator("img.picture");
-  await vi.waitFor(async () => expect(await shown.evaluate((image) => image.naturalWidth)).toBeGreaterThan(0));
+  await vi.waitFor(async () => expect(await shown.evaluate((image) => image.naturalWidth)).toBeGreaterThan(0), {
+    timeout: 60_000,
+  });
 });
 
 test("an empty chat offers four messages that show the product, and more below", async () => {

@@ -28,7 +28,7 @@ export async function eventsOfRun(
       expectViews(records, runId);
       return events;
     };
-    return await vi.waitFor(read, { timeout: 30_000, interval: 50 });
+    return await vi.waitFor(read, { timeout: 60_000, interval: 50 });
   } finally {
     await closeRedis(redis);
   }

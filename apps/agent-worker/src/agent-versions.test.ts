@@ -181,14 +181,14 @@ it("workers take a version up without a restart; an order is done once, in the f
   try {
     expect(await hand(0, { instructions: "first" })).toMatchObject({ result: { result: "done" } });
     for (const services of [one, other]) {
-      await vi.waitFor(async () => expect(await promptAt(services)).toBe("first"), { timeout: 20_000 });
+      await vi.waitFor(async () => expect(await promptAt(services)).toBe("first"), { timeout: 60_000 });
     }
     expect(await promptAt(off)).toBe("test");
     expect(await hand(0, { instructions: "lost" })).toMatchObject({ result: { result: "conflict" } });
     expect(await hand(1, { limits: { maxIterations: 1_000 } })).toMatchObject({ result: { result: "not_possible" } });
     expect(await hand(0, { instructions: "x" }, "none")).toMatchObject({ result: { result: "not_possible" } });
     expect(await hand(1, {})).toMatchObject({ result: { result: "done" } });
-    await vi.waitFor(async () => expect(await promptAt(one)).toBe("test"), { timeout: 20_000 });
+    await vi.waitFor(async () => expect(await promptAt(one)).toBe("test"), { timeout: 60_000 });
     const records = [];
     for await (const { kind, agent, from, to, userId } of world.audit.export(0, Number.MAX_SAFE_INTEGER)) {
       records.push([kind, agent, from, to, userId]);

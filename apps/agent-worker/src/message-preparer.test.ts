@@ -84,7 +84,7 @@ async function prepared(
   references: MessageReferences | undefined,
   fields: Partial<InboundMessage> = {},
 ): Promise<InboundMessage> {
-  return await current.prepare(inbound(references, fields), AbortSignal.timeout(20_000));
+  return await current.prepare(inbound(references, fields), AbortSignal.timeout(60_000));
 }
 
 function lastPart({ parts }: InboundMessage): UserPart | undefined {

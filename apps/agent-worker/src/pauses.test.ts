@@ -148,7 +148,7 @@ it("workers that receive an order pause once, with one record; an agent that doe
     expect(await hand(pause)).toMatchObject({ result: { result: "nothing" } });
     for (const services of [one, other]) {
       const known = (): unknown => services.pauses.of("agent", "default")?.by;
-      await vi.waitFor(() => expect(known()).toBe("console:Ann"), { timeout: 20_000 });
+      await vi.waitFor(() => expect(known()).toBe("console:Ann"), { timeout: 60_000 });
     }
     expect(await hand({ ...pause, name: "none" })).toMatchObject({ result: { result: "not_possible" } });
     expect(await hand({ ...pause, what: "tool", name: "none" })).toMatchObject({ result: { result: "not_possible" } });

@@ -9,7 +9,7 @@ beforeEach(() => {
   stores = openTestStores();
 });
 
-const signal = AbortSignal.timeout(20_000);
+const signal = AbortSignal.timeout(60_000);
 
 /** What one of several workers has. */
 function workerNamed(owner: string) {

@@ -74,9 +74,12 @@ it.each([1, 2])("EE-6, EE-9: what was published before a crash in step %i is pub
     }
   };
   const died = run();
-  await vi.waitFor(async () => {
-    expect(await eventsOf()).toContainEqual({ type: "text_delta", text: `step ${stuckIn} ` });
-  }, 10_000);
+  await vi.waitFor(
+    async () => {
+      expect(await eventsOf()).toContainEqual({ type: "text_delta", text: `step ${stuckIn} ` });
+    },
+    { timeout: 60_000 },
+  );
   isDead = true;
   await settle(world, { backend });
   dying.abort();

@@ -38,7 +38,7 @@ afterEach(async () => {
 /** Ratings of one millisecond are in no order. */
 async function untilLater(): Promise<void> {
   const nowMs = Date.now();
-  await vi.waitFor(() => expect(Date.now()).toBeGreaterThan(nowMs), { interval: 1 });
+  await vi.waitFor(() => expect(Date.now()).toBeGreaterThan(nowMs), { timeout: 60_000, interval: 1 });
 }
 
 async function visit(path: string, { locale = "en-US", role = "viewer" as "viewer" | "operator" } = {}): Promise<Page> {

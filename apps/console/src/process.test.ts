@@ -26,7 +26,7 @@ function launch(env: Record<string, string>): { child: ChildProcess; output: () 
 
 async function untilReady(url: string, status = 200): Promise<void> {
   await vi.waitFor(async () => expect((await fetch(`${url}/ready`)).status).toBe(status), {
-    timeout: 40_000,
+    timeout: 60_000,
     interval: 50,
   });
 }

@@ -179,10 +179,13 @@ it("an operator retries a failed wake-up with a click, a viewer is not offered t
   await page.getByText("no way").first().waitFor();
   await next(page, "turns", woken).click();
   await page.getByRole("button", { name: "Confirm" }).click();
-  await vi.waitFor(async () => {
-    await viewing.goto(`${running.url}/jobs/turns/${woken}`);
-    expect(await viewing.locator("dl").first().innerText()).toMatch(/State\s+waiting/);
-  }, 10_000);
+  await vi.waitFor(
+    async () => {
+      await viewing.goto(`${running.url}/jobs/turns/${woken}`);
+      expect(await viewing.locator("dl").first().innerText()).toMatch(/State\s+waiting/);
+    },
+    { timeout: 60_000 },
+  );
 });
 
 it("only what the console offers is an action", () => {

@@ -421,8 +421,12 @@ describe("a client that leaves", () => {
     const stream = await postChat(ingress, { message: "a", session_id: "s", ...body });
     await stream.until(/…/);
     stream.leave();
-    await vi.waitFor(() => expect(ingress.cancels).toEqual([{ session: "api.s", turnId: "api.s-1" }]), 1_000);
-    await vi.waitFor(async () => expect((await ingress.store.summary("api.s")).state).toBe("idle"), 1_000);
+    await vi.waitFor(() => expect(ingress.cancels).toEqual([{ session: "api.s", turnId: "api.s-1" }]), {
+      timeout: 60_000,
+    });
+    await vi.waitFor(async () => expect((await ingress.store.summary("api.s")).state).toBe("idle"), {
+      timeout: 60_000,
+    });
     expect((await ingress.log.read("api.s", 0, 10)).at(-1)?.event).toMatchObject({ type: "done", reason: "cancelled" });
   });
 
@@ -748,7 +752,7 @@ describe("the process", () => {
       Array.from({ length: 10 }, async () => await postChat(ingress, { message: "a" })),
     );
     await Promise.all(streams.map(async (stream) => await stream.until(/…/)));
-    const health = await fetch(`${ingress.url}/health`, { signal: AbortSignal.timeout(1_000) });
+    const health = await fetch(`${ingress.url}/health`, { signal: AbortSignal.timeout(60_000) });
     expect(await health.json()).toEqual({ status: "ok" });
     expect(await ingress.metrics.text()).toMatch(/larkline_ingress_streams\S* 10/);
     for (const stream of streams) stream.leave();
@@ -784,11 +788,14 @@ describe("the process", () => {
     expect(streams.filter(({ status }) => status === 503)).toHaveLength(240);
     expect(ingress.wakes).toHaveLength(10);
     for (const stream of taken) stream.leave();
-    await vi.waitFor(async () => {
-      const again = await postChat(ingress, { message: "a" });
-      expect(again.status).toBe(200);
-      again.leave();
-    }, 5_000);
+    await vi.waitFor(
+      async () => {
+        const again = await postChat(ingress, { message: "a" });
+        expect(again.status).toBe(200);
+        again.leave();
+      },
+      { timeout: 60_000 },
+    );
   });
 
   it("API_MAX_STREAMS holds with 2,500 connections of another process at once", async () => {

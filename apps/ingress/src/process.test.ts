@@ -130,10 +130,13 @@ describe("the ingress process", () => {
     const store = storeOf(redisUrl, namespace);
     expect(await store.claim("api.s", 1, "test")).toBeDefined();
     stream.leave();
-    await vi.waitFor(async () => {
-      const again = await store.claim("api.s", 1, "test");
-      expect(again?.control).toMatchObject([{ type: "cancel", turnId: "api.s-1" }]);
-    }, 1_000);
+    await vi.waitFor(
+      async () => {
+        const again = await store.claim("api.s", 1, "test");
+        expect(again?.control).toMatchObject([{ type: "cancel", turnId: "api.s-1" }]);
+      },
+      { timeout: 60_000 },
+    );
   });
 
   it("SA-27: before Redis has ever answered there is one error frame", async () => {

@@ -207,7 +207,7 @@ describe("a run", () => {
     });
     const reader = engine.run("s1", "go")[Symbol.asyncIterator]();
     await reader.next();
-    await vi.waitFor(() => expect(told).toBeGreaterThan(100));
+    await vi.waitFor(() => expect(told).toBeGreaterThan(100), { timeout: 60_000 });
     const before = told;
     for (let turns = 0; turns < 50; turns += 1) await new Promise(setImmediate);
     expect(told).toBe(before);
@@ -245,7 +245,7 @@ describe("ending a run", () => {
       },
     });
     for await (const { event } of engine.run("s1", "go")) if (event.type === "text_delta") break;
-    await vi.waitFor(() => expect(stopped).toBe(1));
+    await vi.waitFor(() => expect(stopped).toBe(1), { timeout: 60_000 });
     const controller = new AbortController();
     const run = engine.run("s2", "go", { signal: controller.signal });
     for await (const { event } of run) if (event.type === "text_delta") controller.abort();
@@ -270,7 +270,7 @@ describe("ending a run", () => {
   it("EE-42: close twice is harmless, cancels what runs, and a run after it ends with session_closed", async () => {
     const engine = engineWith(thinking);
     const records = all(engine.run("s1", "go"));
-    await vi.waitFor(() => expect(engine.stats("s1").state).toBe("running"));
+    await vi.waitFor(() => expect(engine.stats("s1").state).toBe("running"), { timeout: 60_000 });
     await engine.close();
     await engine.close();
     expect(endOf(await records)).toMatchObject({ type: "done", reason: "cancelled" });

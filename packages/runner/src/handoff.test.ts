@@ -196,7 +196,7 @@ describe("what a runner hands in", () => {
     await publish("r", keyOf("thief"), id);
     await publish("thief", keyOf("thief"), id);
     await publish("r", keyOf("r"), "1-1");
-    await vi.waitFor(() => expect(bed.refused).toHaveLength(2), { timeout: 10_000 });
+    await vi.waitFor(() => expect(bed.refused).toHaveLength(2), { timeout: 60_000 });
     await bed.handoffs.settled();
     expect(await outcomes(job)).toEqual([]);
   });

@@ -147,7 +147,7 @@ export function describeAgentVersions(name: string, makeHarness: () => Promise<A
       const watching = new AbortController();
       await elsewhere.watch(() => void elsewhere.refresh(), watching.signal);
       await add(0, "one");
-      await vi.waitFor(() => expect(numbersOf(elsewhere)).toEqual([1]), { timeout: 20_000 });
+      await vi.waitFor(() => expect(numbersOf(elsewhere)).toEqual([1]), { timeout: 60_000 });
       watching.abort();
       expect(await elsewhere.refresh()).toEqual({ isNew: false, refused: [] });
     });

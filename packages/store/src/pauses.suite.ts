@@ -53,7 +53,7 @@ export function describePauses(name: string, makeHarness: () => Promise<PausesHa
       const watching = new AbortController();
       await elsewhere.watch(() => void elsewhere.refresh(), watching.signal);
       await pauses.set({ what: "tool", name: "pay" }, true, "console");
-      await vi.waitFor(() => expect(elsewhere.of("tool", "pay")).toMatchObject({ by: "console" }), { timeout: 20_000 });
+      await vi.waitFor(() => expect(elsewhere.of("tool", "pay")).toMatchObject({ by: "console" }), { timeout: 60_000 });
       watching.abort();
       await pauses.set({ what: "tool", name: "pay" }, false, "console");
       expect(elsewhere.of("tool", "pay")).toBeDefined();

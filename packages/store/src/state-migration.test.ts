@@ -54,7 +54,7 @@ it("what the version before has stored gets the names of this version, once", as
   await redis.zadd(keys.kept, 9e12, "a1");
   const migration = new StateMigration({ redis, namespace });
   expect(await migration.isDone()).toBe(false);
-  for (const _ of ["first", "again"]) expect(await migration.run(AbortSignal.timeout(10_000))).toBe(1);
+  for (const _ of ["first", "again"]) expect(await migration.run(AbortSignal.timeout(60_000))).toBe(1);
   expect(await migration.isDone()).toBe(true);
   for (const [key, text] of hashes) expect(await redis.hgetall(key)).toEqual(fields(text).after);
 });
@@ -71,6 +71,6 @@ it("until then nothing is added to a session, so that its message is delivered a
   await redis.set(createKeyspace(namespace).approval("a1"), session);
   await redis.hset(keys.approvalOf("a1"), { a: "{}" });
   await expect(new ApprovalStore({ redis, namespace }).find("cli_app", "a1")).rejects.toThrow("OLDFORM");
-  await new StateMigration({ redis, namespace }).run(AbortSignal.timeout(10_000));
+  await new StateMigration({ redis, namespace }).run(AbortSignal.timeout(60_000));
   expect(await store.append(messageOf(session, "om_1"))).toMatchObject({ result: "accepted", seq: 8, wakeGen: 5 });
 });

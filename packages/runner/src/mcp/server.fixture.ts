@@ -1,8 +1,8 @@
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { createRequire } from "node:module";
-import { createServer, type AddressInfo } from "node:net";
 import { fileURLToPath } from "node:url";
+import { freePort } from "@larkline/testkit";
 import type { StdioChannel } from "./connection.ts";
 
 const require = createRequire(import.meta.url);
@@ -29,15 +29,6 @@ export function openChannel(which: "everything" | "changing", started?: ChildPro
       },
     });
   };
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo; // a TCP server has one
-  server.close();
-  await once(server, "close");
-  return port;
 }
 
 /** Starts the reference server behind Streamable HTTP. */
