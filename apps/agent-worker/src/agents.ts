@@ -58,7 +58,7 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import { hasAccess } from "@larkline/agent/permissions";
-import { groupsOf } from "./approvals.ts";
+import { groupsOf } from "./call-policy.ts";
 import type { TurnStart } from "./turn-output.ts";
 import type { WorkerConfig } from "./config.ts";
 import type { Services } from "./services.ts";

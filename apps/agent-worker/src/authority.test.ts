@@ -9,7 +9,7 @@ import {
 } from "@larkline/protocol";
 import type { ApprovalStatus } from "@larkline/store";
 import { describe, expect, it } from "vitest";
-import { checkDecision, checkGrant, DecidersUnknownError, keepRule, objectionTo } from "./approvals.ts";
+import { checkDecision, checkGrant, DecidersUnknownError, keepRule, objectionTo } from "./call-policy.ts";
 import { newWorld, policyOf, servicesOf } from "./turn-world.fixture.ts";
 
 const id = "a".repeat(32);

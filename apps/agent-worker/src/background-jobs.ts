@@ -26,11 +26,11 @@ import { stopCalls, wakeAfter } from "./tools.ts";
 const sweepEveryMs = 1_000;
 /** Running sessions looked at in one sweep for a dead worker. */
 const manyRunning = 2_000;
-/** Silence of a running session after which the sweeper asks whether its worker lives. */
+/** A running session that has not changed for so long: the sweeper asks whether its worker lives. */
 const orphanMs = 500;
-/** All living workers notice a dead one within this time. */
-const missedTogetherMs = 150;
-/** Silence of a session after which the sweeper looks for its job. */
+/** Living workers notice a death up to so far apart; one of them takes the duty. */
+const orphanDutyMs = 150;
+/** A session that has not changed for so long: the sweeper looks for its job. */
 const staleMs = 3_000;
 /** Sessions, calls or approvals of one kind that one sweep looks at. */
 const portion = 200;
@@ -97,7 +97,7 @@ function besideOthers(
 async function sweepSilent(services: Services): Promise<void> {
   const { presence, owner, clock, log } = services;
   try {
-    const isOurs = await presence.takeDuty("orphans", owner, missedTogetherMs);
+    const isOurs = await presence.takeDuty("orphans", owner, orphanDutyMs);
     if (isOurs) await sweepOrphans(services, clock.now() - orphanMs);
   } catch (error) {
     log.warn({ error }, "sweep");

@@ -2,7 +2,7 @@ import { messageStop, toolCallDelta, type LlmBackend } from "@larkline/model";
 import type { Approval, ModelChunk, OperatorOrder, OrderResult } from "@larkline/protocol";
 import { applyOrder } from "@larkline/store/operations";
 import { expect, it } from "vitest";
-import { checkGrant } from "./approvals.ts";
+import { checkGrant } from "./call-policy.ts";
 import {
   append,
   inbound,

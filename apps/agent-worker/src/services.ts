@@ -66,7 +66,7 @@ import { createFileBlobStore } from "@larkline/store/blob-files";
 import { HelperReadiness } from "./helpers.ts";
 import { asInFile, type ChangedAgents } from "./agent-versions.ts";
 import type { Agent, AgentModels } from "./agents.ts";
-import { keepRule } from "./approvals.ts";
+import { keepRule } from "./call-policy.ts";
 import type { WorkerConfig } from "./config.ts";
 import { MessagePreparer } from "./prepare.ts";
 import { RunRecords } from "./run-records.ts";

@@ -31,7 +31,7 @@ import type { DeliverResult } from "@larkline/store";
 import { keepResult, resultPage, type AvailableTool, type RunnerDirectory } from "@larkline/store/runners";
 import { Type } from "@larkline/protocol/type";
 import { limitsOf, type Agent } from "./agents.ts";
-import { actorOf, argumentsTextOf, DecidersUnknownError, objectionTo } from "./approvals.ts";
+import { actorOf, argumentsTextOf, DecidersUnknownError, objectionTo } from "./call-policy.ts";
 import { runFileTool, runTodoTool, todoTool, toolsForFiles } from "./files.ts";
 import { stopHelpers, wakeQueued } from "./helpers.ts";
 import { runMemoryTool, toolsForMemories, type TurnMemories } from "./memories.ts";
@@ -39,7 +39,7 @@ import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
 // Tools in a worker: the tools of all runners, handing a call to its runner, waiting for it in the turn's slot, and
-// storing long results. Whether a call may run is decided in approvals.ts.
+// storing long results. Whether a call may run is decided in call-policy.ts.
 
 type Tools = ReadonlyMap<string, AvailableTool>;
 
@@ -140,12 +140,13 @@ export function warnOfUnknownTools({ toolCatalog, settings, clock, log }: Servic
 }
 
 /**
- * Hands calls to their runners. They are open in the ledger already, so a crash in between only
- * delays: the successor hands out all unanswered ones again under the same job ids. Whether the
- * runner is there does not matter: a call waits for it until its deadline. Calls of built-in tools
- * are run and answered here, and again by another worker that takes the turn meanwhile or after a crash: each of them
- * does once what it does, by its turn and attempt. What allows a call is looked up again before: rejects
- * with a {@link DecidersUnknownError} where that cannot be known now, once all other calls are handed out.
+ * Hands calls to their runners. They are open in the ledger already, so a crash in between only delays: the successor
+ * hands out all unanswered ones again under the same job ids. Whether the runner is there does not matter: a call waits
+ * for it until its deadline.
+ *
+ * Calls of built-in tools are run and answered here, and again by a worker that takes the turn over: their effects are
+ * keyed by turn and attempt, so they happen once. What allows a call is looked up again before: rejects with a
+ * {@link DecidersUnknownError} where that cannot be known now, once all other calls are handed out.
  */
 export async function dispatchCalls(services: Services, turn: TurnState, calls: readonly CallState[]): Promise<void> {
   let unknown: DecidersUnknownError | undefined;

@@ -54,7 +54,7 @@ import type {
   SessionSettings,
   SessionTotals,
 } from "@larkline/store";
-import { actorOf, approvalsAsked, approvalsPlaced, argumentsTextOf, waitsForPeople } from "./approvals.ts";
+import { actorOf, approvalsAsked, approvalsPlaced, argumentsTextOf, waitsForPeople } from "./call-policy.ts";
 import { EventWriter, type PublishedEvents } from "./event-writer.ts";
 import { askerAnswer, askerUpdate, childOf, helpersOfRun, wakeDropped, wakeQueued } from "./helpers.ts";
 import type { Services } from "./services.ts";

@@ -47,7 +47,7 @@ import {
   teamOfRun,
   transfersOf,
 } from "./agents.ts";
-import { checkEntries, DecidersUnknownError, dropApprovals, TurnPolicy, waitsForPeople } from "./approvals.ts";
+import { checkEntries, DecidersUnknownError, dropApprovals, TurnPolicy, waitsForPeople } from "./call-policy.ts";
 import { limitsOfTask, withoutSteps } from "./helpers.ts";
 import { TurnMemories } from "./memories.ts";
 import { ModelSteps, TurnBudget } from "./model-step.ts";

@@ -99,7 +99,7 @@ function startWork(connections: Connections): Work {
 }
 
 // Shorter than BullMQ's default: a wake-up whose worker died before it claimed, or between saving and
-// handing out calls, has no other way back. A job that is taken away too early is fenced.
+// handing out calls, has no quicker way back. A job that is taken away too early is fenced.
 const stalledIntervalMs = 500;
 
 function startTurns({ services, queue }: Connections): JobWorker {

@@ -33,8 +33,8 @@ export class Bot implements Channel {
   readonly api: FeishuApi;
   readonly log: Logger;
   /**
-   * Below the deadline of the acknowledgement, which storing and waking share. A message that is stored later counts as
-   * stored.
+   * What each write of a message may take. Together they have the deadline of the acknowledgement; a message that is
+   * stored later counts as stored.
    */
   readonly storeDeadlineMs = 2_400;
   readonly languageKeptMs = 90 * dayMs;

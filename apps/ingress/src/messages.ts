@@ -50,7 +50,7 @@ export type ArrivalOutcome =
 
 type MessageOutcome = ArrivalOutcome | "unreadable" | "unsure" | IgnoreReason;
 
-/** Handles a message event. Resolves when the message is stored or answered, or is not for the bot. */
+/** Handles a message event. Resolves when the message is stored and its session woken, or it is answered, or is not for the bot. */
 export async function handleMessage(services: Services, bot: Bot, envelope: Envelope): Promise<undefined> {
   const outcome = await receive(services, bot, envelope, bot.identity.openId);
   services.counters.messages.add(1, { channel: "feishu", outcome });

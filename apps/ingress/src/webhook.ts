@@ -71,6 +71,6 @@ async function takeWebhook(
     return await reply.send(await handleEvent(services, bot, verdict.envelope, "webhook"));
   } catch {
     // Logged by the handler.
-    return await reply.code(500).send({ error: "not stored, please deliver again" });
+    return await reply.code(500).send({ error: "not confirmed, please deliver again" });
   }
 }

@@ -178,7 +178,7 @@ export interface TurnLimits {
 
 /**
  * The policy of the deployment for the person, chat and time of the turn. Must not throw. In a worker it is
- * `TurnPolicy` (apps/agent-worker/src/approvals.ts), which asks `decideCall` (permissions/decide-call.ts).
+ * `TurnPolicy` (apps/agent-worker/src/call-policy.ts), which asks `decideCall` (permissions/decide-call.ts).
  */
 export interface CallPolicy {
   /** Whether a call runs, needs an approval or is refused. `name` is one of the offered tools. */

@@ -106,7 +106,7 @@ export class CallHandler {
   async fail(job: ToolJob, error: Error): Promise<void> {
     this.#services.logger.error({ ...namesOf(job), error }, "call failed");
     this.#watch.failed(job, error);
-    // The effect ledger accepts only one of the two answers: that of the start, or this one.
+    // While the call is open in the effect ledger it counts as not run; once it was started its outcome is unknown.
     if (job.effect === "once") await this.#notRun(job, texts.failed);
     await this.#answer(job, job.effect === "once" ? failure(texts.startedBefore, true) : failure(texts.failed));
   }

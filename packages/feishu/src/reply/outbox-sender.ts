@@ -197,7 +197,7 @@ export class OutboxSender {
     const { store, letters } = this.#options;
     const { record, token } = lease;
     const reason = [api, kind, ...(code === 0 ? [] : [code])].join(" ");
-    // Not repeated here: when its answer is lost it may have leased the next reply under the same token.
+    // Not repeated here: where only the answer was lost, the next reply may be leased under the same token by now.
     return letters === undefined
       ? await store.ackOutbox(record.session, token)
       : await letters.moveToDeadLetters(lease, reason);

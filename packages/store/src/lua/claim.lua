@@ -34,6 +34,7 @@ local function readState()
   noteTurnsSetAside(v.asides)
 end
 readState()
+-- A queued session takes any wake-up; one that runs only that of its generation, which its job repeats.
 if st ~= 'queued' and v.runningGeneration ~= gen then return false end
 -- First, since it needs memory: a full Redis refuses the claim, and not only what is written after a model was asked.
 redis.call('ZADD', dirty, now(), sid)
