@@ -300,7 +300,11 @@ describe("text that wants to be remembered", () => {
         await runWakes(world, differences);
         const [asked] = await world.approvals.pending(session);
         expect(asked?.approval).toMatchObject({ tool: "remember", arguments: { text, about } });
-        expect(asked?.approval.words?.summary).toEqual({ zh: `记住：${text}`, en: `Remember: ${text}` });
+        expect(asked?.approval.words?.summary).toEqual(
+          about === "me"
+            ? { zh: `记住：${text}`, en: `Remember: ${text}` }
+            : { zh: `为本聊天记住：${text}`, en: `Remember for everybody in this chat: ${text}` },
+        );
         expect(asked?.approval.deciders).toMatchObject({ requester: true, people: [], roles: [] });
         expect(await textsOf(world, ann)).toEqual([]);
         expect(await textsOf(world, team)).toEqual([]);

@@ -36,7 +36,7 @@ import {
 import type { TurnEnvironment, TurnLimits } from "./transition.ts";
 import { addressContextOf } from "./context.ts";
 import { languageOfMessage } from "./messages.ts";
-import { noticeText, oneLine, textHead, textsOf } from "./texts/index.ts";
+import { noticeText, oneLine, shortened, textHead, textsOf } from "./texts/index.ts";
 import { inputRequested, wantedQuestion } from "./question.ts";
 import { helperCall, helperRefusal } from "./helper.ts";
 import { transferRefusal } from "./transfer.ts";
@@ -351,7 +351,7 @@ function wordsOf(
   if (title === undefined && summary === undefined) return undefined;
   const shown = maskedArguments(given, secrets);
   const filled = (template: string): string =>
-    textHead(
+    shortened(
       template.replaceAll(/\{([^{}]{1,100})\}/g, (_, name: string) => valueText(shown[name])),
       maxSentenceChars,
     );
@@ -365,10 +365,10 @@ function wordsOf(
   };
 }
 
-/** A value in a sentence, "…" where it is cut or absent. */
+/** A value in a sentence, "…" where it is cut or absent: people who read that see the arguments unfolded. */
 function valueText(value: unknown): string {
   const text = typeof value === "string" ? value : value === undefined ? "…" : JSON.stringify(value);
-  return oneLine(text.slice(0, 4 * maxValueChars), maxValueChars);
+  return oneLine(shortened(text, 4 * maxValueChars), maxValueChars);
 }
 
 /**
@@ -397,25 +397,25 @@ export function approvalOf(turn: TurnState, asked: AskedCall, { nowMs, texts }: 
   const { kind, call, question } = asked;
   const { app, tenant, sender, session } = turn.message;
   const language = languageOfMessage(turn.message, texts);
-  const { turnId } = turn;
   const bilingual = texts === undefined && isForSeveral(turn, question);
   const reasonIn = (words: ReplyLanguage): string => withPath(turn, reasonOf(asked, words));
   const reason = reasonIn(language);
   const reasons = { zh: reasonIn("zh"), en: reasonIn("en") };
+  const words = question.summary === undefined ? call.words : { ...call.words, summary: question.summary };
   const argumentsHash = hashOf(call);
   return {
     v: 1,
-    id: approvalIdOf({ kind, turnId, attemptId: attemptOf(call), argumentsHash }),
+    id: approvalIdOf({ kind, turnId: turn.turnId, attemptId: attemptOf(call), argumentsHash }),
     kind,
     session,
-    turnId,
+    turnId: turn.turnId,
     callId: call.id,
     app,
     ...(tenant === undefined ? {} : { tenant }),
     chatId: chatOf(turn.message),
     requester: sender,
     tool: call.name,
-    ...(call.words === undefined ? {} : { words: call.words }),
+    ...(words === undefined ? {} : { words }),
     arguments: call.arguments,
     argumentsHash,
     secrets: call.secrets ?? [],

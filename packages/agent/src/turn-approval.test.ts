@@ -126,6 +126,17 @@ describe("a call that people are asked about", () => {
     expect(runningView(run.turn, undefined, { ...options, show }).tools).toMatchObject([{ words: shown }]);
   });
 
+  it("says in the words of its tool that more of a value follows, also behind many blanks", () => {
+    const told = announcement("deploy", { effect: "once", summary: "Write {a}{b}{c}{d}" });
+    const tools = new Map([["deploy", { runner: "main", announcement: told }]]);
+    const asked = (given: object): unknown =>
+      only(asking([["c1", "deploy", JSON.stringify(given)]], { ...env, tools }).approvals).words?.summary;
+    expect(asked({ a: `tea${"\n".repeat(400)}and more`, b: "", c: "", d: "" })).toBe("Write tea …");
+    expect(asked({ a: "tea", b: "", c: "", d: "" })).toBe("Write tea");
+    const long = asked({ a: "a".repeat(80), b: "b".repeat(80), c: "c".repeat(80), d: "d".repeat(80) });
+    expect(long).toMatch(/^Write a{80}b{80}c{80}d{53}…$/);
+  });
+
   it("AL-28: comes with a durable question in the same write, bound to the call and its arguments", () => {
     const run = asking([["c1", "deploy", '{"env":"prod","pin":"1234"}']]);
     expect(only(run.approvals)).toEqual({

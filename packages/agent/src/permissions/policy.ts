@@ -1,6 +1,7 @@
 import type {
   CallAuthority,
   Deciders,
+  LocalText,
   PermissionRule,
   RiskLevel,
   RuleProposal,
@@ -109,6 +110,8 @@ export interface Question {
   /** Of the entry that asks; empty where none does. */
   readonly reason: string;
   readonly risk: RiskLevel;
+  /** What the call does, for those who are asked alone; otherwise the summary that its tool announces. */
+  readonly summary?: LocalText;
   readonly remember?: RuleProposal;
   /** What the call would reach that no person has named. */
   readonly addresses?: readonly string[];

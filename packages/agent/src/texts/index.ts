@@ -14,6 +14,11 @@ export function textHead(text: string, maxChars: number): string {
   return text.slice(0, splits ? maxChars - 1 : maxChars);
 }
 
+/** At most `maxChars`, with "…" at the end where it is cut. */
+export function shortened(text: string, maxChars: number): string {
+  return text.length > maxChars ? `${textHead(text, maxChars - 1)}…` : text;
+}
+
 /** At most `maxChars` from the end; no emoji or rare Chinese character is split. */
 export function textTail(text: string, maxChars: number): string {
   if (text.length <= maxChars) return text;
@@ -41,7 +46,7 @@ export function noticeText(name: NoticeName, language: ReplyLanguage, values: No
 /** The text without line breaks and other control characters, cut to size between characters. */
 export function oneLine(text: string, maxChars: number): string {
   const line = text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]+/gu, " ").trim();
-  return line.length > maxChars ? `${textHead(line, maxChars - 1)}…` : line;
+  return shortened(line, maxChars);
 }
 
 /** Untrusted text as inline code of Markdown; it cannot end the code span. */
