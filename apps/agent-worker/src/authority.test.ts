@@ -1,3 +1,4 @@
+import { FeishuError } from "@larkline/feishu";
 import {
   argumentsHashOf,
   type Approval,
@@ -107,6 +108,16 @@ describe("a decision that comes to a worker", () => {
       "approved",
     );
     expect((await checkGrant(services, approved(said("ou_clerk")))).state).toBe("cancelled");
+  });
+
+  it("leaves no rule behind where the platform refuses to say who may", async () => {
+    const refusal = new FeishuError({ api: "groups", kind: "bad_request", code: 1, httpStatus: 400 });
+    const { services, rules } = scene(approved(), async () => await Promise.reject(refusal));
+    const status = approved(said("ou_boss", { remember: true }), said("ou_clerk", { remember: true }));
+    await keepRule(services, status);
+    expect(await rules.list("cli_1")).toEqual([]);
+    const away = scene(approved(), async () => await Promise.reject(new Error("down")));
+    await expect(keepRule(away.services, status)).rejects.toThrow(DecidersUnknownError);
   });
 
   it("leaves a rule behind only where it holds", async () => {

@@ -31,6 +31,7 @@ import {
   type PermissionRule,
   type TurnState,
 } from "@larkline/protocol";
+import { FeishuError } from "@larkline/feishu";
 import { settlesAlone, type ApprovalStatus } from "@larkline/store";
 import type { Agent } from "./agents.ts";
 import type { Services } from "./services.ts";
@@ -50,14 +51,22 @@ type Verdict = ReturnType<CallPolicy["verdict"]>;
 /** How long a look-up of user groups may take: a person waits for the answer. */
 const groupsMs = 5_000;
 
-/** How long at least a decision waits for a look-up of user groups, ms; longer where its approval is valid longer. */
+/** How long after it was made a decision waits for a look-up of user groups, ms: its session waits as well. */
 const checkPatienceMs = 10 * 60_000;
 
 /**
  * The user groups of a person who decided cannot be looked up now, so it is not known whether they may. The turn waits
- * with the decision unread and its worker looks again later.
+ * with the decision unread and its worker looks again later, unless waiting does not help.
  */
-export class DecidersUnknownError extends Error {}
+export class DecidersUnknownError extends Error {
+  /** The platform refuses the look-up, and will again. */
+  readonly isLasting: boolean;
+
+  constructor(message: string, isLasting: boolean) {
+    super(message);
+    this.isLasting = isLasting;
+  }
+}
 
 /** Thrown when a decision needs user groups that were not fetched yet. */
 const groupsUnknown = new Error("user groups are not known");
@@ -208,9 +217,16 @@ async function rulesInForce(services: Services, message: InboundMessage): Promis
   return await services.rules.inForce(message.app, chatOf(message));
 }
 
-/** Stores the rule that an approval creates, if it creates one. May be repeated. Rejects as {@link checkGrant}. */
+/**
+ * Stores the rule that an approval creates, if it creates one. May be repeated. Rejects as {@link checkGrant}, but where
+ * it will never be known who may: then there is no rule.
+ */
 export async function keepRule(services: Services, status: ApprovalStatus): Promise<void> {
-  const { approval, state, decisions } = await checkGrant(services, status);
+  const { approval, state, decisions } = await checkGrant(services, status).catch((error: unknown) => {
+    if (!(error instanceof DecidersUnknownError) || !error.isLasting) throw error;
+    services.log.error({ approvalId: status.approval.id, error }, "a rule is not kept");
+    return { ...status, state: "cancelled" } as const;
+  });
   if (state !== "approved") return;
   const rule = rememberedRule(approval, decisions, services.settings.permissions.rulesExpireMs);
   if (rule !== undefined) await services.rules.add(rule);
@@ -321,11 +337,8 @@ export async function checkDecision(
   const found = await services.approvals.find(app, approvalId);
   if (found === undefined || found.state === "pending") return undefined;
   const checked = await checkGrant(services, found).catch((error: unknown) => {
-    if (!(error instanceof DecidersUnknownError) || mayCheckLater(services, found)) throw error;
-    services.log.error(
-      { app, approvalId, error },
-      "a grant could not be checked, and its approval is not valid any more",
-    );
+    if (!(error instanceof DecidersUnknownError) || mayCheckLater(services, found, error)) throw error;
+    services.log.error({ app, approvalId, error }, "a grant could not be checked, and counts as withdrawn");
     return undefined;
   });
   const status: ApprovalStatus = checked ?? { ...found, state: "cancelled", decisions: [] };
@@ -340,8 +353,12 @@ export async function checkDecision(
   return { entry: checked === undefined ? { ...entry, unchecked: true } : entry, status };
 }
 
-function mayCheckLater({ clock }: Services, { approval, settledAtMs = 0 }: ApprovalStatus): boolean {
-  return clock.now() <= Math.max(approval.expiresAtMs, settledAtMs + checkPatienceMs);
+function mayCheckLater(
+  { clock }: Services,
+  { approval, settledAtMs = approval.createdAtMs }: ApprovalStatus,
+  { isLasting }: DecidersUnknownError,
+): boolean {
+  return !isLasting && clock.now() <= settledAtMs + checkPatienceMs;
 }
 
 /** The states in which a call is granted, by the decision that leads to them. */
@@ -362,43 +379,54 @@ export async function checkGrant(services: Services, status: ApprovalStatus): Pr
   const word = grants[state];
   if (word === undefined) return status;
   const may = await Promise.all(
-    status.decisions.map(async (one) => one.decision !== word || (await mayDecide(services, status, one))),
+    status.decisions.map(async (one) => (one.decision === word ? await mayDecide(services, status, one) : "yes")),
   );
-  const decisions = status.decisions.filter((_, at) => may[at] === true);
+  const decisions = status.decisions.filter((_, at) => may[at] === "yes");
   const count = settlesAlone(word) ? 1 : approval.deciders.count;
   const peopleAmong = (those: ApprovalStatus["decisions"]): number =>
     new Set(those.flatMap(({ decision, by }) => (decision === word ? [by.id] : []))).size;
   if (peopleAmong(decisions) >= count) return { ...status, decisions };
   const { session, id: approvalId } = approval;
-  if (peopleAmong(status.decisions.filter((_, at) => may[at] !== false)) >= count) {
-    throw new DecidersUnknownError(`user groups that decide about the approval ${approvalId} cannot be looked up`);
+  const perhaps = (excluded: readonly May[]): ApprovalStatus["decisions"] =>
+    status.decisions.filter((_, at) => !excluded.includes(may[at] ?? "no"));
+  if (peopleAmong(perhaps(["no"])) >= count) {
+    const isLasting = peopleAmong(perhaps(["no", "never known"])) < count;
+    const problem = `user groups that decide about the approval ${approvalId} cannot be looked up`;
+    throw new DecidersUnknownError(problem, isLasting);
   }
   const by = status.decisions.map((one) => one.by.id);
   services.log.error({ session, approvalId, state, by }, "a grant is not believed: too few of those who gave it may");
   return { ...status, state: "cancelled", decisions: [] };
 }
 
-/** Undefined where it depends on user groups that cannot be looked up. */
+/** Whether somebody may decide; where user groups say so, it may be unknown, now or for good. */
+type May = "yes" | "no" | "unknown" | "never known";
+
 async function mayDecide(
   services: Services,
   { approval }: ApprovalStatus,
   given: ApprovalStatus["decisions"][number],
-): Promise<boolean | undefined> {
+): Promise<May> {
   // The clock of Redis has settled it, so no decision after that counts.
-  if (given.atMs > approval.expiresAtMs) return false;
-  if (given.via === "console") return operatorsDecide(approval);
+  if (given.atMs > approval.expiresAtMs) return "no";
+  if (given.via === "console") return operatorsDecide(approval) ? "yes" : "no";
   const { log, settings } = services;
   const isOfPlatform = approval.target.channel !== "none";
   const groups = async (id: string): Promise<readonly string[]> =>
     isOfPlatform ? await groupsOf(services, approval.app, id) : [];
   try {
     const { roles } = settings.permissions;
-    return await isDecider(approval, { id: given.by.id, word: given.decision }, { roles, groups });
+    const may = await isDecider(approval, { id: given.by.id, word: given.decision }, { roles, groups });
+    return may ? "yes" : "no";
   } catch (error) {
     const { session, id: approvalId } = approval;
-    log.warn({ error, session, approvalId }, "user groups unknown; a decision that depends on them waits");
-    return undefined;
+    log.warn({ error, session, approvalId }, "user groups unknown; a decision depends on them");
+    return isRefusal(error) ? "never known" : "unknown";
   }
+}
+
+function isRefusal(error: unknown): boolean {
+  return error instanceof FeishuError && !error.retryable && error.kind !== "cancelled" && error.kind !== "unknown";
 }
 
 /** Closes the approvals of these calls after the end of the turn, in the background. Never throws. */

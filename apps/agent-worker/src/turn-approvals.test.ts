@@ -1,3 +1,4 @@
+import { FeishuError } from "@larkline/feishu";
 import { systemClock } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { calling, eventsOf, resultsIn } from "./approval-world.fixture.ts";
@@ -154,12 +155,28 @@ describe("an approval of a person whose user groups cannot be looked up for a wh
     expect(world.ran.size).toBe(2);
   });
 
-  it("waits no longer than the approval is valid, and the model reads why", async () => {
+  it("waits for ten minutes, and the model reads why", async () => {
     const world = newWorld();
     const { backend, gen } = await approved(world);
     const { groupsOf } = failing(Infinity);
-    const clock = { ...systemClock, now: () => systemClock.now() + 25 * 3_600_000 };
+    const clock = { ...systemClock, now: () => systemClock.now() + 11 * 60_000 };
     const run = runnerOf(world, { backend, policy, groupsOf, services: { clock } });
+    expect(await run({ v: 1, session, gen }, new AbortController().signal)).toBe("done");
+    expect(await resultsIn(world)).toEqual([[expect.stringContaining("could not be checked"), true]]);
+    expect(world.ran.size).toBe(0);
+  });
+
+  it("does not wait where the platform refuses to say: the model reads that it could not be checked", async () => {
+    const world = newWorld();
+    const { backend, gen } = await approved(world);
+    const forbidden = {
+      api: "contact.group.member_belong",
+      kind: "forbidden",
+      code: 99_991_672,
+      httpStatus: 403,
+    } as const;
+    const groupsOf = async () => await Promise.reject(new FeishuError(forbidden));
+    const run = runnerOf(world, { backend, policy, groupsOf });
     expect(await run({ v: 1, session, gen }, new AbortController().signal)).toBe("done");
     expect(await resultsIn(world)).toEqual([[expect.stringContaining("could not be checked"), true]]);
     expect(world.ran.size).toBe(0);
