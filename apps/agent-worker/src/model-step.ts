@@ -49,6 +49,7 @@ import {
   type Usage,
 } from "@larkline/protocol";
 import type { BlobStore, BudgetStore, Spending } from "@larkline/store";
+import { isRedisTrouble } from "@larkline/store/redis";
 import type { Agent, TurnOptions } from "./agents.ts";
 import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
@@ -62,6 +63,15 @@ const choiceTokens = 1_024;
 
 /** How long all stored files of one request may take to be read, ms. */
 const readMs = 30_000;
+
+/** How long after its beginning a turn waits for stored files that cannot be read, ms; then it goes without them. */
+const filesPatienceMs = 10 * 60_000;
+
+/** Files that are read from their store at once. */
+const filesAtOnce = 8;
+
+/** Stored files of a turn cannot be read now. It waits, and its worker looks again later. */
+export class FilesUnreadableError extends Error {}
 
 /** One request to a model, before references in its history are replaced. */
 interface Asked {
@@ -169,8 +179,9 @@ export class ModelSteps {
   }
 
   /**
-   * A history with its stored files, from a store that may hang. Rejects when it takes too long. Where the run is broken
-   * off it is given back `unread`: no model is asked then.
+   * A history with its stored files, from a store that may hang or fail. Rejects with a {@link FilesUnreadableError} when
+   * it does; at the end of the patience the history says which files could not be read. Where the run is broken off it is
+   * given back `unread`: no model is asked then.
    */
   async #readInTime(reading: Promise<readonly Message[]>, unread: readonly Message[]): Promise<readonly Message[]> {
     const { signal } = this.#run.controller;
@@ -180,6 +191,13 @@ export class ModelSteps {
     if (signal.aborted) stop();
     try {
       return await withDeadline(this.#services.clock, Promise.race([reading, broken.promise]), readMs);
+    } catch (error) {
+      if (isRedisTrouble(error)) throw error;
+      const { turnId, startedAtMs } = this.#run.stored.turn;
+      const mayWait = this.#services.clock.now() <= startedAtMs + filesPatienceMs;
+      if (mayWait) throw new FilesUnreadableError("stored files cannot be read now", { cause: error });
+      this.#services.log.error({ turnId, error }, "stored files cannot be read: the turn goes without them");
+      return withoutFiles(unread);
     } finally {
       signal.removeEventListener("abort", stop);
     }
@@ -410,14 +428,23 @@ async function fileTexts(
 ): Promise<ReadonlyMap<Part, TextPart>> {
   const texts = new Map<Part, TextPart>();
   let charsLeft = maxTotalChars;
-  for (const part of filesIn(history).toReversed()) {
-    const stored = part.blobId === undefined ? undefined : await blobs.get(part.blobId);
-    const content = stored === undefined ? undefined : Buffer.from(stored.bytes).toString("utf8");
-    const allowed = Math.min(maxChars, charsLeft);
-    charsLeft -= Math.min(allowed, content?.length ?? 0);
-    texts.set(part, textPart(attachmentText(part, content, allowed)));
+  const newestFirst = filesIn(history).toReversed();
+  for (let at = 0; at < newestFirst.length; at += filesAtOnce) {
+    const parts = newestFirst.slice(at, at + filesAtOnce);
+    const read = charsLeft > 0 ? await Promise.all(parts.map(async (part) => await fileText(blobs, part))) : [];
+    for (const [index, part] of parts.entries()) {
+      const content = read[index];
+      const allowed = Math.min(maxChars, charsLeft);
+      charsLeft -= Math.min(allowed, content?.length ?? 0);
+      texts.set(part, textPart(attachmentText(part, content, allowed)));
+    }
   }
   return texts;
+}
+
+async function fileText(blobs: BlobStore, { blobId }: FilePart): Promise<string | undefined> {
+  const stored = blobId === undefined ? undefined : await blobs.get(blobId);
+  return stored === undefined ? undefined : Buffer.from(stored.bytes).toString("utf8");
 }
 
 /** The replacement of each image that is shown. */
@@ -443,6 +470,7 @@ async function imagesOf(
 
 const hiddenImage =
   "[An image that is not shown, because a request has room for the latest ones only. Say so, do not guess.]";
+const unreadImage = "[An image that could not be read. Say so, do not guess.]";
 const unseenImage = "[An image that you cannot see: this model takes text only. Say so, do not guess.]";
 
 type UserMessage = Extract<Message, { role: "user" }>;
@@ -456,6 +484,13 @@ function withParts(
     if (message.role !== "user") return message;
     const content = message.content.map(replace);
     return content.every((part, index) => part === message.content[index]) ? message : { ...message, content };
+  });
+}
+
+function withoutFiles(history: readonly Message[]): readonly Message[] {
+  return withParts(history, (part) => {
+    if (part.type === "file") return textPart(attachmentText({ ...part, state: "failed" }, undefined));
+    return storedImage(part) === undefined ? part : textPart(unreadImage);
   });
 }
 

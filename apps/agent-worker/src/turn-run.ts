@@ -50,7 +50,7 @@ import {
 import { checkEntries, DecidersUnknownError, dropApprovals, TurnPolicy, waitsForPeople } from "./call-policy.ts";
 import { limitsOfTask, withoutSteps } from "./helpers.ts";
 import { TurnMemories } from "./memories.ts";
-import { ModelSteps, TurnBudget } from "./model-step.ts";
+import { FilesUnreadableError, ModelSteps, TurnBudget } from "./model-step.ts";
 import type { Services } from "./services.ts";
 import type { AbortReason, TurnEnd, TurnSlot } from "./session-runner.ts";
 import { dispatchCalls, keepLargeResults, mayHold, runnerAtWork, stopCalls, stopCallsOf, type Hold } from "./tools.ts";
@@ -139,7 +139,8 @@ export class TurnRun {
     this.#reply.open(this.#start.epoch);
     try {
       const end = await this.#runSteps(givenUp).catch(async (error: unknown) => {
-        if (error instanceof DecidersUnknownError) return await this.#postpone(error);
+        const mayPass = error instanceof DecidersUnknownError || error instanceof FilesUnreadableError;
+        if (mayPass) return await this.#postpone(error);
         throw error;
       });
       if (end.end === "suspended" || end.end === "postponed") this.#reply.pause();
@@ -617,8 +618,11 @@ export class TurnRun {
     return await this.#decide((environment) => afterControl(this.#stored.turn, [...entries, cancel], environment));
   }
 
-  /** Whether a decision counts cannot be known now: the session is given back with it unread, and its job comes later. */
-  async #postpone(reason: DecidersUnknownError): Promise<TurnEnd> {
+  /**
+   * Whether a decision counts, or what is in a file, cannot be known now: the session is given back with what has come for
+   * it unread, and its job comes later. That counts neither as an error nor as a death.
+   */
+  async #postpone(reason: Error): Promise<TurnEnd> {
     const { session } = this.#start;
     this.#services.log.warn({ session, turnId: this.#stored.turn.turnId, error: reason }, "a turn waits for a look-up");
     this.#hold?.end("dropped");
