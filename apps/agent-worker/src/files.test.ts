@@ -216,29 +216,57 @@ it("a change that was not confirmed may have taken effect; what only reads may b
   ]);
 });
 
-it("a call that still runs here is not begun again when another one wakes its turn", async () => {
-  const world = holding(newWorld(), "late");
-  const gate = Promise.withResolvers<void>();
-  let changes = 0;
-  const files = replaced(world.files, {
-    change: async (...given) => {
-      changes += 1;
-      if (changes === 1) await gate.promise;
-      return await world.files.change(...given);
-    },
+describe("a call that still runs here when another one wakes its turn", () => {
+  /** Two runs of the turn wait for it; `deliver` may fail. */
+  async function woken(deliver: (give: () => Promise<unknown>) => Promise<unknown> = async (give) => await give()) {
+    const world = holding(newWorld(), "late");
+    const gate = Promise.withResolvers<void>();
+    const counted = { changes: 0 };
+    const files = replaced(world.files, {
+      change: async (...given) => {
+        counted.changes += 1;
+        if (counted.changes === 1) await gate.promise;
+        return await world.files.change(...given);
+      },
+    });
+    const { store } = world;
+    const delivering = replaced(store, {
+      deliver: (async (...given: Parameters<typeof store.deliver>) =>
+        await deliver(async () => await store.deliver(...given))) as typeof store.deliver,
+    });
+    const { backend } = calling([write({ path: "log", content: "a" }), "look"]);
+    const differences = { backend, agent: { files: true }, services: { files, store: delivering } };
+    const run = runnerOf(world, differences);
+    const { signal } = new AbortController();
+    await append(world, inbound("om_slow", "please"));
+    const first = run({ v: 1, session, gen: world.wakes.shift() ?? 0 }, signal);
+    await expect.poll(async () => (await store.summary(session)).state, { timeout: 60_000 }).toBe("suspended");
+    await runTools(world);
+    const gen = world.wakes.shift() ?? expect.fail("nothing wakes the turn");
+    const second = run({ v: 1, session, gen }, signal);
+    await expect.poll(async () => (await store.summary(session)).state, { timeout: 60_000 }).toBe("suspended");
+    gate.resolve();
+    return { world, counted, first, second, gen, run, differences };
+  }
+
+  it("is not begun again", async () => {
+    const { world, counted, first, second, differences } = await woken();
+    await Promise.all([first, second]);
+    await settle(world, differences);
+    expect(counted.changes).toBe(1);
+    expect((await resultsIn(world)).map(([, isError]) => isError)).toEqual([false, false]);
   });
-  const { backend } = calling([write({ path: "log", content: "a" }), "look"]);
-  const differences = { backend, agent: { files: true }, services: { files } };
-  const run = runnerOf(world, differences);
-  const { signal } = new AbortController();
-  await append(world, inbound("om_slow", "please"));
-  const first = run({ v: 1, session, gen: world.wakes.shift() ?? 0 }, signal);
-  await expect.poll(async () => (await world.store.summary(session)).state, { timeout: 60_000 }).toBe("suspended");
-  await runTools(world);
-  await run({ v: 1, session, gen: world.wakes.shift() ?? expect.fail("nothing wakes the turn") }, signal);
-  gate.resolve();
-  await first;
-  await settle(world, differences);
-  expect(changes).toBe(1);
-  expect((await resultsIn(world)).map(([, isError]) => isError)).toEqual([false, false]);
+
+  it("is handed out again where its answer could not be stored", async () => {
+    let failures = 1;
+    const { world, first, second, gen, run, differences } = await woken(async (give) => {
+      failures -= 1;
+      return failures >= 0 ? await Promise.reject(new Error("Connection is closed.")) : await give();
+    });
+    // The queue repeats the job of the run that has the turn by now.
+    expect(await Promise.all([first, second])).toEqual(["requeue", "requeue"]);
+    await run({ v: 1, session, gen }, new AbortController().signal);
+    await settle(world, differences);
+    expect((await resultsIn(world)).map(([, isError]) => isError)).toEqual([false, false]);
+  });
 });

@@ -98,8 +98,8 @@ export interface Services extends Stores, Queues {
   runningTurns: RunningTurns;
   /** Those of them that keep their slots while their calls run. */
   turnHolds: TurnHolds;
-  /** Attempts of built-in tools that run now. */
-  builtInsAtWork: Set<string>;
+  /** Attempts of built-in tools that run now, until their answers are stored. */
+  builtInsAtWork: Map<string, Promise<void>>;
   /** Renews the heartbeat of this worker and the locks of its jobs, from a thread. */
   renewals: Renewals;
   runnerKeys: RunnerKeys;
@@ -351,7 +351,7 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
     helperReadiness: new HelperReadiness(),
     toolCatalog: new ToolCatalog(stores.runners, systemClock, log),
     runningTurns: new RunningTurns(systemClock),
-    builtInsAtWork: new Set(),
+    builtInsAtWork: new Map(),
     turnHolds: new TurnHolds({
       clock: systemClock,
       holdMs: config.holdMs,

@@ -210,15 +210,20 @@ async function answerCall(services: Services, turn: TurnState, call: CallState, 
   await wakeAfter(services, session, await services.store.deliver(session, attemptOf(call), answer.outcome, details));
 }
 
+/**
+ * Where an attempt is handed out again while it runs here, because something else has woken its turn, both runs of the
+ * turn wait for the one answer: the one that has the turn by then must learn that it could not be stored.
+ */
 async function runAndAnswer(services: Services, turn: TurnState, call: CallState): Promise<void> {
   const { builtInsAtWork } = services;
   const attempt = `${turn.turnId} ${attemptOf(call)}`;
-  // Handed out again while it runs here, because something else has woken its turn.
-  if (builtInsAtWork.has(attempt)) return;
-  builtInsAtWork.add(attempt);
-  try {
-    const outcome = await runBuiltIn(services, turn, call);
+  const work = builtInsAtWork.get(attempt) ?? runBuiltIn(services, turn, call).then(answered);
+  async function answered(outcome: ToolOutcome): Promise<void> {
     await answerCall(services, turn, call, { outcome, unlessStarted: false });
+  }
+  builtInsAtWork.set(attempt, work);
+  try {
+    await work;
   } finally {
     builtInsAtWork.delete(attempt);
   }
