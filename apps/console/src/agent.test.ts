@@ -150,7 +150,7 @@ it("goes back to an earlier version, or to the file, by a new version", async ()
   const page = await visit("/agents/sales");
   await page.locator("summary").filter({ hasText: "Version 1" }).click();
   await page.locator("details[open]").getByRole("button").click();
-  expect(await removedIn(page)).toEqual(["− two"]);
+  await expect.poll(async () => await removedIn(page)).toEqual(["− two"]);
   await press(page, "Apply");
   await page.getByText("It is applied.").waitFor();
   await page.locator(".versions > li:last-child button").click();

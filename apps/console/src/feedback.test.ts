@@ -66,13 +66,15 @@ it("counts ratings by agent, model and tool, and lists them, the newest first, w
   ]);
   expect(await page.getByRole("button", { name: "Show reasons" }).count()).toBe(0);
   await page.getByRole("link", { name: "expert" }).click();
-  expect(await rowsOf(page, "Feedback")).toHaveLength(1);
+  await expect.poll(async () => await rowsOf(page, "Feedback")).toHaveLength(1);
 });
 
 it("shows operators the reasons, with a record of that in the audit log first", async () => {
   const page = await visit("/feedback?rating=down", { role: "operator" });
   await page.getByRole("button", { name: "Show reasons" }).click();
-  expect(await rowsOf(page, "Feedback")).toEqual([expect.stringContaining("it <b>forgot</b> me")]);
+  await expect
+    .poll(async () => await rowsOf(page, "Feedback"))
+    .toEqual([expect.stringContaining("it <b>forgot</b> me")]);
   expect(await auditOf(world, "content_shown")).toMatchObject([{ userId: "console:Ann" }]);
 });
 

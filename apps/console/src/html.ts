@@ -74,14 +74,17 @@ export function idsIn({ markup }: Html): { ids: string[]; tools: string[] } {
   return { ids: named(""), tools: named("@") };
 }
 
-/** The page with names and titles; the id is behind a name, and stands for itself without one. */
+/** The page with names and titles; the id is behind a name, beside a title that several tools have, or alone. */
 export function withNames(
   { markup }: Html,
   names: ReadonlyMap<string, string>,
   titles: ReadonlyMap<string, string>,
 ): Html {
+  const all = [...titles.values()];
   const shown = markup.replaceAll(marks, (_mark, form: string, kind: string, id: string) => {
-    const name = (kind === "@" ? titles : names).get(id);
+    const title = titles.get(id) ?? "";
+    const isShared = kind === "@" && title !== "" && all.indexOf(title) !== all.lastIndexOf(title);
+    const name = isShared ? `${title} (${id})` : (kind === "@" ? titles : names).get(id);
     if (name === undefined) return form === "!" ? "" : id;
     if (form === "=") return escaped(name);
     return `<span class="who" title="${id}">${escaped(name)}</span>`;

@@ -301,9 +301,12 @@ export function sessionLink(session: string): Html {
   return html`<a href="${sessionPath(session)}">${session}</a> ${nameOf(chatOfSession(session))}`;
 }
 
-/** A way to a session in a table, where its key would take the place of everything else: it stands behind the name. */
+/** A way to a session in a table, where its key would take the place of everything else: it stands behind the name. Of a thread, or a helper, the end of its key. */
 export function shortSessionLink(session: string): Html {
-  return html`<a href="${sessionPath(session)}" title="${session}">${who(chatOfSession(session))}</a>`;
+  const [, , ...within] = session.split(".");
+  const end = within.join(".").slice(-6);
+  const thread = end === "" ? "" : ` …${end}`;
+  return html`<a href="${sessionPath(session)}" title="${session}">${who(chatOfSession(session))}${thread}</a>`;
 }
 
 /** The part of a key that names the chat, or the session of the HTTP API; of a helper the chat that it works for. */

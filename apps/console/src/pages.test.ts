@@ -93,7 +93,7 @@ it("an operator signs in and sees at a glance what waits and who is there", asyn
     /Workers alive\s+1\s+Runners\s+ops\s+Open approvals\s+1/,
   );
   await page.getByRole("link", { name: "Runners" }).click();
-  expect(await bodyOf(page)).toMatch(/ops-1\s+takes calls\s+in \d+ seconds/);
+  await expect.poll(async () => await bodyOf(page)).toMatch(/ops-1\s+takes calls\s+in \d+ seconds/);
   expect(await bodyOf(page)).toMatch(/deploy\s+once\s+medium\s+yes\s+30 s\s+3 \/ 60 s/);
 });
 
@@ -119,11 +119,16 @@ it("speaks the language of the browser, and the other one from then on when aske
 it("shows who is asked what, without what it is about", async () => {
   await world.approvals.add(questionOf("1".repeat(32)));
   await world.approvals.add(
-    questionOf("2".repeat(32), { session: `${appId}.oc_other`, tool: "erase", words: { title: "Erase a disk" } }),
+    questionOf("2".repeat(32), {
+      session: `${appId}.oc_other.omt_0123abcdef`,
+      tool: "erase",
+      words: { title: "Erase a disk" },
+    }),
   );
   const page = await visit(passwords.viewer, { path: "/approvals" });
   expect(await page.getByRole("row", { name: /^deploy/ }).innerText()).toMatch(/high\s+Ann\s+ou_boss\s+0 \/ 1/);
   expect(await page.getByRole("row", { name: /^Erase a disk \(erase\)/ }).count()).toBe(1);
+  expect(await page.getByRole("link", { name: "oc_other …abcdef" }).count()).toBe(1);
   expect(await page.content()).not.toContain(secretText);
   await world.approvals.decide(session, "1".repeat(32), { decision: "reject", by: { id: "ou_boss" } });
   await page.reload();

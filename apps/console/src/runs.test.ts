@@ -147,18 +147,30 @@ it.each([
   expect(await shown.first().innerText()).toBe(title);
 });
 
+it("tells tools of one title apart by their names", async () => {
+  await world.runs.append([ann]);
+  const shared = { effect: "pure" as const, requiresApproval: false, timeoutMs: 30_000, title: "Look" };
+  const tools = ["search", "page"].map((name) => ({
+    ...shared,
+    spec: { name, description: "Looks.", inputSchema: { type: "object" } },
+  }));
+  await world.directory.announce({ runner: "web", instance: "web-1", tools }, 60_000);
+  const page = await visit("/runs");
+  expect(await rowsOf(page)).toEqual([expect.stringContaining("Look (search) ×2, Look (page)")]);
+});
+
 it("is filtered by its form, and goes back page by page", async () => {
   const many = Array.from({ length: 60 }, (_, at) => runOf({ turn: `cli_1.oc_many-${at}`, endedAtMs: nowMs }));
   await world.runs.append([ann, ...many]);
   const page = await visit("/runs");
   expect(await rowsOf(page)).toHaveLength(50);
   await page.getByRole("link", { name: "Older" }).click();
-  expect(await rowsOf(page)).toHaveLength(11);
+  await expect.poll(async () => await rowsOf(page)).toHaveLength(11);
   await page.getByRole("link", { name: "Newest" }).click();
-  expect(await rowsOf(page)).toHaveLength(50);
+  await expect.poll(async () => await rowsOf(page)).toHaveLength(50);
   await page.getByLabel("Tool").fill("search");
   await page.getByRole("button", { name: "Show" }).click();
-  expect(await rowsOf(page)).toHaveLength(1);
+  await expect.poll(async () => await rowsOf(page)).toHaveLength(1);
   await page.getByRole("link", { name: "Clear" }).click();
   await page.getByLabel("Outcome").selectOption("failed");
   await page.getByRole("button", { name: "Show" }).click();

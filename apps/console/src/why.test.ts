@@ -77,7 +77,7 @@ it("a viewer finds a message in a browser, reads why it has no answer, and sees 
   await page.getByRole("link", { name: "中文" }).click();
   await page.getByText(/^已排队 .*：没有存活的 agent-worker。$/).waitFor();
   await page.getByRole("link", { name: "为什么没有回答？" }).click();
-  expect(await page.getByLabel("查询").inputValue()).toBe("");
+  await expect.poll(async () => await page.getByLabel("查询").inputValue()).toBe("");
   expect(problems).toEqual([]);
   await close();
 });
