@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { sharedNow } from "@larkline/protocol";
+import { sharedNow, systemClock } from "@larkline/protocol";
 import { afterEach, describe, expect, inject, it, vi } from "vitest";
 import { closeRedis, connectRedis, type RedisConnection, moveScriptClock } from "./connection.ts";
 import { RunnerDirectory } from "./runner-directory.ts";
@@ -37,6 +37,22 @@ describe("the shared clock", () => {
     vi.restoreAllMocks(); // NTP sets it
     await vi.waitFor(() => expect(clock.problem).toBeUndefined(), { timeout: 60_000 });
     expect(problems).toEqual(["the clock of this machine is 10 s ahead of Redis", undefined]);
+    clock.close();
+  });
+
+  it("is called different only where a reading is exact enough to say so", async () => {
+    let pretendedMs = 6_000; // as if the process had been stopped between the question and its answer
+    const monotonic = (): number => {
+      const nowMs = systemClock.monotonic() - pretendedMs;
+      pretendedMs = 0;
+      return nowMs;
+    };
+    const problems: (string | undefined)[] = [];
+    const clock = new ServerClock(connect(), (problem) => void problems.push(problem), { ...systemClock, monotonic });
+    await clock.followed;
+    expect(Math.abs(sharedNow() - Date.now())).toBeGreaterThan(2_000); // nothing better is known yet
+    await vi.waitFor(() => expect(Math.abs(sharedNow() - Date.now())).toBeLessThan(1_000), { timeout: 60_000 });
+    expect(problems).toEqual([]);
     clock.close();
   });
 });

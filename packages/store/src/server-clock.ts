@@ -15,10 +15,11 @@ interface Reading {
   tripMs: number;
 }
 
-/** A clock that differs. */
+/** How far a clock is off, give or take `uncertainMs`. */
 interface Off {
   name: string;
   aheadMs: number;
+  uncertainMs: number;
   of: string;
 }
 
@@ -105,20 +106,24 @@ export class ServerClock {
     const names = new Set(servers.map(nameOf));
     for (const node of this.#readings.keys()) if (!names.has(node)) this.#readings.delete(node);
     for (const [node, reading] of fresh) this.#readings.set(node, better(this.#readings.get(node), reading));
-    const anchors = [...this.#readings.values()].map(({ anchor }) => anchor).sort((one, other) => one - other);
-    const middle = anchors[Math.floor((anchors.length - 1) / 2)] ?? 0;
-    followClock(middle, 0);
+    const readings = [...this.#readings.values()].sort((one, other) => one.anchor - other.anchor);
+    const middle = readings[Math.floor((readings.length - 1) / 2)];
+    if (middle === undefined) return;
+    followClock(middle.anchor, 0);
     this.#compare(middle);
   }
 
-  #compare(middle: number): void {
-    const nodes = [...this.#readings].map(([node, { anchor }]) => ({
+  /** Says nothing of a difference that may be one of the reading: a process that was stopped read the clock late. */
+  #compare(middle: Reading): void {
+    const nodes = [...this.#readings].map(([node, { anchor, tripMs }]) => ({
       name: `the clock of Redis at ${node}`,
-      aheadMs: anchor - middle,
+      aheadMs: anchor - middle.anchor,
+      uncertainMs: (tripMs + middle.tripMs) / 2,
       of: "the other nodes",
     }));
-    const own = { name: "the clock of this machine", aheadMs: machineNow() - sharedNow(), of: "Redis" };
-    const off = [own, ...nodes].filter(({ aheadMs }) => Math.abs(aheadMs) >= toleratedMs);
+    const aheadMs = machineNow() - sharedNow();
+    const own = { name: "the clock of this machine", aheadMs, uncertainMs: middle.tripMs / 2, of: "Redis" };
+    const off = [own, ...nodes].filter((one) => Math.abs(one.aheadMs) - one.uncertainMs >= toleratedMs);
     const before = this.#off;
     this.#off = off.map(({ name }) => name).join();
     this.problem = off.length === 0 ? undefined : off.map(inWords).join("; ");
