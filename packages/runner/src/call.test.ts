@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { Metrics, silentLogger, silentTelemetry } from "@larkline/process/telemetry";
 import { createToolRegistry, defineTool } from "@larkline/tool-kit";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
@@ -52,6 +53,27 @@ async function stored(session: string): Promise<unknown> {
   const { gen } = await bed.store.summary(session);
   return (await bed.store.claim(session, gen, "test"))?.control;
 }
+
+it(
+  "a call in the runner's own process ends at its deadline, however late it has begun",
+  { timeout: 60_000 },
+  async () => {
+    const run = async (): Promise<never> => await new Promise(() => {});
+    const tool = defineTool({ name: "hangs", description: "d", input: { type: "object" }, effect: "pure", run });
+    const context = {
+      callId: "c1",
+      turnId: "t1",
+      signal: new AbortController().signal,
+      actor: { app: "cli_1", userId: "ou_1", chatId: "oc_1" },
+      authority: { by: "policy" as const },
+      progress: () => undefined,
+      log: () => undefined,
+    };
+    const request = { argumentsText: "{}", context, timeoutMs: 600_000, endsWithinMs: 500 };
+    const outcome = await createInlineLevel().run(tool, request, async () => await delay(200));
+    expect(outcome).toMatchObject({ ok: false, error: expect.stringContaining("did not answer") });
+  },
+);
 
 describe("a job that fails for good", () => {
   it("answers a call that was not started with a plain error", async () => {

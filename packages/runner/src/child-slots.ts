@@ -66,7 +66,7 @@ export interface SlotCall {
   body: unknown;
   /** Called when a child is there for it; the call does not take place where this gives an outcome. */
   begin: BeginCall;
-  /** How long it may wait for a child, ms. Default: without bound. */
+  /** When all of it is over at the latest, in ms from now, waiting for a child included. Default: no bound. */
   endsWithinMs?: number | undefined;
 }
 
@@ -155,6 +155,7 @@ class Slots implements ChildSlots {
     { body, begin, endsWithinMs }: SlotCall,
     options: ProcessCallOptions,
   ): Promise<{ answer: unknown } | { instead: ToolOutcome }> {
+    const calledMs = this.#clock.monotonic();
     const slot = await this.#take(options.signal, endsWithinMs);
     let state: Slot["state"] = "open";
     let isCalled = false;
@@ -163,7 +164,9 @@ class Slots implements ChildSlots {
       const instead = await begin();
       if (instead !== undefined) return { instead };
       isCalled = true;
-      return { answer: await slot.pool.call(body, options) };
+      const leftMs = (endsWithinMs ?? Infinity) - (this.#clock.monotonic() - calledMs);
+      const timeoutMs = Math.max(1, Math.min(options.timeoutMs, leftMs));
+      return { answer: await slot.pool.call(body, { ...options, timeoutMs }) };
     } catch (error) {
       if (!isCalled || !(error instanceof ProcessCallError)) throw error;
       // The child of an aborted call may still run it; a dead child has a successor.

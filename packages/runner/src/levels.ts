@@ -11,7 +11,7 @@ import {
   type SandboxTier,
   type TierFinding,
 } from "@larkline/sandbox";
-import type { Clock, Random, ToolOutcome } from "@larkline/protocol";
+import { systemClock, type Clock, type Random, type ToolOutcome } from "@larkline/protocol";
 import { inputOf, runTool, type IsolationLevel, type RunToolRequest, type Tool } from "@larkline/tool-kit";
 import { openProcessLevel, type ProcessLevelOptions } from "./process-level.ts";
 import { outermost, readablePaths } from "./readable-paths.ts";
@@ -258,13 +258,17 @@ export async function openLevels(options: LevelsOptions): Promise<Levels> {
 }
 
 /** Tools in the runner's own process. */
-export function createInlineLevel(clock?: Clock): ToolLevel {
+export function createInlineLevel(clock: Clock = systemClock): ToolLevel {
   return {
     run: async (tool, request, begin) => {
       if (tool.kind === "handler") {
         const input = inputOf(tool, request.argumentsText);
         if (!input.ok) return input;
-        return (await begin()) ?? (await runTool(tool, request, clock));
+        const { endsWithinMs = Infinity, timeoutMs = tool.timeoutMs } = request;
+        const calledMs = clock.monotonic();
+        const instead = await begin();
+        const leftMs = endsWithinMs - (clock.monotonic() - calledMs);
+        return instead ?? (await runTool(tool, { ...request, timeoutMs: Math.min(timeoutMs, leftMs) }, clock));
       }
       return { ok: false, error: `tool ${tool.name} runs programs, which need a sandbox` };
     },

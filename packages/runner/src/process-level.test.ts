@@ -2,6 +2,7 @@ import { existsSync } from "node:fs";
 import { appendFile, mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { systemClock, type Clock, type ToolOutcome } from "@larkline/protocol";
 import type { RunToolRequest, StoreFile } from "@larkline/tool-kit";
@@ -149,6 +150,13 @@ describe("a tool in a process of its own", () => {
     expect(begun).toBeGreaterThan(0);
     expect(begun).toBeLessThanOrEqual(2);
     expect(waited).toHaveLength(outcomes.length - begun);
+  });
+
+  it("ends at its deadline, however late it has begun", { timeout: 60_000 }, async () => {
+    const slowly = async (): Promise<undefined> => await delay(1_500);
+    const request = { ...requestOf({ timeoutMs: 600_000 }), endsWithinMs: 3_000 };
+    const outcome = await level.run(loaded.registry.get("spin"), request, slowly);
+    expect(outcome).toMatchObject({ ok: false, error: expect.stringContaining("did not answer") });
   });
 
   it("sees none of the runner's variables but those that it names", async () => {

@@ -1,7 +1,7 @@
 import { lstatSync, mkdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { parserOf, ToolOutcome, type Actor, type CallAuthority, type Clock } from "@larkline/protocol";
+import { parserOf, systemClock, ToolOutcome, type Actor, type CallAuthority, type Clock } from "@larkline/protocol";
 import { ProcessCallError } from "@larkline/sandbox";
 import { errorText, inputOf, interruptedOutcome, type RunToolRequest, type Tool } from "@larkline/tool-kit";
 import { Type, type Static } from "@larkline/protocol/type";
@@ -124,6 +124,8 @@ class ProcessLevel implements ToolLevel {
     if (!input.ok) return input;
     const { signal } = request.context;
     if (signal.aborted) return { ok: false, error: errorText(signal.reason) };
+    const { clock = systemClock } = this.#options;
+    const calledMs = clock.monotonic();
     let hasBegun = false;
     const beginNow: BeginCall = async () => {
       const instead = await begin();
@@ -136,7 +138,9 @@ class ProcessLevel implements ToolLevel {
       if (!hasBegun) return neverBegan(error, signal);
       if (!mayRepeat(tool, error) || signal.aborted) return failed(tool, error, request);
     }
-    return await this.#call(tool, input.value, { ...request, begin: hasBegunBefore, callsAtOnce: 1 }).catch(
+    const { endsWithinMs = Infinity } = request;
+    const again = { ...request, endsWithinMs: Math.max(1, endsWithinMs - (clock.monotonic() - calledMs)) };
+    return await this.#call(tool, input.value, { ...again, begin: hasBegunBefore, callsAtOnce: 1 }).catch(
       (error: unknown) => failed(tool, error, request),
     );
   }
