@@ -45,7 +45,7 @@ function programTool(name: string, runtime: ToolProgram["runtime"]) {
     description: "d",
     input: Type.Object({ code: Type.String() }),
     effect: "once",
-    timeoutMs: 10_000,
+    timeoutMs: 60_000,
     program: ({ code }) => ({ runtime, code }),
   });
 }

@@ -27,12 +27,12 @@ function mounted(transport: McpTransport, options: Partial<McpServer> = {}): Mou
   const server: McpServer = {
     name: "srv",
     transport,
-    connectTimeoutMs: 20_000,
+    connectTimeoutMs: 120_000,
     elicitation: false,
     policyOf: (given) => {
       hints.push(given);
       const effect = given.readOnly ? "pure" : "once";
-      return { effect, requiresApproval: !given.readOnly, timeoutMs: 20_000, risk: "medium", hidden: false };
+      return { effect, requiresApproval: !given.readOnly, timeoutMs: 120_000, risk: "medium", hidden: false };
     },
     ...options,
   };
@@ -138,7 +138,7 @@ describe.each(["stdio", "http"] as const)("the reference server over %s", (kind)
   });
 
   const policyWith = (effect: "idempotent" | "once"): McpServer["policyOf"] => {
-    return () => ({ effect, requiresApproval: false, timeoutMs: 20_000, risk: "low", hidden: false });
+    return () => ({ effect, requiresApproval: false, timeoutMs: 120_000, risk: "low", hidden: false });
   };
 
   it("ends a call in which it asks, and has the answer when the call is repeated", async () => {
