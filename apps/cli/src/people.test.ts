@@ -107,6 +107,25 @@ async function talk(session: SessionKey, sender: string, files: readonly string[
   return message;
 }
 
+/** Leaves a message behind a question. Returns what looks whether it still waits. */
+async function park(message: InboundMessage): Promise<() => Promise<InboundMessage | undefined>> {
+  const { session, id } = message;
+  const target = { app, chatId: "oc_x", messageId: id, inThread: false };
+  const facts = { createdAtMs: Date.now(), attempts: 0, uncertainSinceMs: 0 };
+  await stores.store.pushOutbox(
+    { v: 1, id: `q-${id}`, uuid: `q-${id}`, session, target, text: "Shall I?", ...facts },
+    id,
+    message,
+  );
+  return async () => await stores.store.parked(session, id);
+}
+
+/** As older versions have left a session: Redis does not know who has written in it. */
+async function nameNobody(session: SessionKey): Promise<void> {
+  const { people } = await stores.sessions.read(session, 0, 0);
+  for (const person of Object.keys(people)) await stores.sessions.forget(session, person, 1_000);
+}
+
 /** What the keeper of a worker does. */
 async function archiveAll(session: SessionKey): Promise<void> {
   const { first, messages, people } = await stores.sessions.read(session, 0, 10_000);
@@ -321,25 +340,6 @@ describe("the data of one person", () => {
   });
 
   it("is not left in messages that wait behind a question, also where nothing else was ever stored", async () => {
-    const park = async (message: InboundMessage) => {
-      const { session, id, reply: _reply } = message;
-      await stores.store.pushOutbox(
-        {
-          v: 1,
-          id: `q-${id}`,
-          uuid: `q-${id}`,
-          session,
-          target: { app, chatId: "oc_x", messageId: id, inThread: false },
-          text: "Shall I?",
-          createdAtMs: Date.now(),
-          attempts: 0,
-          uncertainSinceMs: 0,
-        },
-        id,
-        message,
-      );
-      return async () => await stores.store.parked(session, id);
-    };
     await world();
     const left = [
       await park(messageFrom(direct, "ou_ann")),
@@ -552,10 +552,57 @@ describe("the data of one person", () => {
     expect(await stores.store.history("api.of-bob")).toHaveLength(1);
   });
 
-  it("is found in a direct chat of an older version when the operator names it", async () => {
+  it("is found in a direct chat of an older version, which names no person, when the operator names it", async () => {
     await talk(direct, "ou_somebody");
+    await nameNobody(direct);
     const named = { ...ann, chats: ["oc_direct"] };
     expect(await deletePerson(stores, named, { act: true, ...quick })).toMatchObject({ sessions: 1, messages: 2 });
+  });
+
+  it.each([
+    ["Redis", async () => undefined],
+    [
+      "the archive",
+      async (session: SessionKey) => {
+        await archiveAll(session);
+        await nameNobody(session);
+      },
+    ],
+  ])("is not what another person has written in a named chat, as %s knows", async (_where, prepare) => {
+    const bobs = "api.of-bob";
+    await talk(direct, "ou_ben");
+    const message = { ...messageFrom(bobs, "api:bob"), app: "api", chatType: "api" } as const;
+    const { wakeGen = 0 } = await stores.store.append(message);
+    const { epoch = "", head } = (await stores.store.claim(bobs, wakeGen, "worker")) ?? {};
+    const history: Message[] = [{ role: "user", content: message.parts }];
+    await stores.store.commit({ session: bobs, epoch, seq: head?.seq ?? 0, history, events: [], more: false });
+    const wrong = [
+      [direct, { ...ann, chats: ["oc_direct"] }],
+      [bobs, { app: "api", id: "api:alice", chats: ["of-bob"] }],
+      [bobs, { app: "api", id: "api", chats: ["of-bob"] }],
+    ] as const;
+    for (const session of [direct, bobs]) await prepare(session);
+    for (const [session, person] of wrong) {
+      const refusal = new RegExp(`^${session} is a conversation of .*(ou_ben|api:bob).* not of ${person.id}`);
+      await expect(exportPerson(stores, person)[Symbol.asyncIterator]().next()).rejects.toThrow(refusal);
+      for (const act of [false, true]) {
+        await expect(deletePerson(stores, person, { act, ...quick })).rejects.toThrow(refusal);
+      }
+    }
+    expect(await stores.store.history(direct)).toHaveLength(2);
+    expect(await stores.store.history(bobs)).toHaveLength(1);
+  });
+
+  it("is not what others have written in conversations of a group that the operator names", async () => {
+    const thread = `${group}.omt_1`;
+    await talk(thread, "ou_ben");
+    await talk(group, "ou_ann");
+    const parked = messageFrom(thread, "ou_ben");
+    await park(parked);
+    const named = { ...ann, chats: ["oc_group"] };
+    expect(await deletePerson(stores, named, { act: true, ...quick })).toMatchObject({ sessions: 1, groups: 0 });
+    expect(await stores.store.history(thread)).toHaveLength(2);
+    expect(await stores.store.parked(parked.session, parked.id)).toMatchObject({ sender: { id: "ou_ben" } });
   });
 });
 
@@ -611,7 +658,9 @@ describe("npm run people", () => {
       places,
       output,
     });
-    expect(output.read()).toMatch(/^To delete: 1 conversations as a whole,.* Nothing is deleted yet/);
+    expect(output.read()).toMatch(
+      /^To delete: 1 conversations as a whole,.* Nothing is deleted yet.*\n  cli_app\.oc_direct\n$/,
+    );
     expect(await stores.store.history(direct)).toHaveLength(2);
   });
 

@@ -82,6 +82,8 @@ async function obey(stores: PersonStores, { clock, action, person, yes, language
     settleMs: yes ? writtenWithinMs : 0,
   });
   await print(output, summaryOf({ act: yes, counts })[language]);
+  // Shows a wrong --chat before it is too late.
+  if (!yes) for (const session of await sessionsOfPerson(stores, person)) await print(output, `  ${session}`);
 }
 
 /** Exports or deletes what is stored of a person. Rejects when it could not be done to the end. */
@@ -103,13 +105,14 @@ const mostWaiting = 1_000;
 /** Everything that is stored of a person, one fact after the other; what they wrote in groups, not what others wrote. */
 export async function* exportPerson(stores: PersonStores, person: Person): AsyncIterable<Record<string, unknown>> {
   const { app, id } = person;
+  const sessions = await sessionsOfPerson(stores, person);
   const key = `name:${app}:${id}`;
   const looked = (await stores.lookups.get(key)) ?? (await stores.workerLookups.get(key));
   const name = looked ?? (await stores.names.of([id])).get(id);
   const kept = await Promise.all(languageKeysOf(person).map(async (each) => await stores.lookups.get(each)));
   const language = kept.find((each) => each !== undefined);
   yield { type: "person", app, id, ...(name === undefined ? {} : { name }), ...(language && { language }) };
-  for (const session of await sessionsOfPerson(stores, person)) yield* exportSession(stores, session, person);
+  for (const session of sessions) yield* exportSession(stores, session, person);
   for (const rule of await stores.rules.ofPerson(app, id)) yield { type: "rule", ...rule };
   yield* exportMemories(stores, { kind: "person", app, id });
   for (const rating of await stores.ratings.ofPerson(app, id)) yield { type: "rating", ...rating };
@@ -258,12 +261,8 @@ export async function deletePerson(
   const sessions = await sessionsOfPerson(stores, person);
   // First: what is released meanwhile waits in an inbox then, and is stopped below.
   if (options.act) {
-    const { app, id, chats } = person;
-    const isNamed = (session: SessionKey): boolean =>
-      chats.some((chat) => session === `${app}.${chat}` || session.startsWith(`${app}.${chat}.`));
-    await stores.removeParked(
-      (message) => message.app === app && (message.sender.id === id || isNamed(message.session)),
-    );
+    const { app, id } = person;
+    await stores.removeParked((message) => message.app === app && message.sender.id === id);
   }
   const owners = sessions.flatMap((session) => memoriesIn(session, person));
   // And once more when the runs of their session are stopped: the index that leads to it goes with the session.

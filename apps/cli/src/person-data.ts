@@ -45,7 +45,7 @@ function hasIndex({ app, id }: Person): boolean {
   return app !== apiApp || id.startsWith(`${apiApp}:`);
 }
 
-/** Sessions in which the person has written, as far as they are known. */
+/** Sessions in which the person has written, as far as they are known. Rejects when a named chat is another person's. */
 export async function sessionsOfPerson(stores: PersonStores, person: Person): Promise<SessionKey[]> {
   const { sessions, archive, lookups } = stores;
   const { app, id, chats: named } = person;
@@ -55,9 +55,41 @@ export async function sessionsOfPerson(stores: PersonStores, person: Person): Pr
   const indexes = !hasIndex(person) ? [] : [sessions, ...(archive === undefined ? [] : [archive])];
   const found = await Promise.all([
     ...indexes.map(async (index) => await index.sessionsOf(app, id)),
-    ...[...chats].map(async (chat) => await sessions.sessionsOfChat(app, chat)),
+    ...[...chats].map(async (chat) => await theirsOfChat(stores, person, chat)),
   ]);
   return [...new Set(found.flat())].sort();
+}
+
+/**
+ * The person's sessions of one chat: an operator may name a wrong one. A session that names no person, as older versions
+ * have left it, is theirs, and so is one of a caller of the HTTP API without a name.
+ */
+async function theirsOfChat(stores: PersonStores, { app, id }: Person, chat: string): Promise<SessionKey[]> {
+  const found: SessionKey[] = [];
+  for (const session of await stores.sessions.sessionsOfChat(app, chat)) {
+    const kinds = await peopleIn(stores, session);
+    const people = [...kinds.keys()];
+    const isTheirs = people.length === 0 || people.some((each) => each === id || (app === apiApp && each === apiApp));
+    if (isTheirs) found.push(session);
+    // In a group others may have threads of their own.
+    else if (![...kinds.values()].includes("group")) throw new ForeignSessionError(session, people, id);
+  }
+  return found;
+}
+
+/** The operator has named the chat of another person. */
+class ForeignSessionError extends Error {
+  override readonly name = "ForeignSessionError";
+
+  constructor(session: SessionKey, people: readonly string[], person: string) {
+    super(`${session} is a conversation of ${people.join(", ")}, not of ${person}. Check --chat, or name that person.`);
+  }
+}
+
+/** Who has written in a session, and in what kind of chat, as Redis and the archive know. */
+async function peopleIn({ sessions, archive }: PersonStores, session: SessionKey): Promise<Map<string, string>> {
+  const { people } = await sessions.read(session, 0, 0);
+  return new Map(Object.entries({ ...(await archive?.peopleOf(session)), ...people }));
 }
 
 /** Under which keys the language of a person is looked up: over HTTP that of a session. */
@@ -111,13 +143,9 @@ export function isOwn(message: Message, person: Person): boolean {
  * conversation in a group in which only this person has written.
  */
 export async function isWholly(stores: PersonStores, session: SessionKey, person: Person): Promise<boolean> {
-  const { sessions, archive } = stores;
-  const { people } = await sessions.read(session, 0, 0);
-  const archived = (await archive?.peopleOf(session)) ?? {};
-  const kinds = new Set([...Object.values(people), ...Object.values(archived)]);
-  if (!kinds.has("group")) return true;
-  const everybody = new Set([...Object.keys(people), ...Object.keys(archived)]);
-  if (everybody.size > 1) return false;
+  const kinds = await peopleIn(stores, session);
+  if (![...kinds.values()].includes("group")) return true;
+  if (kinds.size > 1) return false;
   if (isChildSession(session)) return true; // helpers have worked for this person alone
   for await (const { message } of messagesOf(stores, session)) {
     if (message.role === "user" && !isOwn(message, person)) return false;
