@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import { createLogger } from "@larkline/process/telemetry";
-import { systemClock, type Message } from "@larkline/protocol";
-import { type Archive, AuditLog, SessionRetention, SessionStore } from "@larkline/store";
+import { systemClock, type InboundMessage, type Message } from "@larkline/protocol";
+import { type Archive, AuditLog, MemoryStore, PermissionRules, SessionRetention, SessionStore } from "@larkline/store";
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import { Presence } from "@larkline/store/operations";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
@@ -44,19 +44,18 @@ function text(role: "user" | "assistant", words: string): Message {
   return { role, content: [{ type: "text", text: words }] };
 }
 
+const direct = { app: "cli_app", sender: { id: "ou_ann" }, chatType: "p2p" } as const;
+const overHttp = { app: "api", sender: { id: "api:alice" }, chatType: "api" } as const;
+
+function messageOf(session: string, words: string, from: Pick<InboundMessage, "app" | "sender" | "chatType"> = direct) {
+  const parts: InboundMessage["parts"] = [{ type: "text", text: words }];
+  const id = `om_${randomUUID()}`;
+  return { v: 1, session, id, parts, createdAtMs: Date.now(), reply: { channel: "none" }, ...from } as const;
+}
+
 /** A whole turn of a session. */
-async function talk(session: string, words: string, keep?: number): Promise<void> {
-  const { wakeGen = 0 } = await store.append({
-    v: 1,
-    session,
-    id: `om_${randomUUID()}`,
-    app: "cli_app",
-    sender: { id: "ou_ann" },
-    chatType: "p2p",
-    parts: [{ type: "text", text: words }],
-    createdAtMs: Date.now(),
-    reply: { channel: "none" },
-  });
+async function talk(session: string, words: string, keep?: number, from?: typeof overHttp): Promise<void> {
+  const { wakeGen = 0 } = await store.append(messageOf(session, words, from));
   const claim = await store.claim(session, wakeGen, "worker");
   await store.commit({
     session,
@@ -90,6 +89,8 @@ function keeping(later = 0, given: Partial<Services> = { archive }): Services {
     archive: undefined,
     retention: new SessionRetention({ redis, namespace }),
     auditLog: new AuditLog({ redis, namespace }),
+    memories: new MemoryStore({ redis, namespace }),
+    rules: new PermissionRules({ redis, namespace }),
     presence: new Presence({ redis, namespace }),
     settings: { ...base.settings, retention },
     log: createLogger({ service: "test", level: "warn", destination }),
@@ -129,6 +130,75 @@ describe("looking after stored data", () => {
     await talk("cli_app.oc_old", "again");
     await roundOf(keeping(400, { settings: unbounded() })).expireSessions();
     expect((await store.summary("cli_app.oc_old")).messages).toBe(2);
+  });
+
+  /** A session of the HTTP API, a chat of Feishu, and what is kept of each outside of it. */
+  async function remembered({ memories, rules }: Services): Promise<() => Promise<Record<string, readonly number[]>>> {
+    const places = { "api.s": ["api", "api.s"], "cli_app.oc_1": ["cli_app", "oc_1"] } as const;
+    await talk("api.s", "hello", undefined, overHttp);
+    await talk("cli_app.oc_1", "hello");
+    for (const [app, id] of Object.values(places)) {
+      await memories.remember({ kind: "chat", app, id }, { call: "c1", text: "The door opens at 8.", by: "x" });
+      const facts = { tool: "shell", pattern: "*", author: { id: "x" }, createdAtMs: Date.now() };
+      const expiresAtMs = Date.now() + dayMs;
+      await rules.add({ v: 1, id: randomUUID().replaceAll("-", ""), app, chatId: id, ...facts, expiresAtMs });
+    }
+    return async () => {
+      const entries = Object.entries(places).map(async ([session, [app, id]]) => {
+        const inForce = await rules.inForce(app, id);
+        return [session, [await memories.count({ kind: "chat", app, id }), inForce.length]] as const;
+      });
+      return Object.fromEntries(await Promise.all(entries));
+    };
+  }
+  const gone = { "api.s": [0, 0], "cli_app.oc_1": [1, 1] };
+
+  it("removes notes and rules with a session of the HTTP API, whose id another caller may choose", async () => {
+    const services = keeping(91);
+    const left = await remembered(services);
+    await roundOf(services).expireSessions();
+    expect(await left()).toEqual(gone);
+    expect(await store.ownerOf("api.s")).toBeUndefined();
+    expect(kept).toMatchObject({ expired: 2 });
+    expect(await services.retention.dormant(Date.now() + dayMs, 10)).toEqual([]);
+  });
+
+  it.each(["notes", "rules"])("does it again after a round that ended before the %s were gone", async (which) => {
+    const services = keeping(91);
+    const left = await remembered(services);
+    const died = async () => await Promise.reject(new Error("killed"));
+    const memories = new MemoryStore({ redis, namespace });
+    const rules = new PermissionRules({ redis, namespace });
+    if (which === "notes") memories.forget = died;
+    else rules.revoke = died;
+    await roundOf({ ...services, memories, rules }).expireSessions();
+    expect(errors).toHaveLength(1);
+    expect((await store.summary("api.s")).messages).toBe(0);
+    // Until then no other caller gets in.
+    expect(await store.ownerOf("api.s")).toBe("api:alice");
+    const bobs = messageOf("api.s", "hello", { ...overHttp, sender: { id: "api:bob" } });
+    expect((await store.append(bobs)).result).toBe("foreign");
+    await roundOf(services).expireSessions();
+    expect(await left()).toEqual(gone);
+    expect((await store.append(bobs)).result).toBe("accepted");
+    expect(await archivedTexts("api.s")).toHaveLength(2);
+  });
+
+  it("keeps notes of a session of the HTTP API that is in use, and its owner when they come back meanwhile", async () => {
+    const services = keeping(91);
+    const left = await remembered(services);
+    const memories = new MemoryStore({ redis, namespace });
+    const forget = memories.forget.bind(memories);
+    memories.forget = async (owner, ids) => {
+      await store.append(messageOf("api.s", "again", overHttp));
+      return await forget(owner, ids);
+    };
+    await roundOf({ ...services, memories }).expireSessions();
+    expect(await store.ownerOf("api.s")).toBe("api:alice");
+    expect(await store.summary("api.s")).toMatchObject({ head: { message: { parts: [{ text: "again" }] } } });
+    await services.memories.remember({ kind: "chat", app: "api", id: "api.s" }, { call: "c2", text: "New.", by: "x" });
+    await roundOf(services).expireSessions();
+    expect(await left()).toMatchObject({ "api.s": [1, 0] });
   });
 
   it("keeps a bounded number of messages that no model sees any more", async () => {

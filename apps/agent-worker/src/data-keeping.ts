@@ -47,6 +47,10 @@ export function startDataKeeper(services: Services, intervalMs = keepEveryMs): {
 const failed = "stored data was not looked after; it stays until it can be";
 
 const dayMs = 86_400_000;
+/** The app of sessions of the HTTP API. */
+const apiApp = "api";
+/** By whom rules are revoked whose session has expired. */
+const keeperName = "data keeper";
 /** Sessions that old versions have left without a note of their end are looked for so often. */
 const adoptEveryMs = dayMs;
 /** As long as a run can be read: the events of a session are kept so long after its last turn. */
@@ -128,10 +132,30 @@ export class KeepingRound {
     const dormant = await retention.dormant(beforeMs, batch);
     const copy = await this.#archiving(dormant);
     const isWell = await this.#eachUntilBroken(dormant, async (session) => {
-      const result = await retention.expire(session, { beforeMs, ...(await copy(session)) });
-      this.#kept("expired", result === "removed" ? 1 : 0);
+      const bounds = { beforeMs, ...(await copy(session)) };
+      if (!session.startsWith(`${apiApp}.`)) {
+        this.#kept("expired", (await retention.expire(session, bounds)) === "removed" ? 1 : 0);
+        return;
+      }
+      if ((await retention.expire(session, { ...bounds, stays: "owner" })) !== "removed") return;
+      await this.#forgetChat(session);
+      this.#kept("expired", 1);
+      // Not when its owner has come back meanwhile.
+      await retention.expire(session, bounds);
     });
     return dormant.length === batch && isWell;
+  }
+
+  /**
+   * Removes the notes and rules of a session of the HTTP API while it still belongs to its owner: its id is chosen by
+   * clients, and the next caller who chooses the same one becomes its owner.
+   */
+  async #forgetChat(session: SessionKey): Promise<void> {
+    const { memories, rules } = this.#services;
+    const chat = { kind: "chat", app: apiApp, id: session } as const;
+    const notes = (await memories.list(chat)).memories.map(({ id }) => id);
+    await memories.forget(chat, notes);
+    for (const { id } of await rules.inForce(apiApp, session)) await rules.revoke(apiApp, id, { id: keeperName });
   }
 
   /** Removes sessions of helpers that have ended, as soon as their events are gone. Returns whether there may be more. */

@@ -93,6 +93,22 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         expect(await store.append(again)).toEqual({ result: "duplicate", seq: 1, ahead: 0 });
       });
 
+      it("leaves a session to its owner, and finds it again, until it is expired once more", async () => {
+        await answered();
+        const owner = await store.ownerOf(session);
+        const expired = { beforeMs: soon(), stays: "owner" } as const;
+        expect(await retention.expire(session, expired)).toBe("removed");
+        expect(await retention.expire(session, expired)).toBe("removed");
+        expect(await store.history(session)).toEqual([]);
+        expect(owner).toBeDefined();
+        expect(await store.ownerOf(session)).toBe(owner);
+        expect(await retention.dormant(soon(), 10)).toEqual([session]);
+        expect(await expire()).toBe("removed");
+        expect(await store.ownerOf(session)).toBeUndefined();
+        expect(await retention.dormant(soon(), 10)).toEqual([]);
+        expect(await expire()).toBe("changed");
+      });
+
       it("takes settled approvals along", async () => {
         const claim = await claimed();
         const approval = approvalOf(session, 1);

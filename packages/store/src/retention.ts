@@ -115,13 +115,14 @@ export class SessionRetention {
 
   /**
    * Removes a session whose last turn ended before `beforeMs`; with `archived` only if all of its messages
-   * have lower numbers.
+   * have lower numbers. With `stays: "owner"` it still belongs to its owner and is still `dormant`, until it is expired
+   * once more: for what is kept elsewhere under its name and must go first.
    */
   async expire(
     session: SessionKey,
-    { beforeMs, archived }: { beforeMs: number; archived?: number },
+    { beforeMs, archived = "", stays = "" }: { beforeMs: number; archived?: number | ""; stays?: "owner" | "" },
   ): Promise<RemovalResult> {
-    return await this.#remove(session, beforeMs, archived ?? "");
+    return await this.#remove(session, { beforeMs, length: archived, stays });
   }
 
   /**
@@ -132,7 +133,7 @@ export class SessionRetention {
     for (const each of [session, ...(await this.#below(session))]) {
       await this.#forgetApprovals(await this.#redis.zrange(this.#keys.session(each).kept, "0", "-1"));
     }
-    return await this.#remove(session, "", length);
+    return await this.#remove(session, { beforeMs: "", length, stays: "" });
   }
 
   /** All children of a root, also those that have ended. */
@@ -166,9 +167,12 @@ export class SessionRetention {
     await Promise.all(ids.map(async (id) => await this.#redis.unlink(this.#keys.approval(id))));
   }
 
-  async #remove(session: SessionKey, beforeMs: number | "", length: number | ""): Promise<RemovalResult> {
-    const values = { sid: session, beforeMs, length, busyMs };
-    const reply = await runScript(this.#redis, remove, this.#keys.session(session), values);
+  async #remove(
+    session: SessionKey,
+    values: { beforeMs: number | ""; length: number | ""; stays: "owner" | "" },
+  ): Promise<RemovalResult> {
+    const all = { sid: session, busyMs, ...values };
+    const reply = await runScript(this.#redis, remove, this.#keys.session(session), all);
     return reply as RemovalResult; // the script answers nothing else
   }
 

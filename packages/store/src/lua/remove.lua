@@ -9,6 +9,7 @@
 --   beforeMs  its last turn has ended before; '': whenever
 --   length    of its history as far as the caller knows it; '': any
 --   busyMs    when one that is in use although it has been silent for so long is asked again
+--   stays     'owner': who has written in it stays known, and when it has ended; '': nothing does
 
 -- include now
 -- include old-form
@@ -53,7 +54,11 @@ for _, id in ipairs(redis.call('ZRANGE', kept, 0, -1)) do
   redis.call('ZREM', approvalCards, sid .. '|' .. id)
 end
 for _, reply in ipairs(redis.call('HKEYS', cards)) do redis.call('ZREM', openCards, sid .. '|' .. reply) end
-for _, person in ipairs(redis.call('HKEYS', who)) do redis.call('ZREM', people, person .. '|' .. sid) end
-for _, index in ipairs({ended, untended, dirty, due}) do redis.call('ZREM', index, sid) end
-redis.call('UNLINK', session, inbox, control, calls, history, events, outbox, cards, pending, kept, who, requests, state, files)
+for _, index in ipairs({untended, dirty, due}) do redis.call('ZREM', index, sid) end
+redis.call('UNLINK', session, inbox, control, calls, history, events, outbox, cards, pending, kept, requests, state, files)
+if stays ~= 'owner' then
+  for _, person in ipairs(redis.call('HKEYS', who)) do redis.call('ZREM', people, person .. '|' .. sid) end
+  redis.call('ZREM', ended, sid)
+  redis.call('UNLINK', who)
+end
 return 'removed'
