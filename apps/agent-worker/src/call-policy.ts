@@ -399,7 +399,7 @@ export async function checkGrant(services: Services, status: ApprovalStatus): Pr
   return { ...status, state: "cancelled", decisions: [] };
 }
 
-/** Whether somebody may decide; where user groups say so, it may be unknown, now or for good. */
+/** Whether a person may decide; where user groups say so, it may be unknown, now or for good. */
 type May = "yes" | "no" | "unknown" | "never known";
 
 async function mayDecide(
