@@ -1,3 +1,4 @@
+import type { BusyPolicy } from "@larkline/process/config";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";
 import type { OtherEvent } from "./other-events.ts";
@@ -188,8 +189,8 @@ async function buttonCard(here: FeishuWorld, question: string, value: Record<str
 }
 
 describe("the button below an answer that has failed", () => {
-  async function failed() {
-    const here = await world({ settings: { agents: { default: { language: "en" } } } });
+  async function failed({ busy = "queue", ...options }: WorldOptions & { busy?: BusyPolicy } = {}) {
+    const here = await world({ ...options, settings: { agents: { default: { language: "en", busy } } } });
     const session = `${appId}.${here.group}`;
     // A question that is not for the bot: nothing of it waits in the session.
     const messageId = await here.say("one", { chatId: here.group });
@@ -212,6 +213,24 @@ describe("the button below an answer that has failed", () => {
     });
     expect(await click(here.ann)).toMatchObject({ toast: { type: "info", content: "That is under way already." } });
     expect(await here.waiting(session)).toBe(1);
+  });
+
+  it.each([
+    ["full", { maxWaiting: 1 }],
+    ["busy", { busy: "reject" }],
+  ] as const)("can be clicked again when the session was %s", async (_, options) => {
+    const { here, session, messageId, click } = await failed(options);
+    await here.say("two", { chatId: here.group, from: here.bob, mention: true });
+    const claim = await here.begin(session);
+    expect(await click(here.ann)).toMatchObject({
+      toast: { type: "warning", content: "Not now, please try later." },
+    });
+    await here.finish(claim);
+    expect(await click(here.ann)).toMatchObject({ toast: { type: "success", content: "All right." } });
+    expect(await here.head(session)).toMatchObject({ sender: { id: here.ann }, reply: { messageId } });
+    await here.ingress.close();
+    // The card with the button: the toast was the only answer.
+    expect(here.said(here.group)).toHaveLength(1);
   });
 
   it("does nothing for other people", async () => {

@@ -229,7 +229,7 @@ async function againClicked(
     createdAtMs: services.clock.now(),
   };
   const place = { session, target: { app: bot.app, chatId, messageId, inThread } };
-  const arrival = { message, place, tenant, fromMenu: true };
+  const arrival = { message, place, tenant, fromMenu: true, hasToast: true };
   const arriving = { app: bot.app, id: message.messageId, chat: chatId, person: by, channel: "feishu" } as const;
   const accepted = { verdict: "accept" } as const;
   const outcome = await watched(services, arriving, async () => await takeMessage(services, bot, arrival, accepted));

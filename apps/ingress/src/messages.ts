@@ -248,6 +248,8 @@ export interface Arrival {
   tenant: string | undefined;
   /** Its words are those of an entry of the bot's menu. */
   fromMenu?: boolean;
+  /** It is a click: a toast says that it was not taken, and no line does. */
+  hasToast?: boolean;
 }
 
 /** The same when it is known in which languages to answer. */
@@ -286,6 +288,8 @@ export async function takeMessage(
   }
   if (read.for === "now") return await runOrder(services, bot, arrival, read);
   const outcome = await enqueue(services, bot, arrival, read.message);
+  // All clicks on a button share an id, and a line would mark it as answered: a later click would be a duplicate.
+  if (arrival.hasToast === true) return outcome;
   if (outcome === "full") await answer(services, bot, arrival, refusalText("full", arrival.language));
   if (outcome === "busy") await answer(services, bot, arrival, noticeText("busy", arrival.language));
   return outcome;
