@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { canaryMessage, canarySessionId, turnIdOf } from "@larkline/protocol";
 import { adapterOf, telemetryFor } from "@larkline/process/telemetry";
+import { replacing } from "./backend.fixture.ts";
 import { drainMs } from "./bot.ts";
 import {
   doneEvent,
@@ -428,6 +429,64 @@ describe("a client that leaves", () => {
       timeout: 60_000,
     });
     expect((await ingress.log.read("api.s", 0, 10)).at(-1)?.event).toMatchObject({ type: "done", reason: "cancelled" });
+  });
+
+  /** Waits for the report of a run; `leave` resolves when the ingress knows that its client has left. */
+  async function waitForReport({ url, services }: TestIngress, body: Record<string, string>) {
+    const reserve = vi.spyOn(services.streams, "reserve");
+    const leaving = new AbortController();
+    const run = JSON.stringify({ input: "on", session_id: "s", ...body });
+    const init = { method: "POST", body: run, headers: { prefer: "wait=300" }, signal: leaving.signal };
+    const answer = fetch(`${url}/v1/runs`, init).then(
+      async (response) => await response.text(),
+      () => "left",
+    );
+    await vi.waitFor(() => expect(reserve).toHaveBeenCalledTimes(1), { timeout: 60_000 });
+    const [response] = reserve.mock.calls[0] ?? expect.fail();
+    reserve.mockRestore();
+    const leave = async () => {
+      leaving.abort();
+      await vi.waitFor(() => expect(response.closed).toBe(true), { timeout: 60_000 });
+    };
+    return { answer, leave };
+  }
+
+  it.each(["while it runs", "before it is stored"])(
+    "before it has the report that it waits for has its run cancelled, %s",
+    async (when) => {
+      const ingress = await start({ script: endless });
+      const { store } = ingress.services;
+      const [storing, left] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+      const append: typeof store.append = async (...appending) => {
+        storing.resolve();
+        if (when === "before it is stored") await left.promise;
+        return await store.append(...appending);
+      };
+      Object.assign(ingress.services, { store: replacing(store, { append }) });
+      const { answer, leave } = await waitForReport(ingress, { on_disconnect: "cancel" });
+      await storing.promise;
+      if (when === "while it runs") await vi.waitFor(() => expect(ingress.wakes).toHaveLength(1), { timeout: 60_000 });
+      await leave();
+      left.resolve();
+      expect(await answer).toBe("left");
+      await vi.waitFor(() => expect(ingress.cancels).toEqual([{ session: "api.s", turnId: "api.s-1" }]), {
+        timeout: 60_000,
+      });
+    },
+  );
+
+  it("before it has the report does not end a run that is to continue, or that another request started", async () => {
+    const { script, release } = gated();
+    const ingress = await start({ script });
+    for (const body of [{}, { on_disconnect: "cancel" }]) {
+      const { leave } = await waitForReport(ingress, { message_id: "m", ...body });
+      await vi.waitFor(() => expect(ingress.wakes).toHaveLength(1), { timeout: 60_000 });
+      await leave();
+    }
+    const { answer } = await waitForReport(ingress, { message_id: "m" });
+    release();
+    expect(JSON.parse(await answer)).toMatchObject({ run_id: "api.s-1", state: "done" });
+    expect(ingress.cancels).toEqual([]);
   });
 
   it("SA-32, EE-43: its run continues, unless the request or the configuration says otherwise", async () => {

@@ -41,8 +41,10 @@ import { parseNested, runView, tellNested, type NestedPosition } from "./nested.
 import type { Services } from "./services.ts";
 import { cancelTurn } from "./sessions.ts";
 import {
+  cancelOfGone,
   followRun,
   hasEventsOfRun,
+  hasLeft,
   helpersBelow,
   keptEvents,
   keptRecords,
@@ -102,17 +104,19 @@ async function postRun(services: Services, request: FastifyRequest, reply: Fasti
   if ("error" in read) return await refuse(reply, read.error, read.status);
   // The place is taken before anything is stored, so that a client that is sent away can simply come again.
   if ((isFollowed || waitMs > 0) && !(await takePlace(services, request, reply))) return reply;
-  const { asked, cancelWhenGone } = read;
+  const { asked } = read;
   const stored = await storeRun(services, reply, asked);
   if (stored === undefined) return reply;
-  const { isNew, run } = stored;
+  const { run } = stored;
+  // A repeated request must not end the run of the first one, whose client may still read.
+  const cancelWhenGone = stored.isNew && read.cancelWhenGone;
   if (isFollowed) {
     const view = runView("engine", factsOf(run, asked.agent.name));
-    // A repeated request must not end the run of the first one, whose client may still read.
-    return await followRun(services, reply, { run, view, first: undefined, cancelWhenGone: isNew && cancelWhenGone });
+    return await followRun(services, reply, { run, view, first: undefined, cancelWhenGone });
   }
   const report = waitMs > 0 ? await reportAtEnd(services, reply, run, waitMs) : undefined;
   if (report !== undefined) return await reply.send(report);
+  if (waitMs > 0 && cancelWhenGone && hasLeft(reply)) await cancelOfGone(services, run.session, run.runId);
   return await tellStarted(reply, asked, run);
 }
 
@@ -329,6 +333,8 @@ async function reportAtEnd(
   const over = new AbortController();
   const cancel = clock.after(waitMs, () => over.abort());
   reply.raw.once("close", () => over.abort());
+  // A client that left while its run was stored causes no "close" any more.
+  if (hasLeft(reply)) over.abort();
   const stop = AbortSignal.any([over.signal, streams.closing]);
   try {
     for await (const record of recordsOfRun(eventLog.follow(session, afterSeq, stop), runId)) {

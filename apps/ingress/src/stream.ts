@@ -167,13 +167,22 @@ export async function followRun(services: Services, reply: FastifyReply, request
 type Ending = "finished" | "gone" | "shutdown" | "resume" | "interrupted";
 
 async function serveRun(services: Services, reply: FastifyReply, request: RunStream): Promise<void> {
-  const { log, apiChannel } = services;
   const stream = openStream(services, reply);
   const ending = await deliver(services, stream, request);
   stream.end(ending === "finished" || ending === "gone" ? undefined : ending);
   const { session, runId } = request.run;
-  log.info({ session, turnId: runId, ending }, "event stream closed");
-  if (ending !== "gone" || !request.cancelWhenGone || runId === undefined) return;
+  services.log.info({ session, turnId: runId, ending }, "event stream closed");
+  if (ending === "gone" && request.cancelWhenGone && runId !== undefined) await cancelOfGone(services, session, runId);
+}
+
+/** Whether a client has left before it had its answer. */
+export function hasLeft({ raw, request }: FastifyReply): boolean {
+  return !raw.writableEnded && request.raw.socket.destroyed;
+}
+
+/** Cancels the run of a client that has left. Never rejects. */
+export async function cancelOfGone(services: Services, session: SessionKey, runId: string): Promise<void> {
+  const { log, apiChannel } = services;
   try {
     await cancelTurn(services, apiChannel, { session, turnId: runId, reason: "client_disconnected" });
   } catch (error) {
