@@ -2,6 +2,7 @@ import { BlockList, isIPv6 } from "node:net";
 import type { Clock, SessionKey } from "@larkline/protocol";
 import type { FastifyInstance } from "fastify";
 import { apiApp, needsCredentials, personOf, type CallerRules } from "./callers.ts";
+import type { RefusedRequest } from "./refusal-log.ts";
 import type { Services } from "./services.ts";
 
 // Who may use the HTTP API, and how its requests are read.
@@ -13,8 +14,15 @@ declare module "fastify" {
   }
 }
 
-/** Refuses requests of a scope from callers that may not use the HTTP API, and those beyond a caller's limit. */
-export function guardApi(scope: FastifyInstance, { clock, config, log, requestLimits }: Services): void {
+/**
+ * Refuses requests of a scope from callers that may not use the HTTP API, which `logRefused` is told, and those beyond a
+ * caller's limit.
+ */
+export function guardApi(
+  scope: FastifyInstance,
+  { clock, config, requestLimits }: Services,
+  logRefused: (refused: RefusedRequest) => void,
+): void {
   const { callers, corsOrigins } = config.api;
   scope.decorateRequest("caller", "");
   scope.addHook("onRequest", async (request, reply) => {
@@ -38,9 +46,10 @@ export function guardApi(scope: FastifyInstance, { clock, config, log, requestLi
       if (waitSeconds === 0) return undefined;
       return await reply.code(429).header("retry-after", `${waitSeconds}`).send({ error: "too many requests" });
     }
-    log.warn({ reason: access.reason, address: request.ip }, "API request refused");
-    if (access.status === 401) reply.header("www-authenticate", "Bearer");
-    return await reply.code(access.status).send({ error: access.reason });
+    const { status, reason } = access;
+    logRefused({ status, reason, address: request.ip });
+    if (status === 401) reply.header("www-authenticate", "Bearer");
+    return await reply.code(status).send({ error: reason });
   });
 }
 

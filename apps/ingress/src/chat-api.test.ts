@@ -956,6 +956,16 @@ describe("access", () => {
     expect((await fetch(`${ingress.url}/health`)).status).toBe(200);
   });
 
+  it("any number of refused requests fills no log", async () => {
+    const ingress = await start({ env: { API_TOKEN: "right-token-of-the-api" } });
+    const warn = vi.spyOn(ingress.services.log, "warn");
+    for (const path of ["/chat/s/events", "/v1/runs/api.s-1", "/v1/sessions/s", "/v1/approvals", "/chat/s/events"]) {
+      expect((await fetch(`${ingress.url}${path}`)).status).toBe(401);
+    }
+    expect(warn.mock.calls.filter(([, line]) => line === "API request refused")).toHaveLength(1);
+    warn.mockRestore();
+  });
+
   it("without it, pages of other origins and rebound names are refused", async () => {
     const ingress = await start();
     for (const headers of [

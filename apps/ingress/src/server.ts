@@ -12,6 +12,7 @@ import { registerMemoryRoutes } from "./memories.ts";
 import { drainMs, feedsOf, type Bot } from "./bot.ts";
 import { ConnectionChecks, EventWatch, openLongConnection } from "./long-connection.ts";
 import { registerDescription } from "./openapi.ts";
+import { refusalLog } from "./refusal-log.ts";
 import { registerRunRoutes } from "./runs.ts";
 import type { Services } from "./services.ts";
 import { registerSessionRoutes } from "./session-api.ts";
@@ -96,7 +97,7 @@ export async function createServer(
   bots: readonly Bot[],
   ready: () => Promise<Record<string, boolean | string>>,
 ): Promise<FastifyInstance> {
-  const { config, log, metrics, streams } = services;
+  const { clock, config, log, metrics, streams } = services;
   const { corsOrigins } = config.api;
   const server = fastify({
     logger: false,
@@ -125,6 +126,7 @@ export async function createServer(
     scope.setNotFoundHandler(async (_request, reply) => await reply.code(404).send({ error: "not found" }));
     registerOpsRoutes(scope, { metrics, ready, logger: log });
     registerDescription(scope);
+    const logRefused = refusalLog(clock, log, "API request refused");
     for (const register of [
       registerChatRoutes,
       registerRunRoutes,
@@ -133,7 +135,7 @@ export async function createServer(
       registerApprovalRoutes,
     ]) {
       await scope.register(async (api) => {
-        guardApi(api, services);
+        guardApi(api, services, logRefused);
         register(api, services);
       });
     }

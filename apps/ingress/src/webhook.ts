@@ -2,6 +2,7 @@ import { WebhookVerifier } from "@larkline/feishu";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import type { Bot } from "./bot.ts";
 import { handleEvent } from "./events.ts";
+import { refusalLog, type RefusedRequest } from "./refusal-log.ts";
 import type { Services } from "./services.ts";
 
 /**
@@ -19,32 +20,12 @@ export function registerWebhookRoutes(scope: FastifyInstance, services: Services
     bot.name === "default"
       ? ["/feishu/events", "/feishu/cards"]
       : [`/feishu/${bot.name}/events`, `/feishu/${bot.name}/cards`];
-  const logRefused = refusalLog(services, bot);
+  const logRefused = refusalLog(clock, bot.log, "webhook request refused");
   for (const path of paths) {
     scope.post(path, async (request, reply) => {
       return await takeWebhook(services, bot, { verifier, logRefused, request, reply });
     });
   }
-}
-
-type RefusalLog = (refused: { status: number; reason: string; address: string }) => void;
-
-/** Strangers may send any number of requests: of those that are refused, one is logged in this time, ms. */
-const refusedEveryMs = 10_000;
-
-function refusalLog({ clock }: Services, { log }: Bot): RefusalLog {
-  let nextMs = Number.NEGATIVE_INFINITY;
-  let others = 0;
-  return (refused) => {
-    const nowMs = clock.monotonic();
-    if (nowMs < nextMs) {
-      others += 1;
-      return;
-    }
-    log.warn({ ...refused, othersBefore: others }, "webhook request refused");
-    nextMs = nowMs + refusedEveryMs;
-    others = 0;
-  };
 }
 
 /** The platform delivers an event again after any status but 200. */
@@ -56,7 +37,12 @@ async function takeWebhook(
     logRefused,
     request,
     reply,
-  }: { verifier: WebhookVerifier; logRefused: RefusalLog; request: FastifyRequest; reply: FastifyReply },
+  }: {
+    verifier: WebhookVerifier;
+    logRefused: (refused: RefusedRequest) => void;
+    request: FastifyRequest;
+    reply: FastifyReply;
+  },
 ) {
   const { body, headers, ip } = request;
   const verdict = verifier.verify(Buffer.isBuffer(body) ? body : Buffer.alloc(0), headers);
