@@ -21,7 +21,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { bodyText, isSessionId, isTheirs } from "./api-access.ts";
 import { apiApp } from "./callers.ts";
 import { obeyCommand, readCommand, type Order } from "./commands.ts";
-import { languageOfMessage, shownLanguage } from "./messages.ts";
+import { keepLanguage, languageOfMessage, shownLanguage, writtenLanguage } from "./messages.ts";
 import type { Services } from "./services.ts";
 import { answeredBy, appendMessage, busyPolicyOf, MessageWatch, supersedeTurn, wakeSession } from "./sessions.ts";
 import { chatView, findRun, followRun, lostRunFrame, sendFrames, takePlace, type RunQuery } from "./stream.ts";
@@ -173,7 +173,7 @@ async function start(services: Services, reply: FastifyReply, ask: Ask, agent: A
   const command = readCommand(asked.message, ask.text, agent.commands);
   if (command.for === "now") return await runOrder(services, reply, command, asked);
   const { message } = command;
-  const stored = await storeMessage(services, message, agent);
+  const stored = await storeMessage(services, { ...asked, message });
   count(services, message, outcomeOf(stored));
   if (stored === "refused") return await unavailable(services, reply, "not taken, please try again");
   if (typeof stored !== "string" && stored.result === "foreign") return await unknownSession(reply);
@@ -188,6 +188,8 @@ async function start(services: Services, reply: FastifyReply, ask: Ask, agent: A
 /** A message on its way into its session. */
 export interface Asked {
   message: InboundMessage;
+  /** The words of the client; those of a command may be others in `message`. */
+  text: string;
   sessionId: string;
   /** The id of the message within its session: the client's, or made here. */
   key: string;
@@ -197,8 +199,9 @@ export interface Asked {
 export async function askedOf(services: Services, ask: Ask, agent: AgentConfig): Promise<Asked> {
   const { apiChannel, clock, random } = services;
   const { sessionId = random.id(), key = random.id() } = ask;
-  // No person is known, so the id of the session is used.
-  const language = await languageOfMessage(services, apiChannel, { person: sessionId, text: ask.text }, agent);
+  // No person is known, so the id of the session is used. Whether the client may use that session is not known yet.
+  const written = { person: sessionId, text: ask.text, isStranger: true };
+  const language = await languageOfMessage(services, apiChannel, written, agent);
   const message: InboundMessage = {
     v: 1,
     session: sessionKeyOf(apiApp, sessionId),
@@ -215,7 +218,7 @@ export async function askedOf(services: Services, ask: Ask, agent: AgentConfig):
     ...(ask.traceparent === undefined ? {} : { traceparent: ask.traceparent }),
     ...answeredBy(agent),
   };
-  return { message, sessionId, key, agent };
+  return { message, text: ask.text, sessionId, key, agent };
 }
 
 /** Answers an order that needs no run, such as `/stop`, with text. */
@@ -297,7 +300,8 @@ async function unavailable(services: Services, reply: FastifyReply, error: strin
 /** What storing a message came to; `refused`: it is certain that nothing was stored. */
 export type Stored = AppendResult | "busy" | "refused" | "uncertain";
 
-export async function storeMessage(services: Services, message: InboundMessage, agent: AgentConfig): Promise<Stored> {
+export async function storeMessage(services: Services, asked: Asked): Promise<Stored> {
+  const { message, text, sessionId, agent } = asked;
   const { apiChannel, log, redis } = services;
   const watch = watchOf(services, message);
   if (!redis.isReady()) {
@@ -308,6 +312,11 @@ export async function storeMessage(services: Services, message: InboundMessage, 
     const policy = await busyPolicyOf(services, apiChannel, agent, message.session);
     const appended = await appendMessage(services, apiChannel, message, { policy });
     watch.end(appended === "busy" ? "busy" : appended.result);
+    if (appended !== "busy" && appended.result === "accepted") {
+      const spoken = writtenLanguage({ text });
+      // A message never waits for this.
+      if (spoken?.isSure === true) void keepLanguage(services, apiChannel, sessionId, spoken.language);
+    }
     return appended;
   } catch (error) {
     const outcome = redis.refused(error) ? "refused" : "uncertain";

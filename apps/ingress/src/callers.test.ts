@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { systemClock } from "@larkline/protocol";
 import { exportJWK, exportSPKI, generateKeyPair, SignJWT, UnsecuredJWT, type JWTPayload } from "jose";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { RateGovernor } from "@larkline/store/platform";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { approvalFor, suspendOn } from "./approval.fixture.ts";
@@ -153,6 +153,23 @@ describe("a caller", () => {
     now = 180_000;
     await write(third);
     expect([await person(third), await person(first)]).toEqual(["api:ann", undefined]);
+  });
+
+  it("AT-29: chooses the language of its own sessions only, by the messages that are stored", async () => {
+    const ingress = await started({ env: keysEnv });
+    const spoken = async (session: string) => await ingress.lookups.get(`lang:api:${session}`);
+    await post(ingress, "/v1/runs", { input: "你好", session_id: "s1" }, alice);
+    await vi.waitFor(async () => expect(await spoken("s1")).toBe("zh"), { timeout: 60_000 });
+    const statuses = [
+      await post(ingress, "/v1/runs", { input: "hello", session_id: "s1" }, bob),
+      await post(ingress, "/chat", { message: "hello", session_id: "s1" }, bob),
+      await post(ingress, "/v1/sessions/s1/commands", { command: "/new hello" }, bob),
+      await post(ingress, "/v1/sessions/s2/commands", { command: "/memory hello" }, bob),
+    ].map(({ status }) => status);
+    expect(statuses).toEqual([404, 404, 404, 200]);
+    expect([await spoken("s1"), await spoken("s2")]).toEqual(["zh", undefined]);
+    await post(ingress, "/v1/sessions/s1/commands", { command: "/new hello" }, alice);
+    await vi.waitFor(async () => expect(await spoken("s1")).toBe("en"), { timeout: 60_000 });
   });
 
   it("AT-29: has sessions of its own, and others get 404 for them and store nothing", async () => {

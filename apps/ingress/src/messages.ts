@@ -546,7 +546,7 @@ export interface Written {
   mentioned?: readonly string[];
   /** The words are not the person's: a picture's, a forwarded card's, those of a menu entry. */
   isForeign?: boolean;
-  /** The person is not served: nothing is kept of them. */
+  /** The person is not served, as far as is known: nothing is kept of them. */
   isStranger?: boolean;
 }
 
@@ -596,14 +596,9 @@ async function keptLanguage(services: Services, channel: Channel, person: string
 }
 
 /** Never rejects. */
-async function keepLanguage(
-  { lookups }: Services,
-  channel: Channel,
-  person: string,
-  language: ReplyLanguage,
-): Promise<void> {
+export async function keepLanguage(services: Services, channel: Channel, person: string, language: ReplyLanguage) {
   try {
-    await lookups.set(languageKey(channel, person), language, channel.languageKeptMs);
+    await services.lookups.set(languageKey(channel, person), language, channel.languageKeptMs);
   } catch (error) {
     channel.log.warn({ error }, "a person's language could not be kept");
   }

@@ -131,7 +131,7 @@ interface StoredRun {
 async function storeRun(services: Services, reply: FastifyReply, asked: Asked): Promise<StoredRun | undefined> {
   const { agent, message, sessionId } = asked;
   reply.header("x-trace-id", traceIdOf(traceparentOfMessage(message))).header("x-session-id", sessionId);
-  const stored = await storeMessage(services, message, agent);
+  const stored = await storeMessage(services, asked);
   count(services, message, outcomeOf(stored));
   if (typeof stored === "string") return await notStored(reply, asked, stored);
   const { result: outcome } = stored;
