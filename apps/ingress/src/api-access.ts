@@ -15,8 +15,8 @@ declare module "fastify" {
 }
 
 /**
- * Refuses requests of a scope from callers that may not use the HTTP API, which `logRefused` is told, and those beyond a
- * caller's limit.
+ * Refuses requests of a scope from callers that may not use the HTTP API, and logs them with `logRefused`. Also refuses
+ * requests beyond a caller's limit.
  */
 export function guardApi(
   scope: FastifyInstance,
