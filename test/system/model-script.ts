@@ -8,8 +8,17 @@ function callsIn(text: string): ScriptedCall[] {
   });
 }
 
+function isAsked({ role, text }: NormalisedMessage): boolean {
+  return role === "user" && text !== "";
+}
+
 function lastUser(messages: readonly NormalisedMessage[]): string {
-  return messages.findLast(({ role, text }) => role === "user" && text !== "")?.text ?? "";
+  return messages.findLast(isAsked)?.text ?? "";
+}
+
+/** Steps of the answer to the last message of a person that the model has said already. */
+function stepsSaid(messages: readonly NormalisedMessage[]): number {
+  return messages.slice(messages.findLastIndex(isAsked)).filter(({ role }) => role === "assistant").length;
 }
 
 /**
@@ -45,20 +54,25 @@ export interface PromptedModel {
   script: ModelScript;
   /** What is said to the message, request by request; a list that is used up is obeyed as any other message. */
   prompt(text: string, ...replies: ScriptedReply[]): void;
+  /** What is said to the message, step by step: a step that is asked for again, as a worker's successor does, is the same. */
+  promptSteps(text: string, ...steps: ScriptedReply[]): void;
   /** Requests so far that the message has led to, tool results included. */
   asked(text: string): number;
 }
 
 export function createPromptedModel(): PromptedModel {
   const prompts = new Map<string, ScriptedReply[]>();
+  const answers = new Map<string, ScriptedReply[]>();
   const asked = new Map<string, number>();
   return {
     script: (request) => {
       const text = lastUser(request.messages);
       asked.set(text, (asked.get(text) ?? 0) + 1);
-      return prompts.get(text)?.shift() ?? obedientModel(request);
+      const step = answers.get(text)?.[stepsSaid(request.messages)];
+      return step ?? prompts.get(text)?.shift() ?? obedientModel(request);
     },
     prompt: (text, ...replies) => void prompts.set(text, replies),
+    promptSteps: (text, ...steps) => void answers.set(text, steps),
     asked: (text) => asked.get(text) ?? 0,
   };
 }
