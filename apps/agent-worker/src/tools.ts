@@ -217,10 +217,11 @@ async function answerCall(services: Services, turn: TurnState, call: CallState, 
 async function runAndAnswer(services: Services, turn: TurnState, call: CallState): Promise<void> {
   const { builtInsAtWork } = services;
   const attempt = `${turn.turnId} ${attemptOf(call)}`;
-  const work = builtInsAtWork.get(attempt) ?? runBuiltIn(services, turn, call).then(answered);
-  async function answered(outcome: ToolOutcome): Promise<void> {
-    await answerCall(services, turn, call, { outcome, unlessStarted: false });
-  }
+  const running = builtInsAtWork.get(attempt);
+  if (running !== undefined) return await running;
+  const work = runBuiltIn(services, turn, call).then(
+    async (outcome) => await answerCall(services, turn, call, { outcome, unlessStarted: false }),
+  );
   builtInsAtWork.set(attempt, work);
   try {
     await work;
