@@ -301,12 +301,15 @@ export function sessionLink(session: string): Html {
   return html`<a href="${sessionPath(session)}">${session}</a> ${nameOf(chatOfSession(session))}`;
 }
 
-/** A way to a session in a table, where its key would take the place of everything else: it stands behind the name. Of a thread, or a helper, the end of its key. */
+/**
+ * A way to a session in a table, where its key would take the place of everything else: it stands behind the name, and
+ * the end of it beside the name where that is one of a chat with threads or helpers.
+ */
 export function shortSessionLink(session: string): Html {
-  const [, , ...within] = session.split(".");
-  const end = within.join(".").slice(-6);
-  const thread = end === "" ? "" : ` …${end}`;
-  return html`<a href="${sessionPath(session)}" title="${session}">${who(chatOfSession(session))}${thread}</a>`;
+  const chat = chatOfSession(session);
+  const within = session.slice(session.indexOf(".") + chat.length + 2);
+  const end = within === "" ? "" : ` …${within.slice(-6)}`;
+  return html`<a href="${sessionPath(session)}" title="${session}">${who(chat)}${end}</a>`;
 }
 
 /** The part of a key that names the chat, or the session of the HTTP API; of a helper the chat that it works for. */

@@ -125,7 +125,10 @@ it("shows who is asked what, without what it is about", async () => {
       words: { title: "Erase a disk" },
     }),
   );
+  const helper = `${appId}.oc_other~0123456789abcdef0123`;
+  await world.approvals.add(questionOf("3".repeat(32), { session: helper, tool: "burn" }));
   const page = await visit(passwords.viewer, { path: "/approvals" });
+  expect(await page.getByRole("link", { name: "oc_other …ef0123" }).count()).toBe(1);
   expect(await page.getByRole("row", { name: /^deploy/ }).innerText()).toMatch(/high\s+Ann\s+ou_boss\s+0 \/ 1/);
   expect(await page.getByRole("row", { name: /^Erase a disk \(erase\)/ }).count()).toBe(1);
   expect(await page.getByRole("link", { name: "oc_other …abcdef" }).count()).toBe(1);
