@@ -1,5 +1,5 @@
 import type { Archive, ArchiveEnd, AuditPlace } from "@larkline/store";
-import { pause, type Random, type SessionKey } from "@larkline/protocol";
+import { apiApp, pause, type Random, type SessionKey } from "@larkline/protocol";
 import type { Services } from "./services.ts";
 
 /** What became of stored data. */
@@ -47,8 +47,6 @@ export function startDataKeeper(services: Services, intervalMs = keepEveryMs): {
 const failed = "stored data was not looked after; it stays until it can be";
 
 const dayMs = 86_400_000;
-/** The app of sessions of the HTTP API. */
-const apiApp = "api";
 /** By whom rules are revoked whose session has expired. */
 const keeperName = "data keeper";
 /** Sessions that old versions have left without a note of their end are looked for so often. */

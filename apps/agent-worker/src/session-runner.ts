@@ -1,6 +1,7 @@
 import { pausedIn, speakerIn } from "./agents.ts";
 import { scrubText, silentTelemetry, type Span, type Tags, type Telemetry } from "@larkline/process/telemetry";
 import {
+  apiApp,
   errorCodes,
   isCanary,
   newEngineError,
@@ -35,9 +36,6 @@ import type { EndedRun } from "./run-records.ts";
 import { TurnRun } from "./turn-run.ts";
 import { publishedBefore } from "./event-writer.ts";
 import { takeBackReaction, type TurnStart } from "./turn-output.ts";
-
-/** What is in session keys where those of a bot have its app id. */
-const apiApp = "api";
 
 /** Messages of one session taken in a row before others get their turn. */
 const maxInRow = 8;

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import type { Writable } from "node:stream";
 import {
+  apiApp,
   isChildSession,
   type Message,
   type QueuedMessage,
@@ -13,7 +14,6 @@ import type { DeadLetter, SessionFile } from "@larkline/store";
 import { removeResult } from "@larkline/store/runners";
 import type { Bilingual, Language } from "./config.ts";
 import {
-  apiApp,
   blobsIn,
   copiesOf,
   isOwn,

@@ -1,4 +1,4 @@
-import { isChildSession, type InboundMessage, type Message, type SessionKey } from "@larkline/protocol";
+import { apiApp, isChildSession, type InboundMessage, type Message, type SessionKey } from "@larkline/protocol";
 import { createQueueCatalog, type QueueCatalog } from "@larkline/store/queues";
 import {
   ApprovalStore,
@@ -39,7 +39,6 @@ export interface KeptMessage {
 const page = 500;
 
 /** Sessions of callers of the HTTP API without a name are those of no person: the operator names them one by one. */
-export const apiApp = "api";
 
 function hasIndex({ app, id }: Person): boolean {
   return app !== apiApp || id.startsWith(`${apiApp}:`);

@@ -1,7 +1,7 @@
 import { createBudgetBook, type BudgetBook } from "@larkline/agent/budgets";
 import { appIdsOf, type LarklineConfig } from "@larkline/process/config";
 import { createClockLog, createOutageLog, type Logger, type Metrics } from "@larkline/process/telemetry";
-import { systemClock, type Clock } from "@larkline/protocol";
+import { apiApp, systemClock, type Clock } from "@larkline/protocol";
 import { createQueueCatalog, type QueueCatalog } from "@larkline/store/queues";
 import {
   ApprovalStore,
@@ -112,9 +112,6 @@ export interface ServiceOptions {
   metrics: Metrics;
   log: Logger;
 }
-
-/** Name that stands for the HTTP API where a bot's app id would stand. */
-const apiApp = "api";
 
 const dayMs = 86_400_000;
 

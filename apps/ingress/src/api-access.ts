@@ -1,7 +1,7 @@
 import { BlockList, isIPv6 } from "node:net";
-import type { Clock, SessionKey } from "@larkline/protocol";
+import { apiApp, type Clock, type SessionKey } from "@larkline/protocol";
 import type { FastifyInstance } from "fastify";
-import { apiApp, needsCredentials, personOf, type CallerRules } from "./callers.ts";
+import { needsCredentials, personOf, type CallerRules } from "./callers.ts";
 import type { RefusedRequest } from "./refusal-log.ts";
 import type { Services } from "./services.ts";
 

@@ -1,6 +1,7 @@
 import { noticeText, sessionKeyOf } from "@larkline/agent";
 import { agentNamed, type AgentConfig } from "@larkline/process/config";
 import {
+  apiApp,
   canaryMessage,
   canarySessionId,
   ChatRequest,
@@ -19,7 +20,6 @@ import {
 import type { AppendResult } from "@larkline/store";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { bodyText, isSessionId, isTheirs } from "./api-access.ts";
-import { apiApp } from "./callers.ts";
 import { obeyCommand, readCommand, type Order } from "./commands.ts";
 import { keepLanguage, languageOfMessage, shownLanguage, writtenLanguage } from "./messages.ts";
 import type { Services } from "./services.ts";

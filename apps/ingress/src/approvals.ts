@@ -1,6 +1,7 @@
 import { answerToStore, sessionKeyOf } from "@larkline/agent";
 import { isDecider, maskedArguments } from "@larkline/agent/permissions";
 import {
+  apiApp,
   ApiAnswer,
   ApiDecision,
   ApprovalId,
@@ -27,7 +28,6 @@ import { answersKind, type ApprovalStatus, type DecideResult } from "@larkline/s
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { bodyText, isSessionId, isTheirs } from "./api-access.ts";
 import { decisionDeadlineMs, type Bot } from "./bot.ts";
-import { apiApp } from "./callers.ts";
 import { levelOf, type Channel, type Services } from "./services.ts";
 import { wakeSession } from "./sessions.ts";
 

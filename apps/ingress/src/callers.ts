@@ -2,16 +2,13 @@ import { createHash, timingSafeEqual } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import type { EnvReader } from "@larkline/process/config";
-import { jsonParserOf, withDeadline, type Clock, type ParseResult } from "@larkline/protocol";
+import { apiApp, jsonParserOf, withDeadline, type Clock, type ParseResult } from "@larkline/protocol";
 import type { RateGovernor } from "@larkline/store/platform";
 import type { JSONWebKeySet, JWTVerifyGetKey } from "jose";
 import { LRUCache } from "lru-cache";
 import { Type } from "@larkline/protocol/type";
 
 // Callers of the HTTP API: their credentials, names and limits.
-
-/** Used in place of a bot's app id in session keys and looked-up facts of the HTTP API. */
-export const apiApp = "api";
 
 /** A caller that shows a key of its own. */
 interface ApiKey {

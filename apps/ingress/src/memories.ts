@@ -1,10 +1,9 @@
 import { sessionKeyOf } from "@larkline/agent";
-import { memoryOwnersOf, withDeadline, type MemoryOwner, type SessionKey } from "@larkline/protocol";
+import { apiApp, memoryOwnersOf, withDeadline, type MemoryOwner, type SessionKey } from "@larkline/protocol";
 import type { Memories } from "@larkline/protocol/views/run-api";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { isSessionId, isTheirs } from "./api-access.ts";
 import { decisionDeadlineMs } from "./bot.ts";
-import { apiApp } from "./callers.ts";
 import type { Services } from "./services.ts";
 
 // What is remembered, for clients of the HTTP API: that of the caller, and that of one of their sessions.

@@ -1,5 +1,6 @@
 import { agentNamed } from "@larkline/process/config";
 import {
+  apiApp,
   canarySessionId,
   isTerminal,
   jsonParserOf,
@@ -35,7 +36,6 @@ import {
   type Stored,
 } from "./api.ts";
 import { interruptionsOf } from "./approvals.ts";
-import { apiApp } from "./callers.ts";
 import { readCommand } from "./commands.ts";
 import { parseNested, runView, tellNested, type NestedPosition } from "./nested.ts";
 import type { Services } from "./services.ts";

@@ -8,7 +8,7 @@ import {
   type Metrics,
   type Telemetry,
 } from "@larkline/process/telemetry";
-import { systemClock, systemRandom, type Clock, type Random, type SessionKey } from "@larkline/protocol";
+import { apiApp, systemClock, systemRandom, type Clock, type Random, type SessionKey } from "@larkline/protocol";
 import { cancelChannelOf, createCancelBus, TurnQueue } from "@larkline/store/queues";
 import {
   ApprovalStore,
@@ -26,7 +26,7 @@ import {
 import { closeRedis, connectRedis, ServerClock, takesWrites } from "@larkline/store/redis";
 import { AgentVersions, EventWatchReports, InstanceDirectory, Presence, RatingStore } from "@larkline/store/operations";
 import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
-import { apiApp, RequestLimits } from "./callers.ts";
+import { RequestLimits } from "./callers.ts";
 import type { IngressConfig } from "./config.ts";
 import { OtherEvents, type EventConsumer } from "./other-events.ts";
 

@@ -1,12 +1,11 @@
 import { sessionKeyOf } from "@larkline/agent";
-import { withDeadline, type SessionKey } from "@larkline/protocol";
+import { apiApp, withDeadline, type SessionKey } from "@larkline/protocol";
 import { conversationRunItems } from "@larkline/protocol/views/item-input";
 import type { SessionItems, SessionReport, SessionState } from "@larkline/protocol/views/run-api";
 import type { SessionSummary } from "@larkline/store";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { isSessionId, isTheirs } from "./api-access.ts";
 import { interruptionView } from "./approvals.ts";
-import { apiApp } from "./callers.ts";
 import type { Services } from "./services.ts";
 
 // Reading sessions of the HTTP API: their state and totals, and their conversation.

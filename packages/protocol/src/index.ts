@@ -14,6 +14,7 @@ export { compileJsonSchema, jsonParserOf, parserOf, type ParseResult, type Parse
 export {
   childSessionOf,
   isChildSession,
+  apiApp,
   rootSessionOf,
   canaryMessage,
   canarySessionId,

@@ -8,6 +8,9 @@ import { Type, type Static } from "./type.ts";
 export const SessionKey = Type.String({ pattern: "^[A-Za-z0-9_.-]{1,240}(?:~[0-9a-f]{20})?$" });
 export type SessionKey = string;
 
+/** The app of the HTTP API in session keys, and in what is stored by app; a bot has its app id there. */
+export const apiApp = "api";
+
 const childMark = "~";
 
 /** The session whose cell, life and people a session shares: its own key, or for a child that of its root. */
