@@ -78,7 +78,10 @@ export interface DeliverResult {
   refusal?: HandoffRefusal;
 }
 
-/** `taken`: another worker was quicker, with the same effect, or the question is too old to be answered. `foreign`: the ledger has another call under that name. */
+/**
+ * `taken`: another worker was quicker, with the same effect, or the question is too old to be answered. `foreign`: the
+ * ledger has another call under that name.
+ */
 export type HandoffRefusal = "taken" | "foreign";
 
 /**

@@ -1,4 +1,5 @@
--- Wakes a session that no worker and no job will continue. The next claim decides whether that counts as a death of its worker.
+-- Wakes a session that no worker and no job will continue. The next claim decides whether its worker's end counts as a
+-- death.
 -- -> generation to add a job for, or 0
 --
 -- KEYS session inbox control dirty requests state
