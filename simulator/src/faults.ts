@@ -11,6 +11,8 @@ export type FaultAction =
   | { kind: "hang" }
   /** Applies the call, that much later. */
   | { kind: "delay"; delayMs: number }
+  /** Applies the call as soon as that has settled. */
+  | { kind: "hold"; until: Promise<unknown> }
   /** Applies the call, then cuts the connection instead of answering. */
   | { kind: "lose_response" }
   /** Cuts the connection; the call is not applied. */

@@ -65,7 +65,7 @@ export function createHttpApi(
     if (fault !== undefined && isRefusal(fault)) {
       return refuse({ clock: parts.platform.clock, request, response, fault, exchange, record });
     }
-    const answer = await answerCall(parts, exchange, { request, delayMs: fault?.kind === "delay" ? fault.delayMs : 0 });
+    const answer = await answerCall(parts, exchange, { request, fault });
     if (fault?.kind === "lose_response") {
       record(0, answer.code);
       response.destroy();
@@ -119,11 +119,12 @@ function refuse({ clock, request, response, fault, exchange, record }: Refusal):
 async function answerCall(
   parts: HttpApiParts,
   exchange: Exchange,
-  { request, delayMs }: { request: IncomingMessage; delayMs: number },
+  { request, fault }: { request: IncomingMessage; fault: FaultAction | undefined },
 ): Promise<Answer> {
   try {
     const { body, form } = await readBody(request);
-    if (delayMs > 0) await pause(parts.platform.clock, delayMs);
+    if (fault?.kind === "delay") await pause(parts.platform.clock, fault.delayMs);
+    if (fault?.kind === "hold") await fault.until.catch(() => undefined);
     const match = parts.routes.find(exchange.method, exchange.url.pathname);
     if (match.kind === "open") return okAnswer(match.route.handle({ body, host: request.headers.host ?? "" }));
     const app = authenticatedApp(parts.platform, request);

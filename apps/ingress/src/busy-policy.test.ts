@@ -73,11 +73,13 @@ describe("queue", () => {
     const session = `${appId}.${here.direct}`;
     await here.say("one");
     const claim = await here.begin(session);
-    here.platform.faults.add({ match: { path: /reactions$/ }, action: { kind: "delay", delayMs: 200 } });
+    const begun = Promise.withResolvers<void>();
+    here.platform.faults.add({ match: { path: /reactions$/ }, action: { kind: "hold", until: begun.promise } });
     const changes: [string, number][] = [];
     here.platform.on("message", ({ messageId, reactions }) => changes.push([messageId, reactions.length]));
     const second = await here.say("two");
     await here.finish(claim);
+    begun.resolve();
     await vi.waitFor(
       () =>
         expect(changes.slice(-2)).toEqual([

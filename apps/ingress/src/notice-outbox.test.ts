@@ -41,17 +41,15 @@ it("sends its own notices and plain replies in order, and leaves a reply on card
   worlds.push(here);
   const { store } = here.ingress;
   const session = `${appId}.${here.direct}`;
-  const release = here.platform.faults.add({
-    match: { path: /reply$/ },
-    times: 1,
-    action: { kind: "delay", delayMs: 300 },
-  });
+  const stored = Promise.withResolvers<void>();
+  const action = { kind: "hold", until: stored.promise } as const;
+  here.platform.faults.add({ match: { path: /reply$/ }, times: 1, action });
   await here.say("/help");
   // Meanwhile a worker commits: the outbox is ingress's to send.
   expect(await store.pushOutbox(replyTo(here, "plain", "text"), "om_plain")).toEqual({ stored: true });
   expect(await store.pushOutbox(replyTo(here, "typed", "card"), "om_typed")).toEqual({ stored: true });
+  stored.resolve();
   await here.untilSaid(here.direct, 2);
-  release();
   await expect.poll(async () => await store.dueOutboxes(Date.now(), 10)).toEqual([session]);
   expect(here.said(here.direct).map(({ text }) => text.slice(0, 5))).toEqual(["Just ", "plain"]);
 
@@ -65,9 +63,12 @@ it("sends its own notices and plain replies in order, and leaves a reply on card
 it("an order whose answer waits behind another one is an order, and no duplicate", async () => {
   const here = await startWorld();
   worlds.push(here);
-  here.platform.faults.add({ match: { path: /reply$/ }, times: 1, action: { kind: "delay", delayMs: 1_500 } });
+  const ordered = Promise.withResolvers<void>();
+  const action = { kind: "hold", until: ordered.promise } as const;
+  here.platform.faults.add({ match: { path: /reply$/ }, times: 1, action });
   await here.say("/help");
   await here.say("/status");
+  ordered.resolve();
   await here.untilSaid(here.direct, 2);
   const counted = await here.ingress.metrics.text();
   expect(counted).toMatch(/larkline_ingress_messages_total\{[^}]*outcome="command"[^}]*\} 2/);
