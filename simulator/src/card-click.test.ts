@@ -125,7 +125,7 @@ test("choices and inputs outside of a form carry what was chosen", async () => {
 test("the card of an answer takes the place of the old one", async () => {
   const told = await scene(() => raw(stillCard(markdown("done", "Approved"))));
   const messageId = await told.post(stillCard(button("yes")));
-  const changed = told.simulator.waitUntil(messageId, (message) => message.text === "Approved", { timeoutMs: 5000 });
+  const changed = told.simulator.waitUntil(messageId, (message) => message.text === "Approved", { timeoutMs: 60_000 });
   const result = await told.simulator.click({ messageId, openId: told.person, elementId: "yes" });
   expect(result).toEqual({ code: 0, cardChanged: true });
   expect((await changed).card).toMatchObject({ version: 2, json: stillCard(markdown("done", "Approved")) });
@@ -309,7 +309,7 @@ test("a delayed update before the callback was answered is refused", async () =>
     const { token } = (request.body as Callback).event;
     const card = stillCard(markdown("a", "Early"));
     codes.push(told.client.call("POST", update, { token, card }).then(({ code }) => code));
-    return { delayMs: 100 };
+    return { after: Promise.all(codes) };
   });
   const messageId = await told.post(stillCard(button("yes")));
   await told.simulator.click({ messageId, openId: told.person, elementId: "yes" });

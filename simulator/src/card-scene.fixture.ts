@@ -1,3 +1,4 @@
+import { patientClock } from "@larkline/testkit";
 import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "./index.ts";
 import { connectTestClient, type TestAnswer, type TestClient } from "./open-api.fixture.ts";
 
@@ -37,6 +38,7 @@ export async function startCardScene(options: Partial<SimulatorOptions> = {}): P
     apps: [cardApp, otherApp],
     retryDelaysMs: [],
     limits: "off",
+    clock: patientClock,
     ...options,
   });
   const { openId: person } = simulator.addUser({ name: "Ann" });

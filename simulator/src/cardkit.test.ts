@@ -87,8 +87,8 @@ test("a card types, is announced with every change, and is final when streaming 
   const question = await told.ask();
   const shown: string[] = [];
   simulator.on("message", (message) => shown.push(`${message.card?.version}:${message.text}`));
-  const final = simulator.waitForCard(question, { timeoutMs: 5000 });
-  const world = simulator.waitUntil(question, (message) => message.text.includes("world"), { timeoutMs: 5000 });
+  const final = simulator.waitForCard(question, { timeoutMs: 60_000 });
+  const world = simulator.waitUntil(question, (message) => message.text.includes("world"), { timeoutMs: 60_000 });
   await told.reply(question, reference(cardId));
   for (const words of ["Hello", "Hello world", "Bye"]) await told.type(cardId, "md", words);
   expect((await simulator.waitForReply(question, { timeoutMs: 1 })).card?.streaming).toBe(true);

@@ -292,12 +292,14 @@ interface Agents {
 }
 
 function attemptPost(clock: Clock, post: Post, agents: Agents): Promise<PostResult & { reusedSocketLost?: boolean }> {
-  return new Promise((resolve) => {
+  const late = new AbortController();
+  const cancelDeadline = clock.after(post.timeouts.totalTimeoutMs, () => late.abort());
+  const posted = new Promise<PostResult & { reusedSocketLost?: boolean }>((resolve) => {
     const secure = post.url.startsWith("https:");
     const options = {
       method: "POST",
       headers: { ...post.headers, "content-length": Buffer.byteLength(post.body) },
-      signal: AbortSignal.timeout(post.timeouts.totalTimeoutMs),
+      signal: late.signal,
     };
     let request: ClientRequest;
     try {
@@ -316,6 +318,7 @@ function attemptPost(clock: Clock, post: Post, agents: Agents): Promise<PostResu
     });
     request.end(post.body);
   });
+  return posted.finally(cancelDeadline);
 }
 
 function limitConnect(clock: Clock, request: ClientRequest, timeoutMs: number): void {

@@ -1,4 +1,5 @@
 import { once } from "node:events";
+import { patientClock } from "@larkline/testkit";
 import { afterEach, expect, test } from "vitest";
 import { WebSocket } from "ws";
 import { decodeFrame, encodeFrame, frameHeader, type Frame } from "./long-connection.ts";
@@ -14,7 +15,12 @@ afterEach(async () => {
 });
 
 async function start(options: Partial<SimulatorOptions> = {}): Promise<FeishuSimulator> {
-  const simulator = await startFeishuSimulator({ apps: [{ appId, appSecret }], retryDelaysMs: [10, 20], ...options });
+  const simulator = await startFeishuSimulator({
+    apps: [{ appId, appSecret }],
+    retryDelaysMs: [10, 20],
+    clock: patientClock,
+    ...options,
+  });
   closing.push(simulator.close);
   return simulator;
 }

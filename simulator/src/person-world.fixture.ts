@@ -1,3 +1,4 @@
+import { patientClock } from "@larkline/testkit";
 import { onTestFinished } from "vitest";
 import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "./index.ts";
 import { connectTestClient, type TestClient } from "./open-api.fixture.ts";
@@ -22,7 +23,8 @@ export interface PersonWorld {
 export async function personWorld(options: Partial<SimulatorOptions> = {}): Promise<PersonWorld> {
   const webhook = await startTestWebhook(() => ({}));
   const apps = [{ ...app, webhookUrl: webhook.url }, otherApp];
-  const simulator = await startFeishuSimulator({ apps, retryDelaysMs: [], limits: "off", ...options });
+  const given = { limits: "off", clock: patientClock, ...options } as const;
+  const simulator = await startFeishuSimulator({ apps, retryDelaysMs: [], ...given });
   onTestFinished(async () => {
     await simulator.close();
     await webhook.close();

@@ -1,4 +1,5 @@
 import { createDecipheriv, createHash } from "node:crypto";
+import { patientClock } from "@larkline/testkit";
 import { afterEach, expect, test } from "vitest";
 import {
   signEvent,
@@ -30,6 +31,7 @@ async function scene(
   const simulator = await startFeishuSimulator({
     apps: [{ appId, appSecret: "s", verificationToken: "vtoken", webhookUrl: webhook.url, ...app }],
     retryDelaysMs: [10, 20, 30, 40],
+    clock: patientClock,
     ...options,
   });
   closing.push(simulator.close, webhook.close);

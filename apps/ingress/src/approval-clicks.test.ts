@@ -3,7 +3,7 @@ import type { ConfigInput } from "@larkline/process/config";
 import type { CardClickResult } from "@larkline/simulator";
 import type { Approval, Deciders } from "@larkline/protocol";
 import { ask, shownCard, type Question } from "./approval.fixture.ts";
-import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
+import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";
 import { connectSharedRedis } from "./redis.fixture.ts";
 
 const { appId } = testApp;
@@ -29,10 +29,11 @@ interface Told {
 async function asked(
   fields: Partial<Approval> | ((here: FeishuWorld) => Partial<Approval>) = {},
   settings: ConfigInput = {},
+  options: Pick<WorldOptions, "answerWithinMs"> = {},
 ): Promise<Told> {
   const { memory, close } = connectSharedRedis();
   closing.push(close);
-  const here = await startWorld({ shared: memory, settings });
+  const here = await startWorld({ ...options, shared: memory, settings });
   closing.push(here.close);
   const question = await ask(here, typeof fields === "function" ? fields(here) : fields);
   const { session, messageId } = question;
@@ -367,44 +368,37 @@ describe("a question what became of a call", () => {
 });
 
 describe("AL-37: the answer comes within 3 s", () => {
-  async function timed(click: () => Promise<CardClickResult>) {
-    const startedMs = performance.now();
-    const clicked = await click();
-    return { ...clicked, ms: performance.now() - startedMs };
-  }
+  /** The platform has no answer, and tells the person of an error, half a second before Feishu would. */
+  const askedInHaste = async () => await asked({}, {}, { answerWithinMs: 2_500 });
 
   it("with an honest toast when the store hangs before anything was written", async () => {
-    const { here, click, pending } = await asked();
+    const { here, click, pending } = await askedInHaste();
     here.ingress.trouble.hangs = "find";
-    const { ms, ...clicked } = await timed(async () => await click(here.ann, "approve"));
-    expect(clicked).toEqual({
+    expect(await click(here.ann, "approve")).toEqual({
       code: 0,
       toast: toast("error", "Not taken: something did not answer. Please try again."),
       cardChanged: false,
     });
-    expect(ms).toBeLessThan(2_500);
     delete here.ingress.trouble.hangs;
     expect(await pending()).toBe(1);
     expect(await click(here.ann, "approve")).toMatchObject({ toast: { content: "Approved" } });
   });
 
   it.each([["fails"], ["hangs"]] as const)("and says that nothing is certain when the decision %s", async (how) => {
-    const { here, click } = await asked();
+    const { here, click } = await askedInHaste();
     here.ingress.trouble[how] = "decide";
-    const { ms, ...clicked } = await timed(async () => await click(here.ann, "approve"));
+    const clicked = await click(here.ann, "approve");
     expect(clicked).toMatchObject({ code: 0, toast: { type: "warning" }, cardChanged: false });
-    expect(ms).toBeLessThan(2_500);
   });
 
   it.each([
     ["fails", (here: FeishuWorld) => (here.ingress.trouble.wake = true)],
     ["hangs", (here: FeishuWorld) => (here.ingress.trouble.hangs = "wake")],
   ])("with `Approved` when the wake-up %s: the decision is taken, and the sweeper finds it", async (_, breakWake) => {
-    const { here, question, click } = await asked();
+    const { here, question, click } = await askedInHaste();
     breakWake(here);
-    const { ms, ...clicked } = await timed(async () => await click(here.ann, "approve"));
+    const clicked = await click(here.ann, "approve");
     expect(clicked).toMatchObject({ code: 0, toast: toast("success", "Approved"), cardChanged: true });
-    expect(ms).toBeLessThan(2_500);
     const stale = await here.ingress.store.stale(Date.now() + 60_000, 10);
     expect(stale.map(({ session }) => session)).toContain(question.session);
   });

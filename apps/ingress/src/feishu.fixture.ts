@@ -2,6 +2,7 @@ import { FeishuApi } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator, type PersonMessage, type SimMessage } from "@larkline/simulator";
 import type { ControlEntry, InboundMessage } from "@larkline/protocol";
 import type { Claim } from "@larkline/store";
+import { patientClock } from "@larkline/testkit";
 import { expect, vi } from "vitest";
 import { startTestIngress, type TestIngress, type TestOptions } from "./ingress.fixture.ts";
 import { connectSharedRedis } from "./redis.fixture.ts";
@@ -53,6 +54,8 @@ export interface WorldOptions extends TestOptions {
   transport?: "webhook" | "websocket" | "both";
   path?: "/feishu/events" | "/feishu/cards";
   retryDelaysMs?: readonly number[];
+  /** How long the platform waits for the answer to an event or a click; absent: as long as Feishu does. */
+  answerWithinMs?: number;
   /** Before the ingress starts. */
   prepare?: (platform: FeishuSimulator) => void;
 }
@@ -126,6 +129,8 @@ export async function startWorld(options: WorldOptions = {}): Promise<FeishuWorl
     apps: [testApp],
     retryDelaysMs: options.retryDelaysMs ?? [100, 100, 100, 100],
     limits: "off",
+    clock: patientClock, // this process is the platform and the ingress
+    ...(options.answerWithinMs === undefined ? {} : { webhookTimeouts: { totalTimeoutMs: options.answerWithinMs } }),
     connection: { reconnectNonceSeconds: 0, reconnectIntervalSeconds: 1 },
   });
   options.prepare?.(platform);

@@ -10,7 +10,7 @@ import { pathToFileURL } from "node:url";
 import { resolveConfig } from "@larkline/process/config";
 import { followClock, forgetClock, sharedNow, systemClock } from "@larkline/protocol";
 import { afterEach, describe, expect, it, onTestFinished, vi } from "vitest";
-import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
+import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";
 import { eventConsumers, type EventConsumer, type OtherEvent } from "./other-events.ts";
 
 const { appId } = testApp;
@@ -22,7 +22,11 @@ afterEach(async () => {
 });
 
 async function world(...consumers: EventConsumer[]): Promise<FeishuWorld> {
-  const here = await startWorld({ consumers });
+  return await hastyWorld({}, ...consumers);
+}
+
+async function hastyWorld(options: WorldOptions, ...consumers: EventConsumer[]): Promise<FeishuWorld> {
+  const here = await startWorld({ ...options, consumers });
   closing.unshift(async () => await here.close());
   return here;
 }
@@ -105,7 +109,8 @@ describe("an event that is not ours", () => {
 
   it("AL-62: is acknowledged whatever a module does with it, and the others still get theirs", async () => {
     const told: string[] = [];
-    const here = await world(
+    const here = await hastyWorld(
+      { answerWithinMs: 1_500, retryDelaysMs: [] },
       { event: async (_event, signal) => await hang(signal) },
       {
         event: () => {
@@ -114,9 +119,7 @@ describe("an event that is not ours", () => {
       },
       { event: ({ type }) => void told.push(type) },
     );
-    const startedMs = performance.now();
     expect(await deliver(here, "contact.user.created_v3", {})).toMatchObject({ outcome: "acknowledged" });
-    expect(performance.now() - startedMs).toBeLessThan(1_500);
     await vi.waitFor(() => expect(told).toEqual(["contact.user.created_v3"]), { timeout: 60_000 });
     await vi.waitFor(async () => expect(await counted(here, "event", "failed")).toBe(1), { timeout: 60_000 });
   });
@@ -210,11 +213,9 @@ describe("a click that is not ours", () => {
 
   it("AL-62: of a consumer that is too slow gets an empty answer within the platform's three seconds", async () => {
     const { consumers } = await address(() => undefined);
-    const here = await world(...consumers);
+    const here = await hastyWorld({ answerWithinMs: 2_800 }, ...consumers);
     const click = await foreignClick(here, { vote: "yes" });
-    const startedMs = performance.now();
     const clicked = await click();
-    expect(performance.now() - startedMs).toBeLessThan(2_800);
     expect(clicked.code).toBe(0);
     expect(clicked.toast).toBeUndefined();
   });

@@ -4,6 +4,7 @@ import { FeishuApi } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import type { InboundMessage, PermissionRule } from "@larkline/protocol";
 import { openTestStores } from "@larkline/store/testing";
+import { patientClock } from "@larkline/testkit";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { approvalFor, suspendOn } from "./approval.fixture.ts";
 import { loadConfig } from "./config.ts";
@@ -57,6 +58,7 @@ beforeAll(async () => {
   platform = await startFeishuSimulator({
     apps: [first, second],
     limits: "off",
+    clock: patientClock,
     retryDelaysMs: [100, 100],
     connection: { reconnectNonceSeconds: 0, reconnectIntervalSeconds: 1 },
   });
