@@ -54,7 +54,7 @@ const weather: Script = async (_text, { emit }) => {
 /** Holds the run until it is cancelled. */
 const endless: Script = async (_text, { emit, stopped }) => {
   await emit({ type: "text_delta", text: "…" });
-  await new Promise((resolve) => stopped.addEventListener("abort", resolve, { once: true }));
+  if (!stopped.aborted) await new Promise((resolve) => stopped.addEventListener("abort", resolve, { once: true }));
 };
 
 /** Holds the run until `release` is called. */
@@ -137,7 +137,7 @@ describe("POST /chat", () => {
     };
     const ingress = await start({ script: asking, env: { API_HEARTBEAT_MS: "20" } });
     const stream = await postChat(ingress, { message: "deploy" });
-    await stream.until(/"tool_call"[^]*(: ping\n\n){3}/);
+    await stream.until(/"approval_request"[^]*(: ping\n\n){3}/);
     expect(stream.frames().slice(1)).toMatchObject([
       { type: "tool_call" },
       { type: "approval_request", approval_id: "c1", name: "deploy", args: { to: "prod" }, message: "may I?" },
