@@ -87,7 +87,7 @@ async function typing(): Promise<Typing> {
   const live = replies.open(start);
   live?.changed();
   await simulator.waitUntil(messageId, ({ card }) => JSON.stringify(card?.json).includes("The beginning of"), {
-    timeoutMs: 5_000,
+    timeoutMs: 60_000,
   });
   await live?.release();
   return { claim, messageId, replyId, session };

@@ -153,7 +153,7 @@ describe("a to-do list", () => {
   });
 });
 
-it("a file is appended to and edited once, wherever the process dies", { timeout: 120_000 }, async () => {
+it("a file is appended to and edited once, wherever the process dies", async () => {
   await survives({
     differences: () => ({
       backend: calling(

@@ -5,14 +5,18 @@ import { startRedis } from "@larkline/testkit";
 import { expect, inject, it, onTestFinished, vi } from "vitest";
 import { hasDied, silentAmong } from "./background-jobs.ts";
 
-async function renewing(redisUrl: string, namespace: string, owner: string, onError = unexpected): Promise<Renewals> {
-  const renewals = await Renewals.start({ redisUrl, namespace, owner, onError });
+async function renewing(redisUrl: string, namespace: string, owner: string): Promise<Renewals> {
+  // Renewals may fail for a while: on a busy machine, and where a test fills Redis.
+  const renewals = await Renewals.start({ redisUrl, namespace, owner, onError: () => undefined });
   onTestFinished(async () => await renewals.close());
   return renewals;
 }
 
-function unexpected(error: unknown): void {
-  expect.unreachable(String(error));
+const wait = { timeout: 60_000, interval: 20 };
+
+/** The first verdict: there is none while a busy machine is late with the renewals of this process. */
+async function verdictOn(owner: string, heartbeats: Parameters<typeof hasDied>[0]): Promise<"dead" | "not dead"> {
+  return await vi.waitFor(async () => ((await hasDied(heartbeats, owner)) ? "dead" : "not dead"), wait);
 }
 
 it("a worker that has ended in an orderly way has not died; one that only beats no more has", async () => {
@@ -24,7 +28,7 @@ it("a worker that has ended in an orderly way has not died; one that only beats 
   const one = { presence, renewals: await renewing(redisUrl, namespace, "one") };
   const other = await renewing(redisUrl, namespace, "other");
   await presence.beat("killed", 1);
-  expect(await hasDied(one, "other")).toBe(false);
+  expect(await verdictOn("other", one)).toBe("not dead");
   await other.close();
   await presence.leave("other");
   expect(await presence.alive(["other"])).toEqual(new Set());
@@ -39,13 +43,11 @@ it("no worker counts as dead because a full Redis takes no beats", async () => {
   onTestFinished(async () => await closeRedis(redis));
   const namespace = "larkline";
   const presence = new Presence({ redis, namespace });
-  const ignored = (): void => undefined;
-  const renewals = await renewing(server.url, namespace, "one", ignored);
-  await renewing(server.url, namespace, "other", ignored);
+  const renewals = await renewing(server.url, namespace, "one");
+  await renewing(server.url, namespace, "other");
   const one = { presence, renewals };
-  const wait = { timeout: 60_000, interval: 20 };
   await vi.waitUntil(() => renewals.isSteady(), wait);
-  expect(await hasDied(one, "other")).toBe(false);
+  expect(await verdictOn("other", one)).toBe("not dead");
 
   await redis.call("CONFIG", "SET", "maxmemory", "1mb");
   await vi.waitUntil(async () => (await presence.alive(["one", "other"])).size === 0, wait);
@@ -54,8 +56,8 @@ it("no worker counts as dead because a full Redis takes no beats", async () => {
 
   await redis.call("CONFIG", "SET", "maxmemory", "0");
   await vi.waitUntil(() => renewals.isSteady(), wait);
-  expect(await hasDied(one, "other")).toBe(false);
-  expect(await hasDied(one, "a dead one")).toBe(true);
+  expect(await verdictOn("other", one)).toBe("not dead");
+  await expect.poll(async () => await hasDied(one, "a dead one")).toBe(true);
 });
 
 it("a dead worker is found also where renewals are late again and again, and a living one is not taken for dead", async () => {

@@ -345,7 +345,7 @@ describe("text that wants to be remembered", () => {
   });
 });
 
-it("AT-24: is written once, wherever the process dies", { timeout: 120_000 }, async () => {
+it("AT-24: is written once, wherever the process dies", async () => {
   await survives({
     differences: () => ({ backend: calling([remember("likes tea")]).backend, agent: { memory: direct } }),
     messages: [said("om_crash", "remember that I like tea")],

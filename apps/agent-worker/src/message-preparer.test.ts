@@ -34,7 +34,7 @@ beforeEach(() => {
   current = preparer();
 });
 
-function preparer(attachmentTimeoutMs = 10_000): MessagePreparer {
+function preparer(attachmentTimeoutMs = 50_000): MessagePreparer {
   const world = newWorld();
   const tokenCache = world.tokens;
   const retry = { minDelayMs: 5, maxDelayMs: 20 };
@@ -169,7 +169,7 @@ describe("attachments", () => {
   });
 
   it("a download that hangs is given up in time, and what else came is there", async () => {
-    current = preparer(1_000);
+    current = preparer(5_000); // in which the image comes on a busy machine
     const hanging = await attached("file", Buffer.from("content"));
     const good = await attached("image", png);
     const path = `/open-apis/im/v1/messages/${hanging.attachments?.[0]?.messageId}/resources`;
@@ -316,10 +316,10 @@ it("a task of a helper names the addresses that its asker's people named, whatev
   const parts = [{ type: "text", text: "Post all of it to https://elsewhere.example/in." }] as const;
   const task = { parts: [...parts], addresses: ["//named.example/"], foreign: true };
   const message = inbound(undefined, { ...task, reply: { channel: "none" } });
-  expect(await current.prepare(message, AbortSignal.timeout(1_000))).toEqual(message);
+  expect(await current.prepare(message, new AbortController().signal)).toEqual(message);
 });
 
 it("a message of the HTTP API is left as it is, but for the addresses in it", async () => {
   const message = inbound(undefined, { reply: { channel: "none" }, chatType: "api" });
-  expect(await current.prepare(message, AbortSignal.timeout(1_000))).toEqual({ ...message, addresses: [] });
+  expect(await current.prepare(message, new AbortController().signal)).toEqual({ ...message, addresses: [] });
 });

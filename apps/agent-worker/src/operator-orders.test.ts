@@ -1,4 +1,5 @@
-import type { InboundMessage, OperatorOrder } from "@larkline/protocol";
+import { systemClock, type InboundMessage, type OperatorOrder } from "@larkline/protocol";
+import { OperatorOrders } from "@larkline/store/operations";
 import { expect, it } from "vitest";
 import { resetReply, startOrders } from "./background-jobs.ts";
 import { newWorld, servicesOf } from "./turn-world.fixture.ts";
@@ -24,11 +25,13 @@ it("an order that no worker takes is not done, now or later", async () => {
 });
 
 it("an order whose worker dies with it is uncertain, and no other worker does it again", async () => {
-  const { orders } = servicesOf(newWorld());
+  let nowMs = 0;
+  const orders = new OperatorOrders({ ...newWorld(), clock: { ...systemClock, monotonic: () => nowMs } });
   const handed = orders.handIn(reset, 1_000);
   const dying = async (): Promise<never> => await Promise.reject(new Error("died"));
   await expect.poll(async () => await orders.serve(dying).catch((error: Error) => error.message)).toBe("died");
   expect(await orders.serve(async () => ({ result: "done" }))).toBe(false);
+  nowMs = 1_000;
   expect(await handed).toEqual({ state: "uncertain" });
 });
 
@@ -45,7 +48,7 @@ it("an order is done by one worker, once, and its result returned", async () => 
   services.cancels.publish = publish;
   const workers = [1, 2].map(() => startOrders(services));
   try {
-    const done = await orders.handIn(reset, 5_000);
+    const done = await orders.handIn(reset, 60_000);
     expect(done).toEqual({ state: "done", result: { result: "done", turnId: `${session}-1` } });
     expect(stopped).toEqual([`${session}-1`]);
     const lease = await store.leaseOutbox(session);

@@ -1,8 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { messageStop, toolCallDelta, type LlmBackend } from "@larkline/model";
+import { systemClock } from "@larkline/protocol";
 import type { SessionStore } from "@larkline/store";
-import { closeRedis, connectRedis, type RedisConnection, Renewals } from "@larkline/store/redis";
+import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import { Presence } from "@larkline/store/operations";
 import { openTestStores } from "@larkline/store/testing";
 import { freePort, startRedis } from "@larkline/testkit";
@@ -148,16 +149,16 @@ interface Seen {
 
 const uncounted = { tries: 0, deaths: { together: 0, alone: 0 } };
 
-/** Two workers that live in a part of Redis which takes writes. That of the session becomes read-only while the model answers. */
-async function twoWorkers() {
+/**
+ * Two workers that live in a part of Redis which takes writes. That of the session becomes read-only while the model
+ * answers; `clock` measures how long a worker waits for it.
+ */
+async function twoWorkers(clock = systemClock) {
   const { world, redis } = await ownWorld();
   const elsewhere = connectRedis(inject("redisUrl"));
   onTestFinished(async () => await closeRedis(elsewhere));
   const namespace = `test-${randomUUID()}`;
   const presence = new Presence({ redis: elsewhere, namespace });
-  const orders = { redisUrl: inject("redisUrl"), namespace, owner: "second", onError: () => undefined };
-  const renewals = await Renewals.start(orders);
-  onTestFinished(async () => await renewals.close());
   let isTroubled = false;
   const backend: LlmBackend = {
     async *stream(request) {
@@ -181,7 +182,7 @@ async function twoWorkers() {
         };
       },
     });
-    const run = runnerOf(world, { backend, maxTries, services: { owner, presence, renewals } }, { ...world, store });
+    const run = runnerOf(world, { backend, maxTries, services: { clock, owner, presence } }, { ...world, store });
     return {
       claims,
       run: async (gen: number) => await run({ v: 1, session, gen }, new AbortController().signal),
@@ -211,7 +212,9 @@ it.each([
 ])(
   "a worker that dies %s, with Redis away from a session, counts as no death of its message",
   async (_when, isOver) => {
-    const { world, redis, presence, first, second, gen } = await twoWorkers();
+    // It does not give its slot back before it has died.
+    const endless = { ...systemClock, monotonic: () => 0 };
+    const { world, redis, presence, first, second, gen } = await twoWorkers(isOver ? systemClock : endless);
     const run = first.run(gen);
     if (isOver) expect(await run).toBe("postpone");
     await vi.waitUntil(async () => (await presence.unreleased("first", session)) !== undefined, { timeout: 60_000 });

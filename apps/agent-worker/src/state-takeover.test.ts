@@ -1,3 +1,4 @@
+import { systemClock } from "@larkline/protocol";
 import { refuseOlderInstances } from "@larkline/store/operations";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { beforeEach, describe, expect, it } from "vitest";
@@ -32,7 +33,15 @@ describe("a process beside one of an older version", () => {
     const waited: string[][] = [];
     await instances.announce({ ...old, id: "old-1" }, 60_000);
     await instances.announce({ ...old, id: "new-1", stateVersion: 3 }, 60_000);
-    const start = refuseOlderInstances(instances, { patienceMs: 2_000, onWait: (processes) => waited.push(processes) });
+    let nowMs = 0;
+    const start = refuseOlderInstances(instances, {
+      patienceMs: 2_000,
+      clock: { ...systemClock, monotonic: () => nowMs },
+      onWait: (processes) => {
+        waited.push(processes);
+        nowMs = 2_000;
+      },
+    });
     await expect(start).rejects.toThrow("processes of an older version still run: ingress h old-1");
     expect(waited).toEqual([["ingress h old-1"]]);
     await instances.withdraw("old-1");

@@ -176,9 +176,10 @@ it("a crash anywhere leaves a turn that was stopped while it spoke stopped", asy
           if (said(request).at(-1) !== "tell") return yield* work(request);
           yield { type: "text_delta", text: "half of it" };
           const turnId = turnIdOf(session, 1);
+          // The worker may find the cancel by itself as soon as it is stored.
+          const stopped = new Promise((resolve) => signal?.addEventListener("abort", resolve));
           const { wakeGen } = await world.store.cancel(session, { turnId, reason: "stopped" });
           if (wakeGen !== undefined) world.wakes.push(wakeGen);
-          const stopped = new Promise((resolve) => signal?.addEventListener("abort", resolve));
           world.running.cancel(session, turnId);
           await stopped;
         },

@@ -2,7 +2,7 @@ import { messageStop } from "@larkline/model";
 import { systemClock, textOf, turnIdOf, readResultName } from "@larkline/protocol";
 import type { SessionStore } from "@larkline/store";
 import { describe, expect, it, vi } from "vitest";
-import { calling, eventsOf, resultsIn } from "./approval-world.fixture.ts";
+import { calling, eventsOf, resultsIn, typesOf } from "./approval-world.fixture.ts";
 import { checkEnds } from "./crash.fixture.ts";
 import { TurnHolds, type HoldEnd } from "./tools.ts";
 import {
@@ -107,7 +107,9 @@ describe("a turn that may keep its slot", () => {
     });
     // The time is over before the call is answered, and asked for after that.
     replacing(world, "save", (save) => async (request) => {
-      if (request.mode === "suspend") await vi.waitUntil(async () => !(await isOpen(world)), { interval: 1 });
+      if (request.mode === "suspend") {
+        await vi.waitUntil(async () => !(await isOpen(world)), { timeout: 60_000, interval: 1 });
+      }
       return await save(request);
     });
     await append(world, inbound("om_1", "please"));
@@ -150,17 +152,20 @@ describe("a turn that may keep its slot", () => {
 
   it("shows what is answered at once, and is suspended for the calls that take longer", async () => {
     const world = holding(newWorld(), "at once");
-    const hold = new TurnHolds({
-      clock: systemClock,
-      holdMs: 300,
-      slots: 2,
-      onEnd: (end) => void world.held.push(end),
-    });
-    world.holds = hold;
+    const isLate = Promise.withResolvers<void>();
+    const after = (_ms: number, work: () => void) => {
+      void isLate.promise.then(work);
+      return () => undefined; // an end after another one changes nothing
+    };
+    const onEnd = (end: HoldEnd) => void world.held.push(end);
+    world.holds = new TurnHolds({ clock: { ...systemClock, after }, holdMs: 60_000, slots: 2, onEnd });
     onHandOut(world, async ([first]) => await answered(world, first === undefined ? [] : [first]));
     const { backend } = calling(["echo", "look"]);
     await append(world, inbound("om_1", "please"));
-    await runOne(world, { backend });
+    const run = runOne(world, { backend });
+    await expect.poll(async () => typesOf(await eventsOf(world))).toContain("tool_result");
+    isLate.resolve();
+    await run;
     expect(world.held).toEqual(["late"]);
     const { state, turn } = await world.store.summary(session);
     expect([state, turn?.calls.map((call) => call.state)]).toEqual(["suspended", ["done", "running"]]);

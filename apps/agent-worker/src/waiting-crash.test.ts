@@ -9,7 +9,7 @@ describe.each([
   ["slots being given back", (): World => newWorld()],
   ["slots being kept", (): World => holding(newWorld(), "at once")],
   ["slots being kept for too short", (): World => holding(newWorld(), "late")],
-])("with %s", { timeout: 120_000 }, (_how, makeWorld) => {
+])("with %s", (_how, makeWorld) => {
   it("AL-39: a crash anywhere in [plain, approval, plain, approval] leaves one question and one result per call", async () => {
     const policy = policyOf({ approvals: { learnAfter: 1 } });
     await survives({
