@@ -1,7 +1,7 @@
 import type { AgentChange } from "@larkline/protocol";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
-import { launchBrowser, openPage, signInAs } from "./browser.fixture.ts";
+import { launchBrowser, openPage, signInAs, untilShown } from "./browser.fixture.ts";
 import {
   auditOf,
   openWorld,
@@ -82,7 +82,7 @@ it("an operator changes an agent: wrong fields are named, the difference is show
   await page.getByLabel("Tokens a day").fill("many");
   await page.getByLabel("pay").uncheck();
   await press(page, "Preview");
-  await page.getByText("Some fields are wrong").waitFor();
+  await untilShown(page.getByText("Some fields are wrong"));
   expect(await page.locator("#limits\\.maxIterations-problem").innerText()).toBe("More than the file allows: 10");
   expect(await page.locator("#budgets\\.day\\.tokens-problem").innerText()).toBe("Give a number.");
   expect(await steps.getAttribute("aria-invalid")).toBe("true");
@@ -94,7 +94,7 @@ it("an operator changes an agent: wrong fields are named, the difference is show
   await page.getByLabel("Model", { exact: true }).selectOption("openai/b");
   await page.getByLabel("Why").fill("complaints");
   await press(page, "Preview");
-  await page.getByRole("heading", { name: "What changes" }).waitFor();
+  await untilShown(page.getByRole("heading", { name: "What changes" }));
   expect(await page.locator(".changes del").allInnerTexts()).toEqual(
     ["− Be kind.", "− As in the file", "− pay", "− 10", "− none"].map((line) => `${line}\n`),
   );
@@ -168,9 +168,10 @@ it("tells the second of two operators, keeps what they wrote, and compares it an
   const page = await visit("/agents/sales");
   await page.getByLabel("Instructions").fill("mine");
   await press(page, "Preview");
+  await page.getByRole("heading", { name: "What changes" }).waitFor();
   await change(0, { instructions: "theirs" });
   await press(page, "Apply");
-  await page.getByText("Another operator has changed it meanwhile").waitFor();
+  await untilShown(page.getByText("Another operator has changed it meanwhile"));
   expect(await page.getByLabel("Instructions").inputValue()).toBe("mine");
   expect(await removedIn(page)).toEqual(["− theirs"]);
   expect(await stored()).toEqual([[1, { instructions: "theirs" }]]);

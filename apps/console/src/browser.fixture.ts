@@ -1,4 +1,4 @@
-import { chromium, type Browser, type Page } from "playwright-core";
+import { chromium, type Browser, type Locator, type Page } from "playwright-core";
 
 // For tests: Debian's Chromium, without anything that reaches for the network.
 
@@ -36,5 +36,11 @@ export async function signInAs(page: Page, password: string, name = "Ann"): Prom
   await page.locator("#name").fill(name);
   await page.locator("input[type=password]").fill(password);
   await page.locator("main button").click();
-  await page.locator("nav").waitFor();
+  await untilShown(page.locator("nav"));
+}
+
+/** Waits for a part of the next page, and for the rest of that page: what is read after that does not wait for anything. */
+export async function untilShown(part: Locator): Promise<void> {
+  await part.waitFor();
+  await part.page().waitForLoadState();
 }

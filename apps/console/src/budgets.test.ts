@@ -1,6 +1,6 @@
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, it, onTestFinished } from "vitest";
-import { launchBrowser, openPage, signInAs } from "./browser.fixture.ts";
+import { launchBrowser, openPage, signInAs, untilShown } from "./browser.fixture.ts";
 import { openWorld, passwords, startTestConsole, type World } from "./console.fixture.ts";
 
 let browser: Browser;
@@ -45,7 +45,7 @@ async function visit(config: Record<string, unknown>, path = "/budgets", locale 
   onTestFinished(close);
   onTestFinished(() => expect(problems).toEqual([]));
   await signInAs(page, passwords.viewer ?? "");
-  await page.locator("h1").waitFor();
+  await untilShown(page.locator("h1"));
   return page;
 }
 
@@ -80,7 +80,7 @@ it("looks one id up among all kinds", async () => {
   const page = await visit({ budgets });
   await page.getByLabel("Id of a person").fill(" ou_ann ");
   await page.getByRole("button", { name: "Look up" }).click();
-  await page.getByRole("table", { name: "ou_ann" }).waitFor();
+  await untilShown(page.getByRole("table", { name: "ou_ann" }));
   expect(await rowsOf(page, "Look up an id")).toEqual([
     expect.stringMatching(/^Per person, a month 82,000 \$0\.40 100,000 tokens \/ \$2\.00 82% in \d+ \w+$/),
   ]);

@@ -1,7 +1,7 @@
 import { toolJobId } from "@larkline/protocol";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
-import { launchBrowser, openPage, signInAs } from "./browser.fixture.ts";
+import { launchBrowser, openPage, signInAs, untilShown } from "./browser.fixture.ts";
 import {
   answerOne,
   appId,
@@ -145,7 +145,7 @@ it("an operator takes a rule back, which the audit log knows", async () => {
     .getByRole("row", { name: /^deploy\(staging \*\)/ })
     .getByRole("button", { name: "Revoke" })
     .click();
-  await page.getByRole("status").getByText("The rule is revoked.").waitFor();
+  await untilShown(page.getByRole("status").getByText("The rule is revoked."));
   expect(await page.getByRole("row", { name: /^deploy/ }).count()).toBe(0);
   expect(await world.rules.list(appId)).toEqual([]);
   expect(await auditOf(world, "rule_revoked")).toMatchObject([{ ruleId, userId: "console:Ann" }]);
@@ -168,7 +168,7 @@ it("the history of a session is shown to an operator who asks for it, after that
   const page = await visit(passwords.operator);
   await page.getByLabel("Session key").fill(session);
   await page.getByRole("button", { name: "Open" }).click();
-  await page.getByRole("heading", { name: `Session ${session}` }).waitFor();
+  await untilShown(page.getByRole("heading", { name: `Session ${session}` }));
   expect(await page.locator("dl").innerText()).toMatch(/State\s+idle/);
   expect(await page.getByRole("row", { name: /^1 user/ }).innerText()).toContain(
     `text, ${secretText.length} characters, hidden`,
@@ -176,7 +176,7 @@ it("the history of a session is shown to an operator who asks for it, after that
   expect(await page.content()).not.toContain(secretText);
   expect(await auditOf(world, "content_shown")).toEqual([]);
   await page.getByRole("button", { name: "Show content" }).click();
-  await page.getByRole("status").getByText("Content is shown").waitFor();
+  await untilShown(page.getByRole("status").getByText("Content is shown"));
   expect(await page.locator("pre").allInnerTexts()).toEqual([secretText, "<b>Noted</b>"]);
   expect(await auditOf(world, "content_shown")).toMatchObject([{ session, userId: "console:Ann" }]);
   await page.goto(`${running.url}/sessions/${session}`);
@@ -190,7 +190,7 @@ it("what a call was given is shown to an operator who asks for it, after that is
   expect(await bodyOf(page)).toMatch(/Tool\s+deploy/);
   expect(await page.content()).not.toContain(secretText);
   await page.getByRole("button", { name: "Show content" }).click();
-  await page.getByRole("status").waitFor();
+  await untilShown(page.getByRole("status"));
   expect(JSON.parse(await page.locator("pre").innerText())).toEqual({ note: secretText });
   expect(await page.content()).not.toContain("signed");
   expect(await auditOf(world, "content_shown")).toMatchObject([

@@ -141,7 +141,7 @@ it.each([
   const spec = { name: "search", description: "Searches.", inputSchema: { type: "object" } };
   const words = { zh: "搜索网页", en: "Search the web" };
   const tool = { spec, title: words, effect: "pure" as const, requiresApproval: false, timeoutMs: 30_000 };
-  await world.directory.announce({ runner: "web", instance: "web-1", tools: [tool] }, 30_000);
+  await world.directory.announce({ runner: "web", instance: "web-1", tools: [tool] }, 60_000);
   const page = await visit(path, locale);
   const shown = page.locator("main").getByTitle("search", { exact: true });
   expect(await shown.first().innerText()).toBe(title);
@@ -172,6 +172,7 @@ it("is filtered by its form, and goes back page by page", async () => {
   await page.getByRole("button", { name: "Show" }).click();
   await expect.poll(async () => await rowsOf(page)).toHaveLength(1);
   await page.getByRole("link", { name: "Clear" }).click();
+  await expect.poll(async () => await rowsOf(page)).toHaveLength(50);
   await page.getByLabel("Outcome").selectOption("failed");
   await page.getByRole("button", { name: "Show" }).click();
   await page.getByRole("status").getByText("No run fits.").waitFor();

@@ -2,7 +2,7 @@ import { UsageCounter } from "@larkline/store/operations";
 import { runOf } from "@larkline/store/testing";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
-import { launchBrowser, openPage, signInAs } from "./browser.fixture.ts";
+import { launchBrowser, openPage, signInAs, untilShown } from "./browser.fixture.ts";
 import { openWorld, passwords, startTestConsole, type TestConsole, type World } from "./console.fixture.ts";
 
 let browser: Browser;
@@ -33,8 +33,8 @@ async function visit(path: string, locale = "en-US"): Promise<Page> {
   return page;
 }
 
-/** Ten runs of the last minutes: two have failed, half were asked by each of two people. */
-async function recordRuns(): Promise<void> {
+/** Ten runs that have ended now, so that no hour begins between them: two have failed, half were asked by each of two people. */
+async function recordRuns(nowMs = Date.now()): Promise<void> {
   const counter = new UsageCounter("Asia/Shanghai");
   for (let at = 0; at < 10; at += 1) {
     counter.countRun(
@@ -42,7 +42,7 @@ async function recordRuns(): Promise<void> {
         turn: `cli_1.oc_1-${at}`,
         person: at % 2 === 0 ? "ou_ann" : "ou_bob",
         outcome: at < 2 ? "timeout" : "answered",
-        endedAtMs: Date.now() - at * 1_000,
+        endedAtMs: nowMs,
         firstMs: 1_000,
         ms: 4_000,
         tools: { search: 2 },
@@ -100,16 +100,17 @@ it.each([
   ["By tool", ["search"], ["search 1,200"]],
   ["By person", ["Ann Lee", "ou_bob"], ["Ann Lee 2,400, ou_bob 600"]],
 ])("draws tokens and money %s, for as long as that is chosen", async (choice, legend, figures) => {
-  await recordRuns();
+  const nowMs = Date.now();
+  await recordRuns(nowMs);
   const counter = new UsageCounter("Asia/Shanghai");
   counter.countRun(
-    runOf({ endedAtMs: Date.now(), person: "ou_ann", model: "other/large", input: 1_000, output: 800, usd: 0.5 }),
+    runOf({ endedAtMs: nowMs, person: "ou_ann", model: "other/large", input: 1_000, output: 800, usd: 0.5 }),
   );
   await world.usage.add("large", counter.take());
   await world.names.keep(new Map([["ou_ann", "Ann Lee"]]), Date.now());
   const page = await visit("/trends?span=day");
   await page.getByRole("link", { name: choice }).click();
-  await page.locator(".switch [aria-current]").filter({ hasText: choice }).waitFor();
+  await untilShown(page.locator(".switch [aria-current]").filter({ hasText: choice }));
   for (const name of ["Tokens", "Money"]) {
     const chart = page.getByRole("figure").filter({ has: page.getByRole("img", { name: `${name} · ${choice}` }) });
     const shown = await chart.locator(".legend > span").allInnerTexts();
@@ -138,7 +139,7 @@ const beyondTheEdge = "document.documentElement.scrollWidth - document.documentE
 it("says in Chinese that nothing has run, without anything beyond the edge of a phone", async () => {
   const page = await visit("/trends", "zh-CN");
   await page.setViewportSize({ width: 390, height: 800 });
-  await page.getByRole("heading", { name: "趋势" }).waitFor();
+  await untilShown(page.getByRole("heading", { name: "趋势" }));
   expect(await page.getByText("这段时间没有数据。").count()).toBe(7);
   for (const path of ["/", "/runs", "/trends", "/runners"]) {
     await page.goto(`${running.url}${path}`);

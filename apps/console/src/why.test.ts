@@ -2,7 +2,7 @@ import { traceIdOf, traceparentOf, type TraceEntry } from "@larkline/protocol";
 import { TraceLog } from "@larkline/store/operations";
 import type { Browser } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
-import { launchBrowser, openPage, signInAs } from "./browser.fixture.ts";
+import { launchBrowser, openPage, signInAs, untilShown } from "./browser.fixture.ts";
 import {
   answerOne,
   appId,
@@ -71,7 +71,7 @@ it("a viewer finds a message in a browser, reads why it has no answer, and sees 
   await page.getByRole("button", { name: "Search" }).click();
   await page.getByText(/^Queued for .*: no worker is alive\.$/).waitFor();
   const timeline = page.getByRole("region", { name: "Timeline" });
-  await timeline.getByRole("row", { name: /Model step .* has not ended/ }).waitFor();
+  await untilShown(timeline.getByRole("row", { name: /Model step .* has not ended/ }));
   expect(await page.getByText(traceIdFor("om_1")).count()).toBe(1);
   expect(await page.content()).not.toContain(secretText);
   await page.getByRole("link", { name: "中文" }).click();
