@@ -40,7 +40,7 @@ afterEach(async () => {
 });
 
 /** Consoles of one deployment: what one keeps the others read, and a duty is taken by one of them, from `begun` on. */
-function deployment(intervalMs = 60, begun: Promise<unknown> = Promise.resolve()) {
+function deployment(intervalMs: number, begun: Promise<unknown> = Promise.resolve()) {
   const { lookups } = openTestStores();
   let takenUntilMs = 0;
   const takeDuty = async (_duty: string, _id: string, ttlMs: number): Promise<boolean> => {
@@ -83,7 +83,7 @@ describe("startCanary", () => {
   ])("counts three misses as dead when %s, and one that comes through as alive again", async (_title, trouble) => {
     answer = trouble;
     const begun = Promise.withResolvers<void>();
-    const { canary, text } = deployment(60, begun.promise)();
+    const { canary, text } = deployment(500, begun.promise)();
     expect(await canary.isAlive().finally(begun.resolve)).toBe(true);
     await vi.waitFor(async () => expect(await canary.isAlive()).toBe(false), patience);
     expect(Number(/^larkline_canary_failures_total\{.*\} (\d+)$/m.exec(await text())?.[1])).toBeGreaterThanOrEqual(3);
