@@ -26,6 +26,15 @@ export function scriptsBeside(moduleUrl: string): (name: string) => Script {
 /** The offset of the clock, which `now` reads: in production there is one clock, that of Redis. */
 const serverClock = "local clockOffsetMs = 0\n";
 const movedClock = "local clockOffsetMs = tonumber(table.remove(ARGV))\n";
+/** The same time however long it takes until a script runs. Keys that expired by the clock of Redis meanwhile would be missing. */
+const stoppedClock = `local server, stoppedAtMs, clockOffsetMs = redis, tonumber(table.remove(ARGV)), 0
+local function call(command, ...)
+  if command == 'TIME' then return { math.floor(stoppedAtMs / 1000), stoppedAtMs % 1000 * 1000 } end
+  if command == 'PEXPIRE' then return 1 end
+  return server.call(command, ...)
+end
+local redis = setmetatable({ call = call }, { __index = server })
+`;
 
 function loadScript(name: string, moduleUrl: string): Script {
   const texts = new Map([[name, textOf(name, moduleUrl)]]);
@@ -112,8 +121,8 @@ export async function runScript(
   addValues(given, keyNames, keys, script);
   const keyCount = given.length;
   addValues(given, argumentNames, values, script);
-  const offsetMs = offsets.get(client);
-  if (offsetMs !== undefined && script.lua.startsWith(serverClock)) given.push(offsetMs);
+  const testClock = testClocks.get(client);
+  if (testClock !== undefined && script.lua.startsWith(serverClock)) given.push(testClock.ms);
   return await command(keyCount, ...given);
 }
 
@@ -142,13 +151,20 @@ interface Defined {
 }
 
 const known = new WeakMap<ScriptClient, Map<Script, Defined>>();
-const offsets = new WeakMap<ScriptClient, number>();
+/** The clock of a connection that is not that of Redis: `ms` off it, or stopped at `ms`. */
+interface TestClock {
+  lua: string;
+  ms: number;
+}
+
+const testClocks = new WeakMap<ScriptClient, TestClock>();
 let count = 0;
 
 function define(client: ScriptClient, script: Script): Defined {
   count += 1;
   const name = `larkline:${script.name}:${count}`;
-  const lua = offsets.has(client) ? script.lua.replace(serverClock, movedClock) : script.lua;
+  const testClock = testClocks.get(client);
+  const lua = testClock === undefined ? script.lua : script.lua.replace(serverClock, testClock.lua);
   client.defineCommand(name, { lua });
   const method = Reflect.get(client, name) as Command; // the static type cannot know it
   const defined: Defined = {
@@ -166,11 +182,21 @@ function nameOf(name: string): Name {
 
 /** Moves the clock of all scripts that are called over this connection. For tests, which own the time then. */
 export function moveScriptClock(client: ScriptClient, offsetMs: number): void {
-  if (!offsets.has(client)) known.delete(client);
-  offsets.set(client, offsetMs);
+  setTestClock(client, { lua: movedClock, ms: offsetMs });
 }
 
-/** By how many ms the clock of scripts that are called over this connection differs from that of Redis. */
-export function scriptClockOffset(client: ScriptClient): number {
-  return offsets.get(client) ?? 0;
+/** Stops the clock of all scripts that are called over this connection, at an epoch time; the keys that they write stay. For tests. */
+export function stopScriptClock(client: ScriptClient, atMs: number): void {
+  setTestClock(client, { lua: stoppedClock, ms: atMs });
+}
+
+function setTestClock(client: ScriptClient, testClock: TestClock): void {
+  if (testClocks.get(client)?.lua !== testClock.lua) known.delete(client);
+  testClocks.set(client, testClock);
+}
+
+/** The time of scripts that are called over this connection, while Redis has this one; epoch ms. */
+export function scriptTimeAt(client: ScriptClient, redisMs: number): number {
+  const { lua, ms } = testClocks.get(client) ?? { lua: movedClock, ms: 0 };
+  return lua === stoppedClock ? ms : redisMs + ms;
 }

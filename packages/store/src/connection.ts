@@ -1,6 +1,6 @@
 import { pause, systemClock, type Clock } from "@larkline/protocol/clock";
 import { Cluster, Redis, type RedisOptions as AnyRedisOptions } from "ioredis";
-import { scriptClockOffset, scriptsBeside } from "@larkline/protocol/lua";
+import { scriptTimeAt, scriptsBeside } from "@larkline/protocol/lua";
 
 // The reply mapping is not ours to choose: BullMQ and this package read the classic reply shapes.
 type RedisOptions = Omit<AnyRedisOptions, "replyMapping" | "protocol">;
@@ -316,7 +316,7 @@ export async function closeRedis(connection: RedisConnection): Promise<void> {
   connection.disconnect();
 }
 
-export { moveScriptClock, runScript } from "@larkline/protocol/lua";
+export { moveScriptClock, runScript, stopScriptClock } from "@larkline/protocol/lua";
 
 /** Reads lua/<name>.lua. */
 export const script = scriptsBeside(import.meta.url);
@@ -324,7 +324,7 @@ export const script = scriptsBeside(import.meta.url);
 /** The time as scripts see it that are called over this connection, epoch ms with a fraction. */
 export async function scriptTime(redis: RedisConnection): Promise<number> {
   const [seconds, microseconds] = await redis.time();
-  return Number(seconds) * 1_000 + Number(microseconds) / 1_000 + scriptClockOffset(redis);
+  return scriptTimeAt(redis, Number(seconds) * 1_000 + Number(microseconds) / 1_000);
 }
 
 /** Members of several sorted sets up to a score, lowest first: no set comes before another one. */

@@ -67,7 +67,7 @@ export async function makeLookupCache(url: string) {
 }
 
 export async function makeRateGovernor(url: string): Promise<RateGovernorHarness> {
-  const { here, there, close } = openTwice(url);
+  const { here, there, close } = openTwice(url, { isClockStill: true });
   const { now, advance } = here;
   return { governor: here.governor, elsewhere: there.governor, now, advance, close };
 }

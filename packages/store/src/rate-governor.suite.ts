@@ -56,10 +56,7 @@ export function describeRateGovernor(name: string, makeHarness: () => Promise<Ra
       const first = await Promise.all(
         Array.from({ length: 40 }, async (_, at) => await take(at % 2 === 0 ? governor : elsewhere)),
       );
-      // One is due every 2 s: a slow machine may see that.
-      const passed = first.filter((waitMs) => waitMs === 0).length;
-      expect(passed).toBeGreaterThanOrEqual(30);
-      expect(passed).toBeLessThan(40);
+      expect(first.filter((waitMs) => waitMs === 0)).toHaveLength(30);
       const waitMs = Math.max(...first);
       expect(waitMs).toBeGreaterThan(0);
       expect(waitMs).toBeLessThanOrEqual(2_000);
@@ -100,15 +97,15 @@ export function describeRateGovernor(name: string, makeHarness: () => Promise<Ra
       const grants: { after: number; before: number }[] = [];
       let refusals = 0;
       const startedAt = harness.now();
-      // Until windows were full several times: that takes about three seconds, and more on a busy machine.
-      while (harness.now() - startedAt < 3_000 || (refusals < 3 && harness.now() - startedAt < 60_000)) {
+      // Windows are full several times by then.
+      while (harness.now() - startedAt < 3_000) {
         const after = harness.now() - 1;
         const took = await granted([fast], "final", 10);
         const before = harness.now() + 1;
         grants.push(...Array.from({ length: took }, () => ({ after, before })));
         if (took < 10) {
           refusals++;
-          // A full window is why it refused, however long the machine paused in between.
+          // A full window is why it refused.
           expect(grants.filter((grant) => grant.before >= after - spanMs).length).toBeGreaterThanOrEqual(50);
         }
         await harness.advance(5);

@@ -13,6 +13,7 @@ import {
   moveScriptClock,
   runScript,
   script,
+  stopScriptClock,
 } from "./connection.ts";
 import { DeadLetters } from "./dead-letters.ts";
 import { EventLog } from "./event-log.ts";
@@ -41,6 +42,8 @@ export interface TestStoreOptions {
   /** See `ApprovalStore`. */
   maxApprovals?: number;
   cardsLeaseMs?: number;
+  /** Time passes only by `advance`, as scripts see it: for windows of a second, which a slow machine would leave. */
+  isClockStill?: boolean;
 }
 
 /** The store with some methods replaced, such as by ones that fail. */
@@ -65,7 +68,7 @@ afterAll(async () => {
  * The connection is closed after the last test of the file.
  */
 export function openTestStores(options: TestStoreOptions = {}, url: string = inject("redisUrl")): TestStores {
-  return openStores(new TestClock(url), options);
+  return openStores(new TestClock(url, options.isClockStill), options);
 }
 
 /** The stores as another process sees them: over a connection of its own, with the same keys and the same clock. */
@@ -126,20 +129,23 @@ const ageKeys = script("age-keys");
 
 let isSharedClockMoved = false;
 
-/** The clock of a namespace: real time, and what the test has added to it. */
+/** The clock of a namespace: real time, or the moment when it was made, and what the test has added to it. */
 class TestClock {
   readonly namespace = `test-${randomUUID()}`;
   readonly #url: string;
   readonly #connections: RedisConnection[] = [];
+  /** When it was made, if it stands still since. */
+  readonly #stillMs: number | undefined;
   #aheadMs = 0;
 
-  constructor(url: string) {
+  constructor(url: string, isStill = false) {
     this.#url = url;
+    this.#stillMs = isStill ? Date.now() : undefined;
     if (isSharedClockMoved) this.#tellProcess();
   }
 
   /** Epoch ms. */
-  readonly now = (): number => Date.now() + this.#aheadMs;
+  readonly now = (): number => (this.#stillMs ?? Date.now()) + this.#aheadMs;
 
   /**
    * Moves the clock of scripts and of this process, and what expires by itself: all of it for whatever is asked later
@@ -148,13 +154,18 @@ class TestClock {
   readonly advance = async (ms: number): Promise<void> => {
     this.#aheadMs += ms;
     this.#tellProcess();
-    for (const redis of this.#connections) moveScriptClock(redis, this.#aheadMs);
+    for (const redis of this.#connections) this.#tellScripts(redis);
     const [redis] = this.#connections;
     const servers = redis === undefined || ms <= 0 ? [] : mastersOf(redis);
     await Promise.all(
       servers.map(async (server) => await runScript(server, ageKeys, {}, { ms, pattern: `*${this.namespace}*` })),
     );
   };
+
+  #tellScripts(redis: RedisConnection): void {
+    if (this.#stillMs === undefined) moveScriptClock(redis, this.#aheadMs);
+    else stopScriptClock(redis, this.now());
+  }
 
   /** This process has one clock: that of the test that runs. */
   #tellProcess(): void {
@@ -164,7 +175,7 @@ class TestClock {
 
   connect(): RedisConnection {
     const redis = connectRedis(this.#url);
-    moveScriptClock(redis, this.#aheadMs);
+    this.#tellScripts(redis);
     this.#connections.push(redis);
     return redis;
   }
