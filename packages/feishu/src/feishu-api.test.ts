@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { text as readText } from "node:stream/consumers";
+import { systemClock, type Clock } from "@larkline/protocol";
 import { startFeishuSimulator } from "@larkline/simulator";
 import { openTestStores } from "@larkline/store/testing";
 import { onTestFinished, describe, expect, it } from "vitest";
@@ -77,12 +78,27 @@ function apiOf(domain: string, options: Partial<FeishuApiOptions> = {}): FeishuA
     appSecret,
     domain,
     tokenCache: openTestStores().tokens,
-    timeoutMs: 2_000,
+    // The process in which the platform is, too, may stand still for seconds.
+    timeoutMs: 60_000,
     retry: { minDelayMs: 5, maxDelayMs: 1_500 },
     ...options,
   });
   onTestFinished(() => api.close());
   return api;
+}
+
+/** A clock whose timers of so many ms ring when the test says so: by then a call is where it has to be. */
+function clockRinging(ringsMs: number): { clock: Clock; ring: () => void } {
+  const timers = new Set<() => void>();
+  const after: Clock["after"] = (ms, work) => {
+    if (ms !== ringsMs) return systemClock.after(ms, work);
+    timers.add(work);
+    return () => timers.delete(work);
+  };
+  const ring = (): void => {
+    for (const work of timers) work();
+  };
+  return { clock: { ...systemClock, after }, ring };
 }
 
 function reply(api: FeishuApi, text = "hi", signal?: AbortSignal): Promise<{ messageId: string }> {
@@ -250,17 +266,22 @@ describe("failures", () => {
   });
 
   it("a hung platform is given up at the deadline, uncertain", async () => {
-    const platform = await fakePlatform(() => undefined);
+    const { clock, ring } = clockRinging(500);
+    const platform = await fakePlatform(ring);
     const error = await failureOf(
-      reply(apiOf(platform.url, { timeoutMs: 500, retry: { attempts: 2, minDelayMs: 1 } })),
+      reply(apiOf(platform.url, { clock, timeoutMs: 500, retry: { attempts: 2, minDelayMs: 1 } })),
     );
     expect(error).toMatchObject({ kind: "unavailable", code: 0, retryable: true, uncertain: true });
     expect(platform.calls).toHaveLength(2);
   });
 
   it("an answer that trickles does not outlive the deadline", async () => {
-    const platform = await fakePlatform((_call, response) => response.writeHead(200).write("{"));
-    const error = await failureOf(reply(apiOf(platform.url, { timeoutMs: 50, retry: { attempts: 1 } })));
+    const { clock, ring } = clockRinging(50);
+    const platform = await fakePlatform((_call, response) => {
+      response.writeHead(200).write("{");
+      setImmediate(ring);
+    });
+    const error = await failureOf(reply(apiOf(platform.url, { clock, timeoutMs: 50, retry: { attempts: 1 } })));
     expect(error.uncertain).toBe(true);
   });
 

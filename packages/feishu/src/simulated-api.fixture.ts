@@ -35,7 +35,8 @@ export async function simulatedApi(options: SimulatedApiOptions = {}) {
       appSecret,
       domain: simulator.url,
       tokenCache: openTestStores().tokens,
-      timeoutMs: 2_000,
+      // The process in which the simulator is, too, may stand still for seconds.
+      timeoutMs: 60_000,
       retry: { minDelayMs: 5, maxDelayMs: 1_500 },
       ...options.api,
       ...more,

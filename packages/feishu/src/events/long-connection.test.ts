@@ -33,6 +33,8 @@ async function simulated(options: Partial<SimulatorOptions> = {}): Promise<Feish
     apps: [{ appId, appSecret, transport: "websocket" }],
     retryDelaysMs: [50, 50],
     ...options,
+    // Longer than this process may stand still: an event that is not acknowledged yet is not delivered again.
+    connection: { ackTimeoutMs: 60_000, ...options.connection },
   });
   onTestFinished(() => simulator.close());
   return simulator;

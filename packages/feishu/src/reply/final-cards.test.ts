@@ -1,3 +1,4 @@
+import { systemClock, type Clock } from "@larkline/protocol";
 import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it } from "vitest";
 import { expectFinished, textOf, twoCards } from "./live-typing.fixture.ts";
@@ -348,7 +349,20 @@ describe("a delivery on cards", () => {
       simulator: { limits: "enforced" },
       api: { governor: openTestStores().governor },
     });
-    await world.sender({ deadlineMs: 1_200 }).deliver(await turn.commit(answered(answer)));
+    const deadlineMs = 1_200;
+    const deadlines: (() => void)[] = [];
+    const after: Clock["after"] = (ms, work) => {
+      if (ms === deadlineMs) deadlines.push(work);
+      return ms === deadlineMs ? () => undefined : systemClock.after(ms, work);
+    };
+    let sent = 0;
+    // The deadline comes while every third card is sent, however long that took.
+    simulator.on("message", () => {
+      if ((sent += 1) % 3 === 0) deadlines.at(-1)?.();
+    });
+    const sender = world.sender({ deadlineMs, clock: { ...world.clock, after } });
+    await sender.deliver(await turn.commit(answered(answer)));
+    expect(deadlines.length).toBeGreaterThan(2);
     await expectFinished(world, turn, answer);
     expect(world.lines.filter(({ text }) => text.includes("tried again"))).toEqual([]);
     expect(simulator.refusals).toEqual([]);

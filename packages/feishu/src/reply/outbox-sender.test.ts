@@ -21,7 +21,7 @@ async function world({ governor, ...options }: Partial<OutboxSenderOptions> & { 
     appSecret: "secret",
     domain: simulator.url,
     tokenCache: tokens,
-    timeoutMs: 500,
+    timeoutMs: 60_000,
     retry: { attempts: 2, minDelayMs: 1, maxDelayMs: 10 },
     ...(governor === undefined ? {} : { governor }),
   });
@@ -122,8 +122,10 @@ describe("the outbox sender", () => {
   it("keeps a reply through an outage of hours and sends it once", async () => {
     const { store, sender, say, record, replies, now, forward, fail } = await world();
     const heal = fail({ kind: "respond", status: 503 });
-    await sender.deliver(await pushed(store, record(await say("hi"), "one")));
-    expect(await due(store, now())).toBeUndefined();
+    const lease = await pushed(store, record(await say("hi"), "one"));
+    const beforeMs = now();
+    await sender.deliver(lease);
+    expect(await due(store, beforeMs)).toBeUndefined();
     for (let hours = 0; hours < 5; hours += 1) {
       forward(hourMs);
       const { record: tried } = await deliverDue(store, sender, now());
@@ -246,9 +248,11 @@ describe("the outbox sender", () => {
     expect(replies()).toEqual(["one"]);
     const foreign = { ...record(messageId, "two", "r2"), session: "s2" };
     foreign.target = { ...foreign.target, app: "cli_ffffffffffffffff" };
-    await sender.deliver(await pushed(store, foreign));
+    const lease = await pushed(store, foreign);
+    const beforeMs = now();
+    await sender.deliver(lease);
     expect(replies()).toEqual(["one"]);
-    expect(await due(store, now() + 9_000)).toBeUndefined();
+    expect(await due(store, beforeMs + 9_000)).toBeUndefined();
     // Another worker may have them: that this one has none is no failed try.
     forward(10_000);
     expect((await due(store, now()))?.record.attempts).toBe(0);
@@ -258,8 +262,10 @@ describe("the outbox sender", () => {
     const { store, sender, say, record, now, fail } = await world();
     const headers = { "x-ogw-ratelimit-reset": "30" };
     fail({ kind: "respond", status: 429, body: { code: 99991400, msg: "limit" }, headers });
-    await sender.deliver(await pushed(store, record(await say("hi"), "one")));
-    expect(await due(store, now() + 29_000)).toBeUndefined();
+    const lease = await pushed(store, record(await say("hi"), "one"));
+    const beforeMs = now();
+    await sender.deliver(lease);
+    expect(await due(store, beforeMs + 29_000)).toBeUndefined();
     expect(await store.dueOutboxes(now() + 31_000, 10)).toEqual(["s1"]);
   });
 

@@ -13,7 +13,7 @@ import { beginTurn, type Turn } from "./reply-turn.fixture.ts";
 // For tests: turns whose replies are typed and delivered on the simulated platform, over HTTP.
 
 export const hourMs = 3_600_000;
-export const waitMs = 10_000;
+export const waitMs = 60_000;
 
 /** A view with nothing but its answer. */
 export function viewOf(answer: string, more: Partial<ReplyView> = {}): ReplyView {
@@ -118,7 +118,9 @@ function writersWith(parts: Parts, { appId, logger, clock }: { appId: string; lo
   function sender(more: Partial<OutboxSenderOptions & Parts> = {}): OutboxSender {
     const { api: client, ...rest } = { ...parts, ...more };
     const apis = new Map([[appId, client]]);
-    const made = new OutboxSender({ apis, logger, clock, retryDelaysMs: [1_000, 60_000], ...rest });
+    // Its lease alone bounds a delivery: a process that stands still for seconds cuts none off.
+    const bounds = { retryDelaysMs: [1_000, 60_000], deadlineMs: 60_000 };
+    const made = new OutboxSender({ apis, logger, clock, ...bounds, ...rest });
     onTestFinished(() => made.close());
     return made;
   }
@@ -130,7 +132,6 @@ async function platformAt({ now, tokens }: TestStores, options: ReplyWorldOption
   return await simulatedApi({
     simulator: { clock: { ...systemClock, now }, ...options.simulator },
     api: {
-      timeoutMs: 1_000,
       tokenCache: tokens,
       retry: { attempts: 2, minDelayMs: 1, maxDelayMs: 10 },
       ...options.api,
