@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { createConnection, createServer, type AddressInfo, type Socket } from "node:net";
-import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
 import { closeRedis, type ConnectOptions, connectRedis, type RedisConnection, subscriberOf } from "./connection.ts";
 
 /** Stands between Redis and its clients, and can swallow what those that are connected say. */
@@ -51,9 +51,15 @@ describe("connection", () => {
   });
 
   async function connected(options: ConnectOptions): Promise<RedisConnection> {
-    redis = connectRedis(line.url, { silenceMs: 300, ...options });
-    expect(await redis.ping()).toBe("PONG");
-    return redis;
+    const connection = connectRedis(line.url, { silenceMs: 300, ...options });
+    redis = connection;
+    await answers(connection);
+    return connection;
+  }
+
+  /** A question may fail because this process stood still for longer than the silence that it bears. */
+  async function answers(connection: RedisConnection): Promise<void> {
+    await vi.waitFor(async () => expect(await connection.ping()).toBe("PONG"), { timeout: 60_000 });
   }
 
   it("a command whose connection breaks before the answer fails, and is not sent again", async () => {
@@ -72,7 +78,7 @@ describe("connection", () => {
     const connection = await connected({ role: "request" });
     line.goSilent();
     await expect(connection.ping()).rejects.toThrow();
-    expect(await connection.ping()).toBe("PONG");
+    await answers(connection);
   });
 
   it("a worker's command is sent again to the living", async () => {
@@ -89,10 +95,12 @@ describe("connection", () => {
     const heard = Promise.withResolvers<string>();
     subscriber.on("message", (_channel: string, text: string) => heard.resolve(text));
     await subscriber.subscribe("connection-test");
+    errors.length = 0;
     await new Promise((resolve) => setTimeout(resolve, 700));
+    expect(errors).toEqual([]);
+    await answers(connection);
     await connection.publish("connection-test", "still here");
     expect(await heard.promise).toBe("still here");
     await closeRedis(subscriber);
-    expect(errors).toEqual([]);
   });
 });

@@ -1,6 +1,8 @@
 import { execFileSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
+import { isDeepStrictEqual } from "node:util";
+import { Worker } from "node:worker_threads";
 import { startRedis } from "@larkline/testkit";
 import type { Redis } from "ioredis";
 import { expect, inject, it, onTestFinished, vi } from "vitest";
@@ -49,6 +51,22 @@ function block(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }
 
+/** Measures for how long no thread of this process runs. The returned function gives the longest pause since its last call, ms. */
+function startStallMeter(): () => number {
+  const longest = new Int32Array(new SharedArrayBuffer(4));
+  const program = `
+    const { workerData: longest } = require("node:worker_threads");
+    for (let beforeMs = performance.now(); ;) {
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 10);
+      const nowMs = performance.now();
+      Atomics.store(longest, 0, Math.max(Atomics.load(longest, 0), Math.round(nowMs - beforeMs)));
+      beforeMs = nowMs;
+    }`;
+  const thread = new Worker(program, { eval: true, workerData: longest });
+  onTestFinished(async () => void (await thread.terminate()));
+  return () => Atomics.exchange(longest, 0, 0);
+}
+
 /** How many of the keys exist, asked by another process while this event loop stands still. */
 function existingNow({ redis }: World, ...keys: string[]): string {
   const { host, port } = (redis as Redis).options; // the tests have one server
@@ -61,11 +79,28 @@ function existingNow({ redis }: World, ...keys: string[]): string {
 it("an event loop that is blocked for 3 s loses neither its heartbeat nor the lock of a job that it has just taken", async () => {
   const world = await newWorld();
   const { redis, presence, queue } = world;
-  await takeJob(world, "a", "token");
-  block(3_000);
-  expect(await presence.alive(["one"])).toEqual(new Set(["one"]));
-  expect(await redis.get(`${queue}a:lock`)).toBe("token");
-  expect(await redis.smembers(`${queue}stalled`)).toEqual([]);
+  const longestStallMs = startStallMeter();
+  for (let round = 1; ; round += 1) {
+    const id = `job-${round}`;
+    const release = await takeJob(world, id, "token");
+    longestStallMs();
+    block(3_000);
+    const [alive, lock, stalled] = await Promise.all([
+      presence.alive(["one"]),
+      redis.get(`${queue}${id}:lock`),
+      redis.smembers(`${queue}stalled`),
+    ]);
+    const found = { alive: [...alive], lock, stalled };
+    const kept = { alive: ["one"], lock: "token", stalled: [] };
+    // Where no thread ran at all for a while, both may be lost with right: then it is blocked once more.
+    if (longestStallMs() > 300 && !isDeepStrictEqual(found, kept)) {
+      release();
+      await redis.srem(`${queue}stalled`, id);
+      continue;
+    }
+    expect(found).toEqual(kept);
+    break;
+  }
 });
 
 it("an event loop that is blocked for longer loses both, and has its heartbeat back when it continues", async () => {
@@ -73,23 +108,24 @@ it("an event loop that is blocked for longer loses both, and has its heartbeat b
   await takeJob(world, "a", "token");
   block(6_000);
   expect(existingNow(world, `${world.queue}a:lock`, world.queue.replace("turns:", "alive:one"))).toBe(":0");
-  await vi.waitUntil(async () => (await world.presence.alive(["one"])).size === 1, wait);
+  await vi.waitUntil(() => world.renewals.isTaken(), wait);
   expect(world.renewals.isSteady()).toBe(false);
+  await vi.waitUntil(async () => (await world.presence.alive(["one"])).size === 1, wait);
 });
 
 it("renews no lock that was released, nor one that another process has", async () => {
   const world = await newWorld();
-  const { redis, queue, renewals } = world;
+  const { redis, queue } = world;
   const release = await takeJob(world, "a", "token");
   await takeJob(world, "b", "token");
   release();
   await takeJob(world, "c", "token"); // tells of the release
   await redis.set(`${queue}b:lock`, "another", "PX", 60_000);
-  await delay(renewals.lockMs + 500);
-  expect(await redis.get(`${queue}a:lock`)).toBeNull();
+  // By then the others have been renewed several times.
+  await vi.waitUntil(async () => (await redis.get(`${queue}a:lock`)) === null, wait);
   expect(await redis.get(`${queue}b:lock`)).toBe("another");
-  expect(await redis.pttl(`${queue}b:lock`)).toBeGreaterThan(renewals.lockMs);
-  expect(await redis.get(`${queue}c:lock`)).toBe("token");
+  expect(await redis.pttl(`${queue}b:lock`)).toBeGreaterThan(world.renewals.lockMs);
+  await vi.waitUntil(async () => (await redis.get(`${queue}c:lock`)) === "token", wait);
 });
 
 it("takes a lock again that has expired, if its job is still active, and not if it has been given to others", async () => {
@@ -121,7 +157,7 @@ it("renews again after Redis was away, is not steady then for a while, and tells
   const server = await startRedis();
   onTestFinished(async () => await server.stop());
   const world = await newWorld(server.url);
-  expect(world.renewals.isSteady()).toBe(true);
+  await vi.waitUntil(() => world.renewals.isSteady(), wait);
   await world.redis.call("CONFIG", "SET", "maxmemory", "1mb");
   await vi.waitUntil(() => !world.renewals.isTaken(), wait);
   await world.redis.call("CONFIG", "SET", "maxmemory", "0");

@@ -31,12 +31,16 @@ describe("the shared clock", () => {
     vi.spyOn(Date, "now").mockImplementation(() => ahead() + 10_000);
     const problems: (string | undefined)[] = [];
     const clock = new ServerClock(redis, (problem) => void problems.push(problem));
-    await clock.followed;
-    expect(Math.abs(sharedNow() - (await timeOf(redis)))).toBeLessThan(500);
-    expect(clock.problem).toBe("the clock of this machine is 10 s ahead of Redis");
+    // The first reading may be inexact, because the process stood still meanwhile; a later one is not.
+    const found = "the clock of this machine is 10 s ahead of Redis";
+    await vi.waitFor(() => expect(clock.problem).toBe(found), { timeout: 60_000 });
+    const beforeMs = sharedNow();
+    const redisMs = await timeOf(redis);
+    expect(redisMs).toBeGreaterThan(beforeMs - 1_000);
+    expect(redisMs).toBeLessThan(sharedNow() + 1_000);
     vi.restoreAllMocks(); // NTP sets it
     await vi.waitFor(() => expect(clock.problem).toBeUndefined(), { timeout: 60_000 });
-    expect(problems).toEqual(["the clock of this machine is 10 s ahead of Redis", undefined]);
+    expect(problems).toEqual([expect.stringMatching(/^the clock of this machine is \d+ s ahead of Redis$/), undefined]);
     clock.close();
   });
 

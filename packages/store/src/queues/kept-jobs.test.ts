@@ -83,7 +83,9 @@ function serveTools(handle: (job: ToolJob) => Promise<JobResult>): JobWorker {
     redact,
     runner: "alpha",
     concurrency: 8,
-    lockDurationMs: 1_000,
+    // No call comes again because this process stood still between its beginning and its end.
+    lockDurationMs: 60_000,
+    stalledIntervalMs: 500,
     handle,
     onFailed: async () => {},
   });

@@ -462,7 +462,8 @@ describe("workers that are killed", () => {
     closing.push(async () => await turns.close());
     const dying = startWorker(prefix, one, true);
     for (const gen of [1, 2, 3]) await turns.wake("app.oc_1", gen);
-    await vi.waitFor(() => expect(dying.seen.toSorted()).toEqual([1, 2, 3]), patience);
+    // One of them may have come twice: it stood still for longer than its locks are good for.
+    await vi.waitFor(() => expect(new Set(dying.seen)).toEqual(new Set([1, 2, 3])), patience);
     await kill(dying.child);
     await turns.wake("app.oc_1", 4);
     const done: number[] = [];
@@ -470,7 +471,7 @@ describe("workers that are killed", () => {
       done.push(gen);
       return "done";
     };
-    const timing = { lockDurationMs: 1_000, stalledIntervalMs: 300, concurrency: 4 };
+    const timing = { lockDurationMs: 60_000, stalledIntervalMs: 300, concurrency: 4 };
     const worker = createTurnWorker({
       connection: redis,
       prefix,
@@ -505,7 +506,8 @@ describe("workers that are killed", () => {
       workers.push(startWorker(prefix, kinds[(gen / 50) % 2] ?? "small"));
     }
     await vi.waitFor(async () => expect(await queue.getCompletedCount()).toBe(all.length), patience);
-    expect([...seen()].toSorted((left, right) => left - right)).toEqual(all);
+    // What was told before a job was finished may not have been read yet.
+    await vi.waitFor(() => expect([...seen()].toSorted((left, right) => left - right)).toEqual(all), patience);
     const { completed, ...others } = await queue.getJobCounts();
     expect([completed, ...new Set(Object.values(others))]).toEqual([all.length, 0]);
     expect((await redis.keys(`${prefix.replaceAll(/[{}]/g, "?")}:*:lock`)).length).toBe(0);
