@@ -1,4 +1,4 @@
-import { pause, type Clock } from "@larkline/protocol";
+import { pause, withDeadline, type Clock } from "@larkline/protocol";
 import type { RateBucket, RateCeiling, RateGovernor, RateGrant, RatePriority } from "@larkline/store/platform";
 import { LRUCache } from "lru-cache";
 import { FeishuError, TransportFailure } from "./error.ts";
@@ -305,14 +305,12 @@ async function sleep(clock: Clock, waitMs: number, signals: readonly AbortSignal
 
 /** The governor's answer, awaited for a limited time; without `AbortSignal.any`, which costs more than a grant. */
 async function answerOf<T>(clock: Clock, answer: Promise<T>, signals: readonly AbortSignal[]): Promise<T> {
-  const end = Promise.withResolvers<never>();
-  const onAbort = (): void => end.reject(new TransportFailure("aborted", false, "aborted"));
-  const cancel = clock.after(governorTimeoutMs, () => end.reject(new Error("no answer")));
+  const aborted = Promise.withResolvers<never>();
+  const onAbort = (): void => aborted.reject(new TransportFailure("aborted", false, "aborted"));
   for (const signal of signals) signal.addEventListener("abort", onAbort, { once: true });
   try {
-    return await Promise.race([answer, end.promise]);
+    return await Promise.race([withDeadline(clock, answer, governorTimeoutMs), aborted.promise]);
   } finally {
-    cancel();
     for (const signal of signals) signal.removeEventListener("abort", onAbort);
   }
 }
