@@ -73,7 +73,7 @@ async function run(program: SandboxProgram): Promise<SandboxResult> {
   const result = await sandbox?.run({
     program,
     network,
-    limits: { wallMs: 15_000 },
+    limits: { wallMs: 60_000 },
     signal: new AbortController().signal,
   });
   if (result === undefined) throw new Error("no sandbox");
@@ -115,13 +115,13 @@ describe("a program with a network", () => {
   });
 
   it("E3: reaches it from Python", async () => {
-    const code = `import urllib.request\nresult = urllib.request.urlopen("http://api.good.test:${port}/", timeout=5).read().decode()`;
+    const code = `import urllib.request\nresult = urllib.request.urlopen("http://api.good.test:${port}/", timeout=30).read().decode()`;
     const result = await run({ runtime: "python", code });
     if (result.status !== "refused") expect(result).toMatchObject({ status: "ok", value: "from good" });
   });
 
   it.runIf(existsSync("/usr/bin/curl"))("E4: reaches it with curl", async () => {
-    const result = await run({ runtime: "bash", code: `curl -s -m 5 http://api.good.test:${port}/` });
+    const result = await run({ runtime: "bash", code: `curl -s -m 30 http://api.good.test:${port}/` });
     expect(result).toMatchObject({ status: "ok", stdout: "from good" });
   });
 

