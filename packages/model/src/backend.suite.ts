@@ -91,9 +91,9 @@ function failureIn(chunks: readonly ModelChunk[]): ModelFailure {
 }
 
 async function until(fact: () => boolean): Promise<void> {
-  const deadlineMs = Date.now() + 5_000;
+  const deadlineMs = Date.now() + 60_000;
   while (!fact()) {
-    if (Date.now() > deadlineMs) throw new Error("the fact did not come true within 5 s");
+    if (Date.now() > deadlineMs) throw new Error("the fact did not come true within a minute");
     await new Promise((resolve) => setImmediate(resolve));
   }
 }
