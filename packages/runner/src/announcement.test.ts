@@ -90,7 +90,7 @@ describe("an announcement", () => {
       directory,
       tools,
       intervalMs: 20,
-      ttlMs: 5_000,
+      ttlMs: 60_000,
       onError: () => {},
       onCurrent,
       onRefused: refused.resolve,
@@ -102,7 +102,7 @@ describe("an announcement", () => {
     // As if `a` had been stalled past its time to live: it is gone, and `b` announces.
     await until("the takeover", async () => {
       await directory.withdraw("a", "1");
-      return (await directory.announce(instanceOf("b", "2"), 5_000)).ok ? true : undefined;
+      return (await directory.announce(instanceOf("b", "2"), 60_000)).ok ? true : undefined;
     });
     expect(await refused.promise).toContain("runner 'b' already offers a tool named 'tool'");
     await first.withdraw();

@@ -206,7 +206,7 @@ describe("what a runner hands in", () => {
     await bed.handoffs.expect("r");
     await bed.handoffOf("r").add(entryOf(job, fine), "dead-worker");
     // No worker listens under that name, so every worker has been notified, this one too.
-    expect(await bed.outcomeOf(job, 5_000)).toEqual({ ok: true, result: "mine" });
+    expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "mine" });
   });
 });
 

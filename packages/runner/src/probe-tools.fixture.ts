@@ -1,4 +1,4 @@
-import { appendFileSync, readFileSync } from "node:fs";
+import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import { defineTool, type Tool } from "@larkline/tool-kit";
 import { Type } from "typebox";
@@ -26,18 +26,23 @@ function holding(name: string, effect: Tool["effect"]): Tool {
   });
 }
 
+/** Exists from when calls of `slow` may end. */
+function goFileOf(file: string): string {
+  return `${file}.go`;
+}
+
 /** Tools that let a test see and steer what a runner does. */
 export default [
   holding("hold_once", "once"),
   holding("hold_pure", "pure"),
   defineTool({
     name: "slow",
-    description: "takes a second and a half",
+    description: "ends when the test says so",
     input,
     effect: "once",
     run: async ({ file }, { callId }) => {
       note(file, callId);
-      await delay(1_500);
+      while (!existsSync(goFileOf(file))) await delay(10);
       return "finished";
     },
   }),

@@ -108,15 +108,17 @@ describe("the tool-runner process", () => {
     const first = await started({ RUNNER_CONCURRENCY: "24", RUNNER_CHILD_MB: "65536" });
     const jobs = await Promise.all(
       Array.from({ length: 24 }, async () => {
-        return await bed.send("probe", { name: "slow", effect: "once", arguments: argumentsText });
+        const deadlineMs = Date.now() + 180_000;
+        return await bed.send("probe", { name: "slow", effect: "once", arguments: argumentsText, deadlineMs });
       }),
     );
     await until("the first run", () => (notes.runs().length > 0 ? true : undefined));
     first.child.kill("SIGKILL");
     await first.exited;
     const begun = new Set(notes.runs().map(({ callId }) => callId));
+    notes.letSlowEnd();
     await started({ RUNNER_CONCURRENCY: "24" });
-    const outcomes = await Promise.all(jobs.map(async (job) => ({ job, outcome: await bed.outcomeOf(job, 50_000) })));
+    const outcomes = await Promise.all(jobs.map(async (job) => ({ job, outcome: await bed.outcomeOf(job, 150_000) })));
     const unknown = outcomes.filter(({ outcome }) => !outcome.ok && outcome.unknown === true);
     // With room for one more child, two calls at most had begun.
     expect(begun.size).toBeLessThanOrEqual(2);
@@ -149,7 +151,7 @@ describe("the tool-runner process", () => {
 
   it("finishes running calls after SIGTERM, takes no new ones, withdraws at once and exits with 0", async () => {
     const notes = createNotes();
-    const runner = await started();
+    const runner = await started({ RUNNER_DRAIN_MS: "60000" });
     const job = await bed.send("probe", {
       name: "slow",
       effect: "once",
@@ -157,8 +159,9 @@ describe("the tool-runner process", () => {
     });
     await until("the run", () => (notes.runs().length === 1 ? true : undefined));
     runner.child.kill("SIGTERM");
-    await until("the withdrawal", async () => ((await bed.directory.runners()).length === 0 ? true : undefined), 1_000);
+    await until("the withdrawal", async () => ((await bed.directory.runners()).length === 0 ? true : undefined));
     const late = await bed.send("probe", { name: "echo", effect: "pure" });
+    notes.letSlowEnd();
     expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "finished" });
     expect(await runner.exited).toBe(0);
     expect((await bed.store.summary(late.session)).state).toBe("suspended");
@@ -213,13 +216,14 @@ describe("the tool-runner process", () => {
       effect: "pure",
       arguments: JSON.stringify({ file: notes.file, ms: 60_000 }),
     } as const;
-    const blocked = await bed.send("probe", { ...blocking, deadlineMs: Date.now() + 8_000 });
+    const blocked = await bed.send("probe", blocking);
     await until("the blocked process", () => (notes.runs().length === 1 ? true : undefined));
     const job = await bed.send("probe", { name: "echo", effect: "pure", arguments: '{"a":1}' });
     expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: { a: 1 } });
     expect((await fetch(`${url}/health`)).status).toBe(200);
     expect((await bed.store.summary(blocked.session)).state).toBe("suspended");
-    expect(await bed.outcomeOf(blocked)).toMatchObject({ ok: false, error: expect.stringContaining("did not answer") });
+    const late = await bed.send("probe", { ...blocking, deadlineMs: Date.now() + 8_000 });
+    expect(await bed.outcomeOf(late)).toMatchObject({ ok: false, error: expect.stringContaining("did not answer") });
   });
 
   it("leaves none of its processes behind after kill -9, busy ones neither", async () => {

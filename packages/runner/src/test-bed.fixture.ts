@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess } from "node:child_process";
 import { randomBytes, randomUUID } from "node:crypto";
-import { mkdtempSync, readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -239,11 +239,12 @@ function runOf(line: string): NotedRun {
   return { callId, pid: Number(pid) };
 }
 
-/** A file in which tools note their runs. */
-export function createNotes(): { file: string; runs(): NotedRun[] } {
+/** A file in which tools note their runs. `letSlowEnd`: the calls of `slow`, those that come later too. */
+export function createNotes(): { file: string; runs(): NotedRun[]; letSlowEnd(): void } {
   const file = join(mkdtempSync(join(tmpdir(), "larkline-runner-")), "runs");
   return {
     file,
+    letSlowEnd: () => writeFileSync(`${file}.go`, ""),
     runs: () => {
       try {
         // A line counts when it is complete: a process may be killed between opening and writing.

@@ -1,6 +1,6 @@
 import type { ChildProcess } from "node:child_process";
 import { runTool, type HandlerTool } from "@larkline/tool-kit";
-import type { CallInput, ToolOutcome } from "@larkline/protocol";
+import { systemClock, type CallInput, type Clock, type ToolOutcome } from "@larkline/protocol";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { mountMcpServer, type McpMount } from "./mounts.ts";
 import type { McpEvent, McpServer, McpToolHints, McpTransport } from "./connection.ts";
@@ -21,7 +21,7 @@ afterEach(async () => {
   for (const child of children.splice(0)) child.kill("SIGKILL");
 });
 
-function mounted(transport: McpTransport, options: Partial<McpServer> = {}): Mounted {
+function mounted(transport: McpTransport, options: Partial<McpServer> = {}, clock: Clock = systemClock): Mounted {
   const events: McpEvent[] = [];
   const hints: McpToolHints[] = [];
   const server: McpServer = {
@@ -36,7 +36,8 @@ function mounted(transport: McpTransport, options: Partial<McpServer> = {}): Mou
     },
     ...options,
   };
-  const mount = mountMcpServer(server, { onChange: () => undefined, onEvent: (event) => events.push(event) });
+  const onEvent = (event: McpEvent): void => void events.push(event);
+  const mount = mountMcpServer(server, { onChange: () => undefined, onEvent, clock });
   mounts.push(mount);
   return {
     mount,
@@ -158,7 +159,10 @@ describe.each(["stdio", "http"] as const)("the reference server over %s", (kind)
     expect(textOf(declined)).toContain("User declined");
     if (kind === "stdio") {
       const [listing, ...ofCalls] = children;
-      expect(ofCalls.map(({ signalCode }) => signalCode)).toEqual(["SIGKILL", "SIGKILL", "SIGKILL"]);
+      await vi.waitFor(
+        () => expect(ofCalls.map(({ signalCode }) => signalCode)).toEqual(["SIGKILL", "SIGKILL", "SIGKILL"]),
+        { timeout: 60_000 },
+      );
       expect(listing?.signalCode).toBeNull();
     }
   });
@@ -199,7 +203,9 @@ describe("a server that misbehaves", () => {
   });
 
   it("loses its connection when it floods this process", async () => {
-    const { tool, events } = mounted({ kind: "stdio", open: openChannel("changing", children) });
+    // No second passes here: a slow machine sends and reads fewer messages in one.
+    const clock = { ...systemClock, monotonic: () => 5_000 };
+    const { tool, events } = mounted({ kind: "stdio", open: openChannel("changing", children) }, {}, clock);
     expect(await call(await tool("srv_flood"))).toMatchObject({ ok: false, unknown: true });
     const lost = await vi.waitUntil(() => events.find(({ type }) => type === "disconnected"), { timeout: 60_000 });
     expect(lost).toMatchObject({ reason: "more than 2000 messages in a second" });
