@@ -339,13 +339,17 @@ describe("a run that is read by the SDK", () => {
   it("AT-3: is seen exactly once by a reader who is cut every 200 ms, over a kill -9 of its ingress", async () => {
     const victim = await system.start("ingress");
     const pieces = Array.from({ length: 60 }, (_, at) => `${at} `);
-    system.model.setScript(() => ({ text: pieces, delayMs: 50 }));
+    const cutOften = Promise.withResolvers<void>();
+    // The last pieces come when it was cut often, however slow the machine is.
+    const waits = { afterFrames: pieces.length - 2, until: cutOften.promise };
+    system.model.setScript(() => ({ text: pieces, delayMs: 50, waits }));
     let isDead = false;
     let cuts = 0;
     const cutFetch: typeof fetch = async (input, init = {}) => {
       const url = isDead ? String(input).replace(victim.url, system.ingresses[1]?.url ?? "") : String(input);
       if (!url.includes("/events")) return await fetch(url, init);
       cuts += 1;
+      if (cuts > 6) cutOften.resolve();
       const signal = AbortSignal.any([AbortSignal.timeout(200), ...(init.signal ? [init.signal] : [])]);
       return await fetch(url, { ...init, signal });
     };

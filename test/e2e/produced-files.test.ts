@@ -93,10 +93,23 @@ describe("an image that a tool has produced", () => {
 
   it("appears while the answer types, which continues behind it, and no person ever reads its id", async () => {
     const words = Array.from({ length: 40 }, (_, index) => `word${index} `);
-    drawing(system, (mark) => ({ text: ["Before. ", mark.slice(0, 9), mark.slice(9), " ", ...words], delayMs: 60 }));
+    const shows = ({ text }: SimCardFrame) => /!\[picture b\]\(img_[\w-]+\) word0/.test(text);
+    const shown = Promise.withResolvers<void>();
+    // The last words come when the picture was seen.
+    const waits = { afterFrames: words.length, until: shown.promise };
+    const stop = system.feishu.on("message", (message) => {
+      const cardId = message.card?.cardId ?? "";
+      if (system.feishu.card(cardId)?.frames.some(shows) === true) shown.resolve();
+    });
+    drawing(system, (mark) => ({
+      text: ["Before. ", mark.slice(0, 9), mark.slice(9), " ", ...words],
+      delayMs: 60,
+      waits,
+    }));
     const answer = await ask(system, 'call draw {"key":"b"}');
     const frames = framesOf(system, answer);
-    const growing = frames.filter(({ text }) => /!\[picture b\]\(img_[\w-]+\) word0/.test(text));
+    stop();
+    const growing = frames.filter(shows);
     expect(growing.some(({ text }) => !text.includes("word39"))).toBe(true);
     expect(frames.filter(({ text }) => text.includes("blob"))).toEqual([]);
     for (const [index, { text }] of frames.entries()) {
@@ -138,11 +151,19 @@ describe("a plan that the model works off", () => {
     { text: "make a plan", of: (done: number) => `To-do: ${done} of 3 done`, step: "Write the plan down" },
     { text: "做个计划", of: (done: number) => `已完成 ${done}/3`, step: "写下计划" },
   ])("is ticked off on the card, and written into a file of this conversation: $text", async ({ text, of, step }) => {
-    system.model.setScript(demoScript);
     const { appId, feishu } = system;
     const { openId, chatId } = system.person("Ann");
+    const isShown = () => JSON.stringify(feishu.messages(chatId)).includes(of(1));
+    const shown = Promise.withResolvers<void>();
+    system.model.setScript(async (request) => {
+      const lists = request.messages.flatMap(({ calls }) => calls).filter(({ name }) => name === "todo_write");
+      // The first tick is seen before the second one comes: a card may leave out what is there for a moment only.
+      if (lists.length === 2) await shown.promise;
+      return demoScript(request);
+    });
     const { messageId } = await feishu.sendMessage({ appId, chatId, from: openId, text });
-    await vi.waitUntil(() => JSON.stringify(feishu.messages(chatId)).includes(of(1)), { timeout: 60_000, interval: 5 });
+    await vi.waitUntil(isShown, { timeout: 60_000, interval: 5 });
+    shown.resolve();
     const answer = await waitForAnswer(feishu, messageId, { timeoutMs: 60_000 });
     expect(JSON.stringify(answer.messages[0]?.card?.json)).toContain(of(3));
     expect(answer.text).toContain("plan.md");
@@ -235,13 +256,14 @@ describe("a file of the working folder", () => {
 
   it("is not sent once the person has stopped the turn", async () => {
     const person = system.person("Eve");
-    const upload = { match: { path: /files$/ }, action: { kind: "delay", delayMs: 2_000 } } as const;
-    system.feishu.faults.add(upload);
+    const stopped = Promise.withResolvers<void>();
+    system.feishu.faults.add({ match: { path: /files$/ }, action: { kind: "hold", until: stopped.promise } });
     const before = system.feishu.apiCalls.length;
     const { untilSaid } = await sent(system, person, { path: "notes/a.md" });
     await untilSaid("Send a file");
     await system.feishu.sendMessage({ appId: system.appId, ...person, from: person.openId, text: "/stop" });
     await untilSaid("Stopped");
+    stopped.resolve();
     const isUploaded = () => system.feishu.apiCalls.slice(before).some(({ path }) => path.endsWith("/files"));
     await vi.waitUntil(isUploaded, { timeout: 60_000, interval: 20 });
     expect(await system.ask(person, 'next\ncall read_file {"path":"notes/a.md"}')).toContain("# Plan");

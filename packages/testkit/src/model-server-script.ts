@@ -77,8 +77,10 @@ export interface ScriptedReply {
   /** Before the first frame, and between frames. */
   firstDelayMs?: number;
   delayMs?: number;
+  /** Says no more than so many frames until the promise has settled. */
+  waits?: { afterFrames: number; until: Promise<unknown> };
   fault?: ModelFault;
-  /** A recorded stream, sent as it is in place of everything above except faults and delays. */
+  /** A recorded stream, sent as it is in place of everything above except faults, waits and delays. */
   frames?: readonly string[];
 }
 

@@ -119,7 +119,8 @@ async function sendSlowly(response: ServerResponse, frames: readonly string[], r
   const { firstDelayMs = 0, delayMs = 0 } = reply;
   if (firstDelayMs > 0) await delay(firstDelayMs);
   response.flushHeaders();
-  for (const text of frames) {
+  for (const [at, text] of frames.entries()) {
+    if (at === reply.waits?.afterFrames) await reply.waits.until;
     if (response.destroyed) return;
     response.write(text);
     if (delayMs > 0) await delay(delayMs);
@@ -143,7 +144,7 @@ async function repeat(response: ServerResponse, text: string): Promise<void> {
 async function sendStream(response: ServerResponse, frames: readonly string[], reply: ScriptedReply): Promise<void> {
   const plan = planOf(frames, reply.fault);
   response.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-cache" });
-  const quick = (reply.firstDelayMs ?? 0) + (reply.delayMs ?? 0) === 0;
+  const quick = (reply.firstDelayMs ?? 0) + (reply.delayMs ?? 0) === 0 && reply.waits === undefined;
   if (quick && plan.fault === undefined) return void response.end(plan.frames.join(""));
   await sendSlowly(response, quick ? [plan.frames.join("")] : plan.frames, reply);
   await endStream(response, plan.fault, plan.frames);
