@@ -89,7 +89,7 @@ describe("a click", () => {
   });
 
   it("AL-33, AL-37: is answered with toast and card while the tool still runs", async () => {
-    const { person, card, written } = await ask({ key: "slow", ms: 6_000 });
+    const { person, card, written } = await ask({ key: "slow", held: true });
     const { code, toast, cardChanged } = await decide(system, card, { openId: person.openId, wanted: approve });
     // The platform would have shown a code after three seconds.
     expect({ code, cardChanged }).toEqual({ code: 0, cardChanged: true });
@@ -99,6 +99,7 @@ describe("a click", () => {
     const [decided] = await untilRetired(system, person.chatId);
     if (decided === undefined) throw new Error("the card is gone");
     expect(headerOf(decided)).toMatchObject({ title: { content: "ask_once approved" }, template: "green" });
+    await system.release("slow");
     expect(await answerTo(system, written)).toContain('ok:{"key":"slow"}');
   });
 
@@ -117,7 +118,7 @@ describe("a click", () => {
 
   it("AL-36: has the same toast when the turn fails afterwards; that is logged, and the person gets a notice in the chat", async () => {
     const person = system.person("Bob");
-    model.prompt(
+    model.promptSteps(
       "breaks",
       { calls: [{ name: "ask_once", arguments: { key: "breaks" } }] },
       { fault: { kind: "status", status: 401 } },

@@ -26,7 +26,7 @@ function theirs(): Writer {
 
 async function ask(key: string, { text = "Let me see.", person = theirs() } = {}): Promise<Asked> {
   const called = { calls: [{ name: "ask_once", arguments: JSON.stringify({ key }) }] };
-  model.prompt(`act ${key}`, { ...called, text }, { text: " That is all." });
+  model.promptSteps(`act ${key}`, { ...called, text }, { text: " That is all." });
   const written = await write(system, person, `act ${key}`);
   return { person, written, card: await theQuestion(system, person.chatId) };
 }
@@ -127,7 +127,11 @@ describe("a call about which its requester alone decides", () => {
     expect(openQuestions(system, person.chatId)).toEqual([]);
     expect(await runs("own")).toBe(1);
     const hang = system.feishu.faults.add({ match: { path: /cardkit/ }, action: { kind: "hang" } });
-    model.prompt("act orphaned", { calls: [{ name: "ask_once", arguments: '{"key":"orphaned"}' }] }, { text: "Over." });
+    model.promptSteps(
+      "act orphaned",
+      { calls: [{ name: "ask_once", arguments: '{"key":"orphaned"}' }] },
+      { text: "Over." },
+    );
     const written = await write(system, person, "act orphaned");
     await vi.waitUntil(async () => await isWaiting(person), patience);
     await withoutWorkers(async () => hang());
@@ -154,7 +158,7 @@ describe("a call about which its requester alone decides", () => {
   it("stands beside another one on the same card, and each goes when it is decided", async () => {
     const person = theirs();
     const calls = ["left", "right"].map((key) => ({ name: "ask_once", arguments: JSON.stringify({ key }) }));
-    model.prompt("act twice", { calls, text: "Two things." }, { text: " Both are done." });
+    model.promptSteps("act twice", { calls, text: "Two things." }, { text: " Both are done." });
     const written = await write(system, person, "act twice");
     const [left, right] = await untilAsked(system, person.chatId, 2);
     if (left === undefined || right === undefined) throw new Error("unreachable: two questions were waited for");

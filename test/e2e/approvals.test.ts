@@ -77,7 +77,7 @@ describe("a batch of plain calls and calls that need an approval", () => {
       }
     }
     await decide(system, card, { openId: person.openId, wanted: approve });
-    expect(await answerTo(system, written, 40_000)).toContain('ok:{"key":"r1"}');
+    expect(await answerTo(system, written)).toContain('ok:{"key":"r1"}');
     expect(await ranWith("r1")).toEqual(["once r1"]);
   });
 });
@@ -149,7 +149,7 @@ describe("a person who rejects", () => {
   it("three times in a turn is not asked a fourth time", async () => {
     const person = system.person("Gus");
     const call = (key: string) => ({ calls: [{ name: "ask_once", arguments: `{"key":"${key}"}` }] });
-    model.prompt("insist", call("i1"), call("i2"), call("i3"), call("i4"), { text: "I stop." });
+    model.promptSteps("insist", call("i1"), call("i2"), call("i3"), call("i4"), { text: "I stop." });
     const written = await write(system, person, "insist");
     for (let round = 1; round <= 3; round += 1) {
       const card = await vi.waitUntil(

@@ -62,11 +62,17 @@ it("a worker that is killed while cards type, and before one gets its last frame
   for (const other of system.workers.splice(1)) await other.stop();
   const refused = system.feishu.refusals.length;
   const committed = await answeredButNotClosed("last frame pause 400");
+  const askedForIt = model.asked("last frame pause 400");
+  let isKilled = false;
+  /** What was said to each, request by request: on a busy machine a worker is taken for dead before, and its successor is. */
+  const said = new Map<string, string[]>();
   const written = await Promise.all(
     moments.map(async ({ name, begun, pieces, again }) => {
       const next = { text: again, firstDelayMs: 300, delayMs: 10 };
-      // On a machine that is busy the successor may be taken for dead as well.
-      model.prompt(name, hangingAfter(begun, pieces), next, next, next);
+      model.promptBy(name, () => {
+        said.set(name, [...(said.get(name) ?? []), isKilled ? again : begun.join("")]);
+        return isKilled ? next : hangingAfter(begun, pieces);
+      });
       return await write(system, system.person(name), name);
     }),
   );
@@ -75,18 +81,19 @@ it("a worker that is killed while cards type, and before one gets its last frame
   );
   const before = written.map(shownMessageIds);
   const { first } = await withSuccessor();
+  isKilled = true;
   await first.kill();
   const answers = await Promise.all(
     written.map(async ({ messageId }) => await waitForAnswer(system.feishu, messageId, { timeoutMs: 60_000 })),
   );
-  for (const [index, { name, begun, again }] of moments.entries()) {
+  for (const [index, { name, again }] of moments.entries()) {
     const message = written[index] ?? neverWritten;
     const cards = cardsOf(system, message);
     const text = again.replaceAll(/\n+/g, "\n");
     expect.soft(answers[index]?.text.replaceAll(/\n+/g, "\n"), name).toBe(text);
     expect.soft(visibleAnswers(system.feishu, message), name).toHaveLength(1);
     expect.soft(shownMessageIds(message), name).toEqual(before[index]?.slice(0, 1));
-    expect.soft(strayFrames(cards[0] ?? neverMade, [begun.join(""), again, again, again]), name).toEqual([]);
+    expect.soft(strayFrames(cards[0] ?? neverMade, said.get(name) ?? []), name).toEqual([]);
     expect.soft(refusedOperations(cards), name).toEqual([]);
     expect.soft(model.asked(name), name).toBeGreaterThan(1);
   }
@@ -95,7 +102,7 @@ it("a worker that is killed while cards type, and before one gets its last frame
   expect(last.text).toBe("[last frame pause 400]");
   expect(last.messages).toHaveLength(1);
   expect(visibleAnswers(system.feishu, committed)).toHaveLength(1);
-  expect(model.asked("last frame pause 400")).toBe(1);
+  expect(model.asked("last frame pause 400")).toBe(askedForIt);
 });
 
 /** A message whose answer is committed, while the last frame of its card does not get through. */
@@ -114,22 +121,28 @@ it("a worker that stood still while another one took its card writes nothing on 
   const text = "frozen";
   const slow = { text: wordsOf("frozen", 1_000), firstDelayMs: 1, delayMs: 40 };
   const again = wordsOf("successor", 60);
-  model.prompt(text, slow, { text: again, firstDelayMs: 1, delayMs: 40 });
+  let isStill = false;
+  const said: string[] = [];
+  model.promptBy(text, () => {
+    said.push((isStill ? again : slow.text).join(""));
+    return isStill ? { text: again, firstDelayMs: 1, delayMs: 40 } : slow;
+  });
   const written = await write(system, system.person("Fay"), text);
   await untilShown(system, written, "frozen word 10");
   const { first, successor } = await withSuccessor();
   const fenced = async (): Promise<number> => await metricOf(first, "larkline_turn_runs_total", 'outcome="fenced"');
   const before = await fenced();
+  isStill = true;
   first.signal("SIGSTOP");
   // It wakes up while its successor types, with words of its own model still to be read.
   await untilShown(system, written, "successor word 5");
   first.signal("SIGCONT");
-  await vi.waitFor(async () => expect(await fenced()).toBe(before + 1), { timeout: 60_000, interval: 50 });
+  await vi.waitFor(async () => expect(await fenced()).toBeGreaterThan(before), { timeout: 60_000, interval: 50 });
   const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
   expect(answer.text).toBe(again.join(""));
   expect(visibleAnswers(system.feishu, written)).toHaveLength(1);
   const [card] = cardsOf(system, written);
-  expect(strayFrames(card ?? neverMade, [slow.text.join(""), again.join("")])).toEqual([]);
+  expect(strayFrames(card ?? neverMade, said)).toEqual([]);
   expect(await first.stop()).toBe(0);
   expect(visibleAnswers(system.feishu, written).map((shown) => shown.text)).toEqual([answer.text]);
   expect(await metricOf(successor, "larkline_turn_runs_total", 'outcome="answered"')).toBe(1);

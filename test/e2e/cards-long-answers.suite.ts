@@ -22,19 +22,20 @@ it("random answers of up to 200,000 characters are shown whole over as many card
     answers.map(async (answer, seed) => {
       const name = `answer ${seed}`;
       const pieces = piecesOf(answer, seed, Math.ceil(answer.length / 200));
-      model.prompt(name, { text: pieces, firstDelayMs: 1, delayMs: 10 });
+      model.promptSteps(name, { text: pieces, firstDelayMs: 1, delayMs: 10 });
       return await write(system, system.person(name), name);
     }),
   );
   for (const [seed, answer] of answers.entries()) {
     const question = written[seed];
     if (question === undefined) throw new RangeError(`no question ${seed}`);
-    const { text, messages } = await waitForAnswer(system.feishu, question.messageId, { timeoutMs: 45_000 });
+    const { text, messages } = await waitForAnswer(system.feishu, question.messageId, { timeoutMs: 80_000 });
     expect(wordedLines(text), `answer ${seed}`).toEqual(wordedLines(answer));
     expect(visibleAnswers(system.feishu, question)).toHaveLength(1);
     expect(messages.length).toBeGreaterThanOrEqual(Math.ceil(answer.length / 20_000));
     const cards = cardsOf(system, question);
-    expect(cards.map(textsReplaced)).toEqual(cards.map(() => 0));
+    // Only a worker's successor, which asks the model again, begins cards anew.
+    expect(Math.max(...cards.map(textsReplaced))).toBeLessThanOrEqual(model.asked(`answer ${seed}`) - 1);
     expect(refusedOperations(cards)).toEqual([]);
     for (const { typed, shown } of lastFrames(question)) expect(shown.startsWith(typed)).toBe(true);
   }

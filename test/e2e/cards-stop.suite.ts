@@ -21,14 +21,14 @@ const longStream = Array.from({ length: 1_000 }, (_, index) => `word ${index}, `
 
 it("the button of a card that types breaks the model's stream off, and what was said stays", async () => {
   const person = system.person("Ann");
-  model.prompt("tell me", { text: longStream, firstDelayMs: 1, delayMs: 30 });
+  model.promptSteps("tell me", { text: longStream, firstDelayMs: 1, delayMs: 30 });
   const written = await write(system, person, "tell me");
   const card = await untilShown(system, written, "word 5,");
   const { aborted } = system.model;
   const { toast } = await clickStop(card, person.openId);
   expect(toast?.type).toBe("success");
   expect(await stoppedText(written)).toMatch(/^word 0, .*word 5,[^]*\nStopped\.$/);
-  await vi.waitUntil(() => system.model.aborted === aborted + 1, { timeout: 60_000, interval: 10 });
+  await vi.waitUntil(() => system.model.aborted > aborted, { timeout: 60_000, interval: 10 });
   expect(await system.ask(person, "and then")).toBe("[and then]");
 });
 
@@ -63,13 +63,13 @@ it("the button reaches running tools, and the card says what had finished and wh
 
 it("a second click, and a click on a card that has ended, stop nothing else", async () => {
   const person = system.person("Dan");
-  model.prompt("first", { text: longStream, firstDelayMs: 1, delayMs: 30 });
+  model.promptSteps("first", { text: longStream, firstDelayMs: 1, delayMs: 30 });
   const first = await write(system, person, "first");
   const card = await untilShown(system, first, "word 1,");
   const value = elementOf(card, "stop")?.["behaviors"];
   await Promise.all([clickStop(card, person.openId), clickStop(card, person.openId).catch(() => undefined)]);
   await stoppedText(first);
-  model.prompt("second", { text: longStream.slice(0, 40), firstDelayMs: 1, delayMs: 30 });
+  model.promptSteps("second", { text: longStream.slice(0, 40), firstDelayMs: 1, delayMs: 30 });
   const second = await write(system, person, "second");
   await untilShown(system, second, "word 1,");
   const late = await system.feishu.click({
@@ -85,7 +85,7 @@ async function untilToolEnded(written: Written, name: string): Promise<SimMessag
   return await system.feishu.waitUntil(
     written.messageId,
     (message) => JSON.stringify(elementOf(message, "tools") ?? "").includes(`✅ ${name}`),
-    { timeoutMs: 10_000 },
+    { timeoutMs: 60_000 },
   );
 }
 

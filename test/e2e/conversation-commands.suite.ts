@@ -154,7 +154,7 @@ describe("orders to the bot", () => {
       async (order) => {
         const person = system.person("Kim");
         const question = `tell me ${order.slice(1)}`;
-        model.prompt(question, { text: longStream, firstDelayMs: 1, delayMs: 30 });
+        model.promptSteps(question, { text: longStream, firstDelayMs: 1, delayMs: 30 });
         const written = await write(system, person, question);
         await untilShown(system, written, "word 5,");
         const { aborted } = system.model;

@@ -85,17 +85,22 @@ describe("a conversation with a small model", () => {
     expect(asked).toEqual(messages.flatMap(({ results }) => results.map(({ id }) => id)));
     expect(asked.length).toBeGreaterThan(0);
     expect(await saidBy(person)).toEqual([1, 2, 3, 4, 5].map((number) => `part ${number}`));
-    expect(await compactions(person)).toBe(summaries.length);
+    // A step that is asked for again, as a worker's successor does, asks for the same summary.
+    expect(await compactions(person)).toBe(new Set(summaries.map((summary) => JSON.stringify(summary.messages))).size);
   });
 
   const overflow: ScriptedReply = {
     fault: { kind: "status", status: 400, type: "invalid_request_error", message: "prompt is too long: 9000 > 3600" },
   };
 
+  /** The message is found too long as long as the request does not begin with these words. */
+  const tooLongWithout = (text: string, words: string): void =>
+    prompted.promptBy(text, ({ messages }) => (messages[0]?.text.includes(words) === true ? undefined : overflow));
+
   it("a vendor that finds the request too long gets a shorter one, and the person an answer", async () => {
     const person = system.person("Bob");
     await talk(person, 1, 2);
-    prompted.prompt("is it too long", overflow);
+    tooLongWithout("is it too long", "They spoke of numbers.");
     expect(await system.ask(person, "is it too long")).toBe("[is it too long]");
     expect(lastRequest(system).messages[0]?.text).toContain("They spoke of numbers.");
     expect(prompted.asked("is it too long")).toBeGreaterThanOrEqual(1);
@@ -107,7 +112,7 @@ describe("a conversation with a small model", () => {
     const person = system.person("Cai");
     await talk(person, 1, 2);
     summarise = () => ({ fault: { kind: "status", status: 400, type: "invalid_request_error", message: "no" } });
-    prompted.prompt("and without a summary", overflow);
+    tooLongWithout("and without a summary", "Older messages were removed");
     expect(await system.ask(person, "and without a summary")).toBe("[and without a summary]");
     expect(lastRequest(system).messages[0]?.text).toMatch(/Older messages were removed[^]*do not guess/);
     expect(await saidBy(person)).toEqual(["part 1", "part 2", "and without a summary"]);
@@ -131,7 +136,7 @@ describe("a conversation with a small model", () => {
 
   it("a single message that does not fit is answered with what to do", async () => {
     const person = system.person("Eve");
-    prompted.prompt("far too long", overflow, overflow);
+    prompted.promptBy("far too long", () => overflow);
     expect(await system.ask(person, "far too long")).toContain("The conversation is too long for the model");
     expect(await system.ask(person, "short")).toBe("[short]");
   });
@@ -144,7 +149,7 @@ describe("a conversation with a small model", () => {
       hanging = true;
       return { text: "never", fault: { kind: "hang", afterFrames: 0 } };
     };
-    prompted.prompt("over to you", overflow);
+    tooLongWithout("over to you", "They spoke of numbers.");
     const written = await write(system, person, "over to you");
     await vi.waitUntil(() => hanging, { timeout: 60_000, interval: 5 });
     summarise = () => ({ text: "They spoke of numbers." });

@@ -63,7 +63,8 @@ describe("a message that comes late", () => {
     const again = await system.feishu.click({ messageId: card.messageId, openId: person.openId, value });
     expect(again.toast).toMatchObject({ type: "info", content: expect.any(String) });
     await system.ask(person, "done");
-    expect(timesAsked("order lunch")).toBe(1);
+    const said = lastRequest(system).messages.filter(({ role }) => role === "user");
+    expect(said.filter(({ text }) => text.includes("order lunch"))).toHaveLength(1);
   });
 
   it("is left alone when its writer says so", async () => {
@@ -89,7 +90,7 @@ describe("a message that comes late", () => {
     const { toast } = await system.feishu.click({ messageId: card.messageId, openId: dan.openId, value });
     expect(toast?.type).toBe("warning");
     await send(system, dan, { text: "hello", mention: true });
-    await vi.waitFor(() => expect(timesAsked("Dan: hello")).toBe(1), { timeout: 60_000 });
+    await vi.waitFor(() => expect(timesAsked("Dan: hello")).toBeGreaterThan(0), { timeout: 60_000 });
     expect(timesAsked("order dinner")).toBe(0);
   });
 
@@ -127,7 +128,7 @@ describe("a message that is taken back", () => {
 
   it("stops the model when it is being answered, and the card says so", async () => {
     const person = system.person("Gus");
-    model.prompt("oops", { text: Array.from({ length: 500 }, (_, index) => `word ${index}, `), delayMs: 30 });
+    model.promptSteps("oops", { text: Array.from({ length: 500 }, (_, index) => `word ${index}, `), delayMs: 30 });
     const written = await send(system, person, { text: "oops" });
     await untilShown(system, written, "word 5,");
     const { aborted } = system.model;

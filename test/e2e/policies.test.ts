@@ -97,7 +97,7 @@ describe("steer", () => {
 
   it("the joined message can be recalled as long as the turn runs: that stops it", async () => {
     const person = system.person("Eve");
-    model.prompt("and this", { text: Array.from({ length: 500 }, (_, index) => `word ${index}, `), delayMs: 30 });
+    model.promptSteps("and this", { text: Array.from({ length: 500 }, (_, index) => `word ${index}, `), delayMs: 30 });
     const held = await hold(person, "recalled");
     const joining = await send(system, person, { text: "and this" });
     await system.release("recalled");
@@ -145,7 +145,7 @@ describe("interrupt", () => {
 
   it("the person's next message stops the answer, and the next answer knows both", async () => {
     const person = system.person("Gus");
-    model.prompt("long", { text: Array.from({ length: 500 }, (_, index) => `word ${index}, `), delayMs: 30 });
+    model.promptSteps("long", { text: Array.from({ length: 500 }, (_, index) => `word ${index}, `), delayMs: 30 });
     const first = await send(system, person, { text: "long" });
     await untilShown(system, first, "word 5,");
     const { aborted } = system.model;
@@ -271,13 +271,14 @@ describe("while people are asked, under the policy steer", () => {
   it("AL-44: a message joins the turn behind the result, and the question stays open until it is answered", async () => {
     const person = system.person("Bob");
     const { written, card } = await askLeave(person, "joined");
+    const asked = model.asked('act joined\ncall ask_once {"key":"joined"}');
     const joining = await send(system, person, { text: "also this" });
     const marked = (): boolean =>
       system.feishu
         .messages(person.chatId)
         .some(({ messageId, reactions }) => messageId === joining.messageId && reactions.length > 0);
     await vi.waitUntil(marked, { timeout: 60_000, interval: 10 });
-    expect(model.asked('act joined\ncall ask_once {"key":"joined"}')).toBe(1);
+    expect(model.asked('act joined\ncall ask_once {"key":"joined"}')).toBe(asked);
     const { toast } = await decide(system, card, { openId: person.openId, wanted: approve });
     expect(toast?.content).toBe("Approved");
     await answerTo(system, written);

@@ -42,6 +42,15 @@ afterAll(async () => {
   await fallback.close();
 });
 
+/** Every request gets this, and the answer once the result was called. */
+function saidUntilCalled(reply: ScriptedReply): () => void {
+  let isOver = false;
+  system.model.setScript(() => (isOver ? { text: final } : reply));
+  return () => {
+    isOver = true;
+  };
+}
+
 /** The first request gets this, every later one the answer. */
 function first(reply: ScriptedReply): void {
   let asked = 0;
@@ -111,11 +120,12 @@ it("EE-49: so it does when another model answers in place of the first", async (
 it("EE-49: so it does when the worker is killed in the middle of the stream, also across a resumed connection", async () => {
   const victims = system.workers.splice(0);
   let worker: AppProcess | undefined = victims[0];
-  first(half("hang"));
+  const answerFirst = saidUntilCalled(half("hang"));
   const stream = await chat(address(), "killed", "hello");
   await stream.until((frames) => heldOf(frames) === "All is lost, ");
   const seen = stream.frames();
   stream.leave();
+  answerFirst();
   await worker?.kill();
   worker = await system.start("agent-worker");
   system.workers.push(worker);
@@ -124,9 +134,10 @@ it("EE-49: so it does when the worker is killed in the middle of the stream, als
   expect(heldOf([...seen, ...rest])).toBe(final);
   expect(restartsIn(rest)).toBe(1);
 
-  first(half("hang"));
+  const answerSecond = saidUntilCalled(half("hang"));
   const screen = await screenOf("hello", async (until) => {
     await until("All is lost, ");
+    answerSecond();
     await system.workers.shift()?.kill();
     system.workers.push(await system.start("agent-worker"));
   });

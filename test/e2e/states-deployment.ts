@@ -15,6 +15,7 @@ import type { Browser, Locator, Page } from "playwright-core";
 import { afterAll, beforeAll, expect } from "vitest";
 import { app, launchBrowser, openTestPage, startTestPlayground } from "../playground/page-test.fixture.ts";
 import { startApp, type AppProcess } from "../system/app-process.ts";
+import { stepsSaid } from "../system/model-script.ts";
 import { startSystem, type System } from "../system/system.ts";
 
 export { app } from "../playground/page-test.fixture.ts";
@@ -50,7 +51,7 @@ interface Prompt {
 
 const prompts: Prompt[] = [];
 
-/** What the model says, request by request, to messages that hold these words. */
+/** What the model says, step by step, to messages that hold these words. */
 export function prompt(words: string, ...replies: ScriptedReply[]): void {
   // In the documents a card says how long an answer takes.
   const thinks = isForDocuments ? { firstDelayMs: 400 } : {};
@@ -60,7 +61,7 @@ export function prompt(words: string, ...replies: ScriptedReply[]): void {
 /** Helpers, hand-overs and teams say what the demo says. */
 const script: ModelScript = (request) => {
   const asked = request.messages.findLast(({ role, text }) => role === "user" && text !== "")?.text ?? "";
-  const reply = prompts.find(({ words }) => asked.includes(words))?.replies.shift();
+  const reply = prompts.find(({ words }) => asked.includes(words))?.replies[stepsSaid(request.messages)];
   return reply ?? demoScript(request);
 };
 

@@ -106,14 +106,14 @@ describe.runIf(opening.ok)("code that a model wrote", () => {
   });
 
   it("AT-26: that exits with 3 twice, then with 0, tells its exit codes and its attempts in every language", async () => {
-    const { script, prompt } = createPromptedModel();
+    const { script, promptSteps } = createPromptedModel();
     system.model.setScript(script);
     const attempts = [
       { name: "run_javascript", arguments: { code: "console.error('first'); process.exit(3);" } },
       { name: "run_shell", arguments: { command: "seq 1 40000; echo second >&2; exit 3" } },
       { name: "run_python", arguments: { code: "result = 'third'" } },
     ];
-    prompt(
+    promptSteps(
       "try until it works",
       ...attempts.map((call) => ({ calls: [{ ...call, arguments: JSON.stringify(call.arguments) }] })),
     );

@@ -1,4 +1,4 @@
-import type { ModelScript, NormalisedMessage, ScriptedCall, ScriptedReply } from "@larkline/testkit";
+import type { ModelScript, NormalisedMessage, NormalisedRequest, ScriptedCall, ScriptedReply } from "@larkline/testkit";
 
 /** What a message asks the scripted model for: one `call <tool> <json>` per line. */
 function callsIn(text: string): ScriptedCall[] {
@@ -17,7 +17,7 @@ function lastUser(messages: readonly NormalisedMessage[]): string {
 }
 
 /** Steps of the answer to the last message of a person that the model has said already. */
-function stepsSaid(messages: readonly NormalisedMessage[]): number {
+export function stepsSaid(messages: readonly NormalisedMessage[]): number {
   return messages.slice(messages.findLastIndex(isAsked)).filter(({ role }) => role === "assistant").length;
 }
 
@@ -56,23 +56,25 @@ export interface PromptedModel {
   prompt(text: string, ...replies: ScriptedReply[]): void;
   /** What is said to the message, step by step: a step that is asked for again, as a worker's successor does, is the same. */
   promptSteps(text: string, ...steps: ScriptedReply[]): void;
+  /** What is said to the message, by what holds when it is asked for; undefined: it is obeyed as any other message. */
+  promptBy(text: string, replyTo: (request: NormalisedRequest) => ScriptedReply | undefined): void;
   /** Requests so far that the message has led to, tool results included. */
   asked(text: string): number;
 }
 
 export function createPromptedModel(): PromptedModel {
   const prompts = new Map<string, ScriptedReply[]>();
-  const answers = new Map<string, ScriptedReply[]>();
+  const answers = new Map<string, (request: NormalisedRequest) => ScriptedReply | undefined>();
   const asked = new Map<string, number>();
   return {
     script: (request) => {
       const text = lastUser(request.messages);
       asked.set(text, (asked.get(text) ?? 0) + 1);
-      const step = answers.get(text)?.[stepsSaid(request.messages)];
-      return step ?? prompts.get(text)?.shift() ?? obedientModel(request);
+      return answers.get(text)?.(request) ?? prompts.get(text)?.shift() ?? obedientModel(request);
     },
     prompt: (text, ...replies) => void prompts.set(text, replies),
-    promptSteps: (text, ...steps) => void answers.set(text, steps),
+    promptSteps: (text, ...steps) => void answers.set(text, ({ messages }) => steps[stepsSaid(messages)]),
+    promptBy: (text, replyTo) => void answers.set(text, replyTo),
     asked: (text) => asked.get(text) ?? 0,
   };
 }
