@@ -30,6 +30,8 @@ it("an agent that an operator pauses stays paused over the death of its worker, 
   const agent = { what: "agent", name: "default" };
   expect(await press("pause", agent)).toContain("It is paused.");
   expect(await page()).toMatch(/default – paused , console,/);
+  // Workers learn it a moment later.
+  await vi.waitFor(async () => expect(await system.ask(ann, "yet?")).toContain("paused"), { timeout: 60_000 });
   const written = await write(system, ann, "hello there");
   expect(await answerTo(system, written)).toContain("An operator has paused the agent default");
   await vi.waitFor(
@@ -51,6 +53,10 @@ it("a tool that an operator pauses is not called", async () => {
   const ben = system.person("Ben");
   const tool = { what: "tool", name: "note_once" };
   expect(await press("pause", tool)).toContain("It is paused.");
+  await vi.waitFor(
+    async () => expect(await system.ask(ben, 'call note_once {"key":"yet"}')).not.toContain('ok:{"key":"yet"}'),
+    { timeout: 60_000 },
+  );
   await system.ask(ben, 'call note_once {"key":"paused"}');
   expect(await system.recorded()).not.toContain("once paused");
   expect(await press("resume", tool)).toContain("It works again.");

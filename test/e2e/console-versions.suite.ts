@@ -33,7 +33,7 @@ function prompts(text: string): string[] {
 
 async function promptOf(text: string): Promise<string | undefined> {
   await system.ask(system.person("Ann"), text);
-  return prompts(text)[0];
+  return prompts(text).at(-1);
 }
 
 /** What Redis has refused to the two that versions concern. */

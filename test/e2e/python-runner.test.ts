@@ -51,7 +51,7 @@ async function startPython(file = tools): Promise<ChildProcess> {
 }
 
 async function ask(text: string): Promise<string> {
-  return await answerTo(system, await write(system, system.person("Ann"), text), 40_000);
+  return await answerTo(system, await write(system, system.person("Ann"), text), 80_000);
 }
 
 describe("a runner that knows the protocol document alone", () => {
@@ -162,7 +162,8 @@ describe("a runner that knows the protocol document alone", () => {
       interval: 50,
     });
     const answer = ask('killed\ncall py_once {"key":"k1","seconds":8}\ncall py_pure {"key":"k2","seconds":8}');
-    await vi.waitUntil(async () => (await system.recorded()).filter((line) => /k[12]$/.test(line)).length === 2, {
+    const begun = ["once k1", "pure k2"];
+    await vi.waitFor(async () => expect(await system.recorded()).toEqual(expect.arrayContaining(begun)), {
       timeout: 60_000,
       interval: 20,
     });
@@ -173,6 +174,6 @@ describe("a runner that knows the protocol document alone", () => {
     expect(text).toContain('ok:{"python":"k2"}');
     const recorded = await system.recorded();
     expect(recorded.filter((line) => line === "once k1")).toHaveLength(1);
-    expect(recorded.filter((line) => line === "pure k2")).toHaveLength(2);
+    expect(recorded.filter((line) => line === "pure k2").length).toBeGreaterThanOrEqual(2);
   });
 });

@@ -100,7 +100,7 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
     await picture("card-running", cardIn(chat));
     await system.release(key);
     await untilFinished(chat);
-    expect(await titleOf(cardIn(chat)).textContent()).toBe(say("工具 1", "Tools 1"));
+    await expect.poll(async () => await titleOf(cardIn(chat)).textContent(), patience).toBe(say("工具 1", "Tools 1"));
   });
 
   it("a call that has failed: seen without unfolding anything", async () => {
@@ -149,9 +149,9 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
     await picture("card-reject", card);
     await card.getByRole("button", { name: say("附上理由并拒绝", "Reject with this reason") }).click();
     await untilFinished(chat);
-    expect(await card.locator("form").count()).toBe(0);
+    await expect.poll(async () => await card.locator("form").count(), patience).toBe(0);
     await titleOf(card).click();
-    expect(await card.textContent()).toContain(say("周五放假", "Friday is a holiday"));
+    await expect.poll(async () => await card.textContent(), patience).toContain(say("周五放假", "Friday is a holiday"));
   });
 
   it("two questions on one card, each with its own buttons", async () => {
@@ -174,7 +174,7 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
     await expect.poll(async () => await approve.count(), patience).toBe(1);
     await approve.click();
     await untilFinished(chat);
-    expect(await approve.count()).toBe(0);
+    await expect.poll(async () => await approve.count(), patience).toBe(0);
   });
 
   it("an approval that another person decides has a card of its own", async () => {
@@ -241,13 +241,13 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
     await untilFinished(chat);
     const card = cardIn(chat);
     await card.locator('[data-use="rate_down"]').click();
-    await page.locator(".toast-success").last().waitFor();
+    await page.locator(".toast-success", { hasText: say("谢谢你的反馈", "Thank you. You can") }).waitFor();
     await card.getByText(say("说说原因", "Say why")).click();
     const field = card.getByRole("textbox");
     await field.fill(say("那家店周一休息", "It is closed on Mondays"));
     await picture("card-rating", card);
     await field.press("Enter");
-    await page.locator(".toast-success").nth(1).waitFor();
+    await page.locator(".toast-success", { hasText: say("已记下", "Noted") }).waitFor();
   });
 
   it("an answer that has failed, with a button that tries again", async () => {

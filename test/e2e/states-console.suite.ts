@@ -112,9 +112,9 @@ describe.each(languages)("what operators see (%s)", (language) => {
     await picture("console-overview");
     await open("/approvals");
     await row.getByRole("button").click();
-    expect(await textOf(page.locator("main"))).toContain(
-      say("把 shop 2.2 发布到生产环境", "Deploy shop 2.2 to production"),
-    );
+    await expect
+      .poll(async () => await textOf(page.locator("main")), { timeout: 60_000 })
+      .toContain(say("把 shop 2.2 发布到生产环境", "Deploy shop 2.2 to production"));
     await picture("console-approval");
     await page.getByRole("button", { name: say("批准", "Approve"), exact: true }).click();
     await expect.poll(shown, { timeout: 60_000 }).toContain(say("已经发布。", "It is deployed."));

@@ -62,7 +62,8 @@ describe.each(languages)("what people see of the playground (%s)", (language) =>
   }
 
   it("an empty chat offers what the product can do", async () => {
-    expect(await chat().locator(".prompts").first().getByRole("button").count()).toBe(4);
+    const offered = async () => await chat().locator(".prompts").first().getByRole("button").count();
+    await expect.poll(offered, { timeout: 60_000 }).toBe(4);
     await page.getByText(say("机器人已通过长连接接入", "Bot connected by long connection")).waitFor();
     await picture("playground-empty");
   });
