@@ -133,7 +133,7 @@ export async function runApprovalChaos(options: ApprovalChaosOptions): Promise<A
     const written = (await Promise.all(chats).finally(() => over.abort())).flat();
     const [kills] = await Promise.all([killing, ...deciding]);
     const answers = written.map((message) => answersTo(system, message));
-    const until = Date.now() + 20_000;
+    const until = Date.now() + 60_000;
     const left = (): number => people.reduce((sum, { chatId }) => sum + openQuestions(system, chatId).length, 0);
     while (left() > 0 && Date.now() < until) await delay(50);
     const recorded = await system.recorded();

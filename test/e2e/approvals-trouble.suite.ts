@@ -29,7 +29,7 @@ async function expectCancelled({ person, card }: Asked, key: string): Promise<vo
   expect((await untilRetired(system, person.chatId)).map(({ title }) => title)).toEqual(["ask_once cancelled"]);
   const { toast } = await decide(system, card, { openId: person.openId, wanted: approve });
   expect(toast).toMatchObject({ type: "info", content: "no pending approval" });
-  expect(await system.ask(person, "still there", 25_000)).toBe("[still there]");
+  expect(await system.ask(person, "still there")).toBe("[still there]");
   expect(await runs(key)).toBe(0);
 }
 

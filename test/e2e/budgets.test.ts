@@ -42,7 +42,7 @@ afterAll(async () => {
 });
 
 async function footerOf({ messageId }: Written): Promise<string> {
-  const { messages } = await waitForAnswer(system.feishu, messageId, { timeoutMs: 25_000 });
+  const { messages } = await waitForAnswer(system.feishu, messageId, { timeoutMs: 60_000 });
   const last = messages.at(-1);
   return JSON.stringify(last && elementOf(last, "footer"));
 }
@@ -72,8 +72,8 @@ it("two workers share what a person may spend: a warning, then a refusal, and ot
   expect(answersTo(system, refused)).toHaveLength(1);
   expect(system.model.requests).toHaveLength(asked);
 
-  expect(await system.ask(system.person("Bob"), "five", 25_000)).toBe("[five]");
-  expect(await system.ask(direct, "/usage", 25_000)).toContain("1,260 tokens of 1,000");
+  expect(await system.ask(system.person("Bob"), "five", 60_000)).toBe("[five]");
+  expect(await system.ask(direct, "/usage", 60_000)).toContain("1,260 tokens of 1,000");
   expect([await countOf("larkline_budget_warnings_total"), await countOf("larkline_budget_refusals_total")]).toEqual([
     1, 1,
   ]);
@@ -104,7 +104,7 @@ it("AT-14: helpers draw on the budget of the person they work for, and a spent o
   const asked = system.model.requests.slice(before).map((request) => request.system.split("\n")[0]);
   expect(asked).toEqual(["desk", "researcher", "reader"]);
   expect(answersTo(system, written)).toHaveLength(1);
-  expect(await system.ask(person, "/usage", 25_000)).toContain("1,260 tokens of 1,000");
+  expect(await system.ask(person, "/usage", 60_000)).toContain("1,260 tokens of 1,000");
 });
 
 it("Redis has refused none of the counting", async () => {

@@ -73,7 +73,7 @@ it("three workers answer what many chats write without waiting: each message onc
       return sent;
     }),
   );
-  await untilAnswered(system, written.flat(), 60_000);
+  await untilAnswered(system, written.flat(), 120_000);
   for (const { person, exchanges } of conversations) {
     expect(answersIn(system, person.chatId)).toEqual(exchanges.map(({ answer }) => answer));
   }

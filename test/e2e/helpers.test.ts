@@ -326,7 +326,7 @@ describe("helpers", () => {
     const written = await write(system, person, `stop me\n${deep}`);
     await untilRecorded("once deep");
     await write(system, person, "/stop");
-    const { text } = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 30_000 });
+    const { text } = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
     expect(text).toContain("research");
     expect(await system.recorded()).toContain("once deep");
     await untilRecorded("stopped deep");

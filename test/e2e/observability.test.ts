@@ -26,7 +26,7 @@ beforeAll(async () => {
   system = await startSystem({
     redisUsers: users,
     config: { observers: [observers] },
-    env: { OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url, OTEL_EXPORTER_OTLP_TIMEOUT: "1000", WORKER_HOLD_MS: "60000" },
+    env: { OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url, OTEL_EXPORTER_OTLP_TIMEOUT: "10000", WORKER_HOLD_MS: "60000" },
   });
   operators = await startApp({
     program: { file: "apps/console/src/main.ts" },

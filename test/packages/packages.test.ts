@@ -191,7 +191,7 @@ describe("the packed packages in an empty folder", () => {
       expect(cuts).toBeGreaterThan(3);
       expect(seen).toEqual(whole);
       expect(new Set(seen.map(({ seq }) => seq)).size).toBe(seen.length);
-      expect(text).toBe(`[type 60]${Array.from({ length: 60 }, (_, at) => ` word${at}`).join("")}`);
+      expect(text).toBe(`[type 200]${Array.from({ length: 200 }, (_, at) => ` word${at}`).join("")}`);
       expect(seen.at(-2)).toMatchObject({ type: "done", final: text });
     },
   );
