@@ -55,6 +55,7 @@ const ofBullBoard = [
 it("axe finds nothing on the page where operators sign in", async () => {
   const guarded = await startConsole({ CONSOLE_PASSWORD: "a password that people do not guess" });
   const page = await browser.newPage({ viewport: { width: 390, height: 844 } });
+  page.setDefaultTimeout(60_000); // a machine that is busy with other tests
   await page.goto(`${guarded.url}/runs`);
   expect(await page.locator("input[type=password]").count()).toBe(1);
   expect(await accessibilityProblems(page, "sign-in")).toEqual([]);

@@ -270,10 +270,10 @@ describe("the packed packages in an empty folder", () => {
     const url = `http://127.0.0.1:${typeof address === "object" && address !== null ? address.port : 0}`;
     const args = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"];
     const executablePath = process.env.CHROMIUM_PATH ?? "/usr/bin/chromium";
-    const browser = await chromium.launch({ executablePath, args });
+    const browser = await chromium.launch({ executablePath, args, timeout: 180_000 });
     onTestFinished(async () => await browser.close());
     const page = await browser.newPage();
-    await page.goto(url);
+    await page.goto(url, { timeout: 60_000 });
     const said = await page.evaluate(`(async () => {
       const { createClient, textMessageOutputs, extractLastText, toInputItem } = await import("/sdk.js");
       const run = createClient({ url: location.origin }).run("hello page");

@@ -10,6 +10,7 @@ export function launchBrowser(executablePath: string): Promise<Browser> {
   const quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic"];
   return chromium.launch({
     executablePath,
+    timeout: 180_000, // a machine that is busy with other tests
     args: ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", ...quiet],
   });
 }
