@@ -7,6 +7,7 @@ import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } fro
 import { runnerKeyOf } from "@larkline/protocol";
 import {
   freePort,
+  patientClock,
   startModelServer,
   startRedis,
   type ModelScript,
@@ -117,6 +118,7 @@ async function startVendors(
   const feishu = await startFeishuSimulator({
     apps: [...bots, ...otherApps],
     limits: "off",
+    clock: patientClock, // a stall of this process is no fault of the bot
     retryDelaysMs: [300, 600, 1_000, 2_000, 4_000, 8_000],
     ...simulator,
   });
