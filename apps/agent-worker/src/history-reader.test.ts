@@ -1,6 +1,7 @@
 import type { LlmBackend, ModelRequest } from "@larkline/model";
-import { systemClock, textOf, type ImagePart, type Message, type UserPart } from "@larkline/protocol";
+import { systemClock, textOf, type ImagePart, type Message, type SessionKey, type UserPart } from "@larkline/protocol";
 import { openTestStores, replaced } from "@larkline/store/testing";
+import { LRUCache } from "lru-cache";
 import { describe, expect, it } from "vitest";
 import { readFiles, readHistory } from "./model-step.ts";
 import { append, echoing, inbound, newWorld, runnerOf, session, type Differences } from "./turn-world.fixture.ts";
@@ -211,5 +212,26 @@ describe("a store of files that hangs", () => {
     const run = runnerOf(world, { backend: model.backend, services: { clock, blobs: hanging } });
     expect(await run({ v: 1, session, gen }, new AbortController().signal)).toBe("done");
     expect(JSON.stringify(model.requests[0]?.messages)).toContain("An image that could not be read");
+  });
+
+  it("does not hold up the next messages of its session as well", async () => {
+    const filesUnreadSinceMs = new LRUCache<SessionKey, number>({ max: 10 });
+    const { world, gen, running, blobs: hanging } = await reading({ clock: quick, filesUnreadSinceMs });
+    expect(await running).toBe("postpone");
+    const clock = { ...quick, now: () => systemClock.now() + 11 * 60_000 };
+    const look = async (job: number, services: NonNullable<Differences["services"]>) =>
+      await runnerOf(world, { services: { clock, filesUnreadSinceMs, ...services } })(
+        { v: 1, session, gen: job },
+        new AbortController().signal,
+      );
+    const next = async (id: string): Promise<number> => {
+      await append(world, inbound(id, "and now?"));
+      return world.wakes.at(-1) ?? expect.fail("the message wakes nothing");
+    };
+    expect(await look(gen, { blobs: hanging })).toBe("done");
+    expect(await look(await next("om_2"), { blobs: hanging })).toBe("done");
+    // Once they could be read, a new outage is waited for again.
+    expect(await look(await next("om_3"), {})).toBe("done");
+    expect(await look(await next("om_4"), { blobs: hanging })).toBe("postpone");
   });
 });

@@ -64,7 +64,10 @@ const choiceTokens = 1_024;
 /** How long all stored files of one request may take to be read, ms. */
 const readMs = 30_000;
 
-/** How long after its beginning a turn waits for stored files that cannot be read, ms; then it goes without them. */
+/**
+ * How long the turns of a session wait for stored files that cannot be read, ms, from the beginning of the first one on;
+ * then they go without them. Later ones do not wait again until the files could be read.
+ */
 const filesPatienceMs = 10 * 60_000;
 
 /** Files that are read from their store at once. */
@@ -184,18 +187,25 @@ export class ModelSteps {
    * given back `unread`: no model is asked then.
    */
   async #readInTime(reading: Promise<readonly Message[]>, unread: readonly Message[]): Promise<readonly Message[]> {
+    const { clock, filesUnreadSinceMs } = this.#services;
+    const { message, turnId, startedAtMs } = this.#run.stored.turn;
+    const { session } = message;
     const { signal } = this.#run.controller;
     const broken = Promise.withResolvers<readonly Message[]>();
     const stop = (): void => broken.resolve(unread);
     signal.addEventListener("abort", stop, { once: true });
     if (signal.aborted) stop();
     try {
-      return await withDeadline(this.#services.clock, Promise.race([reading, broken.promise]), readMs);
+      const read = await withDeadline(clock, Promise.race([reading, broken.promise]), readMs);
+      if (read !== unread) filesUnreadSinceMs.delete(session);
+      return read;
     } catch (error) {
       if (isRedisTrouble(error)) throw error;
-      const { turnId, startedAtMs } = this.#run.stored.turn;
-      const mayWait = this.#services.clock.now() <= startedAtMs + filesPatienceMs;
-      if (mayWait) throw new FilesUnreadableError("stored files cannot be read now", { cause: error });
+      const sinceMs = filesUnreadSinceMs.get(session) ?? startedAtMs;
+      filesUnreadSinceMs.set(session, sinceMs);
+      if (clock.now() <= sinceMs + filesPatienceMs) {
+        throw new FilesUnreadableError("stored files cannot be read now", { cause: error });
+      }
       this.#services.log.error({ turnId, error }, "stored files cannot be read: the turn goes without them");
       return withoutFiles(unread);
     } finally {

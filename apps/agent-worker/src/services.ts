@@ -12,7 +12,7 @@ import {
 } from "@larkline/feishu";
 import { botOfApp, groupsAtBot, type BotAccess, type BotConfig, type LarklineConfig } from "@larkline/process/config";
 import { createClockLog, watchPlatform, type Logger, type Metrics, type Telemetry } from "@larkline/process/telemetry";
-import { stateKeyOf, systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
+import { stateKeyOf, systemClock, systemRandom, type Clock, type Random, type SessionKey } from "@larkline/protocol";
 import {
   cancelChannelOf,
   createCancelBus,
@@ -63,6 +63,7 @@ import { HandoffImport, RunnerDirectory } from "@larkline/store/runners";
 import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import { createFileBlobStore } from "@larkline/store/blob-files";
+import { LRUCache } from "lru-cache";
 import { HelperReadiness } from "./helpers.ts";
 import { asInFile, type ChangedAgents } from "./agent-versions.ts";
 import type { Agent, AgentModels } from "./agents.ts";
@@ -72,6 +73,9 @@ import { MessagePreparer } from "./prepare.ts";
 import { RunRecords } from "./run-records.ts";
 import { RunningTurns } from "./session-runner.ts";
 import { RunnerKeys, ToolCatalog, TurnHolds, wakeAfter } from "./tools.ts";
+
+/** Sessions of which a worker remembers that their stored files could not be read. */
+const maxUnread = 10_000;
 
 /** Everything that the parts of this process share. Made once, in `main`, and passed whole. */
 export interface Services extends Stores, Queues {
@@ -100,6 +104,8 @@ export interface Services extends Stores, Queues {
   turnHolds: TurnHolds;
   /** Attempts of built-in tools that run now, until their answers are stored. */
   builtInsAtWork: Map<string, Promise<void>>;
+  /** Since when this worker could not read the stored files of a session, by the shared clock. */
+  filesUnreadSinceMs: LRUCache<SessionKey, number>;
   /** Renews the heartbeat of this worker and the locks of its jobs, from a thread. */
   renewals: Renewals;
   runnerKeys: RunnerKeys;
@@ -352,6 +358,7 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
     toolCatalog: new ToolCatalog(stores.runners, systemClock, log),
     runningTurns: new RunningTurns(systemClock),
     builtInsAtWork: new Map(),
+    filesUnreadSinceMs: new LRUCache({ max: maxUnread }),
     turnHolds: new TurnHolds({
       clock: systemClock,
       holdMs: config.holdMs,
