@@ -157,11 +157,11 @@ export class ApiCaller {
     }
   }
 
-  async #attempt<T>(request: ApiRequest<T>, plan: CallPlan, token: string): Promise<T> {
+  async #attempt<T>(request: ApiRequest<T>, plan: CallPlan, token: Token): Promise<T> {
     const leave = await this.#enter(request, plan);
     const ended = this.#watch?.began({ api: request.api, traceparent: plan.traceparent });
     try {
-      const context = withCallContext(tokenHeaders(token), { ...request.context, signals: plan.signals });
+      const context = withCallContext(token.headers, { ...request.context, signals: plan.signals });
       const answer = parsed(request, await request.run(this.#client, context));
       ended?.();
       return answer;
@@ -285,22 +285,28 @@ interface AccessTokenOptions {
   clock: Clock;
 }
 
+interface Token {
+  value: string;
+  /** Those that make the SDK use it. */
+  headers: Readonly<Record<string, string>>;
+}
+
 /** The app's tenant access token, shared by all processes through `tokenCache` and remembered here for a minute. */
 class AccessToken {
   readonly #options: AccessTokenOptions;
-  #memo: { token: Promise<string>; untilMs: number } | undefined;
+  #memo: { token: Promise<Token>; untilMs: number } | undefined;
 
   constructor(options: AccessTokenOptions) {
     this.#options = options;
   }
 
   /** Resolves to a token that is believed to be good, and is not `rejected`, which the platform refused. */
-  async get(rejected?: string): Promise<string> {
+  async get(rejected?: Token): Promise<Token> {
     if (this.#memo !== undefined && this.#memo.untilMs > this.#options.clock.monotonic()) {
       const token = await this.#memo.token;
-      if (token !== rejected) return token;
+      if (token.value !== rejected?.value) return token;
     }
-    const entry = { token: this.#shared(rejected), untilMs: this.#options.clock.monotonic() + memoMs };
+    const entry = { token: this.#shared(rejected?.value), untilMs: this.#options.clock.monotonic() + memoMs };
     this.#memo = entry;
     entry.token.catch(() => {
       if (this.#memo === entry) this.#memo = undefined;
@@ -308,10 +314,12 @@ class AccessToken {
     return await entry.token;
   }
 
-  async #shared(rejected?: string): Promise<string> {
+  async #shared(rejected?: string): Promise<Token> {
     const { tokenCache, baseUrl, appId } = this.#options;
+    const fetch = async () => await this.#fetch();
     try {
-      return await tokenCache.get(tenantTokenName(baseUrl, appId), async () => await this.#fetch(), rejected);
+      const value = await tokenCache.get(tenantTokenName(baseUrl, appId), fetch, rejected);
+      return { value, headers: tokenHeaders(value) };
     } catch (error) {
       if (error instanceof FeishuError) throw error;
       throw new FeishuError({
@@ -366,7 +374,7 @@ const contextKey = Symbol("larkline.call-context");
 
 /** Request options that carry `context` to the transport. */
 export function withCallContext(
-  headers: Record<string, string>,
+  headers: Readonly<Record<string, string>>,
   context: CallContext,
 ): { headers: Record<string, string> } {
   return { headers: Object.assign({}, headers, { [contextKey]: context }) };
