@@ -29,7 +29,7 @@ async function thenThisOne(previous: CheckedOut): Promise<number> {
 async function run(): Promise<number> {
   const [version = previousVersion] = positionals;
   const previous = await checkOut(version, await mkdtemp(join(tmpdir(), "larkline-upgrade-")));
-  if (previous === undefined) throw new Error(`${version}, or what it depends on, is not on this machine`);
+  if (previous === undefined) throw new Error(`${version} or what it depends on cannot be had`);
   try {
     if (!values.record) return await thenThisOne(previous);
     console.log(`${await recordStored(previous, version)} keys of ${version}`);

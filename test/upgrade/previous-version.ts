@@ -24,16 +24,16 @@ export interface CheckedOut {
 }
 
 /**
- * Takes a version out of the history and links its dependencies from what is installed on this machine;
- * needs no network. Undefined where the history is shallow or the dependencies are not there.
+ * Takes a version out of the history and installs its dependencies, from the network where this machine does not have
+ * them. Undefined where the history is shallow, or where they can be had from nowhere.
  */
 export async function checkOut(ref: string, folder: string): Promise<CheckedOut | undefined> {
   const directory = join(folder, "version");
   await mkdir(directory, { recursive: true });
   const archive = join(folder, "version.tar");
   const { packageManager } = JSON.parse(await readFile(join(repository, "package.json"), "utf8")) as Manifest;
-  const pnpm = ["exec", "--yes", "--offline", `--package=${packageManager}`, "--", "pnpm"];
-  const install = [...pnpm, "install", "--offline", "--frozen-lockfile", "--ignore-scripts", "--silent"];
+  const pnpm = ["exec", "--yes", "--prefer-offline", `--package=${packageManager}`, "--", "pnpm"];
+  const install = [...pnpm, "install", "--prefer-offline", "--frozen-lockfile", "--ignore-scripts", "--silent"];
   const env = { ...process.env, CI: "true" };
   try {
     await run("git", ["archive", "--output", archive, ref], { cwd: repository });
