@@ -40,7 +40,7 @@ describe("the console beside everything else, as its own user of Redis", () => {
     const session = `${system.appId}.${ann.chatId}`;
     await system.ask(ann, "你好");
     await untilIdle(session);
-    // A worker that its machine has stopped for a second counts as dead until it goes on.
+    // A worker that its machine has stopped for a second counts as dead until it runs again.
     await vi.waitFor(async () => expect(await page("/")).toMatch(/Workers alive<\/dt>\s*<dd>1</), { timeout: 60_000 });
     expect(await page("/")).toContain('href="/queues/queue/tools-recording"');
     expect(await page("/runners")).toContain("note_once");

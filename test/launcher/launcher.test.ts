@@ -201,7 +201,7 @@ describe.runIf(process.platform === "linux")("npm start", () => {
       }
       expect(run.output()).toContain(`http://127.0.0.1:${run.ports.console}`);
       const overview = async () => await (await fetch(`http://127.0.0.1:${run.ports.console}`)).text();
-      // A worker that its machine has stopped for a second counts as dead until it goes on.
+      // A worker that its machine has stopped for a second counts as dead until it runs again.
       await expect
         .poll(overview, { timeout: 60_000 })
         .toMatch(/Workers alive<\/dt>\s*<dd>1<[^]*href="\/runners">local</);

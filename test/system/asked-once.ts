@@ -4,7 +4,7 @@ import type { System } from "./system.ts";
 
 /**
  * The model was asked for the step once: again only where a worker has lost its turn, as one does that its machine stops
- * for a second. `lostBefore`: what {@link lostTurns} has told before.
+ * for a second. `lostBefore`: what {@link lostTurns} gave before the step.
  */
 export async function expectAskedOnce(system: System, asked: () => number, lostBefore = 0): Promise<void> {
   expect(asked()).toBeGreaterThan(0);

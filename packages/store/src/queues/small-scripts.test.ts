@@ -506,7 +506,7 @@ describe("workers that are killed", () => {
       workers.push(startWorker(prefix, kinds[(gen / 50) % 2] ?? "small"));
     }
     await vi.waitFor(async () => expect(await queue.getCompletedCount()).toBe(all.length), patience);
-    // What was told before a job was finished may not have been read yet.
+    // The lines that workers wrote before a job was finished may not have been read yet.
     await vi.waitFor(() => expect([...seen()].toSorted((left, right) => left - right)).toEqual(all), patience);
     const { completed, ...others } = await queue.getJobCounts();
     expect([completed, ...new Set(Object.values(others))]).toEqual([all.length, 0]);
