@@ -97,9 +97,12 @@ describe("steer", () => {
 
   it("the joined message can be recalled as long as the turn runs: that stops it", async () => {
     const person = system.person("Eve");
-    model.promptSteps("and this", { text: Array.from({ length: 500 }, (_, index) => `word ${index}, `), delayMs: 30 });
+    model.promptSteps("and a long one", {
+      text: Array.from({ length: 500 }, (_, index) => `word ${index}, `),
+      delayMs: 30,
+    });
     const held = await hold(person, "recalled");
-    const joining = await send(system, person, { text: "and this" });
+    const joining = await send(system, person, { text: "and a long one" });
     await system.release("recalled");
     await untilShown(system, held, "word 5,");
     await takeBack(system, joining);
