@@ -89,18 +89,18 @@ describe("a click", () => {
   });
 
   it("AL-33, AL-37: is answered with toast and card while the tool still runs", async () => {
-    const { person, card, written } = await ask({ key: "slow", held: true });
+    const { person, card, written } = await ask({ key: "held-slow" });
     const { code, toast, cardChanged } = await decide(system, card, { openId: person.openId, wanted: approve });
     // The platform would have shown a code after three seconds.
     expect({ code, cardChanged }).toEqual({ code: 0, cardChanged: true });
     expect(toast).toMatchObject({ type: "success", content: "Approved", i18n: { zh_cn: "已批准" } });
-    await vi.waitUntil(async () => (await runs("slow")) === 1, { timeout: 60_000, interval: 10 });
+    await vi.waitUntil(async () => (await runs("held-slow")) === 1, { timeout: 60_000, interval: 10 });
     expect(visibleAnswers(system.feishu, written).filter(({ finished }) => finished)).toEqual([]);
     const [decided] = await untilRetired(system, person.chatId);
     if (decided === undefined) throw new Error("the card is gone");
     expect(headerOf(decided)).toMatchObject({ title: { content: "ask_once approved" }, template: "green" });
-    await system.release("slow");
-    expect(await answerTo(system, written)).toContain('ok:{"key":"slow"}');
+    await system.release("held-slow");
+    expect(await answerTo(system, written)).toContain('ok:{"key":"held-slow"}');
   });
 
   it("AL-33, AL-34: that comes once more, with the same bytes, changes nothing", async () => {
