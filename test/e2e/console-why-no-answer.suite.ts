@@ -107,9 +107,13 @@ it("shows where a worker died, that there is none, and that another one took the
   await untilWhy(next.messageId, /^Queued for .*: no worker is alive\.$/);
   await system.start("agent-worker");
   for (const one of [written, next]) await waitForAnswer(system.feishu, one.messageId, { timeoutMs: 60_000 });
-  const healed = await untilWhy(written.messageId, /^Answered after/);
-  expect(healed.happened).toContain("Taken up after a crash");
-  expect(healed.page).toContain("has not ended");
+  await untilWhy(written.messageId, /^Answered after/);
+  // The new worker writes its part of the trace a moment later.
+  await vi.waitFor(async () => {
+    const { happened, page } = await why(written.messageId);
+    expect(happened).toContain("Taken up after a crash");
+    expect(page).toContain("has not ended");
+  }, patience);
 });
 
 it("EE-51: says why a vendor refused, and when a model that is overloaded is asked again; people read neither", async () => {

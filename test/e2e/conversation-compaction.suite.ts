@@ -153,8 +153,8 @@ describe("a conversation with a small model", () => {
     const written = await write(system, person, "over to you");
     await vi.waitUntil(() => hanging, { timeout: 60_000, interval: 5 });
     summarise = () => ({ text: "They spoke of numbers." });
-    await Promise.all(system.workers.map(async (worker) => await worker.kill()));
-    await system.start("agent-worker");
+    await Promise.all(system.workers.splice(0).map(async (worker) => await worker.kill()));
+    system.workers.push(await system.start("agent-worker"));
     expect(await answerTo(system, written)).toBe("[over to you]");
     expect(visibleAnswers(system.feishu, written)).toHaveLength(1);
     expect(await saidBy(person)).toEqual(["part 1", "part 2", "over to you"]);

@@ -90,7 +90,7 @@ describe("what is remembered", () => {
       const asked = await write(bot, ann, text);
       await vi.waitFor(async () => expect((await stored(redis)).has(`Ann's fact ${round}`)).toBe(true), patienceMs);
       for (const worker of system.workers.splice(0)) await worker.kill();
-      for (let at = 0; at < length; at += 1) await system.start("agent-worker");
+      for (let at = 0; at < length; at += 1) system.workers.push(await system.start("agent-worker"));
       await system.release(key);
       expect(await answerTo(bot, asked, patienceMs)).toContain(`Ann's fact ${round}`);
       expect((await stored(redis)).get(`Ann's fact ${round}`)).toBe(1);
