@@ -191,7 +191,7 @@ describe("a runner mounts MCP servers", () => {
   it("and leaves a tool out that another runner offers already, instead of stopping", async () => {
     const spec = { name: "all_echo", description: "d", inputSchema: { type: "object" } };
     const taken = { spec, effect: "pure", requiresApproval: false, timeoutMs: 1_000 } as const;
-    await bed.directory.announce({ runner: "other", instance: "1", tools: [taken] }, 60_000);
+    await bed.directory.announce({ runner: "other", instance: "1", tools: [taken] }, 600_000);
     await start({ all: { command: process.execPath, args: [everything, "stdio"], readable: [dependencies] } });
     await untilOffered("all_get-sum");
     expect((await bed.directory.tools()).get("all_echo")?.runner).toBe("other");
