@@ -10,6 +10,7 @@ import {
   type OperatorOrder,
   type ToolOutcome,
   type TurnState,
+  type SessionKey,
 } from "@larkline/protocol";
 import type { CardReply, OutboxRecord, StaleSession } from "@larkline/store";
 import type { Renewals } from "@larkline/store/redis";
@@ -111,9 +112,15 @@ async function sweepAll(services: Services): Promise<void> {
   for (const end of ended) if (end.status === "rejected") services.log.warn({ error: end.reason }, "sweep");
 }
 
-function healed({ counters, log }: Services, what: string, count: number): void {
+/** `of`: the session that it was, and the worker that had it last. */
+function healed(
+  { counters, log }: Services,
+  what: string,
+  count: number,
+  of: { session?: SessionKey; worker?: string } = {},
+): void {
   counters.healed.add(count, { what });
-  log.info({ what, count }, "healed");
+  log.info({ what, count, ...of }, "healed");
 }
 
 /** Entries of runners whose notification reached no worker. */
@@ -179,7 +186,8 @@ async function healSession(services: Services, stale: StaleSession): Promise<voi
   const gen = await services.store.heal(stale.session, stale.gen);
   if (gen === undefined) return;
   const added = await services.turns.ensure(stale.session, gen);
-  if (added) healed(services, stale.state === "running" ? "crash" : "wake", 1);
+  const { session, owner: worker } = stale;
+  if (added) healed(services, stale.state === "running" ? "crash" : "wake", 1, { session, worker });
 }
 
 /**

@@ -60,6 +60,7 @@ const ops = await startOpsServer({ host, port, metrics, logger, ready: worker.re
 logger.info(
   {
     port: ops.port,
+    worker: parts.owner,
     model: models.value.defaultName,
     bots: bots.value.map(({ name }) => name),
     concurrency: config.concurrency,
