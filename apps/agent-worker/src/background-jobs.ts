@@ -8,9 +8,9 @@ import {
   type CallState,
   type InboundMessage,
   type OperatorOrder,
+  type SessionKey,
   type ToolOutcome,
   type TurnState,
-  type SessionKey,
 } from "@larkline/protocol";
 import type { CardReply, OutboxRecord, StaleSession } from "@larkline/store";
 import type { Renewals } from "@larkline/store/redis";

@@ -215,12 +215,12 @@ describe("a store of files that hangs", () => {
   });
 
   it("does not hold up the next messages of its session as well", async () => {
-    const filesUnreadSinceMs = new LRUCache<SessionKey, number>({ max: 10 });
-    const { world, gen, running, blobs: hanging } = await reading({ clock: quick, filesUnreadSinceMs });
+    const filesGivenUp = new LRUCache<SessionKey, true>({ max: 10 });
+    const { world, gen, running, blobs: hanging } = await reading({ clock: quick, filesGivenUp });
     expect(await running).toBe("postpone");
     const clock = { ...quick, now: () => systemClock.now() + 11 * 60_000 };
     const look = async (job: number, services: NonNullable<Differences["services"]>) =>
-      await runnerOf(world, { services: { clock, filesUnreadSinceMs, ...services } })(
+      await runnerOf(world, { services: { clock, filesGivenUp, ...services } })(
         { v: 1, session, gen: job },
         new AbortController().signal,
       );

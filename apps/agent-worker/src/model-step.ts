@@ -65,8 +65,8 @@ const choiceTokens = 1_024;
 const readMs = 30_000;
 
 /**
- * How long the turns of a session wait for stored files that cannot be read, ms, from the beginning of the first one on;
- * then they go without them. Later ones do not wait again until the files could be read.
+ * How long after its beginning a turn waits for stored files that cannot be read, ms; then it goes without them, and so do
+ * the next turns of its session at once, until the files can be read.
  */
 const filesPatienceMs = 10 * 60_000;
 
@@ -187,7 +187,7 @@ export class ModelSteps {
    * given back `unread`: no model is asked then.
    */
   async #readInTime(reading: Promise<readonly Message[]>, unread: readonly Message[]): Promise<readonly Message[]> {
-    const { clock, filesUnreadSinceMs } = this.#services;
+    const { clock, filesGivenUp } = this.#services;
     const { message, turnId, startedAtMs } = this.#run.stored.turn;
     const { session } = message;
     const { signal } = this.#run.controller;
@@ -197,15 +197,14 @@ export class ModelSteps {
     if (signal.aborted) stop();
     try {
       const read = await withDeadline(clock, Promise.race([reading, broken.promise]), readMs);
-      if (read !== unread) filesUnreadSinceMs.delete(session);
+      if (read !== unread) filesGivenUp.delete(session);
       return read;
     } catch (error) {
       if (isRedisTrouble(error)) throw error;
-      const sinceMs = filesUnreadSinceMs.get(session) ?? startedAtMs;
-      filesUnreadSinceMs.set(session, sinceMs);
-      if (clock.now() <= sinceMs + filesPatienceMs) {
+      if (!filesGivenUp.has(session) && clock.now() <= startedAtMs + filesPatienceMs) {
         throw new FilesUnreadableError("stored files cannot be read now", { cause: error });
       }
+      filesGivenUp.set(session, true);
       this.#services.log.error({ turnId, error }, "stored files cannot be read: the turn goes without them");
       return withoutFiles(unread);
     } finally {

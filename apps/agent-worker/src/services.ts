@@ -74,8 +74,8 @@ import { RunRecords } from "./run-records.ts";
 import { RunningTurns } from "./session-runner.ts";
 import { RunnerKeys, ToolCatalog, TurnHolds, wakeAfter } from "./tools.ts";
 
-/** Sessions of which a worker remembers that their stored files could not be read. */
-const maxUnread = 10_000;
+/** For how many sessions, and for how long, a worker remembers that it has gone without their files, ms. */
+const filesGivenUp = { max: 10_000, ttl: 86_400_000 };
 
 /** Everything that the parts of this process share. Made once, in `main`, and passed whole. */
 export interface Services extends Stores, Queues {
@@ -104,8 +104,8 @@ export interface Services extends Stores, Queues {
   turnHolds: TurnHolds;
   /** Attempts of built-in tools that run now, until their answers are stored. */
   builtInsAtWork: Map<string, Promise<void>>;
-  /** Since when this worker could not read the stored files of a session, by the shared clock. */
-  filesUnreadSinceMs: LRUCache<SessionKey, number>;
+  /** Sessions whose stored files this worker has waited for in vain, until it can read them. */
+  filesGivenUp: LRUCache<SessionKey, true>;
   /** Renews the heartbeat of this worker and the locks of its jobs, from a thread. */
   renewals: Renewals;
   runnerKeys: RunnerKeys;
@@ -358,7 +358,7 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
     toolCatalog: new ToolCatalog(stores.runners, systemClock, log),
     runningTurns: new RunningTurns(systemClock),
     builtInsAtWork: new Map(),
-    filesUnreadSinceMs: new LRUCache({ max: maxUnread }),
+    filesGivenUp: new LRUCache(filesGivenUp),
     turnHolds: new TurnHolds({
       clock: systemClock,
       holdMs: config.holdMs,
