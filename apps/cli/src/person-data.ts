@@ -39,7 +39,6 @@ export interface KeptMessage {
 const page = 500;
 
 /** Sessions of callers of the HTTP API without a name are those of no person: the operator names them one by one. */
-
 function hasIndex({ app, id }: Person): boolean {
   return app !== apiApp || id.startsWith(`${apiApp}:`);
 }
