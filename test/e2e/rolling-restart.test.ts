@@ -7,8 +7,8 @@ import { startSystem, type AppKind, type System } from "../system/system.ts";
 
 let system: System;
 const stopped: AppProcess[] = [];
-/** When a worker had ended, epoch ms, by the name that it gives itself. */
-const goneAtMs = new Map<string, number>();
+/** When a worker was asked to stop, epoch ms, by the name that it gives itself. */
+const stoppedAtMs = new Map<string, number>();
 beforeAll(async () => {
   system = await startSystem({ workers: 2, runners: 2, ingresses: 2 });
 });
@@ -23,11 +23,11 @@ async function replace(group: AppProcess[], kind: AppKind, index: number): Promi
   if (old === undefined) throw new RangeError(`no ${kind} ${index}`);
   group[index] = await system.start(kind);
   stopped.push(old);
+  const [, name] = /"worker":"([^"]+)"[^\n]*ready/.exec(old.output()) ?? [];
+  if (name !== undefined) stoppedAtMs.set(name, Date.now());
   const startedMs = performance.now();
   expect({ kind, code: await old.stop() }, old.output()).toEqual({ kind, code: 0 });
   expect(performance.now() - startedMs).toBeLessThan(10_000); // what `npm start` and orchestrators are promised
-  const [, name] = /"worker":"([^"]+)"[^\n]*ready/.exec(old.output()) ?? [];
-  if (name !== undefined) goneAtMs.set(name, Date.now());
 }
 
 async function replaceAll(): Promise<void> {
@@ -77,13 +77,13 @@ it("replacing every process under load loses, repeats and reorders nothing, and 
   const once = repeats(await system.recorded(), "once");
   expect(once.started).toBeGreaterThan(chats.length);
   expect(once.repeated).toBe(0);
-  expect(goneAtMs.size).toBe(4);
+  expect(stoppedAtMs.size).toBe(4);
   expect(healedAfterStop()).toEqual([]);
 });
 
 /**
- * What workers that have ended had left to others. A worker that its machine stops for a second counts as dead, too, and
- * its session is looked at: that is no fault of how it stops.
+ * What workers that were asked to stop have left to others. A worker that its machine stops for a second counts as dead,
+ * too, and its session is looked at: that is no fault of how it stops.
  */
 function healedAfterStop(): unknown[] {
   const lines = [...stopped, ...system.workers].flatMap((worker) => worker.output().split("\n"));
@@ -92,7 +92,7 @@ function healedAfterStop(): unknown[] {
     .map((line) => JSON.parse(line) as { time: string; what: string; worker: string });
   return healed.filter(
     ({ what, worker, time }) =>
-      what === "wake" || Date.parse(time) >= (goneAtMs.get(worker) ?? Number.POSITIVE_INFINITY),
+      what === "wake" || Date.parse(time) >= (stoppedAtMs.get(worker) ?? Number.POSITIVE_INFINITY),
   );
 }
 
