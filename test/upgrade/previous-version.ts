@@ -13,6 +13,9 @@ export const previousVersion = "735882c";
 /** The last version that works beside this one and knows no hand-overs, teams, questions or helpers. */
 export const versionOfSingleAgents = "21337563";
 
+/** How long its packages may take to come, ms. */
+const installMs = 180_000;
+
 /** The part of the repository's package.json that is needed; the repository's tools check it. */
 type Manifest = Readonly<{ packageManager: string }>;
 
@@ -38,7 +41,7 @@ export async function checkOut(ref: string, folder: string): Promise<CheckedOut 
   try {
     await run("git", ["archive", "--output", archive, ref], { cwd: repository });
     await run("tar", ["-xf", archive, "-C", directory]);
-    await run("npm", install, { cwd: directory, env });
+    await run("npm", install, { cwd: directory, env, timeout: installMs });
   } catch {
     await rm(directory, { recursive: true, force: true });
     return undefined;
