@@ -118,9 +118,15 @@ describe.runIf(launcher !== undefined)("an attack that decides nothing", { timeo
       run: async (request) => {
         const { program: given, limits } = request;
         const code = "code" in given ? given.code : "";
-        const wallMs = isSlow(code) ? 1 : (limits?.wallMs ?? 0);
+        const isTooSlow = isSlow(code);
         asked.push(code);
-        return await sandbox.run({ ...request, limits: { ...limits, wallMs } });
+        if (!isTooSlow) return await sandbox.run(request);
+        // It does nothing at all: what is only given a millisecond may have an end before it is stopped.
+        const idle = {
+          runtime: "node" as const,
+          code: "await new Promise((resolve) => setTimeout(resolve, 600_000));",
+        };
+        return await sandbox.run({ ...request, program: idle, limits: { ...limits, wallMs: 1 } });
       },
     });
     const never = await attackTier(
