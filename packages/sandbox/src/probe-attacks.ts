@@ -185,12 +185,12 @@ for place in (".", "/tmp", "/dev/shm", "/var/tmp"):
 
 // Each prints how many megabytes it has in all, in lines such as `128 MB`, whenever that is more than before. It ends
 // when each of its children has all that it wants, was refused more or was killed, and leaves the words for that in
-// `result`. What it has it keeps until its own end.
+// `result`; or as soon as all have more than `enoughMb` of the input. What it has it keeps until its own end.
 const family = (children: number, take: string): string => `
 import errno, os, signal, socket, time
 def take(say):
 ${take}
-kept = []
+kept, enough = [], (input or {}).get("enoughMb", 1 << 30)
 def taking(report):
     """Takes what it can get; says why it was no more."""
     try:
@@ -209,7 +209,7 @@ for report in reports:
         while True: signal.pause()
     children[pid] = report
 ends, most = {}, -1
-while len(ends) < ${children}:
+while len(ends) < ${children} and most <= enough:
     while True:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0: break

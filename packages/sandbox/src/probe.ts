@@ -224,9 +224,11 @@ async function attackMemoryBy(
   sandbox: Sandbox,
   { attack, place, wallMs }: { attack: MemoryAttack; place: string; wallMs: number },
 ): Promise<Outcome> {
-  const result = await runPython(sandbox, memoryAttacks[attack], { wallMs, limits: { memoryMb, processes: 64 } });
+  const enoughMb = 2 * memoryMb;
+  const run = { wallMs, input: { enoughMb }, limits: { memoryMb, processes: 64 } };
+  const result = await runPython(sandbox, memoryAttacks[attack], run);
   const [, reached = "0"] = /(\d+) MB\s*$/.exec(result.stdout) ?? [];
-  if (Number(reached) > 2 * memoryMb) return { end: "out", got: `${reached} MB in ${place}` };
+  if (Number(reached) > enoughMb) return { end: "out", got: `${reached} MB in ${place}` };
   if (result.status === "oom") return held;
   const what = `the attack on memory by ${place} ended`;
   if (result.status !== "ok" || !Array.isArray(result.value)) return unclear(what, result);
