@@ -22,7 +22,7 @@ type Json = Record<string, unknown>;
 /** The zero-width space of packages/feishu/src/cards: it parts tags, and marks a line continued from the card before. */
 const invisible = "\u200B";
 /** The summary of a card that waits for more. */
-const runningSummaries = ["Answering…", "回答中…", "✋ waiting for a person", "✋ 等待批准"];
+const runningSummaries = ["Answering…", "回答中…", "✋ waiting for a person", "✋ 等待处理"];
 
 function objectOf(value: unknown): Json {
   return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Json) : {}; // checked here

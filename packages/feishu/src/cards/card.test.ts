@@ -427,7 +427,7 @@ describe("the card of a reply", () => {
     expect(inEnglish).toContain("✅ sum · 1.2 s · queued 12 s");
     expect(inEnglish.match(/queued/g)).toHaveLength(1);
     const inChinese = outline(rendered({ language: "zh", tools: [waiting, queued] }));
-    expect(inChinese).toContain("✋ deploy · 等待批准");
+    expect(inChinese).toContain("✋ deploy · 等待处理");
     expect(inChinese).toContain("✅ sum · 1.2 秒 · 排队 12 秒");
   });
 

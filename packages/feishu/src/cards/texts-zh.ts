@@ -8,7 +8,7 @@ export const zh: CardTexts = {
   failed: (count) => `${count} 个失败`,
   earlier: (count) => `…更早的 ${count} 次调用`,
   seconds: "{} 秒",
-  waiting: "等待批准",
+  waiting: "等待处理",
   waitsForApproval: "等待批准：{}",
   waitsForAnswer: "等待回答问题",
   away: "工具暂时离线，等它回来",
