@@ -1,6 +1,6 @@
 // `node infra/dev/run.mjs --redis infra/dev/film.mjs`: starts everything as `npm start` does, with a model that follows a
-// script, and makes the moving picture of the README (with ffmpeg) and the example of a recording. An argument names the
-// Chromium to use. The still pictures are taken by screenshots.mjs.
+// script, and makes the moving pictures of both READMEs (with ffmpeg) and the playground's examples of a recording, in Chinese
+// and English. An argument names the Chromium to use. It needs the fonts of screenshots.mjs, which takes the still pictures.
 import { spawn, spawnSync } from "node:child_process";
 import { copyFile, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
@@ -14,70 +14,142 @@ const require = createRequire(join(root, "test/package.json"));
 const driver = "playwright-core"; // One of the tests' dependencies, not of this folder's.
 const { chromium } = require(driver);
 const readyMs = 60_000;
-const question = "上周每天的请求量是 1280 1410 1395 1520 1870，下周要几个副本？";
-const followUp = "把请求量画成图";
-const thinking = "先算工作日的平均值，再按一个副本每小时处理约 40 个会话来估算，高峰要留三成余量。";
 
-const answer = `### 下周建议 3 个副本
+/** What is said in each film, and what the page calls its parts. */
+const scenes = [
+  {
+    language: "en",
+    locale: "en-US",
+    person: "Alice",
+    picture: "answer.gif",
+    page: {
+      connected: "Bot connected by long connection",
+      input: "Message",
+      tools: /^Tools \d/,
+      working: "Generating…",
+      download: "Download recording",
+    },
+    question: "How many requests came in last week? How many replicas does next week need?",
+    followUp: "Draw the requests as a chart.",
+    thinking:
+      "I read the counts first, then their average. A replica answers about 500 requests a day; peaks need room.",
+    answer: `### 4 replicas for next week
 
-工作日平均 **1495** 次，周五最高。先扩容再观察 \`turn_wait_seconds\`：
+**1,495** requests on an average day, most of them on Friday:
+
+| Replicas | Longest wait | Cost |
+|---|---|---|
+| 3 | 3.4 s | as now |
+| **4** | **1.1 s** | +33% |
+| 5 | 0.9 s | +67% |
+
+\`\`\`sh
+kubectl scale deployment agent-worker --replicas=4
+\`\`\``,
+    answerEnd: "+67%",
+    chart: "Friday had **46%** more requests than Monday:",
+    days: ["Mon", "Tue", "Wed", "Thu", "Fri"],
+  },
+  {
+    language: "zh",
+    locale: "zh-CN",
+    person: "张伟 Wei",
+    picture: "zh/answer.gif",
+    page: {
+      connected: "机器人已通过长连接接入",
+      input: "消息",
+      tools: /^工具 \d/,
+      working: "生成中…",
+      download: "下载录制",
+    },
+    question: "上周每天有多少请求？下周要几个副本？",
+    followUp: "把请求量画成图。",
+    thinking: "先查每天的请求量，再算平均值。一个副本每天大约处理 500 个请求，高峰要留余量。",
+    answer: `### 下周建议 4 个副本
+
+工作日平均 **1495** 个请求，周五最多：
 
 | 副本 | 高峰等待 | 成本 |
 |---|---|---|
-| 2 | 3.4 s | 基准 |
-| **3** | **1.1 s** | +50% |
-| 4 | 0.9 s | +100% |
+| 3 | 3.4 s | 不变 |
+| **4** | **1.1 s** | +33% |
+| 5 | 0.9 s | +67% |
 
 \`\`\`sh
-kubectl scale deployment agent-worker --replicas=3
-\`\`\``;
+kubectl scale deployment agent-worker --replicas=4
+\`\`\``,
+    answerEnd: "+67%",
+    chart: "周五比周一多 **46%**：",
+    days: ["周一", "周二", "周三", "周四", "周五"],
+  },
+];
+
+const counts = [1280, 1410, 1395, 1520, 1870];
+
+/** A tool that takes its time, so that the card shows how far it is. */
+const countsTool = `
+  import { setTimeout as delay } from "node:timers/promises";
+  import { defineTool } from "@larkline/tool-kit";
+  export default defineTool({
+    name: "request_counts",
+    description: "Gives the requests of each day of last week.",
+    title: { zh: "查询请求量", en: "Request counts" },
+    summary: { zh: "上周每天的请求量", en: "The requests of each day of last week" },
+    input: { type: "object", properties: { days: { type: "array", items: { type: "string" } } }, required: ["days"] },
+    effect: "pure",
+    run: async ({ days }, { progress }) => {
+      for (const [at, day] of days.entries()) {
+        progress(at / days.length, day);
+        await delay(600);
+      }
+      return ${JSON.stringify(counts)};
+    },
+  });`;
 
 /** Names the picture that the chart tool made. */
-function chartAnswer(results) {
+function chartAnswer({ chart }, results) {
   const picture = /!\[[^\]]*\]\([^)\s]+\)/.exec(results.map(({ content }) => content).join("\n"))?.[0] ?? "";
-  return `周一到周五，周五比周一多 **46%**：\n\n${picture}`;
+  return `${chart}\n\n${picture}`;
 }
 
 function pieces(text) {
   return text.match(/[\s\S]{1,6}/g) ?? [];
 }
 
-function script(request) {
-  const { messages } = request;
-  const at = messages.findLastIndex(({ role, text }) => role === "user" && text !== "");
-  const results = messages.slice(at + 1).flatMap((message) => message.results);
-  if (messages[at]?.text.includes(followUp) === true) {
-    if (results.length > 0) return { text: pieces(chartAnswer(results)), delayMs: 30 };
-    return { calls: [{ name: "bar_chart", arguments: { values: [1280, 1410, 1395, 1520, 1870] } }] };
-  }
-  if (results.length > 0) return { text: pieces(answer), delayMs: 60 };
-  return {
-    thinking: { text: thinking, signature: "scripted" },
-    calls: [
-      { name: "calculator", arguments: { expression: "(1280+1410+1395+1520+1870)/5" } },
-      { name: "current_time", arguments: {} },
-    ],
-    delayMs: 20,
+/** Reads the counts, calculates and answers; at the second question it draws. */
+function scriptOf(scene) {
+  const { days, followUp, thinking, answer } = scene;
+  return ({ messages }) => {
+    const at = messages.findLastIndex(({ role, text }) => role === "user" && text !== "");
+    const results = messages.slice(at + 1).flatMap((message) => message.results);
+    if (messages[at]?.text.includes(followUp) === true) {
+      if (results.length > 0) return { text: pieces(chartAnswer(scene, results)), delayMs: 30 };
+      return { calls: [{ name: "bar_chart", arguments: { values: counts } }] };
+    }
+    if (results.length === 0) {
+      const calls = [{ name: "request_counts", arguments: { days } }];
+      return { thinking: { text: thinking, signature: "scripted" }, calls, delayMs: 20 };
+    }
+    if (results.length === 1) {
+      return { calls: [{ name: "calculator", arguments: { expression: `(${counts.join("+")})/${counts.length}` } }] };
+    }
+    return { text: pieces(answer), delayMs: 50 };
   };
-}
-
-/** The playground's agents, without the buttons that rate answers: not every machine has a font for them. */
-async function writeConfig(directory) {
-  const path = join(directory, "larkline.config.mjs");
-  const agents = JSON.stringify(join(root, "infra/dev/playground.config.ts"));
-  await writeFile(path, `import config from ${agents};\nexport default { ...config, feishu: {} };\n`);
-  return path;
 }
 
 async function startEverything(modelUrl, directory) {
   const ports = await Promise.all([freePort(), freePort(), freePort(), freePort(), freePort()]);
   const [playground, ingress, worker, runner, operators] = ports.map(String);
   const { FEISHU_APP_ID: _id, FEISHU_APP_SECRET: _secret, OPENAI_API_KEY: _key, ...inherited } = process.env;
+  const tool = join(directory, "request-counts.ts");
+  await writeFile(tool, countsTool);
   const env = {
     ...inherited,
-    LARKLINE_DATA_DIR: directory,
-    LARKLINE_CONFIG: await writeConfig(directory),
+    LARKLINE_DATA_DIR: join(directory, "data"),
+    LARKLINE_CONFIG: join(root, "infra/dev/playground.config.ts"),
+    RUNNER_TOOLS: `@larkline/example-tools,@larkline/example-tools/wait,${tool}`,
     PLAYGROUND_PORT: playground,
+    PLAYGROUND_URL: `http://127.0.0.1:${playground}`,
     INGRESS_PORT: ingress,
     AGENT_WORKER_PORT: worker,
     TOOL_RUNNER_PORT: runner,
@@ -109,12 +181,11 @@ async function untilAnswers(url, child) {
 }
 
 /** Takes a picture of what it is given again and again; ends by making one that moves of them. */
-function film(subject, name) {
+function film(subject, frames, picture) {
   const framesPerSecond = 4;
   let taken = 0;
   const over = new AbortController();
   const filming = (async () => {
-    const frames = join(directory, name);
     await mkdir(frames);
     while (!over.signal.aborted) {
       const next = delay(1000 / framesPerSecond);
@@ -126,12 +197,12 @@ function film(subject, name) {
     const filters = ["-vf", `scale=560:-1:flags=lanczos,tpad=stop_mode=clone:stop_duration=3,${colours}`];
     const { status } = spawnSync(
       "ffmpeg",
-      ["-y", "-loglevel", "error", ...input, ...filters, join(root, "docs/images", `${name}.gif`)],
+      ["-y", "-loglevel", "error", ...input, ...filters, join(root, "docs/images", picture)],
       {
         stdio: "inherit",
       },
     );
-    if (status !== 0) process.stderr.write(`No ${name}.gif: it needs ffmpeg.\n`);
+    if (status !== 0) process.stderr.write(`No ${picture}: it needs ffmpeg.\n`);
   })();
   return async () => {
     over.abort();
@@ -139,51 +210,62 @@ function film(subject, name) {
   };
 }
 
-async function makeFilm(page, url) {
+async function makeFilm(page, url, directory, scene) {
+  const { language, person, picture, page: words, question, followUp, answerEnd } = scene;
   await page.goto(url);
-  await page.getByText("机器人已通过长连接接入").waitFor({ timeout: readyMs });
-  const chat = page.getByRole("region", { name: "张伟 Wei" });
-  const input = chat.getByRole("textbox", { name: "消息" });
-  const card = chat.locator(".feishu-card");
-  const endFilm = film(chat, "answer");
+  await page.getByText(words.connected).waitFor({ timeout: readyMs });
+  await page.locator(".chat-entry", { hasText: person }).first().click();
+  const chat = page.getByRole("region", { name: person });
+  const input = chat.getByRole("textbox", { name: words.input });
+  const card = chat.locator(".feishu-card").first();
+  const endFilm = film(chat, join(directory, "frames"), picture);
   await input.fill(question);
   await input.press("Enter");
-  const tools = card.getByText(/^工具 \d/).first();
+  await card.getByText(answerEnd).waitFor();
+  const tools = card.getByText(words.tools).first();
   await tools.click();
-  await card.getByText("下周建议 3 个副本").waitFor();
+  await chat.getByText(words.working).waitFor({ state: "detached" });
+  await delay(1_500);
+  await tools.click();
   await input.fill(followUp);
   await input.press("Enter");
-  await card.getByText("+100%").waitFor();
-  await tools.click();
   await chat.locator("img.picture").waitFor();
-  await chat.getByText("生成中…").waitFor({ state: "detached" });
+  await chat.getByText(words.working).waitFor({ state: "detached" });
   await chat.getByRole("log").evaluate((list) => list.scrollTo(0, list.scrollHeight));
+  await delay(500);
   await endFilm();
   const [download] = await Promise.all([
     page.waitForEvent("download"),
-    chat.getByRole("button", { name: "下载录制" }).click(),
+    chat.getByRole("button", { name: words.download }).click(),
   ]);
-  await copyFile(await download.path(), join(root, "simulator/src/playground/page/example.recording"));
+  await copyFile(await download.path(), join(root, `simulator/src/playground/page/example.${language}.recording`));
 }
 
-const directory = await mkdtemp(join(tmpdir(), "larkline-film-"));
-const model = await startModelServer({ script });
-const everything = await startEverything(model.url, directory);
-let browser;
+async function filmScene(browser, scene) {
+  const directory = await mkdtemp(join(tmpdir(), "larkline-film-"));
+  const model = await startModelServer({ script: scriptOf(scene) });
+  const everything = await startEverything(model.url, directory);
+  try {
+    await untilAnswers(everything.url, everything.child);
+    await untilAnswers(everything.runnerUrl, everything.child); // without it the model's calls fail
+    const context = await browser.newContext({ locale: scene.locale, viewport: { width: 1280, height: 860 } });
+    const page = await context.newPage();
+    page.setDefaultTimeout(30_000);
+    await makeFilm(page, everything.url, directory, scene);
+    await context.close();
+  } finally {
+    await everything.stop();
+    await model.close();
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+const browser = await chromium.launch({
+  executablePath: process.argv[2] ?? "/usr/bin/chromium",
+  args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+});
 try {
-  await untilAnswers(everything.url, everything.child);
-  await untilAnswers(everything.runnerUrl, everything.child); // without it the model's calls fail
-  browser = await chromium.launch({
-    executablePath: process.argv[2] ?? "/usr/bin/chromium",
-    args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-  });
-  const context = await browser.newContext({ locale: "zh-CN", viewport: { width: 1280, height: 800 } });
-  const page = await context.newPage();
-  page.setDefaultTimeout(30_000);
-  await makeFilm(page, everything.url);
+  for (const scene of scenes) await filmScene(browser, scene);
 } finally {
-  await browser?.close();
-  await everything.stop();
-  await model.close();
-  await rm(directory, { recursive: true, force: true });
+  await browser.close();
 }

@@ -98,7 +98,7 @@ function App(): VNode | null {
       )}
       {dialog === "person" && <PersonDialog {...common} onClose={onClose} />}
       {dialog === "chat" && <ChatDialog {...common} act={makeChat} onClose={onClose} />}
-      {dialog === "replay" && <ReplayDialog {...{ words, toast, onClose }} onOpen={setRecording} />}
+      {dialog === "replay" && <ReplayDialog {...{ words, language, toast, onClose }} onOpen={setRecording} />}
       <Toasts toasts={toasts} />
     </>
   );
@@ -224,13 +224,14 @@ function switchTheme(): void {
 
 interface ReplayDialogProps {
   words: Words;
+  language: Language;
   toast: (kind: ToastKind, text: string) => void;
   onOpen: (recording: Recording) => void;
   onClose: () => void;
 }
 
 /** Asks for a recording: the example, or a file. */
-function ReplayDialog({ words, toast, onOpen, onClose }: ReplayDialogProps): VNode {
+function ReplayDialog({ words, language, toast, onOpen, onClose }: ReplayDialogProps): VNode {
   const play = async (read: Promise<string>): Promise<boolean> => {
     const recording = parseRecording(await read.catch(() => ""));
     if (recording === undefined) toast("error", words.noRecording);
@@ -238,7 +239,7 @@ function ReplayDialog({ words, toast, onOpen, onClose }: ReplayDialogProps): VNo
     return recording !== undefined;
   };
   const playExample = async (): Promise<void> => {
-    const example = fetch("/page/example.recording", { signal: AbortSignal.timeout(10_000) });
+    const example = fetch(`/page/example.${language}.recording`, { signal: AbortSignal.timeout(10_000) });
     if (await play(example.then(async (response) => await response.text()))) onClose();
   };
   const onDone = async (fields: FormData): Promise<boolean> => {
