@@ -200,7 +200,8 @@ it("a worker gives its slot back while Redis stays away from a session, and the 
   expect(await first.run(gen)).toBe("postpone"); // as the queue does later on: it is still away
   expect(first.claims).toHaveLength(1);
   await readOnly.ends(redis);
-  expect(await first.run(gen)).toBe("done");
+  // As the queue does: an answer of Redis that comes a second too late puts the job off once more.
+  await expect.poll(async () => await first.run(gen)).toBe("done");
   expect(first.claims).toMatchObject([uncounted, uncounted]);
   expect((await outboxOf(world)).map(({ text }) => text)).toEqual(["answer to please"]);
   await checkEnds(world, [1]);
