@@ -166,7 +166,10 @@ export const answerRefusals = {
   },
 } as const;
 
-/** One deadline for several pieces of work: all of them have to end within `ms` from its creation. */
+/** What each piece of work has at least, ms: where the process stood still, its answer may be on its way. */
+const leastMs = 50;
+
+/** One deadline for several pieces of work: all of them have to end within about `ms` from its creation. */
 class SharedDeadline {
   readonly #clock: Clock;
   readonly #endMs: number;
@@ -177,7 +180,7 @@ class SharedDeadline {
   }
 
   async of<T>(work: Promise<T>): Promise<T> {
-    return await withDeadline(this.#clock, work, Math.max(0, Math.ceil(this.#endMs - this.#clock.monotonic())));
+    return await withDeadline(this.#clock, work, Math.max(leastMs, Math.ceil(this.#endMs - this.#clock.monotonic())));
   }
 }
 
