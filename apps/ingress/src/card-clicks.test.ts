@@ -1,5 +1,5 @@
 import type { BusyPolicy } from "@larkline/process/config";
-import { systemClock } from "@larkline/protocol";
+import { patientClock } from "@larkline/testkit";
 import { afterEach, describe, expect, it } from "vitest";
 import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";
 import type { OtherEvent } from "./other-events.ts";
@@ -148,7 +148,7 @@ describe("a message that came late", () => {
     const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "hi" });
     expect(await sent.delivery).toMatchObject({ outcome: "exhausted" });
     here.ingress.trouble.wake = false;
-    here.ingress.services.clock = { ...systemClock, now: () => systemClock.now() + 61_000 };
+    here.ingress.services.clock = { ...patientClock, now: () => patientClock.now() + 61_000 };
     await here.platform.redeliver(sent.messageId);
     expect(here.ingress.wakes).toEqual([{ session: `${appId}.${here.direct}`, gen: 1 }]);
     expect(here.said(here.direct)).toEqual([]);

@@ -1,4 +1,4 @@
-import { systemClock } from "@larkline/protocol";
+import { patientClock } from "@larkline/testkit";
 import { afterEach, describe, expect, it } from "vitest";
 import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";
 
@@ -198,7 +198,7 @@ describe("the bot's menu", () => {
     // It is stored neither when it comes, nor when it comes again after its time.
     here.platform.on("delivery", () => {
       here.ingress.trouble.append = false;
-      here.ingress.services.clock = { ...systemClock, now: () => systemClock.now() + 61_000 };
+      here.ingress.services.clock = { ...patientClock, now: () => patientClock.now() + 61_000 };
     });
     const { reports } = here.platform.pressMenu(here.bob, appId, "summary");
     expect(await reports).toMatchObject([{ outcome: "acknowledged", attempts: [{ status: 500 }, { status: 200 }] }]);

@@ -3,6 +3,7 @@ import { resolveConfig, type ConfigInput, type IngressBotAccess } from "@larklin
 import type { FeishuApi } from "@larkline/feishu";
 import { turnIdOf, type EngineEvent, type QueuedMessage, type SessionKey, type StreamFrame } from "@larkline/protocol";
 import type { SessionStore } from "@larkline/store";
+import { patientClock } from "@larkline/testkit";
 import { Metrics, silentLogger, silentTelemetry, type Telemetry } from "@larkline/process/telemetry";
 import { createTestStores, type TestMemory, type Trouble } from "./backend.fixture.ts";
 import { Bot } from "./bot.ts";
@@ -148,7 +149,9 @@ function servicesOf(stores: Stores, { env, settings: input = {}, ...options }: T
   if (!config.ok) throw new Error(config.error);
   if (!settings.ok) throw new Error(settings.error);
   const { telemetry = silentTelemetry, consumers = [] } = options;
-  const parts = { config: config.value, settings: settings.value, stores, consumers, telemetry };
+  // Its store and its platform are asked by this process, too: what it had no time to read is not late.
+  const clock = patientClock;
+  const parts = { config: config.value, settings: settings.value, stores, consumers, telemetry, clock };
   return createServices({ ...parts, metrics: new Metrics({ service: "ingress" }), log: silentLogger });
 }
 

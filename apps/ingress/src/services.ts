@@ -143,21 +143,22 @@ export interface ServiceParts {
   log: Logger;
   telemetry: Telemetry;
   consumers: readonly EventConsumer[];
+  /** Default: that of the machine. */
+  clock?: Clock;
 }
 
-export function createServices({ stores, consumers, ...parts }: ServiceParts): Services {
+export function createServices({ stores, consumers, clock = systemClock, ...parts }: ServiceParts): Services {
   const { config, settings, metrics, log } = parts;
   const counters = createCounters(metrics);
   const { maxStreams, maxStreamsPerCaller, requestsPerMinute } = config.api;
   const streams = new OpenStreams(maxStreams, maxStreamsPerCaller);
   const open = metrics.createObservableGauge("larkline_ingress_streams");
   open.addCallback((result) => result.observe(streams.count()));
-  const [clock, random] = [systemClock, systemRandom];
   return {
     ...stores,
     ...parts,
     clock,
-    random,
+    random: systemRandom,
     counters,
     streams,
     requestLimits: new RequestLimits({
