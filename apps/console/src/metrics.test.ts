@@ -91,7 +91,7 @@ describe("GET /metrics of the console", () => {
   let console: TestConsole;
   beforeAll(async () => {
     world = openWorld();
-    await world.presence.beat("worker-1", 60_000);
+    await world.presence.beat("worker-1", 600_000);
     await world.tools.dispatch("default", [callOf("c1")]);
     await world.store.append({
       v: 1,
