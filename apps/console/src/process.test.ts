@@ -31,8 +31,10 @@ async function untilReady(url: string, status = 200): Promise<void> {
   });
 }
 
+/** When all that it has said was read, too. */
 async function exitCodeOf(child: ChildProcess): Promise<number | null> {
   if (child.exitCode === null) await once(child, "exit");
+  for (const stream of [child.stdout, child.stderr]) if (stream?.closed === false) await once(stream, "close");
   return child.exitCode;
 }
 
@@ -42,7 +44,7 @@ it("without a password it says that only this machine is served, and ends at SIG
   const { child, output } = launch(env);
   const url = `http://127.0.0.1:${port}`;
   await untilReady(url);
-  expect(output()).toContain("CONSOLE_PASSWORD is not set");
+  await vi.waitFor(() => expect(output()).toContain("CONSOLE_PASSWORD is not set"), { timeout: 60_000 });
   expect(await (await fetch(`${url}/metrics`)).text()).toContain("larkline_console_actions_total");
   child.kill("SIGTERM");
   expect(await exitCodeOf(child)).toBe(0);

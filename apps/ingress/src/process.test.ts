@@ -58,8 +58,10 @@ function storeOf(redisUrl: string, namespace: string) {
   return new SessionStore({ redis, namespace, stateKey: "0".repeat(64) });
 }
 
+/** When all that it has said was read, too. */
 async function exitCodeOf(child: ChildProcess): Promise<number | null> {
   if (child.exitCode === null) await once(child, "exit");
+  for (const stream of [child.stdout, child.stderr]) if (stream?.closed === false) await once(stream, "close");
   return child.exitCode;
 }
 
@@ -101,15 +103,24 @@ describe("the ingress process", () => {
     const redisUrl = inject("redisUrl");
     const namespace = `test-${randomUUID()}`;
     const ingress = await started({ REDIS_URL: redisUrl, REDIS_NAMESPACE: namespace });
-    expect(ingress.output()).toContain("warmed up");
+    await vi.waitFor(() => expect(ingress.output()).toContain("warmed up"), { timeout: 60_000 });
     const redis = connectRedis(redisUrl);
     connections.push(redis);
-    const keys = await redis.keys(`*${namespace}*`);
-    const own = keys.filter((key) => key.startsWith(`{${namespace}:warm-up:`));
+    const ofWarmUp = (key: string): boolean => key.startsWith(`{${namespace}:warm-up:`);
+    // A process that stood still is ready before it has sent itself all of its messages.
+    const keys = await vi.waitFor(
+      async () => {
+        const stored = await redis.keys(`*${namespace}*`);
+        expect(stored.filter(ofWarmUp).length).toBeGreaterThan(100);
+        expect(stored).toContain(`{${namespace}}:instances`);
+        return stored;
+      },
+      { timeout: 60_000 },
+    );
+    const own = keys.filter(ofWarmUp);
     // The settings of the queue are there as soon as it is open.
     const others = keys.filter((key) => !own.includes(key) && key !== `{${namespace}}:turns:meta`);
     expect(others).toEqual([`{${namespace}}:instances`]);
-    expect(own.length).toBeGreaterThan(100);
     for (const key of own) {
       const leftMs = await redis.pttl(key);
       expect(leftMs, key).toBeGreaterThan(0);
