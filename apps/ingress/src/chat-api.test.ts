@@ -959,10 +959,14 @@ describe("access", () => {
   it("any number of refused requests fills no log", async () => {
     const ingress = await start({ env: { API_TOKEN: "right-token-of-the-api" } });
     const warn = vi.spyOn(ingress.services.log, "warn");
+    const sinceMs = performance.now();
     for (const path of ["/chat/s/events", "/v1/runs/api.s-1", "/v1/sessions/s", "/v1/approvals", "/chat/s/events"]) {
       expect((await fetch(`${ingress.url}${path}`)).status).toBe(401);
     }
-    expect(warn.mock.calls.filter(([, line]) => line === "API request refused")).toHaveLength(1);
+    const most = 1 + Math.floor((performance.now() - sinceMs) / 10_000); // one in ten seconds
+    const logged = warn.mock.calls.filter(([, line]) => line === "API request refused").length;
+    expect(logged).toBeGreaterThan(0);
+    expect(logged).toBeLessThanOrEqual(most);
     warn.mockRestore();
   });
 
