@@ -172,7 +172,7 @@ async function inspectFeishu(
 }
 
 async function checkBot(clock: Clock, bot: CheckedBot, config: LarklineConfig | undefined): Promise<FeishuResult> {
-  const inspector = new AppInspector({ ...bot.access, timeoutMs: checkMs - 1_000 });
+  const inspector = new AppInspector({ ...bot.access, timeoutMs: checkMs - 1_000, clock });
   try {
     return await inspectFeishu({ clock, inspector }, bot, config);
   } finally {

@@ -1,5 +1,5 @@
 import { connect } from "node:net";
-import { parserOf, systemClock } from "@larkline/protocol";
+import { parserOf, systemClock, type Clock } from "@larkline/protocol";
 import type { TokenSource } from "@larkline/store/platform";
 import { Type, type Static, type TSchema } from "@larkline/protocol/type";
 import { ApiCaller, withCallContext } from "../transport/api-call.ts";
@@ -14,6 +14,8 @@ export interface AppInspectorOptions {
   domain: FeishuDomain;
   /** Deadline of one HTTP request in ms, 4 s by default. */
   timeoutMs?: number;
+  /** Default: that of the machine. */
+  clock?: Clock;
 }
 
 /** The bot as the platform knows it. */
@@ -59,14 +61,14 @@ export class AppInspector {
   readonly #caller: ApiCaller;
 
   constructor(options: AppInspectorOptions) {
-    const { appId, appSecret, timeoutMs = 4_000 } = options;
+    const { appId, appSecret, timeoutMs = 4_000, clock = systemClock } = options;
     // One process looks for a moment: the caller's own memory of its token is enough.
     const tokenCache: TokenSource = { get: async (_name, fetch) => (await fetch()).value };
     const baseUrl = baseUrlOf(options.domain);
     const retry = { attempts: 1, minDelayMs: 0, maxDelayMs: 0 };
     this.#options = options;
     this.#timeoutMs = timeoutMs;
-    const own = { logger: noLogger, clock: systemClock };
+    const own = { logger: noLogger, clock };
     this.#caller = new ApiCaller({ appId, appSecret, baseUrl, tokenCache, timeoutMs, retry, ...own });
   }
 
