@@ -4,7 +4,8 @@ import { startFeishuSimulator, type FeishuSimulator, type PersonMessage } from "
 import { textOf, type InboundMessage, type MessageReferences, type UserPart } from "@larkline/protocol";
 import { openTestStores } from "@larkline/store/testing";
 import { silentLogger } from "@larkline/process/telemetry";
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { patientTimeout } from "@larkline/testkit";
+import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import { MessagePreparer } from "./prepare.ts";
 import { Bot } from "./services.ts";
 import { newWorld, servicesOf } from "./turn-world.fixture.ts";
@@ -18,6 +19,8 @@ let simulator: FeishuSimulator;
 let ann: string;
 let chatId: string;
 beforeAll(async () => {
+  // This process is the platform, too: what it has no time for meanwhile is not late.
+  vi.spyOn(AbortSignal, "timeout").mockImplementation(patientTimeout);
   simulator = await startFeishuSimulator({ apps: [{ appId, appSecret: "s", name: "Larkline" }], limits: "off" });
   ann = simulator.addUser({ name: "Ann" }).openId;
   chatId = simulator.addChat({ type: "group", members: [ann] }).chatId;

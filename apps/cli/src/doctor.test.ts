@@ -12,7 +12,14 @@ import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator"
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import { Presence } from "@larkline/store/operations";
 import { RunnerDirectory } from "@larkline/store/runners";
-import { freePort, patientClock, startModelServer, startRedis, type ModelServer } from "@larkline/testkit";
+import {
+  freePort,
+  patientClock,
+  patientTimeout,
+  startModelServer,
+  startRedis,
+  type ModelServer,
+} from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it, vi } from "vitest";
 import { openWorkplace, type Workplace } from "./admin.fixture.ts";
 import { readDeployment, readEnvFile } from "./config.ts";
@@ -101,13 +108,6 @@ function summaryOf(report: Report) {
   const output = JSON.stringify(report);
   for (const secret of [app.appSecret, modelKey, signingKey]) expect(output).not.toContain(secret);
   return { ...report, problems, output, of: (name: string) => report.checks.filter(({ check }) => check === name) };
-}
-
-/** As `AbortSignal.timeout`, but only time counts in which this process runs. */
-function patientTimeout(ms: number): AbortSignal {
-  const late = new AbortController();
-  patientClock.after(ms, () => late.abort(new DOMException("no answer in time", "TimeoutError")));
-  return late.signal;
 }
 
 /**

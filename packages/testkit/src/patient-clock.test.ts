@@ -1,15 +1,28 @@
 import { pause, systemClock } from "@larkline/protocol";
 import { expect, it } from "vitest";
-import { patientClock } from "./patient-clock.ts";
+import { patientClock, patientTimeout } from "./patient-clock.ts";
+
+/** Longer than what is waited for. */
+async function standStill(): Promise<void> {
+  const untilMs = performance.now() + 500;
+  while (performance.now() < untilMs) JSON.stringify(untilMs);
+  await pause(systemClock, 0);
+}
 
 it("a wait does not pass while the process stands still, and passes after that", async () => {
   let isOver = false;
   patientClock.after(400, () => (isOver = true));
-  const untilMs = performance.now() + 500;
-  while (performance.now() < untilMs) JSON.stringify(untilMs);
-  await pause(systemClock, 0);
+  await standStill();
   expect(isOver).toBe(false);
   await expect.poll(() => isOver).toBe(true);
+});
+
+it("a signal is not late while the process stands still, and late after that", async () => {
+  const signal = patientTimeout(400);
+  await standStill();
+  expect(signal.aborted).toBe(false);
+  await expect.poll(() => signal.aborted).toBe(true);
+  expect(signal.reason).toMatchObject({ name: "TimeoutError" });
 });
 
 it("a wait that is cancelled does not end", async () => {
