@@ -14,8 +14,8 @@ const patience = { timeout: 60_000, interval: 20 };
 const text = { bytes: Buffer.from("text"), name: "a.txt" };
 /** Keeps a reader busy for seconds without ever coming up for air. */
 const slow = { bytes: expandingPdf(60), name: "slow.pdf" };
-/** Lets it take as long as the test wants, also where the test itself stands still meanwhile. */
-const unhurried = { cpuMs: 600_000, deadlineMs: 600_000 };
+/** Lets it take as long, and as much, as the test wants, also where the test itself stands still meanwhile. */
+const unhurried = { cpuMs: 600_000, deadlineMs: 600_000, memoryMb: 2_000 };
 /** Some tens of seconds of work in few bytes. */
 const hostile = { bytes: expandingPdf(150), name: "hostile.pdf" };
 
