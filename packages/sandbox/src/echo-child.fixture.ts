@@ -31,11 +31,13 @@ const deeds: Record<string, (value: unknown, context: CallContext) => unknown> =
     const all: unknown[] = [];
     for (;;) all.push({ a: 1, b: [1, 2, 3] });
   },
+  // Takes far more than it may have, but not all there is, and waits for its end: its parent may look late.
   buffers: async () => {
-    for (;;) {
+    while (kept.length < 32) {
       kept.push(new Uint8Array(16 << 20).fill(1));
       await delay(5);
     }
+    await delay(60_000);
   },
   garbage: () => writeSync(3, "not a frame at all"),
   strangeFrame: () => writeSync(3, Buffer.from("\u0002\0\0\0{}")),
