@@ -372,7 +372,9 @@ describe("a sandbox host", () => {
     }: { headers?: Record<string, string>; body?: string; path?: string; method?: string } = {},
   ): Promise<{ status: number; text: string }> {
     const auth = { authorization: `Bearer ${token}`, "x-request-id": "request-1" };
-    const request = requestHttp({ port, path: "/v1/runs", method: "POST", headers: { ...auth, ...headers }, ...rest });
+    // A connection of its own: one that is used again may be closed by the host at that moment.
+    const common = { agent: false, port, path: "/v1/runs", method: "POST" };
+    const request = requestHttp({ ...common, headers: { ...auth, ...headers }, ...rest });
     request.end(body);
     const [response] = await once(request, "response");
     let text = "";
