@@ -25,6 +25,8 @@ export interface GuestReport {
   /** Whether the program was started; otherwise another guest can run it. */
   hasBegun: boolean;
   wallMs: number;
+  /** Time in which it booted and loaded its module, ms: the CPU time of that counts as the program's. */
+  aheadMs: number;
 }
 
 /** What is handed to a booted interpreter. */
@@ -70,6 +72,8 @@ export class Guest {
   #stop: GuestStop | undefined;
   #isReady = false;
   #hasBegun = false;
+  #aheadMs = 0;
+  #aheadSinceMs: number;
 
   /** Starts to boot. Throws when no process can be made. */
   constructor(plan: LaunchPlan, slot: Slot, { clock, compiled }: { clock: Clock; compiled: string | undefined }) {
@@ -77,6 +81,7 @@ export class Guest {
     this.#clock = clock;
     this.#compiled = compiled;
     this.#memoryKillsBefore = slot.group?.memoryKills() ?? 0;
+    this.#aheadSinceMs = clock.monotonic();
     this.#process = new GuestProcess(plan, slot, { clock, hasControl: true });
     this.#process.control?.on("data", (chunk: Buffer) => this.#take(chunk));
     this.#collect("stdout");
@@ -121,6 +126,7 @@ export class Guest {
   async #prepared(frame: object, diskMb: number, signal: AbortSignal): Promise<boolean> {
     this.#preparing = Promise.withResolvers<boolean>();
     this.#reader = new FrameReader(bootBounds);
+    this.#aheadSinceMs = this.#clock.monotonic();
     this.#watchDisk(diskMb);
     this.#process.control?.write(encodeFrame(frame));
     return await this.#reached(this.#preparing, prepareMs, signal);
@@ -133,6 +139,7 @@ export class Guest {
     if (signal.aborted) giveUp();
     void this.ended.then(giveUp);
     const isReached = await state.promise;
+    this.#aheadMs += this.#clock.monotonic() - this.#aheadSinceMs;
     cancelTimer();
     signal.removeEventListener("abort", giveUp);
     if (!isReached) this.kill();
@@ -179,6 +186,7 @@ export class Guest {
       memoryKills: (this.slot.group?.memoryKills() ?? 0) - this.#memoryKillsBefore,
       hasBegun: this.#hasBegun,
       wallMs: this.#clock.monotonic() - startedMs,
+      aheadMs: this.#aheadMs,
     };
   }
 

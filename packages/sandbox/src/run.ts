@@ -275,14 +275,14 @@ function errorVerdict({ name, message, stack }: { name: string; message: string;
 }
 
 /** The program ended by itself, without an answer. */
-function endVerdict({ end, stderr, wallMs }: GuestReport, { program, limits }: Run): Verdict {
+function endVerdict({ end, stderr, wallMs, aheadMs }: GuestReport, { program, limits }: Run): Verdict {
   const { exitCode, signal } = end;
   const limit = supervisorEnds[signal ?? ""];
   if (limit === "memory") return overMemory(limits);
   if (limit === "disk") return stopVerdict("disk_limit", limits);
   const wasKilled = signal === "SIGKILL" || signal === "SIGXCPU" || exitCode === killed;
-  // Wall time is at least the CPU time of one processor.
-  if (wasKilled && wallMs >= limits.cpuSeconds * 900) {
+  // Wall time is at least the CPU time of one processor, of which booting and loading have taken a part.
+  if (wasKilled && wallMs + aheadMs >= limits.cpuSeconds * 900) {
     return {
       status: "timeout",
       error: `The program was stopped after ${limits.cpuSeconds} s of CPU time. Do less in one run.`,
