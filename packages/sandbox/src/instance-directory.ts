@@ -11,7 +11,7 @@ import { killUsers } from "./user-processes.ts";
 /** A directory that one sandbox has for itself, and the users that go with it. */
 export interface InstanceDirectory {
   readonly path: string;
-  /** Unique among the instances of this host's directory. */
+  /** Unique among the instances of this host that run as the same user. */
   readonly name: string;
   /** The first of `usersPerInstance` users that no other instance uses; undefined where programs run as this user. */
   readonly firstUser: number | undefined;
@@ -77,6 +77,22 @@ async function listen(path: string): Promise<Server> {
   return server.on("error", () => {}).unref();
 }
 
+/**
+ * Takes a number for this process, since users and control groups are those of the host, whatever the directory. The
+ * kernel gives it back with the process. Undefined where an instance has it, maybe one in another directory.
+ */
+async function reserved(name: string): Promise<Server | undefined> {
+  const address = `\0larkline-sandbox-${process.getuid?.() ?? 0}-${name}`;
+  return await listen(address).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "EADDRINUSE") return undefined;
+    throw error;
+  });
+}
+
+async function closed(server: Server): Promise<void> {
+  await new Promise((resolve) => server.close(resolve));
+}
+
 async function factsOf(directory: string): Promise<Facts> {
   try {
     return JSON.parse(await readFile(join(directory, factsFile), "utf8")) as Facts; // only this module writes it
@@ -85,7 +101,19 @@ async function factsOf(directory: string): Promise<Facts> {
   }
 }
 
-/** Kills what still runs of a dead instance and removes its directory, groups and mounts. */
+/** Whether the work was done: not where an instance that lives, in another directory, has the number. */
+async function asHolderOf(name: string, work: () => Promise<void>): Promise<boolean> {
+  const reservation = await reserved(name);
+  if (reservation === undefined) return false;
+  try {
+    await work();
+    return true;
+  } finally {
+    await closed(reservation);
+  }
+}
+
+/** Kills what still runs of a dead instance and removes its directory, groups and mounts. Hold its number meanwhile. */
 async function removeRemains(directory: string, name: string, clock: Clock): Promise<void> {
   const { firstUser, groupParents = [] } = await factsOf(directory);
   await removeGroups(clock, groupParents, groupPrefix(name));
@@ -100,16 +128,17 @@ async function removeIfDead(root: string, name: string, clock: Clock): Promise<b
   const isNew = name.startsWith("new-");
   if (isNew && machineNow() - (await stat(directory)).mtimeMs < unfinishedMs) return false;
   if (await isHeld(directory)) return false;
-  const grave = join(root, `dead-${name}-${randomInt(2 ** 40)}`);
-  await rename(directory, grave);
-  await removeRemains(grave, name, clock);
-  return true;
+  return await asHolderOf(name, async () => {
+    const grave = join(root, `dead-${name}-${randomInt(2 ** 40)}`);
+    await rename(directory, grave);
+    await removeRemains(grave, name, clock);
+  });
 }
 
 /** A grave whose digger died too. */
 async function fillGrave(root: string, name: string, clock: Clock): Promise<void> {
   const [, instance = ""] = /^dead-(.+)-\d+$/.exec(name) ?? [];
-  await removeRemains(join(root, name), instance, clock);
+  await asHolderOf(instance, async () => await removeRemains(join(root, name), instance, clock));
 }
 
 /** Cleans up after instances that were killed. Returns how many there were. */
@@ -126,19 +155,24 @@ async function sweep(root: string, clock: Clock): Promise<number> {
   return removed;
 }
 
-/** Gives a directory its final name, which is what reserves the users. */
-async function claim(root: string, unnamed: string): Promise<Pick<InstanceDirectory, "name" | "firstUser">> {
+type Claim = Pick<InstanceDirectory, "name" | "firstUser"> & { reservation: Server };
+
+/** Gives a directory its final name: a number that is reserved, and the users with it. */
+async function claim(root: string, unnamed: string): Promise<Claim> {
   const users = userRange(unnamed);
   const instances = users?.instances ?? 1_000;
   for (let i = 0; i < attempts; i += 1) {
     const number = randomInt(instances);
     const name = String(number);
+    const reservation = await reserved(name);
+    if (reservation === undefined) continue;
     if (await rename(unnamed, join(root, name)).then(isDone, isTaken)) {
       // The process that removes a dead instance kills all of its users.
       const isHaunted = (await readdir(root)).some((entry) => entry.startsWith(`dead-${name}-`));
-      if (!isHaunted) return { name, firstUser: users?.firstUser(number) };
+      if (!isHaunted) return { name, firstUser: users?.firstUser(number), reservation };
       await rename(join(root, name), unnamed);
     }
+    await closed(reservation);
   }
   throw new Error(`${root} is full`);
 }
@@ -165,7 +199,7 @@ export async function openInstanceDirectory(
   await chmod(unnamed, 0o711);
   const server = await listen(join(unnamed, ownerSocket));
   await writeFile(join(unnamed, factsFile), "{}");
-  const { name, firstUser } = await claim(root, unnamed);
+  const { name, firstUser, reservation } = await claim(root, unnamed);
   const path = join(root, name);
   const facts: Facts = options.ownUsers && firstUser !== undefined ? { firstUser } : {};
   await writeFile(join(path, factsFile), JSON.stringify(facts));
@@ -183,7 +217,7 @@ export async function openInstanceDirectory(
       } catch {
         // The socket closes below, so the next start removes the rest.
       }
-      await new Promise((resolve) => server.close(resolve));
+      await Promise.all([server, reservation].map(closed));
     },
   };
 }

@@ -10,6 +10,7 @@ import {
   statSync,
   writeFileSync,
 } from "node:fs";
+import { createServer } from "node:net";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
@@ -180,7 +181,13 @@ describe("directories", () => {
     const options = { directory, ...(launcherPath === undefined ? {} : { launcherPath }) };
     const first = await open(tier, options);
     const second = await open(tier, options);
-    expect(readdirSync(directory)).toHaveLength(2);
+    const numbers = readdirSync(directory);
+    expect(numbers).toHaveLength(2);
+    // Nor does one in another directory of this host take their numbers: users and control groups go with them.
+    for (const number of numbers) {
+      const other = createServer().listen(`\0larkline-sandbox-${process.getuid?.() ?? 0}-${number}`);
+      await expect(once(other, "listening")).rejects.toMatchObject({ code: "EADDRINUSE" });
+    }
     for (const sandbox of [first, second]) {
       expect(await sandbox.run({ program: { runtime: "bash", code: "exit 4" }, signal: never })).toMatchObject({
         value: 4,
