@@ -32,12 +32,15 @@ function devourHeap(): never {
   for (;;) held.push(Array.from({ length: 1_000 }, () => ({})));
 }
 
-async function devourBuffers(): Promise<never> {
+/** Takes far more than it may have, but not all there is, and waits for its end: its parent may look late. */
+async function devourBuffers(): Promise<number> {
   const held: Buffer[] = [];
-  for (;;) {
+  while (held.length < 16) {
     held.push(Buffer.alloc(32 * 1_048_576, 1));
     await delay(5);
   }
+  await delay(60_000);
+  return held.length;
 }
 
 /** Writes what no tool can say through its context. */
