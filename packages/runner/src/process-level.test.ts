@@ -229,14 +229,10 @@ describe("the fault of a tool stays in its process", () => {
     ["buffers", /out of memory/],
     ["shot", /ended before it had answered/],
     ["deep", /nested deeper/],
-  ])(
-    "%s: an error that says so, and the next call is none the worse",
-    async (name, error) => {
-      expect(await call(name)).toEqual({ ok: false, error: expect.stringMatching(error) });
-      await expectContained();
-    },
-    30_000,
-  );
+  ])("%s: an error that says so, and the next call is none the worse", async (name, error) => {
+    expect(await call(name)).toEqual({ ok: false, error: expect.stringMatching(error) });
+    await expectContained();
+  });
 
   it.each(["exit_once", "spin_once", "unsure"])(
     "%s: of a `once` call it is unknown whether it took effect",
