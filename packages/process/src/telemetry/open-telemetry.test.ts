@@ -1,4 +1,4 @@
-import { startOtlpReceiver } from "@larkline/testkit";
+import { patientClock, startOtlpReceiver } from "@larkline/testkit";
 import { expect, it, onTestFinished } from "vitest";
 import { silentLogger } from "./logger.ts";
 import { Metrics } from "./metrics.ts";
@@ -28,7 +28,9 @@ it("what is observed reaches metrics, trace log, the deployment's own observers 
   onTestFinished(() => void Reflect.deleteProperty(globalThis, "toldToTest"));
   const source = "export default { event: (name) => globalThis.toldToTest.push(name), error() {} };";
   const modules = [`data:text/javascript,${encodeURIComponent(source)}`];
-  const { options, metrics, written, isClosed } = optionsOf({ otlpEndpoint: receiver.url, modules });
+  // Sending ends a second after the close, and the receiver is in this process.
+  const sending = { otlpEndpoint: receiver.url, clock: patientClock };
+  const { options, metrics, written, isClosed } = optionsOf({ ...sending, modules });
   const opened = await openTelemetry(options);
   if (!opened.ok) throw new Error(opened.error);
   const { telemetry } = opened.value;

@@ -1,4 +1,4 @@
-import type { ParseResult } from "@larkline/protocol";
+import type { Clock, ParseResult } from "@larkline/protocol";
 import type { TraceLog } from "@larkline/store/operations";
 import { debugAdapter, type Logger } from "./logger.ts";
 import { metricAdapter, type Metrics } from "./metrics.ts";
@@ -18,6 +18,8 @@ export interface TelemetryOptions {
   traceLog: Pick<TraceLog, "append" | "close">;
   /** URLs of modules with the deployment's own observers. */
   modules: readonly string[];
+  /** By which spans are sent in time when it closes. */
+  clock?: Clock | undefined;
 }
 
 /** What a process is instrumented with, and all that becomes of it. */
@@ -29,7 +31,7 @@ export interface ProcessTelemetry {
 
 /** Opens the telemetry of a process. An error is a text of one line for each module that cannot be used. */
 export async function openTelemetry(options: TelemetryOptions): Promise<ParseResult<ProcessTelemetry>> {
-  const { service, logger, metrics, otlpEndpoint, otlpHeaders, traceLog, modules } = options;
+  const { service, logger, metrics, otlpEndpoint, otlpHeaders, traceLog, modules, clock } = options;
   const own = await loadObservers(modules);
   if (!own.ok) return own;
   const traces = openTraces(options);
@@ -42,7 +44,7 @@ export async function openTelemetry(options: TelemetryOptions): Promise<ParseRes
   if (otlpEndpoint === undefined) return { ok: true, value: { telemetry: telemetryFor(adapters), close: closeTraces } };
   // Several megabytes of code that most deployments do not need.
   const { otlpAdapter } = await import("./otlp.ts");
-  const otlp = otlpAdapter({ service, logger, endpoint: otlpEndpoint, headers: otlpHeaders });
+  const otlp = otlpAdapter({ service, logger, endpoint: otlpEndpoint, headers: otlpHeaders, clock });
   const close = async (): Promise<void> => void (await Promise.all([otlp.close(), closeTraces()]));
   return { ok: true, value: { telemetry: telemetryFor([...adapters, otlp]), close } };
 }

@@ -1,4 +1,4 @@
-import { startOtlpReceiver, type OtlpReceiver, type ReceivedSpan } from "@larkline/testkit";
+import { patientClock, startOtlpReceiver, type OtlpReceiver, type ReceivedSpan } from "@larkline/testkit";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { createLogger, silentLogger } from "./logger.ts";
 import { otlpAdapter } from "./otlp.ts";
@@ -19,7 +19,9 @@ afterEach(async () => {
 
 function start(service: "ingress" | "agent-worker" = "agent-worker") {
   const headers = "authorization=Bearer%20abc, x-tenant=t1";
-  const adapter = otlpAdapter({ service, logger: silentLogger, endpoint: `${receiver.url}/`, headers });
+  // Sending ends a second after the close, and the receiver is in this process.
+  const common = { logger: silentLogger, clock: patientClock };
+  const adapter = otlpAdapter({ service, ...common, endpoint: `${receiver.url}/`, headers });
   return { telemetry: telemetryFor([adapter]), close: adapter.close };
 }
 

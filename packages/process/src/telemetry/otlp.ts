@@ -12,7 +12,7 @@ import {
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-http";
 import { defaultResource, detectResources, envDetector, resourceFromAttributes } from "@opentelemetry/resources";
 import { BatchSpanProcessor, RandomIdGenerator, TracerProvider, type IdGenerator } from "@opentelemetry/sdk-trace";
-import { systemClock, systemRandom, withDeadline } from "@larkline/protocol";
+import { systemClock, systemRandom, withDeadline, type Clock } from "@larkline/protocol";
 import { redactFields, scrubText, type Logger } from "./logger.ts";
 import { spanCatalogue, undecidedOutcomes, type ObservedService, type SpanFacts } from "./observations.ts";
 import type { RecordedSpan, Tags, TelemetryAdapter } from "./telemetry.ts";
@@ -24,6 +24,8 @@ export interface OtlpOptions {
   endpoint: string;
   /** As in `OTEL_EXPORTER_OTLP_HEADERS`: `name=value` with commas between, values percent-encoded. */
   headers?: string | undefined;
+  /** By which it ends in time. */
+  clock?: Clock | undefined;
 }
 
 /** Sends spans in batches, and so has something to end. */
@@ -95,7 +97,7 @@ export function otlpAdapter(options: OtlpOptions): OtlpAdapter {
         finish(begun);
       };
     },
-    close: async () => await (closed ??= withinDeadline(provider.shutdown())),
+    close: async () => await (closed ??= withinDeadline(provider.shutdown(), options.clock)),
   };
 }
 
@@ -251,6 +253,6 @@ function idsOf(traceparent: unknown): SpanIds | undefined {
   return traceId === undefined || spanId === undefined ? undefined : { traceId, spanId };
 }
 
-async function withinDeadline(ending: Promise<void>): Promise<void> {
-  await withDeadline(systemClock, ending, closeDeadlineMs).catch(() => undefined); // the rest is lost
+async function withinDeadline(ending: Promise<void>, clock: Clock = systemClock): Promise<void> {
+  await withDeadline(clock, ending, closeDeadlineMs).catch(() => undefined); // the rest is lost
 }
