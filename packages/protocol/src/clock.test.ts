@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { connect, createServer } from "node:net";
+import { connect, createServer, type Socket } from "node:net";
 import { describe, expect, it } from "vitest";
 import { pause, systemClock, systemRandom, withDeadline, type Clock } from "./clock.ts";
 
@@ -34,14 +34,16 @@ describe("a deadline", () => {
 
 describe("a deadline of a process that was busy", () => {
   it("counts an answer that had arrived before the process could read it", async () => {
-    const server = createServer((socket) => void socket.end("in time")).listen(0, "127.0.0.1");
+    const server = createServer().listen(0, "127.0.0.1");
     await once(server, "listening");
     const address = server.address();
     const client = connect(typeof address === "object" && address !== null ? address.port : 0, "127.0.0.1");
-    await once(client, "connect");
+    const both = Promise.all([once(server, "connection"), once(client, "connect")]);
+    const [[socket]] = (await both) as [[Socket], unknown[]];
     const answer = withDeadline(systemClock, once(client, "data"), 20);
-    const untilMs = performance.now() + 100;
     setImmediate(() => {
+      socket.end("in time");
+      const untilMs = performance.now() + 100;
       while (performance.now() < untilMs); // the answer arrives, and the deadline passes
     });
     await expect(answer).resolves.toHaveLength(1);
