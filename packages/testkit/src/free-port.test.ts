@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
-import { connect, createServer } from "node:net";
+import { connect, createServer, type Server } from "node:net";
 import { createInterface } from "node:readline";
 import { expect, it, onTestFinished } from "vitest";
 import { freePort } from "./free-port.ts";
@@ -39,11 +39,22 @@ it("gives processes that ask at once ports of their own, none of them one of an 
   expect(all.filter((port) => port >= lowest && port <= highest)).toEqual([]);
 });
 
+/** A server on the port that comes after one that was just given, and that port. */
+async function listenBehind(): Promise<{ other: Server; next: number }> {
+  for (;;) {
+    const next = (await freePort()) + 1;
+    const other = createServer();
+    const isListening = await once(other.listen(next, "127.0.0.1"), "listening").then(
+      () => true,
+      () => false, // the last one of a block: the next block may be another process's
+    );
+    if (isListening) return { other, next };
+  }
+}
+
 it("skips a port on which another process listens", async () => {
-  const next = (await freePort()) + 1;
-  const other = createServer().listen(next, "127.0.0.1");
+  const { other, next } = await listenBehind();
   onTestFinished(() => void other.close());
-  await once(other, "listening");
   expect(await freePort()).not.toBe(next);
 });
 
