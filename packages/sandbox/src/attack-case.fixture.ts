@@ -145,7 +145,7 @@ export function firstOf(...findings: (string | false | undefined)[]): string | u
 }
 
 /** What has no end of its own never comes back; how long a contained one takes to boot and to end is up to the machine. */
-const bootMs = 100_000;
+export const bootMs = 100_000;
 
 export function overTime({ elapsedMs, runner }: AttackEvidence, wallMs: number): string | undefined {
   if (elapsedMs > wallMs + bootMs) return `took ${Math.round(elapsedMs)} ms, the limit was ${wallMs}`;

@@ -1,5 +1,6 @@
 import {
   attackPrelude,
+  bootMs,
   firstOf,
   type AttackCase,
   type AttackEvidence,
@@ -217,7 +218,7 @@ export const writeAttacks: readonly AttackCase[] = [
     ],
     gotOut: ({ results, aim, elapsedMs }) =>
       firstOf(
-        elapsedMs > 18_000 && "the collection hung",
+        elapsedMs > bootMs && "the collection hung",
         results.some(({ files }) => files.some(({ bytes }) => Buffer.from(bytes).includes(`WORLD-${aim.mark}`))) &&
           "the hard link was delivered",
       ),

@@ -1,4 +1,4 @@
-import { attackPrelude, firstOf, leftOver, overTime, valueOf, type AttackCase } from "./attack-case.fixture.ts";
+import { attackPrelude, bootMs, firstOf, leftOver, overTime, valueOf, type AttackCase } from "./attack-case.fixture.ts";
 
 const loopMs = 600;
 
@@ -12,7 +12,7 @@ export const processAttacks: readonly AttackCase[] = [
       { runtime: "node", code: `${attackPrelude} proc.exit(0)`, ends: ["crashed"] },
       { runtime: "node", code: `${attackPrelude} proc.reallyExit(0)`, ends: ["crashed"] },
     ],
-    gotOut: ({ elapsedMs }) => (elapsedMs > 15_000 ? "nobody noticed the end" : undefined),
+    gotOut: ({ elapsedMs }) => (elapsedMs > bootMs ? "nobody noticed the end" : undefined),
   },
   {
     id: "P2",
