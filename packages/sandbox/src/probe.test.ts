@@ -141,7 +141,9 @@ describe.runIf(launcher !== undefined)("an attack that decides nothing", { timeo
       options,
     );
     expect(later).toEqual({ tier: "sbx", holds: true, reason: "" });
-    expect(asked).toHaveLength(2 * new Set(asked).size);
+    // What decides nothing then either is made a third time.
+    const timesAsked = Map.groupBy(asked, (code) => code).values();
+    expect([...timesAsked].filter(({ length }) => length < 2)).toEqual([]);
     await sandbox.close();
   });
 });
