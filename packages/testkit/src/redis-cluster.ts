@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { freePort } from "./free-port.ts";
 import { startNodes, type TestRedisNodes, type TestRedisNodesOptions } from "./redis-nodes.ts";
+import { patienceMs } from "./redis.ts";
 
 export interface TestRedisClusterOptions extends TestRedisNodesOptions {
   /** Of each of the three masters. Default 0. */
@@ -56,7 +57,7 @@ function stateFile(members: readonly Member[], self: Member): string {
 }
 
 async function untilFormed({ ask }: Pick<TestRedisNodes, "ask">, members: readonly Member[]): Promise<void> {
-  const deadlineMs = Date.now() + 20_000;
+  const deadlineMs = Date.now() + patienceMs;
   for (const { port, id, masterId } of members) {
     for (;;) {
       const state = await ask(port, "cluster", "info");

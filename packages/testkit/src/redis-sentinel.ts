@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { freePort } from "./free-port.ts";
 import { startNodes, type TestRedisNodes, type TestRedisNodesOptions } from "./redis-nodes.ts";
-import { untilRedisAnswers } from "./redis.ts";
+import { patienceMs, untilRedisAnswers } from "./redis.ts";
 
 const run = promisify(execFile);
 
@@ -61,7 +61,7 @@ async function startSentinel(self: Watch, plan: Plan): Promise<ChildProcess> {
 }
 
 async function untilFollowed({ ask }: Pick<TestRedisNodes, "ask">, ports: readonly number[]): Promise<void> {
-  const deadlineMs = Date.now() + 20_000;
+  const deadlineMs = Date.now() + patienceMs;
   for (const port of ports) {
     while (!(await ask(port, "role")).includes("\nconnected\n")) {
       if (Date.now() > deadlineMs) throw new Error("a replica does not reach its master");
