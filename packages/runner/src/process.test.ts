@@ -74,7 +74,8 @@ describe("the tool-runner process", () => {
     const job = await bed.send("probe", { name: "echo", effect: "pure", arguments: '{"城":"上海"}' });
     expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: { 城: "上海" } });
     expect((await fetch(`${url}/health`)).status).toBe(200);
-    expect(await (await fetch(`${url}/ready`)).json()).toMatchObject({ checks: { redis: true, worker: true } });
+    const readiness = async (): Promise<unknown> => await (await fetch(`${url}/ready`)).json();
+    await expect.poll(readiness).toMatchObject({ checks: { redis: true, worker: true } });
     const metrics = await (await fetch(`${url}/metrics`)).text();
     expect(metrics).toMatch(/larkline_tool_calls_total\{tool="echo",outcome="ok",.*\} 1/);
   });
@@ -254,9 +255,8 @@ describe("the tool-runner process", () => {
     const sandboxed = fileURLToPath(new URL("sandboxed-tools.fixture.ts", import.meta.url));
     const runner = await started({ RUNNER_TOOLS: sandboxed });
     const [, tier = ""] = /"tier":"(\w+)".*the sandbox holds/.exec(runner.output()) ?? [];
-    expect(await (await fetch(`${runner.url}/ready`)).json()).toMatchObject({
-      checks: { [`sandbox (${tier})`]: true },
-    });
+    const readiness = async (): Promise<unknown> => await (await fetch(`${runner.url}/ready`)).json();
+    await expect.poll(readiness).toMatchObject({ checks: { [`sandbox (${tier})`]: true } });
     const metrics = await (await fetch(`${runner.url}/metrics`)).text();
     expect(metrics).toMatch(new RegExp(`larkline_sandbox_holds\\{tier="${tier}".*\\} 1`));
     const job = await bed.send("probe", { name: "shell", effect: "once", arguments: '{"code":"exit 4"}' });
