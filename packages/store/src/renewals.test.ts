@@ -27,7 +27,12 @@ async function newWorld(redisUrl = inject("redisUrl")): Promise<World> {
   onTestFinished(async () => await closeRedis(redis));
   const errors: Error[] = [];
   const onError = (error: Error): void => void errors.push(error);
-  const renewals = await Renewals.start({ redisUrl, namespace, owner: "one", onError });
+  const start = async (): Promise<Renewals> => {
+    errors.length = 0;
+    return await Renewals.start({ redisUrl, namespace, owner: "one", onError });
+  };
+  // It fails where this process stands still for longer than the thread bears a silence of Redis.
+  const renewals = await vi.waitFor(start, wait);
   onTestFinished(async () => await renewals.close());
   return {
     redis,
@@ -51,20 +56,40 @@ function block(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }
 
-/** Measures for how long no thread of this process runs. The returned function gives the longest pause since its last call, ms. */
-function startStallMeter(): () => number {
-  const longest = new Int32Array(new SharedArrayBuffer(4));
+/**
+ * Measures for how long a thread of this process gets no answer from Redis, since either of the two stands still. The
+ * returned function gives the longest pause since its last call, ms.
+ */
+async function startStallMeter({ redis }: World): Promise<() => Promise<number>> {
+  const { host, port } = (redis as Redis).options; // the tests have one server
+  /** The longest pause, the number of answers. */
+  const seen = new Int32Array(new SharedArrayBuffer(8));
   const program = `
-    const { workerData: longest } = require("node:worker_threads");
-    for (let beforeMs = performance.now(); ;) {
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 10);
+    const { workerData: seen } = require("node:worker_threads");
+    const socket = require("node:net").connect(${port}, "${host}", () => socket.write("PING\\r\\n"));
+    let beforeMs = performance.now();
+    socket.on("data", () => {
       const nowMs = performance.now();
-      Atomics.store(longest, 0, Math.max(Atomics.load(longest, 0), Math.round(nowMs - beforeMs)));
+      Atomics.store(seen, 0, Math.max(Atomics.load(seen, 0), Math.round(nowMs - beforeMs)));
+      Atomics.add(seen, 1, 1);
       beforeMs = nowMs;
-    }`;
-  const thread = new Worker(program, { eval: true, workerData: longest });
+      setTimeout(() => socket.write("PING\\r\\n"), 10);
+    });`;
+  const thread = new Worker(program, { eval: true, workerData: seen });
   onTestFinished(async () => void (await thread.terminate()));
-  return () => Atomics.exchange(longest, 0, 0);
+  const read = async (): Promise<number> => {
+    const answers = Atomics.load(seen, 1);
+    // A pause counts when the answers behind it have come.
+    await vi.waitUntil(() => Atomics.load(seen, 1) > answers + 1, wait);
+    return Atomics.exchange(seen, 0, 0);
+  };
+  await read();
+  return read;
+}
+
+/** What was told of failures, but for connections that were given up because this process or Redis stood still. */
+function unexcused({ errors }: World): string[] {
+  return errors.map(({ message }) => message).filter((message) => !message.includes("the connection to Redis broke"));
 }
 
 /** How many of the keys exist, asked by another process while this event loop stands still. */
@@ -79,11 +104,11 @@ function existingNow({ redis }: World, ...keys: string[]): string {
 it("an event loop that is blocked for 3 s loses neither its heartbeat nor the lock of a job that it has just taken", async () => {
   const world = await newWorld();
   const { redis, presence, queue } = world;
-  const longestStallMs = startStallMeter();
+  const longestStallMs = await startStallMeter(world);
   for (let round = 1; ; round += 1) {
     const id = `job-${round}`;
+    await longestStallMs();
     const release = await takeJob(world, id, "token");
-    longestStallMs();
     block(3_000);
     const [alive, lock, stalled] = await Promise.all([
       presence.alive(["one"]),
@@ -92,8 +117,8 @@ it("an event loop that is blocked for 3 s loses neither its heartbeat nor the lo
     ]);
     const found = { alive: [...alive], lock, stalled };
     const kept = { alive: ["one"], lock: "token", stalled: [] };
-    // Where no thread ran at all for a while, both may be lost with right: then it is blocked once more.
-    if (longestStallMs() > 300 && !isDeepStrictEqual(found, kept)) {
+    // Where no thread ran or Redis stood still for a while, both may be lost with right: then it is blocked once more.
+    if ((await longestStallMs()) > 300 && !isDeepStrictEqual(found, kept)) {
       release();
       await redis.srem(`${queue}stalled`, id);
       continue;
@@ -107,7 +132,14 @@ it("an event loop that is blocked for longer loses both, and has its heartbeat b
   const world = await newWorld();
   await takeJob(world, "a", "token");
   block(6_000);
-  expect(existingNow(world, `${world.queue}a:lock`, world.queue.replace("turns:", "alive:one"))).toBe(":0");
+  // A renewal that was on its way when Redis or this process stood still may have come late: it was the last one.
+  const keys = [`${world.queue}a:lock`, world.queue.replace("turns:", "alive:one")];
+  let existing = existingNow(world, ...keys);
+  for (let tries = 0; existing !== ":0" && tries < 100; tries += 1) {
+    block(100);
+    existing = existingNow(world, ...keys);
+  }
+  expect(existing).toBe(":0");
   await vi.waitUntil(() => world.renewals.isTaken(), wait);
   expect(world.renewals.isSteady()).toBe(false);
   await vi.waitUntil(async () => (await world.presence.alive(["one"])).size === 1, wait);
@@ -143,10 +175,18 @@ it("tells of a worker that falls silent once, and of none that has left", async 
   const { presence, renewals } = await newWorld();
   let told = 0;
   renewals.onSilence(() => (told += 1));
-  await presence.beat("left", 60_000);
-  await presence.leave("left");
-  await delay(1_500);
-  expect(told).toBe(0);
+  for (let round = 1; ; round += 1) {
+    told = 0;
+    const startedMs = performance.now();
+    await presence.beat(`left-${round}`, 60_000);
+    await presence.leave(`left-${round}`);
+    const tookMs = performance.now() - startedMs;
+    await delay(1_500);
+    // One that was silent for a while before it left is told of with right: then another one leaves.
+    if (told > 0 && tookMs > 500) continue;
+    expect(told).toBe(0);
+    break;
+  }
   await presence.beat("killed", 1);
   await vi.waitUntil(() => told > 0, wait);
   await delay(600);
@@ -158,14 +198,14 @@ it("renews again after Redis was away, is not steady then for a while, and tells
   onTestFinished(async () => await server.stop());
   const world = await newWorld(server.url);
   await vi.waitUntil(() => world.renewals.isSteady(), wait);
-  await world.redis.call("CONFIG", "SET", "maxmemory", "1mb");
+  await world.redis.call("CONFIG", "SET", "maxmemory", "1"); // byte: it is full
   await vi.waitUntil(() => !world.renewals.isTaken(), wait);
   await world.redis.call("CONFIG", "SET", "maxmemory", "0");
   await vi.waitUntil(() => world.renewals.isTaken(), wait);
   expect(world.renewals.isSteady()).toBe(false);
   await world.renewals.settled();
   await vi.waitUntil(() => world.renewals.isSteady(), wait);
-  expect(world.errors.map(({ message }) => message)).toEqual([expect.stringContaining("not renewed: OOM")]);
+  expect(unexcused(world)).toEqual([expect.stringContaining("not renewed: OOM")]);
 });
 
 it("ends with its process's connections, and renews nothing then", async () => {
@@ -173,7 +213,7 @@ it("ends with its process's connections, and renews nothing then", async () => {
   await world.renewals.close();
   await world.renewals.close();
   await vi.waitUntil(async () => (await world.presence.alive(["one"])).size === 0, wait);
-  expect(world.errors).toEqual([]);
+  expect(unexcused(world)).toEqual([]);
 });
 
 it("does not start where Redis takes no renewal", async () => {
