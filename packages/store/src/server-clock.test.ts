@@ -45,7 +45,8 @@ describe("the shared clock", () => {
   });
 
   it("is called different only where a reading is exact enough to say so", async () => {
-    let pretendedMs = 6_000; // as if the process had been stopped between the question and its answer
+    // As if the process had been stopped between the question and its answer, for far longer than it ever is.
+    let pretendedMs = 60_000;
     const monotonic = (): number => {
       const nowMs = systemClock.monotonic() - pretendedMs;
       pretendedMs = 0;
