@@ -327,7 +327,8 @@ describe.each(both)("wake-ups, by %s scripts", (scripts) => {
     for (let round = 1; round <= 2; round += 1) {
       await vi.waitFor(() => expect(late).toHaveLength(1), patience);
       expect(seen).toEqual([]);
-      await redis.del(`${options.prefix}:turns:stalled-check`); // as time does, which is sometimes a ms later than the timer
+      // As time does, sometimes a ms later than the timer of the worker.
+      await redis.del(`${options.prefix}:turns:stalled-check`);
       late.pop()?.();
     }
     await vi.waitFor(() => expect(seen).toEqual([1]), patience);
