@@ -19,7 +19,8 @@ export interface BlobStoreDemands {
   maxBytes: number;
 }
 
-const ttlMs = 800;
+/** Longer than any process stands still: beside `advance` real time passes. */
+const ttlMs = 3_600_000;
 const maxBytes = 1_000_000;
 const facts = { mediaType: "application/pdf", name: "报告 2026.pdf" };
 
