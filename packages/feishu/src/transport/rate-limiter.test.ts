@@ -164,7 +164,8 @@ describe("calls through a governor", () => {
     const { chatId, send, governor } = await limited();
     await governor.pause(`cli_0123456789abcdef:chat:${chatId}`, 60_000);
     expect(await failureOf(send(chatId, { maxWaitMs: 5_000 }))).toMatchObject({ heldBack: true });
-    const waiting = await limited();
+    // For the governor no time passes: it grants no more however long this process stands still.
+    const waiting = await limited(openTestStores({ isClockStill: true }).governor);
     const many = await Promise.allSettled(
       Array.from({ length: 10 }, () => waiting.send(waiting.chatId, { maxWaitMs: 500 })),
     );
@@ -214,7 +215,8 @@ describe("frames", () => {
   const card = { ...streaming, body: { elements: [{ tag: "markdown", element_id: "e", content: "x" }] } };
 
   it("leave room for the last one, which goes out at once", async () => {
-    const { api, chatId, simulator } = await limited();
+    // However long this process stands still, all of them are asked for within the same second.
+    const { api, chatId, simulator } = await limited(openTestStores({ isClockStill: true }).governor);
     const cardId = await api.cards.create(card);
     await api.cards.sendTo({ cardId, receiveIdType: "chat_id", receiveId: chatId, uuid: "u" });
     const write = (sequence: number, options: CallOptions): Promise<void> =>
