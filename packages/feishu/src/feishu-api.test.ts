@@ -68,7 +68,9 @@ async function fakePlatform(answer: Answer): Promise<FakePlatform> {
     const call = platform.calls.at(-1);
     if (call !== undefined) answer(call, response, platform.calls.length);
   };
-  platform.url = await listening(createServer((request, response) => void handle(request, response)));
+  // A connection is not closed between two attempts because the process stood still.
+  const server = createServer({ keepAliveTimeout: 60_000 }, (request, response) => void handle(request, response));
+  platform.url = await listening(server);
   return platform;
 }
 
