@@ -118,7 +118,6 @@ it.each([
     });
     expect(died).toBeGreaterThanOrEqual(steps);
   },
-  60_000,
 );
 
 it("a process that dies at any step while no person can be asked leaves no turn waiting", async () => {
