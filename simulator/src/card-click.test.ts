@@ -164,7 +164,8 @@ test.each<[string, WebhookAnswer, number]>([
 
 test("an answer that takes too long is an error to the person", async () => {
   const timeouts = { webhookTimeouts: { totalTimeoutMs: 100 } };
-  const told = await scene(() => ({ delayMs: 2000 }), timeouts);
+  const never = new Promise<never>(() => undefined);
+  const told = await scene(() => ({ after: never }), timeouts);
   const messageId = await told.post(stillCard(button("yes")));
   const result = await told.simulator.click({ messageId, openId: told.person, elementId: "yes" });
   expect(result).toEqual({ code: 200341, cardChanged: false });

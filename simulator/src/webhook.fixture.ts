@@ -12,8 +12,6 @@ export interface ReceivedWebhook {
 export interface WebhookAnswer {
   status?: number;
   body?: unknown;
-  /** Waits this long before answering. */
-  delayMs?: number;
   /** Answers when this has settled. */
   after?: Promise<unknown>;
 }
@@ -35,12 +33,11 @@ export async function startTestWebhook(
     request.on("data", (chunk: string) => (raw += chunk));
     request.on("end", () => {
       const entry = { headers: request.headers, raw, body: { ...JSON.parse(raw) }, at: Date.now() };
-      const { status = 200, body = {}, delayMs = 0, after } = answer(entry, received.length);
+      const { status = 200, body = {}, after } = answer(entry, received.length);
       received.push(entry);
       const send = () => response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body));
-      if (after !== undefined) void after.finally(send);
-      else if (delayMs === 0) send();
-      else setTimeout(send, delayMs).unref();
+      if (after === undefined) send();
+      else void after.finally(send);
     });
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));

@@ -102,7 +102,8 @@ test("an event is given up after four retries", async () => {
 });
 
 test("an answer that takes too long counts as a failure", async () => {
-  const { send } = await scene((_request, index) => (index === 0 ? { delayMs: 5000 } : {}), {
+  const never = new Promise<never>(() => undefined);
+  const { send } = await scene((_request, index) => (index === 0 ? { after: never } : {}), {
     options: { webhookTimeouts: { totalTimeoutMs: 400 } },
   });
   const report = await (await send()).delivery;
