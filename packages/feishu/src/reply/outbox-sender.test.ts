@@ -3,6 +3,7 @@ import { systemClock } from "@larkline/protocol";
 import type { OutboxLease, OutboxRecord, SessionStore } from "@larkline/store";
 import type { RateGovernor } from "@larkline/store/platform";
 import { openTestStores } from "@larkline/store/testing";
+import { patientClock } from "@larkline/testkit";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { FeishuApi } from "../feishu-api.ts";
 import { OutboxSender, type OutboxSenderOptions } from "./outbox-sender.ts";
@@ -306,7 +307,8 @@ describe("the outbox sender", () => {
   });
 
   it("lets a running send finish at close and gives the rest back", async () => {
-    const { store, sender, say, record, replies, now, fail } = await world();
+    // A stall of this process does not end the 5 s that a close waits.
+    const { store, sender, say, record, replies, now, fail } = await world({ clock: patientClock });
     const messageId = await say("hi");
     const lease = await pushed(store, record(messageId, "one", "r1"));
     await store.pushOutbox(record(messageId, "two", "r2"), "r2");

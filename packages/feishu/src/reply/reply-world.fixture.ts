@@ -2,6 +2,7 @@ import type { FeishuSimulator, SimCard, SimMessage } from "@larkline/simulator";
 import { systemClock, type Clock, type ReplyView } from "@larkline/protocol";
 import type { CardLedger, SessionStore } from "@larkline/store";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
+import { patientClock } from "@larkline/testkit";
 import { onTestFinished } from "vitest";
 import type { FeishuApi } from "../feishu-api.ts";
 import { replacing, simulatedApi, type SimulatedApiOptions } from "../simulated-api.fixture.ts";
@@ -142,7 +143,8 @@ async function platformAt({ now, tokens }: TestStores, options: ReplyWorldOption
 export async function replyWorld(options: ReplyWorldOptions = {}) {
   const stores = openTestStores();
   const { store, cards: ledger, letters, now, advance } = stores;
-  const clock = { ...systemClock, now };
+  // A reply waits for its calls for 2 s at most when it is released: a stall of this process cuts none off.
+  const clock = { ...patientClock, now };
   const platform = await platformAt(stores, options);
   const { simulator, api, appId, person } = platform;
   const parts: Parts = { api, ledger, store };
