@@ -27,7 +27,8 @@ export async function startTestWebhook(
   answer: (request: ReceivedWebhook, index: number) => WebhookAnswer,
 ): Promise<TestWebhook> {
   const received: ReceivedWebhook[] = [];
-  const server = createServer((request, response) => {
+  // The platform keeps its connections: none is closed between two events because this process stood still.
+  const server = createServer({ keepAliveTimeout: 60_000 }, (request, response) => {
     let raw = "";
     request.setEncoding("utf8");
     request.on("data", (chunk: string) => (raw += chunk));

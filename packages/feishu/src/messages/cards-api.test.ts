@@ -264,7 +264,8 @@ async function clickTokens(): Promise<{ url: string; tokens: string[] }> {
     tokens.push(/"token":"(c-[^"]+)"/.exec(await readText(request))?.[1] ?? "");
     response.end("{}");
   };
-  const server = createServer((request, response) => void answer(request, response));
+  // The platform keeps its connections: none is closed between two clicks because this process stood still.
+  const server = createServer({ keepAliveTimeout: 60_000 }, (request, response) => void answer(request, response));
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   onTestFinished(() => {
     server.close();
