@@ -9,7 +9,8 @@ afterEach(async () => {
 });
 
 async function serve(listener: RequestListener): Promise<string> {
-  const own = createServer(listener);
+  // It closes no connection that is to be used again because this process stood still.
+  const own = createServer({ keepAliveTimeout: 60_000 }, listener);
   server = own;
   await new Promise<void>((resolve) => own.listen(0, "127.0.0.1", resolve));
   const address = own.address();
