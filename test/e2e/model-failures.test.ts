@@ -135,11 +135,16 @@ describe("what is known of a failure", () => {
     const person = system.person("Ann");
     const text = await system.ask(person, "hello");
     expect(text).not.toContain("odd block");
-    const line =
-      worker
-        .output()
-        .split("\n")
-        .find((one) => one.includes("odd block")) ?? "";
+    // The answer and the log come here by two ways.
+    const line = await vi.waitUntil(
+      () =>
+        worker
+          .output()
+          .split("\n")
+          .slice(0, -1)
+          .find((one) => one.includes("odd block")),
+      { timeout: 60_000, interval: 20 },
+    );
     expect(line).toContain("req_scripted");
     expect(line).toContain("api_bad_request");
     expect(line).not.toContain("for scripted");
