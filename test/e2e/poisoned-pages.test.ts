@@ -177,9 +177,11 @@ describe("a model that obeys a page", () => {
     expect(seen).toContain("other.test/named?x=1");
     expect(seen).toContain("ported.test/any/path");
     // What a person named once stays named in this conversation.
+    const timesSeen = () => seen.filter((line) => line === "other.test/named?x=1").length;
+    const before = timesSeen();
     model.promptSteps("again", call("fetch_page", { url: named }), { text: "Again." });
     expect(await answerTo(system, await write(system, person, "again"))).toContain("Again.");
-    expect(seen.filter((line) => line === "other.test/named?x=1")).toHaveLength(2);
+    expect(timesSeen()).toBeGreaterThan(before);
   });
 
   it("that has read nothing from outside may look up what it knows", async () => {
