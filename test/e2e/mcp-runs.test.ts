@@ -37,7 +37,8 @@ function answerTo({ method, params = {} }: Asked): object {
 }
 
 beforeAll(async () => {
-  server = createServer((request, response) => {
+  // A client may use a connection again that was idle for seconds.
+  server = createServer({ keepAliveTimeout: 60_000 }, (request, response) => {
     let text = "";
     request.on("data", (piece: Buffer) => (text += piece.toString()));
     request.on("end", () => {

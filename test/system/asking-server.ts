@@ -111,7 +111,8 @@ export async function startAskingServer(): Promise<AskingServer> {
     return transport;
   };
 
-  const http = createServer((request, response) => {
+  // A client may use a connection again that was idle for seconds.
+  const http = createServer({ keepAliveTimeout: 60_000 }, (request, response) => {
     const id = request.headers["mcp-session-id"];
     const known = typeof id === "string" ? sessions.get(id) : undefined;
     const handled = async (): Promise<void> => {
