@@ -1,4 +1,5 @@
 import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "@larkline/simulator";
+import { patientClock } from "@larkline/testkit";
 import { afterEach, expect, test } from "vitest";
 import { startBot, type TestBot } from "./bot.fixture.ts";
 
@@ -18,6 +19,7 @@ interface Scene {
 async function scene(options: Partial<SimulatorOptions> = {}): Promise<Scene> {
   const simulator = await startFeishuSimulator({
     apps: [app],
+    clock: patientClock, // a stall of this process is no fault of the bot
     retryDelaysMs: [50, 50, 50, 50],
     connection: { reconnectIntervalSeconds: 0.1, reconnectNonceSeconds: 0 },
     ...options,
