@@ -115,7 +115,8 @@ describe("npm start that cannot work", () => {
 function openToOthers(folder: string): string[] {
   const all = readdirSync(folder, { recursive: true, encoding: "utf8" });
   return ["", ...all].filter((name) => {
-    const { mode } = lstatSync(join(folder, name));
+    // A file that another one takes the place of may be gone by now.
+    const { mode } = lstatSync(join(folder, name), { throwIfNoEntry: false }) ?? { mode: 0 };
     return (mode & 0o077) !== 0;
   });
 }
