@@ -7,7 +7,7 @@ import { text as textOfStream } from "node:stream/consumers";
 import { promisify } from "node:util";
 import { pack } from "@larkline/publish";
 import { chromium } from "playwright-core";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from "vitest";
 import { root, textOf } from "../docs/document.ts";
 import { startSystem, type System } from "../system/system.ts";
 
@@ -299,8 +299,16 @@ describe("npx larkline-create my-bot", () => {
 
   it("makes a configuration and a tool that a deployment mounts", async () => {
     await system.start("tool-runner", { RUNNER_NAME: "my-bot", RUNNER_TOOLS: join(bot, "tools/index.ts") });
-    const answer = await system.ask(system.person("Ann"), '[rolled]\ncall roll_dice {"sides":2}');
-    expect(answer).toMatch(/^\[\[rolled\]\] ok:[12]$/);
+    const ann = system.person("Ann");
+    // Workers offer its tools a moment after it has announced them.
+    await vi.waitFor(
+      async () => {
+        await system.ask(ann, "which tools");
+        expect(system.model.requests.at(-1)?.tools.map(({ name }) => name)).toContain("roll_dice");
+      },
+      { timeout: 60_000, interval: 250 },
+    );
+    expect(await system.ask(ann, '[rolled]\ncall roll_dice {"sides":2}')).toMatch(/^\[\[rolled\]\] ok:[12]$/);
     expect(system.model.requests.at(-1)?.system).toContain("You are my-bot.");
   });
 
