@@ -266,7 +266,9 @@ describe("AT-20: what an MCP server of an older revision asks inside a call is a
     await replaceRunnerAndWorker();
     await submit(system, seat, { openId: person.openId, button, form: { field_0: "aisle" } });
     expect(await answerTo(system, written)).toContain("k: accept Rome, accept aisle");
-    expect(toldIn("k")).toEqual([["cancel"], ["accept", "cancel"], ["accept", "accept"]]);
+    // A call that may be repeated is, where its runner stands still: it then gets the same answers.
+    const told = new Set(toldIn("k").map((actions) => actions.join(", ")));
+    expect([...told]).toEqual(["cancel", "accept, cancel", "accept, accept"]);
     await untilRetired(system, person.chatId);
   });
 
@@ -292,10 +294,12 @@ describe("AT-20: what an MCP server of an older revision asks inside a call is a
     const person = system.person("Eva");
     const written = await write(system, person, 'go\ncall old_trip {"id":"o"}');
     await theQuestion(system, person.chatId);
+    const asked = toldIn("o");
     await write(system, person, "/stop");
     await answerTo(system, written);
     await untilRetired(system, person.chatId);
-    expect(toldIn("o")).toEqual([["cancel"]]);
+    expect(new Set(asked.map(String))).toEqual(new Set(["cancel"]));
+    expect(toldIn("o")).toEqual(asked);
   });
 
   it("but not where the call may not be repeated: the server learns it, and the model", async () => {
