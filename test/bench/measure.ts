@@ -1,4 +1,5 @@
 import { execFileSync, spawn } from "node:child_process";
+import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -323,11 +324,17 @@ export async function checkpointBytes({ system, load: send }: Running, before: B
     const lines = createInterface({ input: monitor.stdout });
     await once(lines, "line"); // it watches
     let most = 0;
+    const mark = `read-until-${randomUUID()}`;
+    const reached = Promise.withResolvers<void>();
     lines.on("line", (line) => {
+      if (line.includes(mark)) reached.resolve();
       const [, quoted] = /"HSET" "[^"]*:state:[^"]*".*? "turn" "((?:[^"\\]|\\.)*)"/i.exec(line) ?? [];
       most = Math.max(most, (quoted ?? "").replaceAll(/\\(?:x..|.)/g, "_").length);
     });
     await send({ inFlight: 1, messages: 1, perChat: 1, before });
+    // What it has seen may arrive later than the answer.
+    execFileSync("redis-cli", ["-p", String(system.redis.port), "echo", mark]);
+    await reached.promise;
     return most;
   } finally {
     monitor.kill();
