@@ -108,7 +108,10 @@ async function run(system: System, options: TwoVersionsOptions): Promise<TwoVers
     let takenUpBefore = 0;
     try {
       await delay(eachMs);
-      takenUpBefore = await turnsOf(system.workers);
+      do {
+        await delay(50);
+        takenUpBefore = await turnsOf(system.workers);
+      } while (takenUpBefore === 0);
       // All of them, in the middle of their turns, before the first new one begins; people go on writing. The new ones
       // start at once, and wait until those that were killed count as gone.
       await Promise.all(old.map(async (each) => await each.kill()));
