@@ -532,6 +532,7 @@ test("a file that is no recording is refused with a word", async () => {
   await page.getByRole("button", { name: "回放", exact: true }).click();
   const buffer = Buffer.from('{"version":1,"steps":[{"atMs":0}]}');
   await page.getByLabel("录制文件").last().setInputFiles({ name: "x.json", mimeType: "application/json", buffer });
-  await page.getByRole("button", { name: "播放文件" }).click();
-  await page.locator(".toast-error", { hasText: "这不是演练场的录制文件" }).waitFor();
+  // The notice goes after five seconds.
+  const told = page.locator(".toast-error", { hasText: "这不是演练场的录制文件" }).waitFor();
+  await Promise.all([told, page.getByRole("button", { name: "播放文件" }).click()]);
 });

@@ -230,8 +230,9 @@ test("ids are shown and copied, and roles of the playground's configuration name
   await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
   await openChat(page, "项目组 Project");
   await panel(page, "项目组 Project").getByText("ID", { exact: true }).click();
-  await page.getByRole("button", { name: "复制 Alice" }).click();
-  await page.getByText("已复制").waitFor();
+  // The notice goes after five seconds.
+  const told = page.getByText("已复制").waitFor();
+  await Promise.all([told, page.getByRole("button", { name: "复制 Alice" }).click()]);
   const copied = await page.evaluate<string>("navigator.clipboard.readText()");
   expect(playground.simulator.users.get(copied)?.name).toBe("Alice");
   const config = await loadConfigFile("infra/dev/playground.config.ts");
