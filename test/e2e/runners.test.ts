@@ -83,6 +83,12 @@ async function untilRecorded(line: string, times = 1): Promise<void> {
   await vi.waitFor(async () => expect(await count()).toBeGreaterThanOrEqual(times), { timeout: 60_000, interval: 20 });
 }
 
+/** A runner counts a call once it has handed in the outcome: the answer may be there by then. */
+async function untilCounted(runner: AppProcess, fact: (count: number) => boolean, labels?: string): Promise<void> {
+  const calls = async () => await metricOf(runner, "larkline_tool_calls_total", labels);
+  await vi.waitFor(async () => expect(await calls()).toSatisfy(fact), { timeout: 60_000, interval: 50 });
+}
+
 function call(tool: string, key: string): string {
   return `call ${tool} ${JSON.stringify({ key })}`;
 }
@@ -156,9 +162,8 @@ describe("a second runner", () => {
     await system.release("right");
     const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
     expect(answer.text).toBe("[shared] ok:released ok:released");
-    const counts = await Promise.all(pair.map(async (runner) => await metricOf(runner, "larkline_tool_calls_total")));
+    for (const runner of pair) await untilCounted(runner, (count) => count > 0);
     for (const runner of pair) expect(await runner.stop()).toBe(0);
-    for (const count of counts) expect(count).toBeGreaterThan(0);
   });
 });
 
@@ -187,7 +192,7 @@ describe("a runner that is killed", () => {
     const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
     expect(answer.text).toMatch(/^\[killed\] failed:outcome unknown: [^]* ok:released$/);
     expect((await system.recorded()).filter((line) => line === "once charge")).toHaveLength(1);
-    expect(await metricOf(successor, "larkline_tool_calls_total", 'outcome="unknown"')).toBe(1);
+    await untilCounted(successor, (count) => count === 1, 'outcome="unknown"');
     expect(await successor.stop()).toBe(0);
   });
 });
