@@ -18,14 +18,19 @@ afterAll(async () => await system.close());
 /** For an answer, while processes start and stop on a machine that is busy with other tests. */
 const patienceMs = 60_000;
 
+/** Remembers that a process is asked to stop now. */
+function noteStop(old: AppProcess): void {
+  stopped.push(old);
+  const [, name] = /"worker":"([^"]+)"[^\n]*ready/.exec(old.output()) ?? [];
+  if (name !== undefined) stoppedAtMs.set(name, Date.now());
+}
+
 /** Stops a process as an operator does, its successor being ready. */
 async function replace(group: AppProcess[], kind: AppKind, index: number): Promise<void> {
   const old = group[index];
   if (old === undefined) throw new RangeError(`no ${kind} ${index}`);
   group[index] = await system.start(kind);
-  stopped.push(old);
-  const [, name] = /"worker":"([^"]+)"[^\n]*ready/.exec(old.output()) ?? [];
-  if (name !== undefined) stoppedAtMs.set(name, Date.now());
+  noteStop(old);
   let isLate = false;
   const cancel = patientClock.after(10_000, () => (isLate = true)); // what `npm start` and orchestrators are promised
   expect({ kind, code: await old.stop() }, old.output()).toEqual({ kind, code: 0 });
@@ -116,13 +121,17 @@ it("a turn in the middle of its model call is handed over at once, and its messa
   const successor = await system.start("agent-worker");
   system.workers.splice(0, system.workers.length, successor);
   isStopping = true;
-  expect(await only?.stop()).toBe(0);
+  if (only === undefined) throw new Error("unreachable: a worker runs");
+  noteStop(only);
+  expect(await only.stop()).toBe(0);
   const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: patienceMs });
   expect(answer.text).toBe(`[${text}]`);
   expect(asked()).toBeGreaterThanOrEqual(2);
   await vi.waitFor(() => expect(system.model.aborted).toBeGreaterThan(before), { timeout: 60_000 });
   expect(await metricOf(successor, "larkline_turn_runs_total", 'outcome="answered"')).toBe(1);
-  expect(await metricOf(successor, "larkline_healed_total")).toBe(0);
+  expect(healedAfterStop()).toEqual([]);
+  const healed = await metricOf(successor, "larkline_healed_total");
+  expect(healed).toBe(await metricOf(successor, "larkline_healed_total", 'what="crash"'));
 });
 
 it("a reply that is being sent while its worker stops is sent by another worker, once", async () => {
