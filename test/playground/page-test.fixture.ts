@@ -1,4 +1,5 @@
 import { Metrics, silentLogger } from "@larkline/process/telemetry";
+import { patientClock } from "@larkline/testkit";
 import { chromium, type Browser, type Page } from "playwright-core";
 import type { PlaygroundConfig } from "@larkline/simulator/playground";
 import { startPlayground, type Playground } from "@larkline/simulator/playground";
@@ -28,7 +29,9 @@ export function startTestPlayground(changes: Partial<PlaygroundConfig> = {}): Pr
     dataDirectory: undefined,
     ...changes,
   };
-  return startPlayground({ config, logger: silentLogger, metrics: new Metrics({ service: "playground" }) });
+  const metrics = new Metrics({ service: "playground" });
+  // A stall of this process is no fault of the bot.
+  return startPlayground({ config, logger: silentLogger, metrics, clock: patientClock });
 }
 
 /** A page in Chinese, unless another language is wanted, and what went wrong in it. */

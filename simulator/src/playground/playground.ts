@@ -4,7 +4,7 @@ import { extname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createEnvReader, type Env } from "@larkline/process/config";
 import { type Logger, type LogLevel, logLevels, type Metrics, registerOpsRoutes } from "@larkline/process/telemetry";
-import { type ParseResult, systemClock } from "@larkline/protocol";
+import { type Clock, type ParseResult, systemClock } from "@larkline/protocol";
 import { type ModelServer, startModelServer } from "@larkline/testkit";
 import { fastify, type FastifyInstance } from "fastify";
 import { build } from "rolldown";
@@ -23,6 +23,8 @@ interface PlaygroundParts {
   config: PlaygroundConfig;
   logger: Logger;
   metrics: Metrics;
+  /** Of the platform; default: that of the machine. */
+  clock?: Clock;
 }
 
 export interface Playground {
@@ -35,12 +37,13 @@ export interface Playground {
 }
 
 /** Starts the simulated platform with the page on one port. Rejects when a port is taken. */
-export async function startPlayground({ config, logger, metrics }: PlaygroundParts): Promise<Playground> {
+export async function startPlayground(parts: PlaygroundParts): Promise<Playground> {
+  const { config, logger, metrics } = parts;
   const server = fastify({ bodyLimit: 256 * 1024, forceCloseConnections: true });
   let pageReady = false;
   const kept: Kept = config.dataDirectory === undefined ? {} : await readKeptState(config.dataDirectory);
   if (kept.setAside !== undefined) logger.warn({ file: kept.setAside }, "the state was damaged: it is set aside");
-  const simulator = await startSimulator(config, kept, (request, response) => {
+  const simulator = await startSimulator(parts, kept, (request, response) => {
     // The simulator listens first: what the page is made of needs it.
     if (pageReady) server.routing(request, response);
     else response.writeHead(503, { "retry-after": "1" }).end();
@@ -75,7 +78,7 @@ export async function startPlayground({ config, logger, metrics }: PlaygroundPar
 }
 
 function startSimulator(
-  config: PlaygroundConfig,
+  { config, clock = systemClock }: PlaygroundParts,
   { snapshot, bytes }: Kept,
   serve: RequestListener,
 ): Promise<FeishuSimulator> {
@@ -83,6 +86,7 @@ function startSimulator(
   return startFeishuSimulator({
     host: config.host,
     port: config.port,
+    clock,
     apps: [
       {
         appId,
