@@ -87,6 +87,14 @@ function flowingAfter(messages: readonly Watched[], { atMs }: Harm): number[] {
   return after.length === 0 ? [] : [Math.min(...after)];
 }
 
+/** Waits until something that was accepted after that moment is answered, or the patience is over. */
+async function untilFlowing({ watch, options }: Scene, atMs: number): Promise<void> {
+  const untilMs = performance.now() + options.patienceMs;
+  const flows = (): boolean =>
+    watch.all().some(({ acceptedMs, answeredMs }) => acceptedMs > atMs && answeredMs !== undefined);
+  while (!flows() && performance.now() < untilMs) await delay(50);
+}
+
 /** Chats that are dead: a message written now gets no answer. */
 async function stuckChats({ system, watch, options }: Scene, chats: readonly Watched[][]): Promise<number> {
   const last = await Promise.all(
@@ -111,6 +119,7 @@ async function run(scene: Scene, nodes: TestRedisNodes): Promise<FailoverReport>
       await delay(2_000);
       const atMs = await replaceMaster(nodes, options.failure);
       harms.push({ label: "failover", atMs, overMs: atMs });
+      await untilFlowing(scene, atMs);
     }
     await delay(2_000);
   } finally {
