@@ -133,14 +133,17 @@ async function writeChat(
   }
 }
 
-/** Answers every question with two clicks at once; returns how many clicks each card took, by message id. */
+/**
+ * Answers every question with two clicks at once; returns how many clicks each card took, by message id: none where the
+ * answer to the click was lost with the ingress that took it.
+ */
 async function answerQuestions(chats: readonly Chat[], over: AbortSignal): Promise<Map<string, number>> {
   const taken = new Map<string, number>();
   const answer = async ({ bot, person }: Chat, card: AskedCard): Promise<void> => {
     const { messageId } = card.message;
     const click = async () => await decide(bot, card, { openId: person.openId, wanted: { choice: "Green" } });
     for (const { toast } of await Promise.all([click(), click()])) {
-      if (toast?.content === "Answered") taken.set(messageId, (taken.get(messageId) ?? 0) + 1);
+      taken.set(messageId, (taken.get(messageId) ?? 0) + (toast?.content === "Answered" ? 1 : 0));
     }
   };
   while (!over.aborted) {
@@ -279,7 +282,7 @@ export async function runTogetherChaos(options: TogetherOptions): Promise<Togeth
           lost: sum(tallies.map(({ lost }) => lost)),
           answeredTwice:
             sum([...tallies, ...takenBack].map(({ duplicated }) => duplicated)) +
-            sum([...clicks.values()].map((count) => count - 1)),
+            sum([...clicks.values()].map((count) => Math.max(0, count - 1))),
           childrenTwice: surplus(below.tasks),
           orphans: below.orphans.length,
           transfersRepeated: surplus(below.transfers),
