@@ -1,5 +1,5 @@
 import { describe, expect, it, vi } from "vitest";
-import { chat } from "../system/chat-stream.ts";
+import { chat, heldFrames } from "../system/chat-stream.ts";
 import { system } from "./http-deployment.ts";
 
 type ApiApproval = Record<string, unknown> & { id: string; tool: string; kind: string };
@@ -42,8 +42,9 @@ describe("a run over HTTP whose tool needs an approval", () => {
       timeout: 60_000,
       interval: 10,
     });
-    expect(stream.frames().map(({ type }) => type)).toEqual(["user_message", "tool_call", "approval_request"]);
-    expect(stream.frames()[1]).toMatchObject({ args: { key: "h1", password: "***" } });
+    const shown = heldFrames(stream.frames());
+    expect(shown.map(({ type }) => type)).toEqual(["user_message", "tool_call", "approval_request"]);
+    expect(shown[1]).toMatchObject({ args: { key: "h1", password: "***" } });
 
     const asked = await untilPending(session);
     expect(asked).toMatchObject({
@@ -62,7 +63,7 @@ describe("a run over HTTP whose tool needs an approval", () => {
       status: 200,
       body: { approval: { state: "approved" } },
     });
-    const frames = await stream.end();
+    const frames = heldFrames(await stream.end());
     expect(frames.slice(3).map(({ type }) => type)).toEqual(["tool_result", "assistant", "done"]);
     expect(frames.at(-1)).toMatchObject({ final: '[deploy] ok:{"key":"h1"}' });
     expect(await runs("h1")).toBe(1);
@@ -92,7 +93,7 @@ describe("a run over HTTP whose tool needs an approval", () => {
     const note = "Use the copy of last night.";
     expect((await post(id, { decision: "reject", note })).status).toBe(200);
     const error = `User rejected this action.\nReason: ${note}`;
-    const frames = await stream.end();
+    const frames = heldFrames(await stream.end());
     expect(frames[3]).toMatchObject({ type: "tool_error", name: "ask_once", error });
     expect(frames.at(-1)).toMatchObject({ type: "done", final: `[drop] failed:${error}` });
     expect(await runs("h3")).toBe(0);
@@ -126,7 +127,7 @@ describe("a session over HTTP in which calls of one kind were approved three tim
       timeout: 60_000,
     });
     const unasked = await chat(urlOf(0), session, message);
-    expect((await unasked.end()).map(({ type }) => type)).toEqual([
+    expect(heldFrames(await unasked.end()).map(({ type }) => type)).toEqual([
       "user_message",
       "tool_call",
       "tool_result",

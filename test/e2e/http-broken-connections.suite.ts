@@ -8,7 +8,7 @@ import { createClient, type Run } from "@larkline/sdk";
 import { codeCache } from "@larkline/testkit";
 import { afterEach, expect, it, vi } from "vitest";
 import { expectAskedOnce, lostTurns } from "../system/asked-once.ts";
-import { chat } from "../system/chat-stream.ts";
+import { chat, heldFrames } from "../system/chat-stream.ts";
 import { hangingAfter, obedientModel } from "../system/model-script.ts";
 import { system } from "./http-deployment.ts";
 
@@ -148,7 +148,7 @@ it("where messages steer, the second client follows the run that took its messag
   const second = await chat(address(), "steer", { message: "second", agent: "steered" });
   await second.until((frames) => frames.length === 1);
   await (await chat(address(), "other", 'other\ncall meet {"key":"steer","of":2}')).end();
-  const frames = await second.end();
+  const frames = heldFrames(await second.end());
   const end = (await first.end()).at(-1);
   expect(end).toMatchObject({ type: "done", final: expect.stringContaining("second") });
   expect(frames.at(-1)).toEqual(end);

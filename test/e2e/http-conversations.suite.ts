@@ -3,7 +3,8 @@ import { closeRedis, connectRedis } from "@larkline/store/redis";
 import type { NormalisedRequest, ScriptedReply } from "@larkline/testkit";
 import type { StreamFrame } from "@larkline/protocol";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { chat, type ChatStream } from "../system/chat-stream.ts";
+import { expectAskedOnce, lostTurns } from "../system/asked-once.ts";
+import { chat, heldFrames, type ChatStream } from "../system/chat-stream.ts";
 import { hangingAfter, obedientModel } from "../system/model-script.ts";
 import { system } from "./http-deployment.ts";
 
@@ -20,7 +21,7 @@ async function say(session: string, message: string): Promise<ChatStream> {
 }
 
 async function types(stream: ChatStream): Promise<string[]> {
-  return (await stream.end()).map(({ type }) => type);
+  return heldFrames(await stream.end()).map(({ type }) => type);
 }
 
 /** What the model was asked for the message, its last step. */
@@ -97,7 +98,7 @@ describe("a conversation over HTTP", () => {
     // A step that is asked for again, as a worker's successor does, is asked with the same conversation.
     const steps = system.model.requests.slice(before).map(({ messages }) => JSON.stringify(messages));
     expect(new Set(steps).size).toBe(25);
-    expect(seen.filter((type) => type !== "restart")).toEqual([
+    expect(seen).toEqual([
       "user_message",
       ...Array.from({ length: 25 }, () => ["tool_call", "tool_result"]).flat(),
       "error",
@@ -120,8 +121,8 @@ describe("a conversation over HTTP", () => {
     }));
     const url = system.ingresses[0]?.url ?? "";
     const stream = await chat(url, newSession(), { message: "slow", on_disconnect: "cancel" });
-    await stream.until((frames) => frames.some(({ type }) => type === "assistant"));
-    expect(stream.frames().map(({ type }) => type)).toEqual(["user_message", "assistant"]);
+    await stream.until((frames) => heldFrames(frames).some(({ type }) => type === "assistant"));
+    expect(heldFrames(stream.frames()).map(({ type }) => type)).toEqual(["user_message", "assistant"]);
     const before = system.model.aborted;
     stream.leave();
     await vi.waitFor(() => expect(system.model.aborted).toBeGreaterThan(before), { timeout: 60_000, interval: 10 });
@@ -151,7 +152,10 @@ describe("a conversation over HTTP", () => {
   ])("SA-4: when the model says %s, the fragments are what it said and one end follows", async (...given) => {
     const [, reply, end, text] = given;
     system.model.setScript(() => reply);
-    const frames = await (await say(newSession(), "hello")).end();
+    const lost = await lostTurns(system);
+    const all = await (await say(newSession(), "hello")).end();
+    await expectAskedOnce(system, () => 1 + all.filter(({ type }) => type === "restart").length, lost);
+    const frames = heldFrames(all);
     const fragments = frames.slice(1, -1);
     expect(frames[0]).toMatchObject({ type: "user_message", content: "hello" });
     expect(fragments.map(({ type }) => type)).toEqual(fragments.map(() => "assistant"));
@@ -191,5 +195,7 @@ describe("a conversation over HTTP", () => {
 });
 
 function textOf(frames: readonly StreamFrame[]): string {
-  return frames.map((frame) => (frame.type === "assistant" ? frame.content : "")).join("");
+  return heldFrames(frames)
+    .map((frame) => (frame.type === "assistant" ? frame.content : ""))
+    .join("");
 }

@@ -20,6 +20,18 @@ function framesIn(text: string): StreamFrame[] {
   return data.map((line) => JSON.parse(line.slice("data: ".length)) as StreamFrame); // our own server wrote it
 }
 
+/**
+ * What a client holds of these frames: a `restart` voids the pieces of the answer since the last outcome of a tool. A
+ * worker's successor, which asks the model again, sends one.
+ */
+export function heldFrames(frames: readonly StreamFrame[]): StreamFrame[] {
+  return frames.reduce<StreamFrame[]>((held, frame) => {
+    if (frame.type !== "restart") return [...held, frame];
+    const outcome = held.findLastIndex(({ type }) => type === "tool_result" || type === "tool_error");
+    return held.filter(({ type }, at) => at <= outcome || type !== "assistant");
+  }, []);
+}
+
 /** Sends a message of a session over the HTTP API, or a whole body, and reads its stream in the background. */
 export async function chat(url: string, session: string, sent: string | object): Promise<ChatStream> {
   const body = typeof sent === "string" ? { message: sent } : sent;
