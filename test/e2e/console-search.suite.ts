@@ -50,13 +50,13 @@ it("finds a run by names, by every id, by the bot's card, by its footer and by a
         query,
         expect.stringMatching(/Answered Cara Lopez Harbour crew default\b.*note_idempotent/),
       ]);
+      expect([query, textOf(await page("/why", { q: query }))]).toEqual([
+        query,
+        expect.stringMatching(/Answered after .* Cara Lopez/),
+      ]);
+      const [sessions = ""] = textOf(await page("/sessions", { search: query })).split("Doing something");
+      expect([query, sessions]).toEqual([query, expect.stringContaining(query === session ? "idle" : "Harbour crew")]);
     }, patience);
-    expect([query, textOf(await page("/why", { q: query }))]).toEqual([
-      query,
-      expect.stringMatching(/Answered after .* Cara Lopez/),
-    ]);
-    const [sessions = ""] = textOf(await page("/sessions", { search: query })).split("Doing something");
-    expect([query, sessions]).toEqual([query, expect.stringContaining(query === session ? "idle" : "Harbour crew")]);
   }
   for (const word of ["note_idempotent", "answered", "DEFAULT"]) {
     expect([word, textOf(await page("/runs", { q: word }))]).toEqual([word, expect.stringContaining("Harbour crew")]);
