@@ -129,6 +129,8 @@ describe("a click", () => {
     expect(toast).toMatchObject({ type: "success", content: "Approved" });
     expect(await answerTo(system, written)).toContain("Sorry, the model service failed");
     expect(await runs("breaks")).toBe(1);
-    expect(system.workers.map((worker) => worker.output()).join("")).toContain("api_auth_error");
+    // What a process says comes by a pipe, the answer by HTTP.
+    const said = () => system.workers.map((worker) => worker.output()).join("");
+    await vi.waitFor(() => expect(said()).toContain("api_auth_error"), { timeout: 60_000, interval: 10 });
   });
 });
