@@ -15,8 +15,9 @@ it("many cards type at once: the limits of the platform are kept, and everybody 
     text: (chat) => `question ${chat}`,
     patienceMs: 120_000,
   });
-  // A worker that the machine stops between a grant and its call may be one call late; without grants it is hundreds.
-  expect(refusals.length).toBeLessThanOrEqual(2);
+  // What the machine stops between a grant and its call, a worker or the platform here, makes the call that each card
+  // has under way late: all of them come at once then. Without grants it is hundreds.
+  expect(refusals.length).toBeLessThanOrEqual(chats);
   for (const [chat, { answers }] of seen.entries()) {
     expect(answers.map(({ text }) => text)).toEqual([answerTo(chat).join("")]);
     expect(answers[0]?.messages).toHaveLength(1);
