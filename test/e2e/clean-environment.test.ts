@@ -62,17 +62,35 @@ function everySecret(): string[] {
   return all;
 }
 
+/** What `read` finds; undefined where its process or thread has ended since it was listed, and shows nothing any more. */
+function unlessEnded<T>(read: () => T): T | undefined {
+  try {
+    return read();
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException; // of the file system
+    if (code === "ENOENT" || code === "ESRCH") return undefined;
+    throw error;
+  }
+}
+
+function tasksOf(pid: number): string[] {
+  return unlessEnded(() => readdirSync(`/proc/${pid}/task`)) ?? [];
+}
+
+function textIn(file: string): string {
+  return unlessEnded(() => readFileSync(file, "utf8")) ?? "";
+}
+
 /** What is shown of a process, its threads included. */
 function shownOf(pid: number): string {
-  const tasks = readdirSync(`/proc/${pid}/task`).map((task) => `/proc/${pid}/task/${task}/environ`);
-  return [`/proc/${pid}/environ`, `/proc/${pid}/cmdline`, ...tasks]
-    .map((file) => readFileSync(file, "utf8"))
-    .join("\n");
+  const tasks = tasksOf(pid).map((task) => `/proc/${pid}/task/${task}/environ`);
+  return [`/proc/${pid}/environ`, `/proc/${pid}/cmdline`, ...tasks].map(textIn).join("\n");
 }
 
 function withDescendants(pid: number): number[] {
-  const tasks = readdirSync(`/proc/${pid}/task`);
-  const children = tasks.map((task) => readFileSync(`/proc/${pid}/task/${task}/children`, "utf8")).join(" ");
+  const children = tasksOf(pid)
+    .map((task) => textIn(`/proc/${pid}/task/${task}/children`))
+    .join(" ");
   const own = children.split(" ").filter((child) => child !== "");
   return [pid, ...own.flatMap((child) => withDescendants(Number(child)))];
 }
