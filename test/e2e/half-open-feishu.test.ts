@@ -46,6 +46,6 @@ describe.concurrent("a long connection to Feishu that is swallowed", () => {
         line.close();
       }
     },
-    120_000,
+    240_000,
   );
 });

@@ -113,7 +113,7 @@ describe.concurrent.each([
 });
 
 describe("a Redis that answers and takes nothing", () => {
-  it("is full or read-only: nothing is ready until that is over", { timeout: 90_000 }, async () => {
+  it("is full or read-only: nothing is ready until that is over", async () => {
     const redis = await startRedis();
     const system = await startSystem({ redisUrl: redis.url });
     const admin = new Redis(redis.url);
