@@ -86,7 +86,7 @@ describe("what is remembered", () => {
     for (let round = 0; round < 3; round += 1) {
       const ann = bot.person("Ann");
       const key = `memory-${round}`;
-      const text = `keep ${round}\n${remember(`Ann's fact ${round}`)}\ncall hold_idempotent {"key":"${key}"}`;
+      const text = `keep ${round}\n${remember(`Ann's fact ${round}`)}\ncall hold_pure {"key":"${key}"}`;
       const asked = await write(bot, ann, text);
       await vi.waitFor(async () => expect((await stored(redis)).has(`Ann's fact ${round}`)).toBe(true), patienceMs);
       for (const worker of system.workers.splice(0)) await worker.kill();
