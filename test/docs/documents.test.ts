@@ -126,7 +126,7 @@ describe("README.md", () => {
     const commandsOf = (text: string) =>
       [...text.matchAll(/```(?:sh|ts)\n([\s\S]*?)```/g)].map(([, code = ""]) => code.replaceAll(/ +#.*$/gm, ""));
     const targetsOf = (text: string) => [...text.matchAll(/\]\(([^)]*)\)/g)].map(([, target = ""]) => target).slice(1);
-    const inChinese = (target: string) => target.replace("docs/", "docs/zh/");
+    const inChinese = (target: string) => target.replace(/docs\/(images\/)?/, "docs/$1zh/");
     expect(commandsOf(chinese)).toEqual(commandsOf(english));
     expect(targetsOf(chinese)).toEqual(
       targetsOf(english).map((target) => (existsSync(join(root, inChinese(target))) ? inChinese(target) : target)),

@@ -87,7 +87,7 @@ async function startStallMeter({ redis }: World): Promise<() => Promise<number>>
   return read;
 }
 
-/** What was told of failures, but for connections that were given up because this process or Redis stood still. */
+/** What was said about failures, without connections that were given up because this process or Redis stood still. */
 function unexcused({ errors }: World): string[] {
   return errors.map(({ message }) => message).filter((message) => !message.includes("the connection to Redis broke"));
 }
@@ -182,7 +182,7 @@ it("tells of a worker that falls silent once, and of none that has left", async 
     await presence.leave(`left-${round}`);
     const tookMs = performance.now() - startedMs;
     await delay(1_500);
-    // One that was silent for a while before it left is told of with right: then another one leaves.
+    // One that was silent for a while before it left is rightly reported: then another one leaves.
     if (told > 0 && tookMs > 500) continue;
     expect(told).toBe(0);
     break;
