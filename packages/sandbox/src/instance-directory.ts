@@ -166,15 +166,24 @@ async function claim(root: string, unnamed: string): Promise<Claim> {
     const name = String(number);
     const reservation = await reserved(name);
     if (reservation === undefined) continue;
-    if (await rename(unnamed, join(root, name)).then(isDone, isTaken)) {
-      // The process that removes a dead instance kills all of its users.
-      const isHaunted = (await readdir(root)).some((entry) => entry.startsWith(`dead-${name}-`));
-      if (!isHaunted) return { name, firstUser: users?.firstUser(number), reservation };
-      await rename(join(root, name), unnamed);
+    let isNamed = false;
+    try {
+      isNamed = await takeName(root, unnamed, name);
+    } finally {
+      if (!isNamed) await closed(reservation);
     }
-    await closed(reservation);
+    if (isNamed) return { name, firstUser: users?.firstUser(number), reservation };
   }
   throw new Error(`${root} is full`);
+}
+
+/** Whether the directory has the name now: not where another one has it, or the remains of one are still there. */
+async function takeName(root: string, unnamed: string, name: string): Promise<boolean> {
+  if (!(await rename(unnamed, join(root, name)).then(isDone, isTaken))) return false;
+  // The process that removes a dead instance kills all of its users.
+  const isHaunted = (await readdir(root)).some((entry) => entry.startsWith(`dead-${name}-`));
+  if (isHaunted) await rename(join(root, name), unnamed);
+  return !isHaunted;
 }
 
 const isDone = (): boolean => true;
