@@ -12,7 +12,7 @@ export const processAttacks: readonly AttackCase[] = [
       { runtime: "node", code: `${attackPrelude} proc.exit(0)`, ends: ["crashed"] },
       { runtime: "node", code: `${attackPrelude} proc.reallyExit(0)`, ends: ["crashed"] },
     ],
-    gotOut: ({ elapsedMs }) => (elapsedMs > bootMs ? "nobody noticed the end" : undefined),
+    gotOut: ({ elapsedMs }) => (elapsedMs > bootMs ? "its end was not noticed" : undefined),
   },
   {
     id: "P2",
