@@ -15,6 +15,25 @@ const driver = "playwright-core"; // One of the tests' dependencies, not of this
 const { chromium } = require(driver);
 const readyMs = 60_000;
 
+/** The last cell of the answer's table: the film waits for it. */
+const answerEnd = "+67%";
+
+function answerWith({ title, finding, columns, unchanged }) {
+  return `### ${title}
+
+${finding}
+
+${columns}
+|---|---|---|
+| 3 | 3.4 s | ${unchanged} |
+| **4** | **1.1 s** | +33% |
+| 5 | 0.9 s | ${answerEnd} |
+
+\`\`\`sh
+kubectl scale deployment agent-worker --replicas=4
+\`\`\``;
+}
+
 /** What is said in each film, and what the page calls its parts. */
 const scenes = [
   {
@@ -33,20 +52,12 @@ const scenes = [
     followUp: "Draw the requests as a chart.",
     thinking:
       "I read the counts first, then their average. A replica answers about 500 requests a day; peaks need room.",
-    answer: `### 4 replicas for next week
-
-**1,495** requests on an average day, most of them on Friday:
-
-| Replicas | Longest wait | Cost |
-|---|---|---|
-| 3 | 3.4 s | as now |
-| **4** | **1.1 s** | +33% |
-| 5 | 0.9 s | +67% |
-
-\`\`\`sh
-kubectl scale deployment agent-worker --replicas=4
-\`\`\``,
-    answerEnd: "+67%",
+    answer: answerWith({
+      title: "4 replicas for next week",
+      finding: "**1,495** requests on an average day, most of them on Friday:",
+      columns: "| Replicas | Longest wait | Cost |",
+      unchanged: "as now",
+    }),
     chart: "Friday had **46%** more requests than Monday:",
     days: ["Mon", "Tue", "Wed", "Thu", "Fri"],
   },
@@ -65,20 +76,12 @@ kubectl scale deployment agent-worker --replicas=4
     question: "上周每天有多少请求？下周要几个副本？",
     followUp: "把请求量画成图。",
     thinking: "先查每天的请求量，再算平均值。一个副本每天大约处理 500 个请求，高峰要留余量。",
-    answer: `### 下周建议 4 个副本
-
-工作日平均 **1495** 个请求，周五最多：
-
-| 副本 | 高峰等待 | 成本 |
-|---|---|---|
-| 3 | 3.4 s | 不变 |
-| **4** | **1.1 s** | +33% |
-| 5 | 0.9 s | +67% |
-
-\`\`\`sh
-kubectl scale deployment agent-worker --replicas=4
-\`\`\``,
-    answerEnd: "+67%",
+    answer: answerWith({
+      title: "下周建议 4 个副本",
+      finding: "工作日平均 **1495** 个请求，周五最多：",
+      columns: "| 副本 | 高峰等待 | 成本 |",
+      unchanged: "不变",
+    }),
     chart: "周五比周一多 **46%**：",
     days: ["周一", "周二", "周三", "周四", "周五"],
   },
@@ -211,7 +214,7 @@ function film(subject, frames, picture) {
 }
 
 async function makeFilm(page, url, directory, scene) {
-  const { language, person, picture, page: words, question, followUp, answerEnd } = scene;
+  const { language, person, picture, page: words, question, followUp } = scene;
   await page.goto(url);
   await page.getByText(words.connected).waitFor({ timeout: readyMs });
   await page.locator(".chat-entry", { hasText: person }).first().click();
