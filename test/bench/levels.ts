@@ -1,3 +1,5 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { loadTools, openLevels, type Levels } from "@larkline/runner";
 import { openSandbox, serveSandbox } from "@larkline/sandbox";
@@ -71,7 +73,14 @@ async function plainCall(n: number): Promise<number> {
   return performance.now() - startMs;
 }
 
-/** Measures every level with the same tool, beside the plain call of a function. */
+/** A new Node.js that does nothing: no sandbox that is used once makes more calls a second. */
+async function plainStart(): Promise<number> {
+  const startMs = performance.now();
+  await once(spawn(process.execPath, ["-e", "0"], { stdio: "ignore" }), "exit");
+  return performance.now() - startMs;
+}
+
+/** Measures every level with the same tool, beside the plain call of a function and the plain start of a process. */
 export async function measureLevels(): Promise<LevelNumbers[]> {
   const opening = await openSandbox();
   if (!opening.ok) throw new Error(`no sandbox holds here: ${JSON.stringify(opening.findings)}`);
@@ -90,7 +99,10 @@ export async function measureLevels(): Promise<LevelNumbers[]> {
     onFinding: () => undefined,
   });
   try {
-    const numbers: LevelNumbers[] = [{ name: "plain call of a function", ...(await measured(plainCall, 20_000)) }];
+    const numbers: LevelNumbers[] = [
+      { name: "plain call of a function", ...(await measured(plainCall, 20_000)) },
+      { name: "plain start of Node.js", ...(await measured(plainStart, 60)) },
+    ];
     for (const { tool, name, calls } of rows) {
       const found = loaded.value.registry.get(tool);
       numbers.push({ name, ...(await measured(async (n) => await callOnce(levels, found, n), calls)) });

@@ -161,7 +161,7 @@ async function write(measured: readonly [PartName, string[]][]): Promise<void> {
     const [begin, end] = [`<!-- ${name}:begin -->`, `<!-- ${name}:end -->`];
     const places = [...texts.keys()].filter((at) => texts[at]?.includes(begin));
     if (places.length === 0) throw new Error(`${pages.join(" and ")} have no place for ${name}`);
-    const machine = `Measured ${new Date().toISOString().slice(0, 10)} on ${cpus().length} cores (${cpus()[0]?.model.trim()}), Node ${process.version}, with \`${commandLine()}\`.`;
+    const machine = `${new Date().toISOString().slice(0, 10)}, ${cpus().length} cores (${cpus()[0]?.model.trim()}), Node ${process.version}: \`${commandLine()}\`.`;
     for (const [nth, at] of places.entries()) {
       const own = places.length === 1 ? tables : nth === 0 ? tables.slice(0, shared) : tables.slice(shared);
       const [head = "", rest = ""] = (texts[at] ?? "").split(begin);

@@ -380,8 +380,8 @@ function spreadCell(value: Spread | undefined): string {
   return value === undefined ? "" : `${ms(value.p50)} / ${ms(value.p99)}`;
 }
 
-export function levelTable([plain, ...levels]: readonly LevelNumbers[]): string {
-  const rows = [...(plain === undefined ? [] : [plain]), ...levels].map(({ name, roundTripMs, callsPerSecond }) => [
+export function levelTable(levels: readonly LevelNumbers[]): string {
+  const rows = levels.map(({ name, roundTripMs, callsPerSecond }) => [
     name,
     `${roundTripMs.p50.toFixed(3)} / ${roundTripMs.p99.toFixed(3)}`,
     callsPerSecond.toFixed(0),
