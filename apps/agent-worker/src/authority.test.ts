@@ -10,7 +10,7 @@ import {
 } from "@larkline/protocol";
 import type { ApprovalStatus } from "@larkline/store";
 import { describe, expect, it } from "vitest";
-import { checkDecision, checkGrant, DecidersUnknownError, keepRule, objectionTo } from "./call-policy.ts";
+import { settledDecision, checkGrant, DecidersUnknownError, keepRule, objectionTo } from "./call-policy.ts";
 import { newWorld, policyOf, servicesOf } from "./turn-world.fixture.ts";
 
 const id = "a".repeat(32);
@@ -89,14 +89,14 @@ describe("a decision that comes to a worker", () => {
     ["that grants nothing", { ...approved(), state: "rejected" }, "rejected"],
   ])("%s counts as %j", async (_what, status, state) => {
     const { services } = scene(status);
-    const checked = await checkDecision(services, "cli_1", told);
+    const checked = await settledDecision(services, "cli_1", told);
     expect(checked?.entry).toMatchObject({ state, argumentsHash: status.approval.argumentsHash });
     if (state === "cancelled") expect(checked?.entry.decisions).toEqual([]);
   });
 
   it("is none while the approval's own record says that nothing is settled", async () => {
     const { services } = scene({ approval: approvalOf(), state: "pending", decisions: [] });
-    expect(await checkDecision(services, "cli_1", told)).toBeUndefined();
+    expect(await settledDecision(services, "cli_1", told)).toBeUndefined();
   });
 
   it("is not known to count where groups that decide cannot be looked up, and could make the difference", async () => {

@@ -298,7 +298,7 @@ export async function checkEntries(
     const { approvalId } = entry;
     if (!isAwaited(turn, approvalId)) continue;
     try {
-      const decided = await checkDecision(services, turn.message.app, entry);
+      const decided = await settledDecision(services, turn.message.app, entry);
       if (decided === undefined) {
         services.log.error({ turnId: turn.turnId, approvalId }, "a decision that the store does not know");
         continue;
@@ -329,7 +329,7 @@ type DecisionEntry = Extract<ControlEntry, { type: "decision" }>;
  * The entry as the approval's own record has it; undefined where nothing is settled. Rejects as {@link checkGrant}; at
  * the end of the patience, the grant counts as withdrawn, and the entry says that it was not checked.
  */
-export async function checkDecision(
+export async function settledDecision(
   services: Services,
   app: string,
   { approvalId }: DecisionEntry,

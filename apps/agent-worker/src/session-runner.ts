@@ -381,7 +381,7 @@ async function afterCommit(
 ): Promise<TurnStart | undefined> {
   if (result.state === "fenced") return undefined;
   if (result.deliver !== undefined) {
-    void deliver(services, result.deliver, released);
+    void sendReply(services, result.deliver, released);
     await new Promise((resolve) => void setImmediate(resolve)); // yield, so that the reply is sent before BullMQ completes the job
   }
   if (result.state === "requeue") await services.turns.wake(session, result.wakeGen);
@@ -407,7 +407,7 @@ async function afterCommit(
 }
 
 /** Sends a reply once nothing is written to its card any more. */
-async function deliver({ outboxSender }: Services, lease: OutboxLease, released: Promise<void>): Promise<void> {
+async function sendReply({ outboxSender }: Services, lease: OutboxLease, released: Promise<void>): Promise<void> {
   await released;
   await outboxSender.deliver(lease);
 }

@@ -73,7 +73,8 @@ export interface RunningTurn extends TurnSlot {
 
 /**
  * Runs one turn under one claim: decide (pure), save, then act. Model deltas are published and
- * typed on a card in between; everything that matters after a crash goes through `save` and `commit`.
+ * typed on a card in between; everything that matters after a crash goes through `save` and `commit`. What calls have
+ * answered stays in the control list until the next save.
  */
 export class TurnRun {
   readonly #services: Services;

@@ -77,7 +77,11 @@ export async function decideApproval(
  * Whether a person may decide this now: `counted` if so, with the approval as it is. Like {@link decideApproval}, but
  * writes nothing.
  */
-export async function checkDecision(services: Services, channel: Channel, say: GivenDecision): Promise<DecisionResult> {
+export async function previewDecision(
+  services: Services,
+  channel: Channel,
+  say: GivenDecision,
+): Promise<DecisionResult> {
   return await whilePending(services, channel, say, async (status) => ({ result: "counted", status }));
 }
 

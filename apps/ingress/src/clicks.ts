@@ -18,7 +18,7 @@ import {
 import type { ApprovalStatus } from "@larkline/store";
 import { maxReasonChars, type Said } from "@larkline/store/operations";
 import { Type, type Static } from "@larkline/protocol/type";
-import { decideApproval, checkDecision, type GivenDecision, type DecisionResult } from "./approvals.ts";
+import { decideApproval, previewDecision, type GivenDecision, type DecisionResult } from "./approvals.ts";
 import type { Bot } from "./bot.ts";
 import { mayNotStopText } from "./commands.ts";
 import { languageOfPerson, refusalText, servesTenant, shownLanguage, takeMessage, watched } from "./messages.ts";
@@ -373,7 +373,7 @@ async function reasonAsked(
   { id, by, inReply }: { id: unknown; by: string; inReply: boolean },
 ): Promise<EventAnswer> {
   const approvalId = typeof id === "string" ? id : "";
-  const said = await checkDecision(
+  const said = await previewDecision(
     services,
     bot,
     sayOf({ by, approvalId, decision: "reject", note: undefined, remember: false }),

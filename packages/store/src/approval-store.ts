@@ -377,6 +377,7 @@ export function answersKind(word: DecisionWord, kind: Approval["kind"]): boolean
   return kind !== "question" && isAboutOutcome === (kind === "outcome");
 }
 
+/** How long an approval is kept after its end; approvals.lua has it, too. */
 const weekMs = 7 * 24 * 60 * 60 * 1_000;
 
 /**

@@ -51,7 +51,7 @@ const takePlace = script("take-place");
 const endPlace = script("end-place");
 const pauseBucket = script("pause-bucket");
 const countCall = script("count-call");
-const takeRequest = script("take-request");
+const paceRequests = script("pace-requests");
 
 /** The limits of a bucket, as the script takes them. */
 function limitsOf(bucket: RateBucket, priority: RatePriority): number[][] {
@@ -139,7 +139,7 @@ export class RateGovernor {
       app,
       `requests:${createHash("sha256").update(caller).digest("base64url").slice(0, 22)}`,
     );
-    return Number(await runScript(this.#redis, takeRequest, { pace }, { perMinute }));
+    return Number(await runScript(this.#redis, paceRequests, { pace }, { perMinute }));
   }
 
   /** Calls of the month so far. */

@@ -15,6 +15,7 @@
 -- include now
 -- include audit
 
+-- As `weekMs` of approval-store.ts.
 local weekMs = 604800000
 local rootSession = string.gsub(session, '~%x+$', '')
 local function approvalOf(id) return approvals .. ':' .. id, said .. ':' .. id, sid .. '|' .. id end

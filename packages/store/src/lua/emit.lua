@@ -3,7 +3,8 @@
 -- KEYS session events
 -- ARGV channel
 
--- The stream is kept for a day after its session has done something that others may look for later.
+-- The stream is kept for a day after its session has done something that others may look for later, and by the data
+-- keeper for as long after its last turn (`eventsKeptMs`).
 local function keepEvents() redis.call('PEXPIRE', events, 86400000) end
 local function emit(batch, count)
   if count == 0 then return end
