@@ -339,6 +339,37 @@ describe("the data of one person", () => {
     expect(await stores.store.history(direct)).toEqual([]);
   });
 
+  it("goes from a group with a note that quotes it, when people had to answer first, and with what was called then", async () => {
+    await talk(group, "ou_ann");
+    const ben = await talk(group, "ou_ben");
+    const { wakeGen = 0 } = await stores.store.append(messageFrom(group, "ou_ann"));
+    const claim = await stores.store.claim(group, wakeGen, "worker");
+    const text = (words: string) => [{ type: "text", text: words }] as const;
+    await stores.store.commit({
+      session: group,
+      epoch: claim?.epoch ?? "",
+      seq: claim?.head?.seq ?? 0,
+      history: [
+        { role: "user", content: [...text("It was: ou_ann's wages")], sender: "ou_ann" },
+        {
+          role: "assistant",
+          content: [{ type: "tool_use", id: "c1", name: "pay", arguments: { to: "ou_ann's wages" } }],
+        },
+        {
+          role: "tool",
+          content: [{ type: "tool_result", toolCallId: "c1", content: "ou_ann's wages are paid", isError: false }],
+        },
+        { role: "assistant", content: [...text("done")] },
+      ],
+      events: [],
+      more: false,
+    });
+    await deletePerson(stores, ann, { act: true, ...quick });
+    const left = JSON.stringify(await stores.store.history(group));
+    expect(left).not.toContain("wages");
+    expect(left).toContain(ben.parts[0]?.type === "text" ? ben.parts[0].text : "?");
+  });
+
   it("is not left in messages that wait behind a question, also where nothing else was ever stored", async () => {
     await world();
     const left = [

@@ -166,6 +166,11 @@ export function userMessageOf(message: InboundMessage): UserMessage {
   return { role: "user", content: attributed(parts, speakerOf(message)), sender: message.sender.id, ...facts };
 }
 
+/** By whom a message of a group is. */
+export function writerOf({ sender }: UserMessage): Pick<UserMessage, "sender"> {
+  return sender === undefined ? {} : { sender };
+}
+
 /** Words of a group that were not for the bot. They go with their author, and count as what others wrote. */
 export function overheard(senderId: string, name: string | undefined, text: string): UserMessage {
   const speaker = speakerName(name ?? "") || speakerName(senderId) || "unknown";

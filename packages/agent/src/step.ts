@@ -378,7 +378,7 @@ function askedAgain(
 ): Transition {
   return {
     turn: { ...turn, answerRetries: (turn.answerRetries ?? 0) + 1 },
-    history: [stored, correctionMessage(error)],
+    history: [stored, correctionMessage(error, turn.message)],
     events: [...said, misfit(error), stepEnd(turn.steps, numbers), stepStart(turn.steps, env.model)],
     next: { do: "model" },
   };

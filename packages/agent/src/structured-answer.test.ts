@@ -83,6 +83,14 @@ describe("AT-21: an answer in a form of its own", () => {
     expect(run.history.map(({ role }) => role)).toEqual(["user", "assistant", "user", "assistant"]);
   });
 
+  it("is asked for in the name of who wrote the message, in a group: both are deleted together", () => {
+    const { seq, message } = queued();
+    const run = answered(startRun({ seq, message: { ...message, chatType: "group" } }), "one");
+    const [asked, , told] = run.history;
+    expect(told).toMatchObject({ role: "user", sender: message.sender.id });
+    expect(asked).toMatchObject({ sender: message.sender.id });
+  });
+
   it("is not asked for again beyond the limit of steps", () => {
     const run = answered(startRun(), "one", formed({}, 1));
     expect(eventsOf(run, "done")).toMatchObject([{ reason: "output_invalid", turnCount: 1 }]);

@@ -1,7 +1,8 @@
-import { joinedTexts } from "./messages.ts";
+import { joinedTexts, userMessageOf, writerOf } from "./messages.ts";
 import {
   compileJsonSchema,
   filledFormat,
+  type InboundMessage,
   type Message,
   type OutputForm,
   type ParseResult,
@@ -57,12 +58,15 @@ const correctionTitle = "[Your answer does not have the form that it must have."
 
 const maxErrorChars = 1_000;
 
-/** What the model reads after an answer that does not fit. */
-export function correctionMessage(error: string): Message {
+/**
+ * What the model reads after an answer that does not fit. In a group it is by the writer of the turn's message: what
+ * answers it is deleted with what answers them.
+ */
+export function correctionMessage(error: string, message: InboundMessage): Message {
   const text =
     `${correctionTitle} What is wrong: ${textHead(error, maxErrorChars)}.]\n` +
     "Answer again. Write one JSON object that fits the schema, and nothing else.";
-  return { role: "user", content: [{ type: "text", text }] };
+  return { role: "user", content: [{ type: "text", text }], ...writerOf(userMessageOf(message)) };
 }
 
 /** Whether a user message was written by {@link correctionMessage}. */

@@ -88,6 +88,7 @@ describe("a step whose calls wait", () => {
       "tool: ",
     ]);
     expect(textOf(whole[4] ?? { role: "user", content: [] })).toContain("Ann: deploy it");
+    expect(whole[4]).toMatchObject({ sender: "ou_Ann" }); // it goes with her words
     expect(modelMessagesOf(whole)).toBe(whole);
   });
 

@@ -44,7 +44,7 @@ import {
   type OfferedTool,
 } from "./tool-call.ts";
 import { exhaustedText, textHead } from "./texts/index.ts";
-import { callIdsOf, isSendable, userMessageOf, languageOfMessage } from "./messages.ts";
+import { callIdsOf, isSendable, userMessageOf, languageOfMessage, writerOf } from "./messages.ts";
 import {
   endedTool,
   shownOf,
@@ -369,16 +369,17 @@ const resumeTitle = "[People have answered what an earlier message waited for, s
 
 /**
  * What enters the history before the results of a round: the held step, and before it a note where other
- * messages have come in between. Nothing for checkpoints of earlier versions, whose step is stored already.
+ * messages have come in between. Nothing for checkpoints of earlier versions, whose step is stored already. In a group
+ * the note is by the writer of what it quotes: who has their words deleted is rid of it, and of what answers it.
  */
 function releasedStep({ held, message }: TurnState, history: readonly Message[] | undefined): Message[] {
   if (held === undefined) return [];
   const last = history?.at(-1);
   const isNext = history === undefined || (last === undefined ? undefined : fingerprintOf(last)) === held.after;
   if (isNext) return [held.message];
-  const quoted = textHead(textOf(userMessageOf(message)), maxQuoteChars);
-  const note = `${resumeTitle} It was:]\n${quoted}`;
-  return [{ role: "user", content: [{ type: "text", text: note }] }, held.message];
+  const said = userMessageOf(message);
+  const note = `${resumeTitle} It was:]\n${textHead(textOf(said), maxQuoteChars)}`;
+  return [{ role: "user", content: [{ type: "text", text: note }], ...writerOf(said) }, held.message];
 }
 
 const pauseText =
