@@ -17,6 +17,7 @@ import {
 
 /** Errors after which the workers of these tests give up. */
 const maxTries = 50;
+const unreadable = /cannot be read|is not readable/;
 
 interface Stored {
   world: World;
@@ -44,7 +45,7 @@ async function runUntilDone(world: World): Promise<number> {
   for (let errors = 0; errors <= maxTries; errors += 1) {
     const result = await run({ v: 1, session, gen }, new AbortController().signal).catch((error: unknown) => error);
     if (result === "done") return errors;
-    expect(result).toMatchObject({ message: expect.stringMatching(/cannot be read/) });
+    expect(result).toMatchObject({ message: expect.stringMatching(unreadable) });
   }
   throw new Error("it never ends");
 }
@@ -58,14 +59,12 @@ async function waiting(world: World): Promise<void> {
   world.wakes.push(wakeGen);
 }
 
-async function expectGivenUp(world: World, messageId = "om_1"): Promise<void> {
+async function expectGivenUp(world: World, messageId = "om_1", reason = "cannot be read"): Promise<void> {
   expect(await world.store.summary(session)).toMatchObject({ state: "idle", waiting: 0 });
   expect((await outboxOf(world)).map(({ text, target }) => [target.messageId, /given up/.test(text)])).toEqual([
     [messageId, true],
   ]);
-  expect(await world.letters?.list(9)).toMatchObject([
-    { messageId, reason: expect.stringContaining("cannot be read") },
-  ]);
+  expect(await world.letters?.list(9)).toMatchObject([{ messageId, reason: expect.stringContaining(reason) }]);
   await checkEnds(world, [1]);
 }
 
@@ -139,6 +138,15 @@ describe("what is stored of a turn and cannot be read", () => {
     await redis.rpush((await key("state")).replace(":state:", ":ctl:"), "not an entry");
     expect(await runUntilDone(world)).toBe(maxTries);
     await expectGivenUp(world);
+  });
+
+  it("is given up when an approval that it waits for is damaged", async () => {
+    const { world, redis, key } = stored();
+    await waiting(world);
+    const [approval = ""] = await redis.keys(`${(await key("state")).replace(":state:", ":approval:")}:*`);
+    await redis.hset(approval, "approval", "{{{");
+    expect(await runUntilDone(world)).toBe(maxTries);
+    await expectGivenUp(world, "om_1", "crashed");
   });
 
   it("is given up when it is the history, and no word of that is logged or kept elsewhere", async () => {

@@ -136,7 +136,8 @@ export class TurnRun {
 
   /** `givenUp`: why the message is given up instead of being answered; undefined: it is answered. */
   async run(givenUp: string | undefined): Promise<TurnEnd> {
-    await this.#stored.readAsks();
+    // Nothing is asked on the card of a message that is given up, maybe because an approval cannot be read.
+    if (givenUp === undefined) await this.#stored.readAsks();
     this.#reply.open(this.#start.epoch);
     try {
       const end = await this.#runSteps(givenUp).catch(async (error: unknown) => {
