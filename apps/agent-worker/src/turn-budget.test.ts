@@ -279,6 +279,14 @@ describe("at 80 %", () => {
     );
   });
 
+  it("the report of an order to summarise has it, too", async () => {
+    const here = budgeted({ ...perPerson, tokens: 500 });
+    for (const number of [1, 2, 3, 4]) await say(here, `${number} ${"long ".repeat(100)}`);
+    await append(here.world, inbound("om_compact", "/compact", { command: { name: "compact", argument: "" } }));
+    await settle(here.world, here.differences(here.store, answering("SUMMARY")));
+    expect((await outboxOf(here.world)).at(-1)?.text).toMatch(/80% used$/);
+  });
+
   it("in the middle of a turn as well", async () => {
     const here = budgeted({ ...perPerson, tokens: 124 });
     expect(await say(here, "tools please")).toMatch(/answer to tools please[^]*80% used$/);

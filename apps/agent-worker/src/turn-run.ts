@@ -468,11 +468,11 @@ export class TurnRun {
   async #compactOnDemand(): Promise<Transition | TurnEnd> {
     const { agent, model } = this.#run;
     const facts = this.#commandFacts(agent, model.name);
-    const { turn } = this.#stored;
     const plan = this.#steps.plan(true);
-    if (plan === undefined) return commandDone(turn, undefined, facts);
+    if (plan === undefined) return commandDone(this.#stored.turn, undefined, facts);
     const refused = await this.#overBudget();
     if (refused !== undefined) return refused;
+    const { turn } = this.#stored; // with the note about the budget, if there is one
     const summary = await this.#steps.summarise(plan);
     if (summary === undefined) return await this.#brokenOff();
     if (summary.failure !== undefined) {
