@@ -14,7 +14,8 @@ const causes: readonly (readonly [string, RegExp])[] = [
     /process\/src\/telemetry|prom-client|\/pino|@opentelemetry|store\/src\/trace-log/,
   ],
   ["model client: chain, SDK, HTTP, event stream", /packages\/model\/|@anthropic-ai|node_modules\/openai/],
-  ["Redis client", /ioredis|redis-parser|redis-errors|standard-as-callback|@ioredis/],
+  // connection.ts writes what a round has gathered: the system calls of ioredis.
+  ["Redis client", /ioredis|redis-parser|redis-errors|standard-as-callback|@ioredis|store\/src\/connection/],
   ["queue: BullMQ and its scripts", /bullmq|msgpackr|store\/src\/queues\//],
   ["store: arguments of scripts, stored JSON, history", /packages\/store\/|protocol\/src\/lua/],
   ["turn machine", /packages\/agent\//],
