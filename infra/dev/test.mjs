@@ -1,5 +1,5 @@
-// `npm test [-- --only checks|tests|launcher|long]`: sets up, runs every check and every test, or one part of them,
-// and ends with "N passed, N failed".
+// `npm test [-- --only <part>]`: sets up, runs the checks and the tests that `test/parts.json` gives to no other part, or
+// one part, and ends with "N passed, N failed". `npm run test:all [-- --only <part>]`: every part, each of them longer.
 import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
@@ -7,7 +7,7 @@ import { parseArgs } from "node:util";
 import { runCommand } from "./launcher/command.mjs";
 import { Failure, Stopped } from "./launcher/failure.mjs";
 import { live } from "./launcher/life.mjs";
-import { dataFolder, pinnedNode, toolPath } from "./launcher/paths.mjs";
+import { dataFolder, pinnedNode, root, toolPath } from "./launcher/paths.mjs";
 import {
   browserProgram,
   installDependencies,
@@ -20,6 +20,8 @@ import {
 } from "./launcher/set-up.mjs";
 
 const resultFile = join(dataFolder("test"), "vitest.json");
+/** What each file of tests cost, a line each; by `test/each-file.ts`. */
+const costFile = join(dataFolder("test"), "cpu.jsonl");
 
 const checks = [
   { title: "format", command: [toolPath("oxfmt"), "--check"] },
@@ -33,14 +35,22 @@ const checks = [
   { title: "unused code (knip)", command: [toolPath("knip"), "--no-progress"] },
 ];
 
-const launcher = ["test/launcher/"];
-/** Those that stop, freeze and attack for minutes: as their own part longer, with every attack. */
-const long = ["test/chaos/", "test/upgrade/", "test/e2e/rolling-restart", "test/e2e/redis-nodes", "packages/sandbox/"];
-const excluded = [...launcher, ...long].flatMap((path) => ["--exclude", `${path}**`]);
+/** Which part each test belongs to, and what it needs of this machine. The part "tests" has all that is not named. */
+const testParts = JSON.parse(readFileSync(join(root, "test", "parts.json"), "utf8"));
+const parts = ["checks", ...Object.keys(testParts)];
+const programs = {
+  chromium: browserProgram,
+  postgres: postgresProgram,
+  ...(process.platform === "linux" ? { sandbox: sandboxProgram } : {}),
+};
 
-/** What vitest is given for each part that has tests. */
-const testsOf = { all: [], tests: excluded, launcher, long };
-const parts = ["checks", ...Object.keys(testsOf)];
+/** What vitest is given to run a part. */
+function filesOf(part) {
+  const { files } = testParts[part];
+  if (files !== undefined) return files;
+  const others = Object.values(testParts).flatMap(({ files: named = [] }) => named);
+  return others.flatMap((path) => ["--exclude", `${path}**`]);
+}
 
 const vitest = [toolPath("vitest"), "run", "--config", "test/vitest.config.ts"];
 const reporters = ["--reporter=default", "--reporter=json", `--outputFile.json=${resultFile}`];
@@ -117,25 +127,52 @@ function beginningOf(message) {
   return own.slice(0, 12).join("\n  ").slice(0, 1_500);
 }
 
-/** A run that broke without a failed test (a file that does not load, a crash, no test) is one failure. */
-async function runTests(part, signal) {
-  rmSync(resultFile, { force: true });
-  const env = { ...environment(), ...(part === "long" ? { LARKLINE_LONG_TESTS: "1" } : {}) };
-  const code = await runCommand([...vitest, ...testsOf[part], ...reporters], { signal, env, output: "inherit" });
-  const counted = countedTests();
-  sayFailedTests();
-  const broken = (code !== 0 || counted.passed === 0) && counted.failed === 0;
-  return broken ? { ...counted, failed: 1 } : counted;
+/**
+ * What a file of `npm test` may cost in CPU: its own and that of the processes it has started. That is some 15 times
+ * what most cost, and more than twice what the dearest need, because CPU too is worth less on a busy machine.
+ */
+const dearSeconds = 15;
+
+/** Says what the dearest files cost, and returns those that cost more than a file of this part may. */
+function sayCosts(part, isLong) {
+  if (!existsSync(costFile)) return [];
+  const costs = readFileSync(costFile, "utf8")
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  costs.sort((one, other) => other.own + other.started - one.own - one.started);
+  const whole = costs.reduce((seconds, { own, started }) => seconds + own + started, 0);
+  console.log(`\nCPU of ${costs.length} files: ${whole.toFixed(0)} s; the dearest (own + started processes):`);
+  for (const { file, own, started } of costs.slice(0, 20)) {
+    console.log(`  ${(own + started).toFixed(1).padStart(6)} s (${own.toFixed(1)} + ${started.toFixed(1)})  ${file}`);
+  }
+  const { dear } = testParts[part];
+  if (dear === undefined || isLong) return [];
+  return costs.filter(({ file, own, started }) => own + started > dearSeconds && !(file in dear));
 }
 
-async function setUp(part, life) {
+/** A run that broke without a failed test (a file that does not load, a crash, no test) is one failure. */
+async function runTests(part, { isLong, signal }) {
+  rmSync(resultFile, { force: true });
+  rmSync(costFile, { force: true });
+  const env = { ...environment(), LARKLINE_CPU_FILE: costFile, ...(isLong ? { LARKLINE_LONG_TESTS: "1" } : {}) };
+  const code = await runCommand([...vitest, ...filesOf(part), ...reporters], { signal, env, output: "inherit" });
+  const counted = countedTests();
+  const tooDear = sayCosts(part, isLong);
+  sayFailedTests();
+  for (const { file } of tooDear) console.log(`failed: ${file}: over ${dearSeconds} s of CPU, see test/parts.json`);
+  const broken = (code !== 0 || counted.passed === 0) && counted.failed === 0;
+  return { ...counted, failed: counted.failed + tooDear.length + (broken ? 1 : 0) };
+}
+
+async function setUp(wanted, life) {
   await installDependencies(life);
-  if (part === "checks") return { passed: 0, failed: 0 };
-  await installProgram(redisProgram, life);
-  await installProgram(browserProgram, life);
-  await installProgram(postgresProgram, life);
-  if (process.platform === "linux") await installProgram(sandboxProgram, life);
-  await offerProgram(rulesProgram, life);
+  const needs = new Set(wanted.flatMap((part) => testParts[part]?.needs ?? []));
+  if (wanted.some((part) => part in testParts)) await installProgram(redisProgram, life);
+  for (const [name, program] of Object.entries(programs)) {
+    if (needs.has(name)) await installProgram(program, life);
+  }
+  if (needs.has("rules")) await offerProgram(rulesProgram, life);
   return { passed: 0, failed: 0 };
 }
 
@@ -146,20 +183,29 @@ function sum(outcomes) {
   };
 }
 
-function partOf(args) {
-  const { only = "all" } = parseArgs({ args, options: { only: { type: "string" } } }).values;
-  if (!parts.includes(only)) throw new Failure(`usage: npm test [-- --only ${parts.join("|")}]`);
-  return only;
+/** The parts that the command line asks for, and whether tests that have a long form run that. */
+function wantedParts(args) {
+  const options = { all: { type: "boolean", default: false }, only: { type: "string" } };
+  const { all, only } = parseArgs({ args, options }).values;
+  const wanted = only?.split(",") ?? (all ? parts : ["checks", "tests"]);
+  const isKnown = wanted.every((part) => parts.includes(part));
+  if (!isKnown) throw new Failure(`--only takes ${parts.join(", ")}; several are joined by commas`);
+  return { wanted, isLong: (part) => all || testParts[part].files !== undefined };
 }
 
-/** Tests wait for deadlines and processes much of their time, so checks run beside them. */
+/** Tests wait for deadlines and processes some of their time, so the checks run beside the first of them. */
 async function runAll(life) {
-  const part = partOf(process.argv.slice(2));
-  const outcomes = [await timed("set-up", () => setUp(part, life))];
-  const running = [];
-  if (part === "all" || part === "checks") running.push(runChecks(life.signal));
-  if (part in testsOf) running.push(timed("tests", () => runTests(part, life.signal)));
-  return sum([...outcomes, ...(await Promise.all(running))]);
+  const { wanted, isLong } = wantedParts(process.argv.slice(2));
+  const outcomes = [await timed("set-up", () => setUp(wanted, life))];
+  const checked = wanted.includes("checks") ? runChecks(life.signal) : { passed: 0, failed: 0 };
+  const testAll = async () => {
+    for (const part of wanted.filter((name) => name in testParts)) {
+      const options = { isLong: isLong(part), signal: life.signal };
+      outcomes.push(await timed(part, () => runTests(part, options)));
+    }
+  };
+  const [ofChecks] = await Promise.all([checked, testAll()]);
+  return sum([...outcomes, ofChecks]);
 }
 
 async function reported(life) {

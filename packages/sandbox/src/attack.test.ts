@@ -13,7 +13,7 @@ import {
 import { attackCases } from "./attack-cases.fixture.ts";
 import type { JudgeOrder } from "./attack-judge.fixture.ts";
 
-// The whole matrix takes longer than a test run may: see `npm run attack`, and `npm test -- --only long`. Here each
+// The whole matrix takes longer than a test run may: see `npm run attack`, and `npm run test:all`. Here each
 // tier meets every attack once, bwrap as this user and sbx as an ordinary one. What is kept warm, and what runs on
 // another host, is spared the attacks that use up time, memory, processes and disk; a runner without isolation meets the
 // quick ones.
