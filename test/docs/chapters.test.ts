@@ -37,18 +37,20 @@ function importers(paths: readonly string[]): Map<string, Set<string>> {
   return all;
 }
 
-/** Files that the packages export. */
+/** Files that packages and apps export. */
 const doors = new Set(
-  globSync("packages/*/package.json", { cwd: root }).flatMap((path) => {
-    const { exports = {} } = JSON.parse(textOf(path)) as { exports?: Record<string, unknown> }; // our own file
-    return Object.values(exports).flatMap((file) => (typeof file === "string" ? [join(dirname(path), file)] : []));
+  globSync("{apps,packages}/*/package.json", { cwd: root }).flatMap((path) => {
+    const { exports = {} } = JSON.parse(textOf(path)) as { exports?: string | Record<string, unknown> }; // our own file
+    const files = typeof exports === "string" ? [exports] : Object.values(exports);
+    return files.flatMap((file) => (typeof file === "string" ? [join(dirname(path), file)] : []));
   }),
 );
 
 /** What only the door of a package imports has its importers outside; what has tests of its own is a subject. */
 function isSlip(path: string, by: ReadonlySet<string>): boolean {
   const [only = ""] = by;
-  if (by.size !== 1 || only.endsWith("/index.ts") || doors.has(only)) return false;
+  if (by.size !== 1 || only.endsWith("/index.ts") || doors.has(path)) return false;
+  if (doors.has(only) && only.startsWith("packages/")) return false;
   if (existsSync(join(root, path.replace(/\.tsx?$/, ".test.ts")))) return false;
   return textOf(path).trimEnd().split("\n").length < shortLines;
 }

@@ -38,7 +38,7 @@ const elsewhere: Readonly<Record<string, readonly string[]>> = {
   cli: ["apps/cli/src/config.ts", "apps/cli/src/chat/chat.ts"],
   playground: ["simulator/src/playground/playground.ts"],
   "sandbox-host": ["apps/tool-runner/src/sandbox-host/config.ts"],
-  "tool-runner": ["apps/tool-runner/src/main.ts", "packages/runner/src/runner-config.ts"],
+  "tool-runner": ["apps/tool-runner/src/app.ts", "packages/runner/src/runner-config.ts"],
 };
 const byApp = new Map(
   apps.map((app) => [app, (elsewhere[app] ?? [`apps/${app}/src/config.ts`]).flatMap((path) => readsOf(textOf(path)))]),

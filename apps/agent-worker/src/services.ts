@@ -77,7 +77,7 @@ import { RunnerKeys, ToolCatalog, TurnHolds, wakeAfter } from "./tools.ts";
 /** For how many sessions, and for how long, a worker remembers that it has gone without their files, ms. */
 const filesGivenUp = { max: 10_000, ttl: 86_400_000 };
 
-/** Everything that the parts of this process share. Made once, in `main`, and passed whole. */
+/** Everything that the parts of this process share. Made once, in `startWorkerApp`, and passed whole. */
 export interface Services extends Stores, Queues {
   config: WorkerConfig;
   settings: LarklineConfig;
@@ -200,7 +200,7 @@ export class Bot {
   }
 }
 
-/** What `main` has made before. */
+/** What `startWorkerApp` has made before. */
 export interface ServiceParts {
   config: WorkerConfig;
   settings: LarklineConfig;
@@ -209,6 +209,9 @@ export interface ServiceParts {
   log: Logger;
   counters: WorkerCounters;
   telemetry: Telemetry;
+  /** Default: those of the machine. */
+  clock?: Clock;
+  random?: Random;
 }
 
 /** The connections of the process, and what only starting and closing it needs. */
@@ -222,6 +225,7 @@ export interface Connections {
   checkRedis(): Promise<{ redis: boolean; writes: boolean }>;
   /** Whether the connection that waits for jobs is answered. */
   isQueueAnswering(): boolean;
+  /** Idempotent. */
   close(): Promise<void>;
 }
 
@@ -259,21 +263,23 @@ export async function connect(parts: ServiceParts, accesses: readonly BotAccess[
     deadlineMs: Math.max(20_000, 4 * settings.limits.attachmentCpuMs),
   });
   const services = createServices({ ...parts, stores, queues, redis, bots, renewals, extractor });
+  const close = async (): Promise<void> => {
+    serverClock.close();
+    services.liveReplies.close();
+    await Promise.all([services.outboxSender.close(), services.approvalCards.close(), services.runs.close()]);
+    await Promise.all([extractor.close(), renewals.close()]);
+    for (const { api } of bots) api.close();
+    await Promise.all([queues.turns.close(), queues.tools.close(), stores.archive?.close()]);
+    await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
+  };
+  let closed: Promise<void> | undefined;
   return {
     services,
     queue,
     serverClock,
     checkRedis: async () => ({ redis: (await redis.ping()) === "PONG", writes: await takesWrites(redis) }),
     isQueueAnswering: () => isAnswered(queueRedis),
-    close: async () => {
-      serverClock.close();
-      services.liveReplies.close();
-      await Promise.all([services.outboxSender.close(), services.approvalCards.close(), services.runs.close()]);
-      await extractor.close();
-      for (const { api } of bots) api.close();
-      await Promise.all([queues.turns.close(), queues.tools.close(), stores.archive?.close()]);
-      await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
-    },
+    close: async () => await (closed ??= close()),
   };
 }
 
@@ -336,7 +342,7 @@ export interface OpenedParts extends ServiceParts {
 }
 
 export function createServices({ stores, queues, redis, models, extractor, ...parts }: OpenedParts): Services {
-  const { config, settings, log, counters } = parts;
+  const { config, settings, log, counters, clock = systemClock, random = systemRandom } = parts;
   const bots = new Map(parts.bots.map((bot) => [bot.app, bot]));
   const apis = new Map(parts.bots.map(({ app, api }) => [app, api]));
   const { store, cards: ledger, deadLetters: letters, approvals } = stores;
@@ -345,22 +351,22 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
   const { deliveries } = watchPlatform(parts.telemetry);
   const runnerKeys = new RunnerKeys(config.callSigningKey);
   const { timeZone } = settings.budgets;
-  const runs = new RunRecords({ ...stores, apis, timeZone, clock: systemClock, random: systemRandom, logger: log });
+  const runs = new RunRecords({ ...stores, apis, timeZone, clock, random, logger: log });
   const services: Services = {
     ...parts,
     ...stores,
     ...queues,
-    clock: systemClock,
-    random: systemRandom,
+    clock,
+    random,
     bots,
     ...asInFile(settings, models),
     helperReadiness: new HelperReadiness(),
-    toolCatalog: new ToolCatalog(stores.runners, systemClock, log),
-    runningTurns: new RunningTurns(systemClock),
+    toolCatalog: new ToolCatalog(stores.runners, clock, log),
+    runningTurns: new RunningTurns(clock),
     builtInsAtWork: new Map(),
     filesGivenUp: new LRUCache(filesGivenUp),
     turnHolds: new TurnHolds({
-      clock: systemClock,
+      clock,
       holdMs: config.holdMs,
       slots: config.concurrency,
       onEnd: (end) => counters.turnHolds.add(1, { end }),

@@ -30,6 +30,8 @@ import type { Word } from "./words.ts";
 export interface Console {
   /** The port in use. */
   port: number;
+  /** What `/ready` reports. */
+  ready(): Promise<Record<string, boolean | string>>;
   /** Ends open requests, then the connection to Redis. Idempotent. */
   close(): Promise<void>;
 }
@@ -43,13 +45,14 @@ export async function startConsole(options: ServiceOptions): Promise<Console> {
   showRedis(metrics, services.servers);
   const canary = config.canary && startCanary({ ...config.canary, ...services, logger: log });
   let isClosing = false;
-  const server = await createServer(services, async () => ({
+  const ready = async () => ({
     redis: await services.ping(),
     writes: await services.takesWrites(),
     clock: services.serverClock.problem ?? true,
     accepting: !isClosing,
     ...(canary === undefined ? {} : { canary: await canary.isAlive() }),
-  }));
+  });
+  const server = await createServer(services, ready);
   const shutDown = async (): Promise<void> => {
     isClosing = true;
     queues.close();
@@ -65,7 +68,7 @@ export async function startConsole(options: ServiceOptions): Promise<Console> {
     throw error;
   }
   const address = server.server.address();
-  return { port: typeof address === "object" && address !== null ? address.port : config.port, close };
+  return { port: typeof address === "object" && address !== null ? address.port : config.port, ready, close };
 }
 
 /** Forms and what Bull Board sends stay far below. */

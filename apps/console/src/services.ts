@@ -111,19 +111,21 @@ export interface ServiceOptions {
   settings: LarklineConfig;
   metrics: Metrics;
   log: Logger;
+  /** Default: that of the machine. */
+  clock?: Clock | undefined;
 }
 
 const dayMs = 86_400_000;
 
 /** Makes everything that the process shares. Resolves at once: until Redis answers the console is not ready. */
-export function openServices({ config, settings, metrics, log }: ServiceOptions): Services {
+export function openServices({ config, settings, metrics, log, clock = systemClock }: ServiceOptions): Services {
   const stores = openStores(config, settings, log);
   const bots = appIdsOf(settings, config.appId);
   return {
     ...stores,
     config,
     settings,
-    clock: systemClock,
+    clock,
     log,
     metrics,
     counters: createCounters(metrics),

@@ -22,6 +22,8 @@ import { registerWebhookRoutes } from "./webhook.ts";
 export interface Ingress {
   /** The port in use. */
   port: number;
+  /** What `/ready` reports. */
+  ready(): Promise<Record<string, boolean | string>>;
   /** Accepts nothing new, finishes running requests, ends streams so that clients resume elsewhere. Idempotent. */
   close(): Promise<void>;
 }
@@ -81,7 +83,7 @@ export async function startIngress(
   let closed: Promise<void> | undefined;
   const address = server.server.address();
   const port = typeof address === "object" && address !== null ? address.port : config.port;
-  return { port, close: async () => await (closed ??= shutDown()) };
+  return { port, ready, close: async () => await (closed ??= shutDown()) };
 }
 
 /** Largest body that is read: events of the platform stay far below. */

@@ -30,7 +30,7 @@ import { RequestLimits } from "./callers.ts";
 import type { IngressConfig } from "./config.ts";
 import { OtherEvents, type EventConsumer } from "./other-events.ts";
 
-/** Everything that the parts of this process share. Made once, in `main`, and passed whole. */
+/** Everything that the parts of this process share. Made once, in `startIngressApp`, and passed whole. */
 export interface Services extends Stores {
   config: IngressConfig;
   settings: LarklineConfig;
@@ -143,11 +143,13 @@ export interface ServiceParts {
   log: Logger;
   telemetry: Telemetry;
   consumers: readonly EventConsumer[];
-  /** Default: that of the machine. */
+  /** Default: those of the machine. */
   clock?: Clock;
+  random?: Random;
 }
 
-export function createServices({ stores, consumers, clock = systemClock, ...parts }: ServiceParts): Services {
+export function createServices(given: ServiceParts): Services {
+  const { stores, consumers, clock = systemClock, random = systemRandom, ...parts } = given;
   const { config, settings, metrics, log } = parts;
   const counters = createCounters(metrics);
   const { maxStreams, maxStreamsPerCaller, requestsPerMinute } = config.api;
@@ -158,7 +160,7 @@ export function createServices({ stores, consumers, clock = systemClock, ...part
     ...stores,
     ...parts,
     clock,
-    random: systemRandom,
+    random,
     counters,
     streams,
     requestLimits: new RequestLimits({
@@ -245,6 +247,7 @@ export class OpenStreams {
 export function connectStores(
   { redisUrl, namespace }: IngressConfig,
   log: Logger,
+  random: Random = systemRandom,
 ): Stores & { warmUp: WarmUpStores; close(): Promise<void> } {
   const { failed: onError, back } = createOutageLog(log, "Redis");
   const redis = connectRedis(redisUrl, { onError });
@@ -256,6 +259,7 @@ export function connectStores(
   const serverClock = new ServerClock(redis, createClockLog(log));
   const eventLog = new EventLog({ redis, namespace });
   const presence = new Presence({ redis, namespace });
+  const holder = `ingress-${random.uuid()}`;
   const turns = new TurnQueue({ connection: redis, prefix: `{${namespace}}`, onError });
   return {
     store: new SessionStore({ redis, namespace }),
@@ -287,7 +291,7 @@ export function connectStores(
       ping: async () => (await redis.ping()) === "PONG",
       takesWrites: async () => await takesWrites(redis),
       serverClock,
-      takeDuty: async (duty, ttlMs) => await presence.takeDuty(duty, `ingress-${process.pid}`, ttlMs),
+      takeDuty: async (duty, ttlMs) => await presence.takeDuty(duty, holder, ttlMs),
     },
     async close() {
       serverClock.close();

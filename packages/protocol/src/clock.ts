@@ -1,4 +1,4 @@
-/** Time as one process sees it. Made once, in `main`; a simulation passes its own. */
+/** Time as one process sees it. Given to an app when it starts; a simulation passes its own. */
 export interface Clock {
   /** Epoch ms by the clock that all processes of a deployment share, see {@link sharedNow}. */
   now(): number;

@@ -41,11 +41,7 @@ export async function createRunner({ name, tools, concurrency, env }: RunnerOpti
   if (offerTools(tools)) return false;
   // The parts of a runner are imported here only, so that processes of tools start quickly.
   const { runRunner, toolsFrom } = await import("./index.ts");
-  await runRunner({
-    env,
-    defaults: { runner: name, ...(concurrency === undefined ? {} : { concurrency }) },
-    load: async () => await Promise.resolve(toolsFrom(tools, ownModule())),
-    refuse,
-  });
+  const defaults = { runner: name, ...(concurrency === undefined ? {} : { concurrency }) };
+  await runRunner({ defaults, load: async () => await Promise.resolve(toolsFrom(tools, ownModule())) }, env);
   return true;
 }

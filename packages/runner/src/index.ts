@@ -7,6 +7,6 @@ export {
 } from "./runner.ts";
 export type { LentPackages } from "./process-level.ts";
 export { IsolationRefusedError, openLevels, type Levels, type LevelsOptions } from "./levels.ts";
-export { runRunner, type RunnerProgram } from "./run-runner.ts";
+export { runRunner, startRunnerApp, type RunnerApp, type RunnerProgram } from "./run-runner.ts";
 export { loadRunnerConfig, type RunnerConfig, type RunnerDefaults } from "./runner-config.ts";
 export { loadTools, toolsFrom, type LoadedTools } from "./tool-modules.ts";

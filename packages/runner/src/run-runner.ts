@@ -1,27 +1,98 @@
-import { loadConfigFile, takeEnvironment, type Env } from "@larkline/process/config";
+import {
+  accept,
+  openApp,
+  runApp,
+  startError,
+  StartError,
+  type AppOptions,
+  type RunningApp,
+} from "@larkline/process/app";
+import { loadConfigFile, type Env } from "@larkline/process/config";
+import { createLogger, Metrics, openTelemetry, startOpsServer } from "@larkline/process/telemetry";
+import type { ParseResult } from "@larkline/protocol";
 import { TraceLog } from "@larkline/store/operations";
-import { createLogger, Metrics, openTelemetry, runUntilSignal, startOpsServer } from "@larkline/process/telemetry";
 import { AnnouncementRefusedError, startRunner, type ToolRunner } from "./runner.ts";
 import { IsolationRefusedError } from "./levels.ts";
 import { missingVariables } from "./mcp/mounts.ts";
-import { loadRunnerConfig, type RunnerConfig, type RunnerDefaults } from "./runner-config.ts";
+import { loadRunnerConfig, type RunnerDefaults } from "./runner-config.ts";
 import type { LoadedTools } from "./tool-modules.ts";
 
 export interface RunnerProgram {
-  /** Settings, and the variables that tools name. Default: the environment of the process, which is left clean. */
-  env?: Env | undefined;
   defaults?: RunnerDefaults;
   /** Finds the tools; an error is a text of one line for each problem. */
-  load(): Promise<{ ok: true; value: LoadedTools } | { ok: false; error: string }>;
-  /** Prints the problem and ends the process. */
-  refuse(problem: string): never;
+  load(env: Env): Promise<ParseResult<LoadedTools>>;
+}
+
+/** A runner with its servers for health, readiness and metrics. */
+export interface RunnerApp extends RunningApp {
+  /** Attacks the sandbox again, where there is one; also done every hour. */
+  recheck(): Promise<void>;
+}
+
+/**
+ * A runner as a whole process: works until a signal. Resolves when it works. SIGHUP attacks its sandbox again. Without
+ * `env` it takes that of the process, which is left clean.
+ */
+export async function runRunner(program: RunnerProgram, env?: Env): Promise<void> {
+  const app = await runApp(async (taken, options) => await startRunnerApp(program, taken, options), {
+    givesWay: true,
+    env,
+  });
+  process.on("SIGHUP", () => void app.recheck());
 }
 
 /** The part of the stop that follows the grace period of calls. */
 const settleMs = 1_800;
 
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+/** Starts a runner of these tools with this environment, of which tools get the variables that they name. Rejects with a {@link StartError}. */
+export async function startRunnerApp(
+  { defaults, load }: RunnerProgram,
+  env: Env,
+  options: AppOptions = {},
+): Promise<RunnerApp> {
+  const { clock, random, destination, onFatal = fail } = options;
+  const config = accept(loadRunnerConfig(env, defaults));
+  const loaded = accept(await load(env));
+  const settings = accept(await loadConfigFile(config.configFile));
+  const mcpServers = settings.mcp.servers.filter((server) => server.runner === config.runner);
+  const missing = mcpServers.flatMap((server) => missingVariables(server, env));
+  if (missing.length > 0) throw new StartError(missing.join("\n"));
+  return await openApp(async (opened) => {
+    const logger = createLogger({ service: "tool-runner", level: config.logLevel, destination });
+    const metrics = new Metrics({ service: "tool-runner" });
+    const traceLog = TraceLog.connect({ ...config, ttlMs: settings.retention.traceDays * 86_400_000 });
+    const watch = { service: "tool-runner", logger, metrics, traceLog, modules: settings.observers } as const;
+    const { telemetry, close: closeTelemetry } = accept(await openTelemetry({ ...watch, ...config, clock }));
+    opened.defer(closeTelemetry);
+    const runner = await startRunner({
+      config,
+      graceMs: config.drainMs,
+      loaded,
+      mcpServers,
+      allowUnboundedMemory: settings.sandbox.allowUnboundedMemory,
+      blobTtlMs: settings.retention.blobDays * 86_400_000,
+      environment: env,
+      logger,
+      metrics,
+      telemetry,
+      onRefused: (conflict) => onFatal(`The tools are refused: ${conflict}.`),
+      clock,
+      random,
+    }).catch((error: unknown) => {
+      throw new StartError(problemOf(error), { cause: error });
+    });
+    opened.defer(runner.close);
+    const tools = loaded.registry.tools().map(({ name, isolation }) => `${name} (${isolation.level})`);
+    logger.info({ tools }, "tools");
+    const { host, port } = config;
+    const ops = await startOpsServer({ host, port, metrics, logger, ready: runner.ready }).catch(
+      startError(`Cannot listen on ${host}:${port} (HOST, PORT)`),
+    );
+    opened.defer(ops.close);
+    logger.info({ port: ops.port, runner: config.runner }, "tool-runner ready");
+    const { ready, recheck }: ToolRunner = runner;
+    return { port: ops.port, log: logger, ready, recheck, closeMs: config.drainMs + settleMs };
+  });
 }
 
 function problemOf(error: unknown): string {
@@ -29,81 +100,9 @@ function problemOf(error: unknown): string {
   if (error instanceof AnnouncementRefusedError) {
     return `The tools are refused: ${error.message}. Stop the other runner, or give the tool another name.`;
   }
-  return `Cannot start, is Redis at REDIS_URL running? ${messageOf(error)}`;
+  return `Cannot start, is Redis at REDIS_URL running? ${error instanceof Error ? error.message : String(error)}`;
 }
 
-interface Started {
-  config: RunnerConfig;
-  runner: ToolRunner;
-  refuse: RunnerProgram["refuse"];
-}
-
-async function serve({ config, runner, refuse }: Started, telemetry: Telemetry): Promise<() => Promise<void>> {
-  const { host, port } = config;
-  const ops = await startOpsServer({ host, port, ...telemetry, ready: runner.ready }).catch(async (error: unknown) => {
-    await runner.close();
-    return refuse(`Cannot listen on ${host}:${port} (HOST, PORT): ${messageOf(error)}`);
-  });
-  telemetry.logger.info({ port: ops.port, runner: config.runner }, "tool-runner ready");
-  return async () => {
-    await ops.close();
-    await runner.close();
-  };
-}
-
-interface Telemetry {
-  logger: ReturnType<typeof createLogger>;
-  metrics: Metrics;
-}
-
-/**
- * A runner as a whole process: reads its environment, serves health, readiness and metrics, works
- * until a signal. Resolves when it works. SIGHUP attacks its sandbox again.
- */
-export async function runRunner({ env: given, defaults, load, refuse }: RunnerProgram): Promise<void> {
-  const { env, problem: unclean } = given === undefined ? takeEnvironment() : { env: given };
-  const read = loadRunnerConfig(env, defaults);
-  if (!read.ok) return refuse(read.error);
-  const config = read.value;
-  const loaded = await load();
-  if (!loaded.ok) return refuse(loaded.error);
-  const settings = await loadConfigFile(config.configFile);
-  if (!settings.ok) return refuse(settings.error);
-  const mcpServers = settings.value.mcp.servers.filter((server) => server.runner === config.runner);
-  const missing = mcpServers.flatMap((server) => missingVariables(server, env));
-  if (missing.length > 0) return refuse(missing.join("\n"));
-  const logger = createLogger({ service: "tool-runner", level: config.logLevel });
-  if (unclean !== undefined) logger.warn({ reason: unclean }, "other processes of this user can read the environment");
-  const metrics = new Metrics({ service: "tool-runner" });
-  const traceLog = TraceLog.connect({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
-  const watch = { service: "tool-runner", logger, metrics, traceLog, modules: settings.value.observers } as const;
-  const watching = await openTelemetry({ ...watch, ...config });
-  if (!watching.ok) return refuse(watching.error);
-  const { telemetry, close: closeTelemetry } = watching.value;
-  const runner = await startRunner({
-    config,
-    graceMs: config.drainMs,
-    loaded: loaded.value,
-    mcpServers,
-    allowUnboundedMemory: settings.value.sandbox.allowUnboundedMemory,
-    blobTtlMs: settings.value.retention.blobDays * 86_400_000,
-    environment: env,
-    logger,
-    metrics,
-    telemetry,
-    onRefused: (conflict) => refuse(`The tools are refused: ${conflict}.`),
-  }).catch((error: unknown) => refuse(problemOf(error)));
-  const tools = loaded.value.registry.tools().map(({ name, isolation }) => `${name} (${isolation.level})`);
-  logger.info({ tools }, "tools");
-  const close = await serve({ config, runner, refuse }, { logger, metrics });
-  process.on("SIGHUP", () => void runner.recheck());
-  runUntilSignal({
-    logger,
-    givesWay: true,
-    deadlineMs: config.drainMs + settleMs,
-    close: async () => {
-      await close();
-      await closeTelemetry();
-    },
-  });
+function fail(problem: string): never {
+  throw new Error(problem);
 }

@@ -52,8 +52,8 @@ export interface RunnerSetup {
   /** How long running calls may continue after `close`, in ms. Default 8 s. */
   graceMs?: number;
   /** Default: those of the machine. */
-  clock?: Clock;
-  random?: Random;
+  clock?: Clock | undefined;
+  random?: Random | undefined;
 }
 
 export interface ToolRunner {

@@ -37,7 +37,7 @@ export interface LoggerOptions {
   /** Default `info`. */
   level?: LogLevel;
   /** Where lines go; default is standard output. */
-  destination?: DestinationStream;
+  destination?: DestinationStream | undefined;
 }
 
 function wrap(inner: PinoLogger): Logger {

@@ -40,7 +40,7 @@ export class Metrics implements Meter {
   /** Media type of {@link text}. */
   readonly contentType: string;
   /** Those of Node itself: CPU, memory, event loop. */
-  readonly #node = new Registry();
+  readonly #node = nodeMetrics();
   readonly #service: string;
   readonly #instruments = new Map<string, Instrument>();
   readonly #callbacks = new Set<() => void | Promise<void>>();
@@ -49,7 +49,6 @@ export class Metrics implements Meter {
     this.#service = service;
     this.#node.setDefaultLabels({ service });
     this.contentType = this.#node.contentType;
-    collectDefaultMetrics({ register: this.#node });
   }
 
   createCounter<Labels extends Attributes = Attributes>(name: string, options?: InstrumentOptions): Counter<Labels> {
@@ -136,6 +135,22 @@ export class Metrics implements Meter {
   #observable(instrument: Instrument): Observable<Attributes> {
     return new ObservedInstrument(instrument, this.#callbacks);
   }
+}
+
+/** Facts of the process, collected once however many apps it has. */
+let collected: Registry | undefined;
+
+function nodeMetrics(): Registry {
+  if (collected === undefined) {
+    collected = new Registry();
+    collectDefaultMetrics({ register: collected });
+  }
+  const registry = new Registry();
+  for (const { name } of collected.getMetricsAsArray()) {
+    const metric = collected.getSingleMetric(name);
+    if (metric !== undefined) registry.registerMetric(metric);
+  }
+  return registry;
 }
 
 function declared(name: string): InstrumentOptions {

@@ -14,7 +14,7 @@ export interface TelemetryOptions {
   otlpEndpoint?: string | undefined;
   /** What is sent with them (`OTEL_EXPORTER_OTLP_HEADERS`). */
   otlpHeaders?: string | undefined;
-  /** Where traces of messages are kept, on a connection of its own; closed with the telemetry. */
+  /** Where traces of messages are kept, on a connection of its own; closed with the telemetry, or when that is not opened. */
   traceLog: Pick<TraceLog, "append" | "close">;
   /** URLs of modules with the deployment's own observers. */
   modules: readonly string[];
@@ -33,7 +33,10 @@ export interface ProcessTelemetry {
 export async function openTelemetry(options: TelemetryOptions): Promise<ParseResult<ProcessTelemetry>> {
   const { service, logger, metrics, otlpEndpoint, otlpHeaders, traceLog, modules, clock } = options;
   const own = await loadObservers(modules);
-  if (!own.ok) return own;
+  if (!own.ok) {
+    await traceLog.close();
+    return own;
+  }
   const traces = openTraces(options);
   const adapters: TelemetryAdapter[] = [metricAdapter(metrics, service), traces, ...own.value.map(adapterOf)];
   if (logger.writesDebug) adapters.push(debugAdapter(logger));

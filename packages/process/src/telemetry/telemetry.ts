@@ -254,7 +254,7 @@ export const silentTelemetry: Telemetry = telemetryFor([]);
 export interface TraceAdapterOptions {
   log: Pick<TraceLog, "append">;
   service: string;
-  /** Distinguishes this process from others of the service. Default: the machine's name and the process id. */
+  /** Distinguishes this app from others of the service. Default: the machine's name and the process id, and a number where the process has several. */
   instance?: string;
   /** Called when a write fails, once per outage. */
   onError: (error: unknown) => void;
@@ -276,6 +276,13 @@ const maxProblem = 600;
 const maxTags = 24;
 /** Makes a trace findable. */
 const namingEvent = "message.received";
+
+let instances = 0;
+
+function nextInstance(): string {
+  instances += 1;
+  return `${hostname()}-${process.pid}${instances === 1 ? "" : `-${instances}`}`;
+}
 
 type Waiting = Map<TraceId, { entries: TraceEntry[]; subject?: TraceSubject }>;
 
@@ -299,7 +306,7 @@ export class TraceAdapter implements TelemetryAdapter {
 
   constructor(options: TraceAdapterOptions) {
     this.#options = options;
-    this.#instance = options.instance ?? `${hostname()}-${process.pid}`;
+    this.#instance = options.instance ?? nextInstance();
   }
 
   event(name: string, tags: Tags): void {

@@ -1,0 +1,52 @@
+import { accept, openApp, startError, StartError, type AppOptions, type RunningApp } from "@larkline/process/app";
+import { loadConfigFile, readBots, readProviders, type Env } from "@larkline/process/config";
+import { createLogger, Metrics, openTelemetry, startOpsServer } from "@larkline/process/telemetry";
+import { formatErrorForDisplay, systemClock, systemRandom } from "@larkline/protocol";
+import { TraceLog } from "@larkline/store/operations";
+import { createAgentModels } from "./agents.ts";
+import { loadConfig } from "./config.ts";
+import { connect, createCounters } from "./services.ts";
+import { startWorker } from "./worker.ts";
+
+/** Starts a worker with this environment. Rejects with a {@link StartError}. */
+export async function startWorkerApp(env: Env, options: AppOptions = {}): Promise<RunningApp> {
+  const { clock = systemClock, random = systemRandom, destination } = options;
+  const config = accept(loadConfig(env));
+  const settings = accept(await loadConfigFile(config.configFile));
+  const bots = accept(readBots(env, settings.bots, config.feishu));
+  const providers = accept(readProviders(env, settings.providers));
+  const models = accept(createAgentModels(config, settings, providers));
+  return await openApp(async (opened) => {
+    const log = createLogger({ service: "agent-worker", level: config.logLevel, destination });
+    const metrics = new Metrics({ service: "agent-worker" });
+    const traceLog = TraceLog.connect({ ...config, ttlMs: settings.retention.traceDays * 86_400_000 });
+    const watch = { service: "agent-worker", logger: log, metrics, traceLog, modules: settings.observers } as const;
+    const { telemetry, close: closeTelemetry } = accept(await openTelemetry({ ...watch, ...config, clock }));
+    opened.defer(closeTelemetry);
+    const owner = `worker-${random.uuid()}`;
+    const counters = createCounters(metrics);
+    const parts = { config, settings, owner, models, counters, log, telemetry, clock, random };
+    const connections = await connect(parts, bots).catch(startError("Redis (REDIS_URL) does not answer"));
+    opened.defer(connections.close);
+    const worker = await startWorker(connections).catch((error: unknown) => {
+      throw new StartError(`agent-worker cannot start: ${formatErrorForDisplay(error)}`, { cause: error });
+    });
+    opened.defer(worker.close);
+    const { host, port } = config;
+    const ops = await startOpsServer({ host, port, metrics, logger: log, ready: worker.ready }).catch(
+      startError(`Cannot listen on ${host}:${port} (HOST, PORT)`),
+    );
+    opened.defer(ops.close);
+    log.info(
+      {
+        port: ops.port,
+        worker: owner,
+        model: models.defaultName,
+        bots: bots.map(({ name }) => name),
+        concurrency: config.concurrency,
+      },
+      "agent-worker ready",
+    );
+    return { port: ops.port, log, ready: worker.ready, closeMs: 9_000 };
+  });
+}
