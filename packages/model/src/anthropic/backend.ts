@@ -34,6 +34,18 @@ import {
   type ModelInfo,
   type ModelRequest,
 } from "../index.ts";
+import {
+  asObject,
+  countIn,
+  fieldIn,
+  indexIn,
+  jsonTextIn,
+  listIn,
+  objectIn,
+  partsTextIn,
+  textIn,
+  type JsonObject,
+} from "../vendor-json.ts";
 
 export interface AnthropicBackendOptions {
   apiKey: string;
@@ -131,8 +143,8 @@ async function* oneCall(
     const requestId = requestIdOf(response.headers);
     alive();
     for await (const { data } of serverEvents(response, alive)) {
-      const event = JSON.parse(data) as StreamEvent; // the reader skips what it does not know
-      if (event.type === "error") {
+      const event: unknown = JSON.parse(data);
+      if (textIn(event, "type") === "error") {
         yield { ...failureOfRefusal({ ...refusalIn(event), requestId, secret }), partial: received.partial };
         return false;
       }
@@ -461,33 +473,17 @@ function systemWithMarks(request: ModelRequest, info: Readonly<ModelInfo>): Text
 
 // From the vendor's stream to chunks. Blocks of its own tools, which are none of ours to run, are kept whole.
 
-/** What comes in a stream: events of the answer, or the report of an error. */
-type StreamEvent = Event | { type: "error"; error?: unknown };
-
-type Event = Anthropic.Messages.RawMessageStreamEvent;
-
-const stopReasons: Record<string, StopReason> = {
-  end_turn: "end_turn",
-  stop_sequence: "end_turn",
-  tool_use: "tool_use",
-  max_tokens: "max_tokens",
-  model_context_window_exceeded: "max_tokens",
-  refusal: "refusal",
-};
-
-interface Counts {
-  input_tokens?: number | null;
-  output_tokens?: number | null;
-  cache_read_input_tokens?: number | null;
-  cache_creation_input_tokens?: number | null;
-}
-
-type BlockStart = Anthropic.Messages.RawContentBlockStartEvent;
-
-type BlockDelta = Anthropic.Messages.RawContentBlockDeltaEvent;
+const stopReasons: ReadonlyMap<string, StopReason> = new Map([
+  ["end_turn", "end_turn"],
+  ["stop_sequence", "end_turn"],
+  ["tool_use", "tool_use"],
+  ["max_tokens", "max_tokens"],
+  ["model_context_window_exceeded", "max_tokens"],
+  ["refusal", "refusal"],
+]);
 
 /** A block as the vendor sends it. */
-type RawBlock = Record<string, unknown> & { type: string };
+type RawBlock = JsonObject & { type: string };
 
 /** Reads one stream of an answer. `first`: blocks of the same answer that came in streams before. */
 class Reader {
@@ -497,9 +493,13 @@ class Reader {
   readonly #blocks = new Map<number, RawBlock>();
   /** JSON text of inputs under way. */
   readonly #inputs = new Map<number, string>();
+  #lastIndex = -1;
+  /** Some servers send the whole answer at once, as if it were not streamed. */
+  #whole: unknown[] = [];
   /** The answer is not complete: the same model continues it. */
   hasPaused = false;
-  #usage: Usage | null = null;
+  #usage: Usage = { inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0 };
+  #hasUsage = false;
   #stopReason: StopReason = "other";
   #responseId: unknown;
   #complete = false;
@@ -509,28 +509,29 @@ class Reader {
     this.#first = first;
   }
 
-  /** The chunks of an event. */
-  read(event: Event): ModelChunk[] {
-    switch (event.type) {
-      case "message_start":
-        this.#responseId = event.message.id;
-        return [this.#count(event.message.usage)];
-      case "content_block_start":
-        return this.#start(event);
-      case "content_block_delta":
-        return this.#delta(event);
-      case "content_block_stop":
-        return this.#end(event.index);
-      case "message_delta": {
-        const { stop_reason: reason } = event.delta;
-        this.#count(event.usage);
-        this.hasPaused = reason === "pause_turn";
-        this.#stopReason = stopReasons[reason ?? ""] ?? "other";
-        return [];
+  /** The chunks of an event, which may be any JSON value: what is unknown is skipped. */
+  read(event: unknown): ModelChunk[] {
+    switch (textIn(event, "type")) {
+      case "message_start": {
+        const message = fieldIn(event, "message");
+        this.#responseId = fieldIn(message, "id");
+        this.#whole = listIn(message, "content");
+        this.#readReason(message);
+        return [this.#count(fieldIn(message, "usage"))];
       }
+      case "content_block_start":
+        return this.#start(indexIn(event, "index") ?? this.#lastIndex + 1, objectIn(event, "content_block"));
+      case "content_block_delta":
+        return this.#delta(indexIn(event, "index") ?? this.#lastIndex, fieldIn(event, "delta"));
+      case "content_block_stop":
+        return this.#end(indexIn(event, "index") ?? this.#lastIndex);
+      case "message_delta":
+        this.#count(fieldIn(event, "usage"));
+        this.#readReason(fieldIn(event, "delta"));
+        return [];
       case "message_stop":
         this.#complete = true;
-        return [];
+        return this.#blocks.size > 0 ? [] : this.#whole.flatMap((block, at) => this.#wholeBlock(at, asObject(block)));
       default:
         return []; // later kinds of events must not break a stream
     }
@@ -547,55 +548,90 @@ class Reader {
 
   /** The end of the answer; null when the vendor never said that it was complete. */
   stop(): MessageStop | null {
-    return this.#complete ? messageStop(this.#stopReason, this.#usage, this.#responseId) : null;
+    const usage = this.#hasUsage ? this.#usage : null;
+    return this.#complete ? messageStop(this.#stopReason, usage, this.#responseId) : null;
   }
 
-  #count(counts: Counts | null | undefined): UsageSoFar {
-    const nothing = { inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0 };
-    this.#usage = addCounts(this.#usage ?? nothing, counts);
+  #readReason(source: unknown): void {
+    const reason = textIn(source, "stop_reason");
+    if (reason === "") return;
+    this.hasPaused = reason === "pause_turn";
+    this.#stopReason = stopReasons.get(reason) ?? "other";
+  }
+
+  /** Counts are cumulative: what an event names replaces what came before. */
+  #count(counts: unknown): UsageSoFar {
+    const { inputTokens, outputTokens, cacheReadTokens, cacheCreationTokens } = this.#usage;
+    this.#hasUsage ||= asObject(counts) !== undefined;
+    this.#usage = {
+      inputTokens: countIn(counts, "input_tokens") ?? inputTokens,
+      outputTokens: countIn(counts, "output_tokens") ?? outputTokens,
+      cacheReadTokens: countIn(counts, "cache_read_input_tokens") ?? cacheReadTokens,
+      cacheCreationTokens: countIn(counts, "cache_creation_input_tokens") ?? cacheCreationTokens,
+    };
     return { type: "usage_so_far", usage: this.#usage };
   }
 
-  #start({ index: at, content_block: block }: BlockStart): ModelChunk[] {
+  #start(at: number, given: JsonObject | undefined): ModelChunk[] {
+    this.#lastIndex = at;
+    const type = textIn(given, "type");
+    if (type === "") return [];
     const index = this.#first + at;
-    this.#blocks.set(at, { ...block });
-    switch (block.type) {
-      case "text":
-        return block.text === "" ? [] : [{ type: "text_delta", text: block.text }];
-      case "thinking":
-        return [{ type: "thinking_delta", index, text: block.thinking }];
+    const block: RawBlock = { ...given, type };
+    this.#blocks.set(at, block);
+    switch (type) {
+      case "text": {
+        const text = partsTextIn(block, "text");
+        block["text"] = text;
+        return text === "" ? [] : [{ type: "text_delta", text }];
+      }
+      case "thinking": {
+        const text = partsTextIn(block, "thinking");
+        block["thinking"] = text;
+        return [{ type: "thinking_delta", index, text }];
+      }
       case "redacted_thinking": {
-        const providerMetadata = thinkingMetadata(this.#model, { redacted: block.data });
+        const providerMetadata = thinkingMetadata(this.#model, { redacted: textIn(block, "data") });
         return [{ type: "thinking_delta", index, text: "", providerMetadata }];
       }
       case "tool_use":
-        return [toolCallDelta(index, { id: block.id, name: block.name })];
+        return [toolCallDelta(index, { id: textIn(block, "id") || null, name: textIn(block, "name") || null })];
       default:
         return []; // reported as a whole when it ends
     }
   }
 
-  #delta({ index: at, delta }: BlockDelta): ModelChunk[] {
+  #delta(at: number, delta: unknown): ModelChunk[] {
     const index = this.#first + at;
     const block = this.#blocks.get(at);
-    switch (delta.type) {
-      case "text_delta":
-        grow(block, "text", delta.text);
-        return delta.text === "" ? [] : [{ type: "text_delta", text: delta.text }];
-      case "thinking_delta":
-        grow(block, "thinking", delta.thinking);
-        return delta.thinking === "" ? [] : [{ type: "thinking_delta", index, text: delta.thinking }];
+    switch (textIn(delta, "type")) {
+      case "text_delta": {
+        const text = partsTextIn(delta, "text");
+        grow(block, "text", text);
+        return text === "" ? [] : [{ type: "text_delta", text }];
+      }
+      case "thinking_delta": {
+        const text = partsTextIn(delta, "thinking");
+        grow(block, "thinking", text);
+        return text === "" ? [] : [{ type: "thinking_delta", index, text }];
+      }
       case "signature_delta":
-        grow(block, "signature", delta.signature);
+        grow(block, "signature", textIn(delta, "signature"));
         return [];
-      case "citations_delta":
-        if (block !== undefined) block["citations"] = [...listIn(block["citations"]), delta.citation];
+      case "citations_delta": {
+        const citation = objectIn(delta, "citation");
+        if (block !== undefined && citation !== undefined) {
+          block["citations"] = [...listIn(block, "citations"), citation];
+        }
         return [];
-      case "input_json_delta":
-        if (delta.partial_json === "") return [];
-        this.#inputs.set(at, (this.#inputs.get(at) ?? "") + delta.partial_json);
+      }
+      case "input_json_delta": {
+        const piece = jsonTextIn(delta, "partial_json");
+        if (piece === "") return [];
+        this.#inputs.set(at, (this.#inputs.get(at) ?? "") + piece);
         // Calls of the vendor's own tools are not for us to run.
-        return block?.type === "tool_use" ? [toolCallDelta(index, { arguments: delta.partial_json })] : [];
+        return block?.type === "tool_use" ? [toolCallDelta(index, { arguments: piece })] : [];
+      }
       default:
         return [];
     }
@@ -606,27 +642,30 @@ class Reader {
     const block = this.#blocks.get(at);
     const input = this.#inputs.get(at);
     if (block === undefined) return [];
-    if (input !== undefined) block["input"] = parsedInput(input);
+    // Compatible servers send an input whole, at the start of a call.
+    const whole = input === undefined ? jsonTextIn(block, "input") : "{}";
+    if (input !== undefined || typeof block["input"] === "string") block["input"] = parsedInput(input ?? whole);
     switch (block.type) {
       case "text":
-        return listIn(block["citations"]).length === 0 ? [] : [this.#opaque(index, citationsOf(block))];
+        return listIn(block, "citations").length === 0 ? [] : [this.#opaque(index, citationsOf(block))];
       case "thinking": {
-        const { signature } = block;
-        if (typeof signature !== "string" || signature === "") return [];
+        const signature = textIn(block, "signature");
+        if (signature === "") return [];
         return [
           { type: "thinking_delta", index, text: "", providerMetadata: thinkingMetadata(this.#model, { signature }) },
         ];
       }
       case "redacted_thinking":
         return [];
-      case "tool_use": {
-        // Compatible servers send an input whole, at the start of a call.
-        const whole = input === undefined ? JSON.stringify(block["input"] ?? {}) : "{}";
-        return whole === "{}" ? [] : [toolCallDelta(index, { arguments: whole })];
-      }
+      case "tool_use":
+        return whole === "{}" || whole === "" ? [] : [toolCallDelta(index, { arguments: whole })];
       default:
         return [this.#opaque(index, block)];
     }
+  }
+
+  #wholeBlock(at: number, block: JsonObject | undefined): ModelChunk[] {
+    return [...this.#start(at, block), ...this.#end(at)];
   }
 
   #opaque(index: number, block: RawBlock): ModelChunk {
@@ -637,11 +676,7 @@ class Reader {
 
 /** Adds a piece to a text of a block. */
 function grow(block: RawBlock | undefined, key: string, piece: string): void {
-  if (block !== undefined) block[key] = (typeof block[key] === "string" ? block[key] : "") + piece;
-}
-
-function listIn(value: unknown): unknown[] {
-  return Array.isArray(value) ? value : [];
+  if (block !== undefined) block[key] = textIn(block, key) + piece;
 }
 
 /** What a text cites: kept apart from the text, which other models read, too. */
@@ -652,23 +687,13 @@ function citationsOf({ citations }: RawBlock): RawBlock {
 /** What a text cites, as it is kept. No type of the vendor's. */
 const citationsType = "citations_of_text";
 
-/** An input that was cut off stays as it is: the vendor judges it. */
-function parsedInput(text: string): unknown {
+/** An input that was cut off becomes an empty one, which the vendor judges. */
+function parsedInput(text: string): JsonObject {
   try {
-    return JSON.parse(text);
+    return asObject(JSON.parse(text)) ?? {};
   } catch {
     return {};
   }
-}
-
-/** Counts are cumulative: what an event names replaces what came before. */
-function addCounts(usage: Usage, counts: Counts | null | undefined): Usage {
-  return {
-    inputTokens: counts?.input_tokens ?? usage.inputTokens,
-    outputTokens: counts?.output_tokens ?? usage.outputTokens,
-    cacheReadTokens: counts?.cache_read_input_tokens ?? usage.cacheReadTokens,
-    cacheCreationTokens: counts?.cache_creation_input_tokens ?? usage.cacheCreationTokens,
-  };
 }
 
 /** What marks a thinking part as ours: only the model that made it takes it back. */

@@ -28,12 +28,24 @@ import {
   resultContent,
   type Reader,
 } from "./client.ts";
+import {
+  asObject,
+  countIn,
+  fieldIn,
+  indexIn,
+  jsonTextIn,
+  listIn,
+  objectIn,
+  partsTextIn,
+  textIn,
+  type JsonObject,
+} from "../vendor-json.ts";
 
 /** OpenAI's Chat Completions, and every server compatible with them, through the official SDK. */
 export function createOpenAiChatBackend(options: OpenAiBackendOptions): LlmBackend {
   const client = createClient(options);
   const own = options.baseUrl === undefined || new URL(options.baseUrl).hostname === "api.openai.com";
-  const api: VendorApi<OpenAI.Chat.Completions.ChatCompletionChunk> = {
+  const api: VendorApi = {
     open: async (request, info, signal) =>
       await (
         await client
@@ -135,39 +147,34 @@ function toolParams(parts: readonly ToolResultPart[]): Param[] {
   return images.length === 0 ? results : [...results, { role: "user", content: images }];
 }
 
-type Chunk = OpenAI.Chat.Completions.ChatCompletionChunk;
+const stopReasons: ReadonlyMap<string, StopReason> = new Map([
+  ["stop", "end_turn"],
+  ["tool_calls", "tool_use"],
+  ["function_call", "tool_use"],
+  ["length", "max_tokens"],
+  ["content_filter", "refusal"],
+]);
 
-const stopReasons: Record<string, StopReason> = {
-  stop: "end_turn",
-  tool_calls: "tool_use",
-  function_call: "tool_use",
-  length: "max_tokens",
-  content_filter: "refusal",
-};
-
-type Choice = Chunk["choices"][number];
-
-type CallDelta = NonNullable<Choice["delta"]["tool_calls"]>[number];
-
-class ChatReader implements Reader<Chunk> {
-  #finish: string | null = null;
+class ChatReader implements Reader {
+  #finish = "";
   #usage: Usage | null = null;
   #responseId: unknown;
   #refused = false;
   #calls = new Set<number>();
   #lastIndex = -1;
 
-  read(chunk: Chunk): ModelChunk[] {
-    this.#responseId ??= chunk.id;
-    if (chunk.usage) this.#usage = usageOf(chunk.usage);
-    const choice = chunk.choices?.[0];
-    if (choice === undefined) return [];
-    if (choice.finish_reason) this.#finish = choice.finish_reason;
-    return choice.delta ? this.#delta(choice.delta) : [];
+  read(chunk: unknown): ModelChunk[] {
+    this.#responseId ??= fieldIn(chunk, "id");
+    this.#usage = usageOf(objectIn(chunk, "usage")) ?? this.#usage;
+    const [choice] = listIn(chunk, "choices");
+    this.#finish = textIn(choice, "finish_reason") || this.#finish;
+    // Some servers send the whole answer at once, as if it were not streamed.
+    const delta = objectIn(choice, "delta") ?? objectIn(choice, "message");
+    return delta === undefined ? [] : this.#delta(delta);
   }
 
   stop(): MessageStop | null {
-    if (this.#finish === null) return null;
+    if (this.#finish === "") return null;
     return messageStop(this.#reason(this.#finish), this.#usage, this.#responseId);
   }
 
@@ -175,68 +182,70 @@ class ChatReader implements Reader<Chunk> {
     if (this.#refused) return "refusal";
     // Compatible servers end tool calls with a plain stop.
     if (finish === "stop" && this.#calls.size > 0) return "tool_use";
-    return stopReasons[finish] ?? "other";
+    return stopReasons.get(finish) ?? "other";
   }
 
-  #delta(delta: Choice["delta"]): ModelChunk[] {
+  #delta(delta: JsonObject): ModelChunk[] {
     const chunks: ModelChunk[] = [];
-    const reasoning = reasoningOf(delta);
+    const reasoning = thinkingIn(delta);
     if (reasoning !== "") {
       chunks.push({ type: "thinking_delta", index: 0, text: reasoning, providerMetadata: reasoningMetadata });
     }
-    if (delta.content) chunks.push({ type: "text_delta", text: delta.content });
-    if (delta.refusal) {
+    const text = partsTextIn(delta, "content");
+    if (text !== "") chunks.push({ type: "text_delta", text });
+    const refusal = textIn(delta, "refusal");
+    if (refusal !== "") {
       this.#refused = true;
-      chunks.push({ type: "text_delta", text: delta.refusal });
+      chunks.push({ type: "text_delta", text: refusal });
     }
-    for (const call of delta.tool_calls ?? []) chunks.push(this.#call(call));
-    if (delta.function_call) chunks.push(this.#call({ index: 0, function: delta.function_call }));
+    for (const call of listIn(delta, "tool_calls")) if (asObject(call) !== undefined) chunks.push(this.#call(call));
+    const old = objectIn(delta, "function_call");
+    if (old !== undefined) chunks.push(this.#call({ index: 0, function: old }));
     return chunks;
   }
 
   /** Some servers leave out the index: a new id then begins a new call. */
-  #indexOf(call: CallDelta): number {
-    if (typeof call.index === "number") return call.index;
-    return call.id || this.#lastIndex < 0 ? this.#calls.size : this.#lastIndex;
+  #indexOf(call: unknown): number {
+    const index = indexIn(call, "index");
+    if (index !== undefined) return index;
+    return textIn(call, "id") !== "" || this.#lastIndex < 0 ? this.#calls.size : this.#lastIndex;
   }
 
-  #call(call: CallDelta): ModelChunk {
+  #call(call: unknown): ModelChunk {
     const index = this.#indexOf(call);
     this.#lastIndex = index;
     this.#calls.add(index);
+    const called = fieldIn(call, "function");
     return toolCallDelta(index, {
-      id: call.id || null,
-      name: call.function?.name || null,
-      arguments: call.function?.arguments ?? "",
+      id: textIn(call, "id") || null,
+      name: textIn(called, "name") || null,
+      arguments: jsonTextIn(called, "arguments"),
     });
   }
 }
 
 /** A reader for one stream of Chat Completions. */
-function createChatReader(): Reader<Chunk> {
+function createChatReader(): Reader {
   return new ChatReader();
 }
 
 /** The vendor counts cached tokens as part of the prompt; we count them apart. */
-function usageOf(usage: NonNullable<Chunk["usage"]>): Usage {
-  const details = usage.prompt_tokens_details;
-  const cacheReadTokens = details?.cached_tokens ?? 0;
-  const cacheCreationTokens = details?.cache_write_tokens ?? 0;
+function usageOf(usage: JsonObject | undefined): Usage | null {
+  if (usage === undefined) return null;
+  const details = fieldIn(usage, "prompt_tokens_details");
+  const cacheReadTokens = countIn(details, "cached_tokens") ?? 0;
+  const cacheCreationTokens = countIn(details, "cache_write_tokens") ?? 0;
   return {
-    inputTokens: Math.max(0, (usage.prompt_tokens ?? 0) - cacheReadTokens - cacheCreationTokens),
-    outputTokens: usage.completion_tokens ?? 0,
+    inputTokens: Math.max(0, (countIn(usage, "prompt_tokens") ?? 0) - cacheReadTokens - cacheCreationTokens),
+    outputTokens: countIn(usage, "completion_tokens") ?? 0,
     cacheReadTokens,
     cacheCreationTokens,
   };
 }
 
 /** Thinking of compatible servers, in fields the SDK's types do not know. */
-function reasoningOf(delta: object): string {
-  for (const name of ["reasoning_content", "reasoning"]) {
-    const value: unknown = Reflect.get(delta, name);
-    if (typeof value === "string" && value !== "") return value;
-  }
-  return "";
+function thinkingIn(delta: JsonObject): string {
+  return partsTextIn(delta, "reasoning_content") || partsTextIn(delta, "reasoning");
 }
 
 /** Models that refuse the old name of the output limit. */

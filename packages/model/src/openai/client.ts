@@ -45,24 +45,24 @@ export async function createClient(options: OpenAiBackendOptions): Promise<OpenA
 }
 
 /** How one of the vendor's interfaces is api. */
-export interface VendorApi<Event> {
+export interface VendorApi {
   open(request: ModelRequest, info: Readonly<ModelInfo>, signal: AbortSignal | undefined): Promise<Response>;
-  createReader(): Reader<Event>;
+  createReader(): Reader;
   /** The key. */
   secret: string;
 }
 
 /** Reads one vendor stream. */
-export interface Reader<Event> {
-  /** The chunks of one event. */
-  read(event: Event): ModelChunk[];
+export interface Reader {
+  /** The chunks of one event, which may be any JSON value: what the reader does not know it skips. */
+  read(event: unknown): ModelChunk[];
   /** The end of the answer; null when the vendor never said that it was complete. */
   stop(): MessageStop | null;
 }
 
 /** Runs one request: local rules, vendor stream, and whatever goes wrong as last chunk. Never throws. */
-export async function* streamed<Event>(
-  api: VendorApi<Event>,
+export async function* streamed(
+  api: VendorApi,
   request: ModelRequest,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<ModelChunk> {
@@ -98,17 +98,16 @@ export async function* streamed<Event>(
 const done = "[DONE]";
 
 /** The chunks of a stream; a failure that it reports is the last one. */
-async function* chunksOf<Event>(
+async function* chunksOf(
   events: AsyncIterable<ServerEvent>,
-  reader: Reader<Event>,
+  reader: Reader,
   { requestId, secret }: { requestId: string | undefined; secret: string },
 ): AsyncGenerator<ModelChunk> {
   for await (const { data } of events) {
     if (data.startsWith(done)) return;
     const event: unknown = JSON.parse(data);
     if (errorIn(event)) return void (yield failureOfRefusal({ ...refusalIn(event), requestId, secret }));
-    // The reader skips what it does not know.
-    for (const chunk of reader.read(event as Event)) {
+    for (const chunk of reader.read(event)) {
       if (chunk.type !== "error") {
         yield chunk;
         continue;

@@ -7,6 +7,8 @@ import {
   type UserPart,
   type MessageStop,
   type ModelChunk,
+  type ModelFailure,
+  type StopReason,
   type Usage,
 } from "@larkline/protocol";
 import {
@@ -28,11 +30,23 @@ import {
   resultContent,
   type Reader,
 } from "./client.ts";
+import {
+  asObject,
+  countIn,
+  fieldIn,
+  indexIn,
+  jsonTextIn,
+  listIn,
+  objectIn,
+  partsTextIn,
+  textIn,
+  type JsonObject,
+} from "../vendor-json.ts";
 
 /** OpenAI's Responses interface through the official SDK; nothing is stored at the vendor. */
 export function createOpenAiResponsesBackend(options: OpenAiBackendOptions): LlmBackend {
   const client = createClient(options);
-  const api: VendorApi<OpenAI.Responses.ResponseStreamEvent> = {
+  const api: VendorApi = {
     open: async (request, info, signal) =>
       await (await client).responses.create(bodyOf(request, info), signal === undefined ? {} : { signal }).asResponse(),
     createReader: createResponsesReader,
@@ -106,37 +120,48 @@ function thinkingItems(part: ThinkingPart): Item[] {
   return vendor === "openai-responses" && item !== undefined ? [JSON.parse(item) as Item] : [];
 }
 
-type Event = OpenAI.Responses.ResponseStreamEvent;
+/** What of an output item has been given on. */
+interface Given {
+  hasBegun: boolean;
+  /** Its text, or its arguments. */
+  hasText: boolean;
+  isDone: boolean;
+}
 
-type OutputItem = OpenAI.Responses.ResponseOutputItem;
-
-class ResponsesReader implements Reader<Event> {
+class ResponsesReader implements Reader {
   #stop: MessageStop | null = null;
-  #calls = 0;
+  #hasCalls = false;
   #refused = false;
-  /** Calls whose arguments came in pieces. */
-  #pieced = new Set<number>();
+  readonly #items = new Map<number, Given>();
+  readonly #indexes = new Map<string, number>();
+  #lastIndex = 0;
 
-  read(event: Event): ModelChunk[] {
-    switch (event.type) {
+  read(event: unknown): ModelChunk[] {
+    const item = objectIn(event, "item");
+    switch (textIn(event, "type")) {
       case "response.output_text.delta":
-        return event.delta === "" ? [] : [{ type: "text_delta", text: event.delta }];
+        return this.#text(this.#indexOf(event), textIn(event, "delta"));
       case "response.refusal.delta":
         this.#refused = true;
-        return event.delta === "" ? [] : [{ type: "text_delta", text: event.delta }];
+        return this.#text(this.#indexOf(event), textIn(event, "delta"));
       case "response.reasoning_summary_text.delta":
       case "response.reasoning_text.delta":
-        return event.delta === "" ? [] : [{ type: "thinking_delta", index: event.output_index, text: event.delta }];
-      case "response.output_item.added":
-        return this.#added(event.item, event.output_index);
+        return this.#thinking(this.#indexOf(event), textIn(event, "delta"));
       case "response.function_call_arguments.delta":
-        if (event.delta === "") return [];
-        this.#pieced.add(event.output_index);
-        return [toolCallDelta(event.output_index, { arguments: event.delta })];
+        return this.#arguments(this.#indexOf(event), jsonTextIn(event, "delta"));
+      case "response.output_item.added":
+        return item === undefined ? [] : this.#added(item, this.#indexOf(event, item));
       case "response.output_item.done":
-        return this.#done(event.item, event.output_index);
+        return item === undefined ? [] : this.#done(item, this.#indexOf(event, item));
+      case "response.completed":
+      case "response.incomplete":
+        return this.#end(fieldIn(event, "response"));
+      case "response.failed":
+        return [this.#failure(fieldIn(fieldIn(event, "response"), "error"), "The response failed.")];
+      case "error":
+        return [this.#failure(objectIn(event, "error") ?? event)];
       default:
-        return this.#end(event);
+        return []; // many kinds of events say nothing we need
     }
   }
 
@@ -144,54 +169,111 @@ class ResponsesReader implements Reader<Event> {
     return this.#stop;
   }
 
-  #added(item: OutputItem, index: number): ModelChunk[] {
-    if (item.type !== "function_call") return [];
-    this.#calls += 1;
-    return [toolCallDelta(index, { id: item.call_id, name: item.name })];
+  /** Servers that leave the index out send one item after the other. */
+  #indexOf(event: unknown, item?: JsonObject): number {
+    const id = textIn(item, "id");
+    const next = item === undefined ? this.#lastIndex : this.#items.size;
+    const index = indexIn(event, "output_index") ?? this.#indexes.get(id) ?? next;
+    if (id !== "") this.#indexes.set(id, index);
+    this.#lastIndex = index;
+    return index;
   }
 
-  #done(item: OutputItem, index: number): ModelChunk[] {
-    if (item.type === "function_call" && !this.#pieced.has(index) && item.arguments !== "") {
-      return [toolCallDelta(index, { arguments: item.arguments })];
+  #given(index: number): Given {
+    const known = this.#items.get(index);
+    if (known !== undefined) return known;
+    const given = { hasBegun: false, hasText: false, isDone: false };
+    this.#items.set(index, given);
+    return given;
+  }
+
+  #text(index: number, text: string): ModelChunk[] {
+    if (text === "") return [];
+    this.#given(index).hasText = true;
+    return [{ type: "text_delta", text }];
+  }
+
+  #thinking(index: number, text: string): ModelChunk[] {
+    if (text === "") return [];
+    this.#given(index).hasText = true;
+    return [{ type: "thinking_delta", index, text }];
+  }
+
+  #arguments(index: number, text: string): ModelChunk[] {
+    if (text === "") return [];
+    this.#given(index).hasText = true;
+    return [toolCallDelta(index, { arguments: text })];
+  }
+
+  #added(item: JsonObject, index: number): ModelChunk[] {
+    const given = this.#given(index);
+    if (item["type"] !== "function_call" || given.hasBegun) return [];
+    given.hasBegun = true;
+    this.#hasCalls = true;
+    return [toolCallDelta(index, { id: textIn(item, "call_id") || null, name: textIn(item, "name") || null })];
+  }
+
+  /** What has not been given on of a complete item: some servers send no pieces. */
+  #done(item: JsonObject, index: number): ModelChunk[] {
+    const given = this.#given(index);
+    const type = textIn(item, "type");
+    if (given.isDone || type === "") return [];
+    given.isDone = true;
+    const { hasText } = given;
+    if (type === "message") return hasText ? [] : this.#message(item, index);
+    if (type === "function_call") {
+      const begun = this.#added(item, index);
+      return hasText ? begun : [...begun, ...this.#arguments(index, jsonTextIn(item, "arguments"))];
     }
-    if (item.type === "message" || item.type === "function_call") return [];
     const providerMetadata = reasoningMetadata(item);
     // Items of the vendor's own tools are kept like reasoning: whole, and for this interface alone.
-    const opaque = item.type === "reasoning" ? {} : { opaque: item.type };
-    return [{ type: "thinking_delta", index, text: "", providerMetadata: { ...providerMetadata, ...opaque } }];
+    const opaque = type === "reasoning" ? {} : { opaque: type };
+    const text = type === "reasoning" && !hasText ? summaryOf(item) : "";
+    return [{ type: "thinking_delta", index, text, providerMetadata: { ...providerMetadata, ...opaque } }];
   }
 
-  #end(event: Event): ModelChunk[] {
-    switch (event.type) {
-      case "response.completed": {
-        const reason = this.#refused ? "refusal" : this.#calls > 0 ? "tool_use" : "end_turn";
-        this.#stop = messageStop(reason, usageOf(event.response.usage), event.response.id);
-        return [];
-      }
-      case "response.incomplete": {
-        const { reason } = event.response.incomplete_details ?? {};
-        const stopReasons: Record<string, MessageStop["stopReason"]> = {
-          max_output_tokens: "max_tokens",
-          content_filter: "refusal",
-        };
-        const stopReason = stopReasons[reason ?? ""] ?? "other";
-        this.#stop = messageStop(stopReason, usageOf(event.response.usage), event.response.id);
-        return [];
-      }
-      case "response.failed": {
-        const { code, message } = event.response.error ?? { code: "server_error", message: "The response failed." };
-        return [failureOfRefusal({ kind: code, message })];
-      }
-      case "error":
-        return [failureOfRefusal({ kind: event.code ?? undefined, message: event.message })];
-      default:
-        return []; // many kinds of events say nothing we need
-    }
+  #message(item: JsonObject, index: number): ModelChunk[] {
+    const refusal = listIn(item, "content").map((part) => textIn(part, "refusal"));
+    this.#refused ||= refusal.some((text) => text !== "");
+    return this.#text(index, partsTextIn(item, "content") + refusal.join(""));
+  }
+
+  #end(response: unknown): ModelChunk[] {
+    const rest = listIn(response, "output").flatMap((item, position) => {
+      const object = asObject(item);
+      return object === undefined ? [] : this.#done(object, this.#indexes.get(textIn(object, "id")) ?? position);
+    });
+    this.#stop = messageStop(this.#reason(response), usageOf(objectIn(response, "usage")), fieldIn(response, "id"));
+    return rest;
+  }
+
+  #reason(response: unknown): StopReason {
+    const cause = textIn(fieldIn(response, "incomplete_details"), "reason");
+    if (cause !== "" || textIn(response, "status") === "incomplete") return incompleteReasons.get(cause) ?? "other";
+    return this.#refused ? "refusal" : this.#hasCalls ? "tool_use" : "end_turn";
+  }
+
+  #failure(error: unknown, otherwise?: string): ModelFailure {
+    return failureOfRefusal({
+      kind: textIn(error, "code") || undefined,
+      message: textIn(error, "message") || otherwise,
+    });
   }
 }
 
+const incompleteReasons: ReadonlyMap<string, StopReason> = new Map([
+  ["max_output_tokens", "max_tokens"],
+  ["content_filter", "refusal"],
+]);
+
+function summaryOf(item: JsonObject): string {
+  return listIn(item, "summary")
+    .map((part) => textIn(part, "text"))
+    .join("\n");
+}
+
 /** A reader for one stream of the Responses interface. */
-function createResponsesReader(): Reader<Event> {
+function createResponsesReader(): Reader {
   return new ResponsesReader();
 }
 
@@ -200,16 +282,15 @@ export function reasoningMetadata(item: object): Record<string, string> {
   return { vendor: "openai-responses", item: JSON.stringify(item) };
 }
 
-type Response = OpenAI.Responses.Response;
-
 /** The vendor counts cached tokens as part of the prompt; we count them apart. */
-function usageOf(usage: Response["usage"]): Usage | null {
-  if (!usage) return null;
-  const cacheReadTokens = usage.input_tokens_details?.cached_tokens ?? 0;
-  const cacheCreationTokens = usage.input_tokens_details?.cache_write_tokens ?? 0;
+function usageOf(usage: JsonObject | undefined): Usage | null {
+  if (usage === undefined) return null;
+  const details = fieldIn(usage, "input_tokens_details");
+  const cacheReadTokens = countIn(details, "cached_tokens") ?? 0;
+  const cacheCreationTokens = countIn(details, "cache_write_tokens") ?? 0;
   return {
-    inputTokens: Math.max(0, usage.input_tokens - cacheReadTokens - cacheCreationTokens),
-    outputTokens: usage.output_tokens,
+    inputTokens: Math.max(0, (countIn(usage, "input_tokens") ?? 0) - cacheReadTokens - cacheCreationTokens),
+    outputTokens: countIn(usage, "output_tokens") ?? 0,
     cacheReadTokens,
     cacheCreationTokens,
   };

@@ -1,0 +1,57 @@
+/*
+ * Reads what vendors and servers compatible with them send, field by field. Their types are a promise that some of them
+ * break: any field may be missing or hold any JSON value. What is of no use counts as absent.
+ */
+
+export type JsonObject = Record<string, unknown>;
+
+/** The value as an object; undefined for everything else, lists included. */
+export function asObject(value: unknown): JsonObject | undefined {
+  return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as JsonObject) : undefined;
+}
+
+export function fieldIn(value: unknown, name: string): unknown {
+  const object = asObject(value);
+  return object !== undefined && Object.hasOwn(object, name) ? object[name] : undefined;
+}
+
+export function objectIn(value: unknown, name: string): JsonObject | undefined {
+  return asObject(fieldIn(value, name));
+}
+
+/** Empty where there is no text. */
+export function textIn(value: unknown, name: string): string {
+  const field = fieldIn(value, name);
+  return typeof field === "string" ? field : "";
+}
+
+export function listIn(value: unknown, name: string): unknown[] {
+  const field = fieldIn(value, name);
+  return Array.isArray(field) ? field : [];
+}
+
+/** A number of things, such as tokens. */
+export function countIn(value: unknown, name: string): number | undefined {
+  const field = fieldIn(value, name);
+  return typeof field === "number" && field >= 0 && field <= Number.MAX_SAFE_INTEGER ? Math.trunc(field) : undefined;
+}
+
+/** The number of a block, call or item in its answer. */
+export function indexIn(value: unknown, name: string): number | undefined {
+  const field = fieldIn(value, name);
+  return Number.isSafeInteger(field) && Number(field) >= 0 ? Number(field) : undefined;
+}
+
+/** Text that some servers send as a list of parts; parts without text count as nothing. */
+export function partsTextIn(value: unknown, name: string): string {
+  const field = fieldIn(value, name);
+  if (typeof field === "string") return field;
+  const parts = Array.isArray(field) ? field : [field];
+  return parts.map((part) => (typeof part === "string" ? part : textIn(part, "text"))).join("");
+}
+
+/** JSON text that some servers send as the value itself. */
+export function jsonTextIn(value: unknown, name: string): string {
+  const field = fieldIn(value, name) ?? "";
+  return typeof field === "string" ? field : JSON.stringify(field);
+}
