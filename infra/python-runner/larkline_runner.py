@@ -243,6 +243,7 @@ class Runner:
         self.instance = str(uuid.uuid4())
         self.stopping = threading.Event()
         self.superseded = False
+        self.began_at_ms = 0  # of Redis; known with the first announcement
         self.lockless: set[str] = set()
 
     def serve(self) -> None:
@@ -273,10 +274,15 @@ class Runner:
         digests = {one["spec"]["name"]: one["digest"] for one in announcements}
         generation = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
         offer = json.dumps(announcements, separators=(",", ":"))
-        lines = ["announcement", self.name, self.instance, generation, offer]
+        seconds, micros = redis.command("TIME")
+        now_ms = int(seconds) * 1000 + int(micros) // 1000
+        self.began_at_ms = self.began_at_ms or now_ms
+        expires_at_ms = now_ms + ANNOUNCED_FOR_MS
+        times = [str(self.began_at_ms), str(expires_at_ms)]
+        lines = ["announcement", self.name, self.instance, generation, *times, offer]
         stored = {
-            "expiresAtMs": 0,
-            "beganAtMs": 0,
+            "expiresAtMs": expires_at_ms,
+            "beganAtMs": self.began_at_ms,
             "generation": generation,
             "digests": digests,
             "runner": self.name,
@@ -287,7 +293,11 @@ class Runner:
         answer = self.scripts.call(
             redis,
             "announce",
-            {"instances": self.names.whole(f"runners:{self.name}"), "names": self.names.whole("runner-names")},
+            {
+                "instances": self.names.whole(f"runners:{self.name}"),
+                "names": self.names.whole("runner-names"),
+                "owners": self.names.whole("tool-owners"),
+            },
             {
                 "instance": self.instance,
                 "runner": self.name,
@@ -298,7 +308,7 @@ class Runner:
             },
         )
         if answer not in ("current", "superseded"):
-            raise SystemExit(f"the tools are refused: another runner offers {answer}")
+            raise SystemExit(f"the tools are refused: the name belongs to another runner: {answer}")
         self.superseded = answer == "superseded"
 
     def withdraw(self, redis: Redis) -> None:

@@ -4,7 +4,17 @@ import { writeRedisUsers } from "../system/redis-users.ts";
 
 /** What a stolen Redis user tries to make up, and the commands that would do it. */
 interface Forgery {
-  what: "call" | "outcome" | "approval" | "answer" | "rule" | "identity" | "checkpoint" | "authority" | "sign-in";
+  what:
+    | "call"
+    | "outcome"
+    | "approval"
+    | "answer"
+    | "rule"
+    | "identity"
+    | "checkpoint"
+    | "authority"
+    | "sign-in"
+    | "tool";
   commands: readonly string[];
 }
 
@@ -102,14 +112,26 @@ const pause: Forgery = {
     "PUBLISH {larkline}:agent-versions-changed 1",
   ],
 };
+/** A runner may announce what it likes under its own name: whose a name is, workers have written down. */
+const tool: Forgery = {
+  what: "tool",
+  commands: [
+    `HSET ${whole}:tool-owners deploy recording`,
+    `HSETNX ${whole}:tool-owners deploy recording`,
+    `HDEL ${whole}:tool-owners deploy`,
+    `HSET ${whole}:runners:other x {}`,
+    `HDEL ${whole}:runners:other x`,
+    `DEL ${whole}:tool-owners`,
+  ],
+};
 /** What has been done stays written down as it was. */
 const audit: Forgery = { what: "authority", commands: [`XADD ${cell}:audit * k x`, `DEL ${cell}:audit`] };
 
 /** Of ingress messages and clicks are conceded: it holds the platform's key. */
 export const forgeriesOf: Readonly<Record<string, readonly Forgery[]>> = {
-  "runner-recording": [checkpoint, call, job, outcome, approval, rule, answer, identity, audit, pause],
+  "runner-recording": [checkpoint, call, job, outcome, approval, rule, answer, identity, audit, pause, tool],
   console: [checkpoint, call, outcome, approval, rule, answer, identity, audit, pause],
-  ingress: [checkpoint, call, job, outcome, authority, rule, signIn, pause],
+  ingress: [checkpoint, call, job, outcome, authority, rule, signIn, pause, tool],
 };
 
 export interface StolenUser {

@@ -306,7 +306,11 @@ export function openStores(config: WorkerConfig, settings: LarklineConfig, redis
     orders: new OperatorOrders(on),
     pauses: new Pauses(on),
     agentVersions: new AgentVersions({ ...on, stateKey }),
-    runners: new RunnerDirectory({ ...on, runnerKeys: new RunnerKeys(config.callSigningKey) }),
+    runners: new RunnerDirectory({
+      ...on,
+      runnerKeys: new RunnerKeys(config.callSigningKey),
+      owners: settings.toolOwners,
+    }),
     presence: new Presence(on),
     instances: new InstanceDirectory(on),
     migration: new StateMigration(on),

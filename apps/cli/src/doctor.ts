@@ -3,7 +3,7 @@ import type { Env, LarklineConfig } from "@larkline/process/config";
 import { AppInspector } from "@larkline/feishu";
 import { closeRedis, connectRedis, type RedisConnection, redisUrlProblem } from "@larkline/store/redis";
 import { Presence, readServerFacts } from "@larkline/store/operations";
-import { RunnerDirectory } from "@larkline/store/runners";
+import { RunnerDirectory, type ToolClash } from "@larkline/store/runners";
 import {
   checkConfigFile,
   type CheckedBot,
@@ -62,6 +62,7 @@ interface RedisResult {
   workers?: number;
   runners?: AnnouncedRunner[];
   tools?: string[];
+  clashes?: ToolClash[];
 }
 
 function messageOf(error: unknown): string {
@@ -70,14 +71,15 @@ function messageOf(error: unknown): string {
 
 async function announced(redis: RedisConnection, namespace: string) {
   const directory = new RunnerDirectory({ redis, namespace });
+  const { living, tools: offered, clashes } = await directory.view();
   const byName = new Map<string, AnnouncedRunner>();
-  for (const { runner, tools } of await directory.runners()) {
+  for (const { runner, tools } of living) {
     const names = tools.map(({ spec }) => spec.name);
     const before = byName.get(runner);
     const all = [...new Set([...(before?.tools ?? []), ...names])];
     byName.set(runner, { runner, instances: (before?.instances ?? 0) + 1, tools: all });
   }
-  return { runners: [...byName.values()], tools: [...(await directory.tools()).keys()] };
+  return { runners: [...byName.values()], tools: [...offered.keys()], clashes };
 }
 
 async function readRedis(redis: RedisConnection, namespace: string): Promise<RedisResult> {
@@ -234,6 +236,7 @@ async function runningParts({ deployment }: DoctorInput, redis: RedisResult): Pr
   if (worker !== undefined) parts.workers = worker ? 1 : 0;
   if (redis.workers !== undefined) parts.workers = redis.workers;
   if (redis.tools !== undefined) parts.tools = redis.tools;
+  if (redis.clashes !== undefined) parts.clashes = redis.clashes;
   if (redis.runners !== undefined) parts.runners = redis.runners;
   else if (runner === true) parts.runners = [{ runner: "local", instances: 1 }];
   return parts;

@@ -1,6 +1,7 @@
 import { readResultName } from "@larkline/protocol";
 import { type LarklineConfig, nearestName } from "@larkline/process/config";
 import type { RedisServerFacts } from "@larkline/store/operations";
+import type { ToolClash } from "@larkline/store/runners";
 import type { Bilingual, VendorAccess } from "./config.ts";
 import { type Finding, ok, problem, skipped, warning } from "./finding.ts";
 import type { Vendor } from "./local-checks.ts";
@@ -102,6 +103,8 @@ export interface Running {
   runners?: readonly AnnouncedRunner[];
   /** Names of the tools that are offered, those of runners that are away for a moment too. */
   tools?: readonly string[];
+  /** Names that runners offer although they belong to others. */
+  clashes?: readonly ToolClash[];
 }
 
 /** Asks a process of this machine whether it is ready; undefined without an answer. */
@@ -199,6 +202,23 @@ function near(tool: string, offered: readonly string[], words: (name: string) =>
   return name === undefined ? "" : words(name);
 }
 
+/** Whose names runners use: a mistake of the deployment, or a stolen runner. */
+function clashFindings(clashes: readonly ToolClash[]): Finding[] {
+  return clashes.map(({ tool, owner, runner }) =>
+    warning(
+      "running.owners",
+      {
+        zh: `tool-runner ${runner} 声明了工具 ${tool}，但这个名称属于 ${owner}，因此不使用`,
+        en: `tool-runner ${runner} offers ${tool}, a name that belongs to ${owner}; it is not used`,
+      },
+      {
+        zh: `如果它应属于 ${runner}：在 larkline.config.ts 的 runners.${runner}.tools 中写明，或停止 ${owner} 后运行 npm run runner -- remove ${owner}。否则请检查 ${runner} 是否被盗用。`,
+        en: `If it should be ${runner}'s, say so in larkline.config.ts (runners.${runner}.tools), or stop ${owner} and run npm run runner -- remove ${owner}. Otherwise find out whether ${runner} was stolen.`,
+      },
+    ),
+  );
+}
+
 /** Nothing at all is no problem of the deployment: it was not started. */
 export function runningFindings(running: Running, config: LarklineConfig | undefined): Finding[] {
   const { ingress, workers = 0, runners = [] } = running;
@@ -216,6 +236,7 @@ export function runningFindings(running: Running, config: LarklineConfig | undef
     workerFinding(running.workers),
     ...runnerFindings(running.runners),
     ...toolFindings(running.tools, config),
+    ...clashFindings(running.clashes ?? []),
   ];
 }
 

@@ -111,6 +111,8 @@ export const keyFamilies = {
   runners: ({ namespace, runner = "*" }: Place): string[] => [`{${namespace}}:runners:${runner}`],
   everyRunner: whole("runners:*"),
   runnerNames: whole("runner-names"),
+  /** Which runner a name of a tool belongs to. */
+  toolOwners: whole("tool-owners"),
   alive: whole("alive:*"),
   workers: whole("workers"),
   stateVersion: whole("state-version"),

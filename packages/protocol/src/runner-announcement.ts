@@ -5,9 +5,11 @@ import { RunnerName, ToolAnnouncement } from "./tool.ts";
 
 /** One process of a runner as it stores itself, under a key that only its runner may write. */
 export const RunnerAnnouncement = Type.Object({
-  /** Epoch ms of the store's clock: when it counts as gone, and when it began to offer this generation. */
-  expiresAtMs: Type.Number(),
-  beganAtMs: Type.Number(),
+  /** Epoch ms of the store's clock, signed: when it counts as gone, and when it began to offer this generation. */
+  expiresAtMs: Type.Integer(),
+  beganAtMs: Type.Integer(),
+  /** When it has withdrawn; not signed, because it makes nothing true but that it is gone. */
+  goneAtMs: Type.Optional(Type.Integer()),
   /** Names the build; the one that began last gets the runner's calls. */
   generation: Type.String({ maxLength: 128 }),
   /** Per tool name a digest of what all instances of a generation must agree on. */
@@ -29,11 +31,15 @@ export const awayMs = 600_000;
 const parseAnnouncement = jsonParserOf(RunnerAnnouncement);
 const parseOffer = jsonParserOf(Type.Array(ToolAnnouncement, { maxItems: 1_000 }));
 
-type Signed = Pick<RunnerAnnouncement, "runner" | "instance" | "generation" | "offer">;
+type Signed = Pick<RunnerAnnouncement, "runner" | "instance" | "generation" | "beganAtMs" | "expiresAtMs" | "offer">;
 
-/** What a runner signs of its announcement, with its `RUNNER_KEY`: the five lines `announcement`, runner, instance, generation, offer. */
-export function announcementMac({ runner, instance, generation, offer }: Signed, runnerKey: string): string {
-  const lines = ["announcement", runner, instance, generation, offer];
+/**
+ * What a runner signs of its announcement, with its `RUNNER_KEY`: the seven lines `announcement`, runner, instance,
+ * generation, beganAtMs, expiresAtMs, offer. With the times, an announcement cannot be used again later, nor made older.
+ */
+export function announcementMac(signed: Signed, runnerKey: string): string {
+  const { runner, instance, generation, beganAtMs, expiresAtMs, offer } = signed;
+  const lines = ["announcement", runner, instance, generation, beganAtMs, expiresAtMs, offer];
   return createHmac("sha256", runnerKey).update(lines.join("\n")).digest("hex");
 }
 
@@ -55,5 +61,8 @@ export function readAnnouncement(
     if (!isGenuine) return { ok: false, error: "the signature is wrong" };
   }
   const tools = parseOffer(announcement.offer);
-  return tools.ok ? { ok: true, value: { ...announcement, tools: tools.value } } : tools;
+  if (!tools.ok) return tools;
+  const { goneAtMs = announcement.expiresAtMs } = announcement;
+  const expiresAtMs = Math.min(announcement.expiresAtMs, goneAtMs);
+  return { ok: true, value: { ...announcement, expiresAtMs, tools: tools.value } };
 }

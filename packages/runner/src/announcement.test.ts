@@ -104,7 +104,7 @@ describe("an announcement", () => {
       await directory.withdraw("a", "1");
       return (await directory.announce(instanceOf("b", "2"), 60_000)).ok ? true : undefined;
     });
-    expect(await refused.promise).toContain("runner 'b' already offers a tool named 'tool'");
+    expect(await refused.promise).toContain("a tool named 'tool' belongs to runner 'b'");
     await first.withdraw();
   });
 

@@ -294,7 +294,7 @@ describe("the tool-runner process", () => {
     await started();
     const second = start({ RUNNER_NAME: "other" });
     expect(await second.exited).toBe(1);
-    expect(second.output()).toMatch(/^The tools are refused: runner 'probe' already offers a tool named '\w+'.*\n$/);
+    expect(second.output()).toMatch(/^The tools are refused: a tool named '\w+' belongs to runner 'probe'.*\n$/);
     expect((await bed.directory.runners()).map(({ runner }) => runner)).toEqual(["probe"]);
   });
 

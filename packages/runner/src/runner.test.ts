@@ -383,7 +383,7 @@ describe("a runner in the directory", () => {
 
   it("is refused when another living runner offers the tool, and accepted once that one is away", async () => {
     const first = await start([toolOf("one", () => 1)]);
-    await expect(start([toolOf("one", () => 1)], { runner: "r2" })).rejects.toThrow(/runner 'r' already offers/);
+    await expect(start([toolOf("one", () => 1)], { runner: "r2" })).rejects.toThrow(/belongs to runner 'r'/);
     await first.close();
     await start([toolOf("one", () => 2)], { runner: "r2" });
     expect((await bed.directory.tools()).get("one")?.runner).toBe("r2");

@@ -209,6 +209,11 @@ export const describedKeys: readonly DescribedKey[] = [
       "instances of a runner: tools, signature, generation, start and expiry; 10 minutes after the last has gone",
   },
   { key: "`{<ns>}:runner-names`", type: "set", content: "runners that have announced themselves" },
+  {
+    key: "`{<ns>}:tool-owners`",
+    type: "hash",
+    content: "the runner that a name of a tool, or a prefix ending in `*`, belongs to; written by workers alone",
+  },
   { key: "`{<ns>}:runners-changed`", type: "channel", content: "an instance came or went" },
   { key: "`{<ns>}:alive:<worker>`", type: "string", content: "heartbeat of a worker; 0.8 s" },
   {

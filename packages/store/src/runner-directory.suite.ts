@@ -96,7 +96,7 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
       expect([...(await directory.tools()).keys()]).toEqual(["weather"]);
     });
 
-    it("a living runner takes over the name of one that is away", async () => {
+    it("a living runner takes over a name that no worker has written down from one that is away", async () => {
       await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
       await directory.withdraw("default", "i1");
       expect(await directory.announce(instanceOf("other", "i1", tool("weather")), longMs)).toMatchObject({ ok: true });

@@ -7,8 +7,8 @@ import {
   awayMs,
 } from "@larkline/protocol";
 import type { Redis } from "ioredis";
-import type { Script } from "@larkline/protocol/lua";
-import { type RedisConnection, runScript, script } from "./connection.ts";
+import { scriptTimeAt, type Script } from "@larkline/protocol/lua";
+import { mastersOf, type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 
 /** One process of a runner, as it announces itself. */
@@ -55,6 +55,19 @@ export interface AwayRunner {
  */
 export type AnnounceResult = { ok: true; isCurrent: boolean } | { ok: false; conflict: string; tool: string };
 
+/**
+ * Whom names of tools belong to, by name or by prefix that ends in `*`: a name counts before a prefix, a longer prefix
+ * before a shorter one.
+ */
+export type ToolOwners = ReadonlyMap<string, string>;
+
+/** A name that a living runner offers although it belongs to another one: that runner's tool is not offered. */
+export interface ToolClash {
+  tool: string;
+  owner: string;
+  runner: string;
+}
+
 /** A tool that models are offered. */
 export interface AvailableTool {
   runner: string;
@@ -65,15 +78,15 @@ export interface AvailableTool {
   livingSinceMs?: number;
 }
 
-/**
- * What a directory answers at `nowMs`, made from all instances that it stores. `owners` names the runner that had a
- * tool before: it keeps the name as long as it lives, whatever another runner writes into its own announcement.
- */
-function viewOfRunners(
-  stored: readonly AnnouncedInstance[],
-  nowMs: number,
-  owners: ReadonlyMap<string, string> = new Map(),
-): RunnersView {
+export interface RunnersView {
+  living: LivingRunner[];
+  away: AwayRunner[];
+  tools: Map<string, AvailableTool>;
+  clashes: ToolClash[];
+}
+
+/** What a directory answers at `nowMs`, made from all instances that it stores. */
+function viewOfRunners(stored: readonly AnnouncedInstance[], nowMs: number, owners: ToolOwners): RunnersView {
   const living: LivingRunner[] = [];
   const away: AwayRunner[] = [];
   for (const instances of Map.groupBy(stored, ({ runner }) => runner).values()) {
@@ -82,13 +95,21 @@ function viewOfRunners(
     living.push(...alive.map((each) => ({ ...each, isCurrent: each.generation === generation })));
     if (alive.length === 0) away.push(...awayRunner(instances, nowMs));
   }
-  return { living, away, tools: offeredTools({ living, away }, nowMs, owners) };
+  return { living, away, ...offeredTools({ living, away }, nowMs, owners) };
 }
 
-export interface RunnersView {
-  living: LivingRunner[];
-  away: AwayRunner[];
-  tools: Map<string, AvailableTool>;
+/** Reads what workers alone have written. */
+function ownersIn(text: string): ToolOwners {
+  return new Map(Object.entries(JSON.parse(text) as Record<string, string>));
+}
+
+/** The runner that a tool belongs to. */
+function ownerOf(owners: ToolOwners, tool: string): string | undefined {
+  let owner = owners.get(tool);
+  for (let length = tool.length; owner === undefined && length >= 0; length -= 1) {
+    owner = owners.get(`${tool.slice(0, length)}*`);
+  }
+  return owner;
 }
 
 /** The generation whose oldest instance began last: a new build wins, however long an old one takes to stop. */
@@ -119,27 +140,30 @@ function toolsOf(instances: readonly AnnouncedInstance[]): Map<string, ToolAnnou
 }
 
 function offeredTools(
-  { living, away }: Omit<RunnersView, "tools">,
+  { living, away }: Pick<RunnersView, "living" | "away">,
   nowMs: number,
-  owners: ReadonlyMap<string, string>,
-): Map<string, AvailableTool> {
+  owners: ToolOwners,
+): Pick<RunnersView, "tools" | "clashes"> {
   const tools = new Map<string, AvailableTool>();
+  const clashes: ToolClash[] = [];
   const current = living.filter(({ isCurrent }) => isCurrent).toSorted((a, b) => a.beganAtMs - b.beganAtMs);
   for (const [runner, instances] of Map.groupBy(current, (each) => each.runner)) {
     const its = living.filter((each) => each.runner === runner);
     const livingSinceMs = Math.min(...its.map(({ beganAtMs }) => beganAtMs));
     for (const [name, announcement] of toolsOf(instances)) {
-      if (tools.has(name) && owners.get(name) !== runner) continue;
-      tools.set(name, { runner, announcement, livingSinceMs });
+      const owner = ownerOf(owners, name) ?? tools.get(name)?.runner ?? runner;
+      if (owner === runner) tools.set(name, { runner, announcement, livingSinceMs });
+      else clashes.push({ tool: name, owner, runner });
     }
   }
   for (const { runner, tools: announcements, untilMs } of away.toSorted((a, b) => b.sinceMs - a.sinceMs)) {
     for (const announcement of announcements) {
       const { name } = announcement.spec;
-      if (!tools.has(name)) tools.set(name, { runner, announcement, awayForMs: untilMs - nowMs });
+      const isTaken = tools.has(name) || (ownerOf(owners, name) ?? runner) !== runner;
+      if (!isTaken) tools.set(name, { runner, announcement, awayForMs: untilMs - nowMs });
     }
   }
-  return tools;
+  return { tools, clashes };
 }
 
 interface RunnerDirectoryOptions extends StoreOptions {
@@ -150,12 +174,18 @@ interface RunnerDirectoryOptions extends StoreOptions {
    * what a tool is said to be, such as that it needs no approval.
    */
   runnerKeys?: { of(runner: string): string };
+  /**
+   * What the configuration says about owners. With it this directory writes down whom every tool belongs to: a name
+   * that the configuration does not have belongs to the first runner that offers it, until that runner is forgotten.
+   */
+  owners?: ToolOwners;
 }
 
 const announce = script("announce");
 const withdraw = script("withdraw");
 const forgetRunner = script("forget-runner");
 const readRunners = script("read-runners");
+const ownTools = script("own-tools");
 
 function digestOf({ spec, effect, requiresApproval, limits = {} }: ToolAnnouncement): string {
   return createHash("sha256")
@@ -167,32 +197,39 @@ function digestOf({ spec, effect, requiresApproval, limits = {} }: ToolAnnouncem
 export class RunnerDirectory {
   readonly #redis: RedisConnection;
   readonly #names: string;
+  readonly #owners: string;
   readonly #base: string;
   readonly #channel: string;
   readonly #runnerKey: string | undefined;
   readonly #runnerKeys: RunnerDirectoryOptions["runnerKeys"];
-  #owners: ReadonlyMap<string, string> = new Map();
+  readonly #configured: ToolOwners | undefined;
+  /** When the instances that announce themselves here began to announce their generation. */
+  readonly #began = new Map<string, { generation: string; beganAtMs: number }>();
 
   constructor(options: RunnerDirectoryOptions) {
     const keys = createKeyspace(options.namespace);
     this.#redis = options.redis;
     this.#names = keys.global("runner-names");
+    this.#owners = keys.global("tool-owners");
     this.#base = keys.global("runners:");
     this.#channel = keys.global("runners-changed");
     this.#runnerKey = options.runnerKey;
     this.#runnerKeys = options.runnerKeys;
+    this.#configured = options.owners;
   }
 
   /**
-   * Announces or renews an instance for `ttlMs`. Refused when a living instance of another runner offers a tool
-   * of the same name, or one of the same generation offers it with another schema, effect, approval rule or
-   * limits; `conflict` says which. A runner that is away keeps its tools' names from no living one.
+   * Announces or renews an instance for `ttlMs`. Refused when a tool belongs to another runner, or has no owner while a
+   * living instance of another runner offers it, or when an instance of the same generation offers it with another
+   * schema, effect, approval rule or limits; `conflict` says which.
    */
   async announce(announced: RunnerInstance, ttlMs: number): Promise<AnnounceResult> {
     const { runner, instance, generation = "", tools, clock } = announced;
     const digests = Object.fromEntries(tools.map((tool) => [tool.spec.name, digestOf(tool)]));
-    // The times come first: the script fills in the first ones that it finds.
-    const facts = { expiresAtMs: 0, beganAtMs: 0, generation, digests, runner, instance, offer: JSON.stringify(tools) };
+    const nowMs = await this.#now();
+    const beganAtMs = this.#beganAt(`${runner} ${instance}`, generation, nowMs);
+    const offer = JSON.stringify(tools);
+    const facts = { expiresAtMs: nowMs + ttlMs, beganAtMs, generation, digests, runner, instance, offer };
     const mac = this.#runnerKey === undefined ? "" : announcementMac(facts, this.#runnerKey);
     const stored: RunnerAnnouncement = { ...facts, mac, ...(clock === undefined ? {} : { clock }) };
     const values = { instance, runner, json: JSON.stringify(stored), ttlMs, channel: this.#channel, base: this.#base };
@@ -202,23 +239,46 @@ export class RunnerDirectory {
     const problem =
       other === runner
         ? `another instance of runner '${runner}' offers tool '${tool}' with a different schema, effect, approval rule or limits`
-        : `runner '${other}' already offers a tool named '${tool}'`;
+        : `a tool named '${tool}' belongs to runner '${other}'`;
     return { ok: false, conflict: problem, tool };
+  }
+
+  /** Epoch ms of the store's clock. */
+  async #now(): Promise<number> {
+    const [server = this.#redis as Redis] = mastersOf(this.#redis);
+    const [seconds, micros] = await server.time();
+    return Math.floor(scriptTimeAt(this.#redis, Number(seconds) * 1_000 + Number(micros) / 1_000));
+  }
+
+  #beganAt(instance: string, generation: string, nowMs: number): number {
+    const known = this.#began.get(instance);
+    if (known?.generation === generation) return known.beganAtMs;
+    this.#began.set(instance, { generation, beganAtMs: nowMs });
+    return nowMs;
   }
 
   /** Takes an instance out. Returns whether it was the runner's last; its tools stay offered for {@link awayMs}. */
   async withdraw(runner: string, instance: string): Promise<{ last: boolean }> {
     const values = { instance, runner, channel: this.#channel };
     const left = await runScript(this.#redis, withdraw, this.#keysOf(runner), values);
+    this.#began.delete(`${runner} ${instance}`);
     return { last: Number(left) === 0 };
   }
 
-  /** Forgets a runner that is away: its tools are offered no longer. Returns whether it was; living instances stay. */
+  /**
+   * Forgets a runner that is away: its tools are offered no longer, and their names are free. Returns whether it was
+   * known; living instances stay.
+   */
   async forget(runner: string): Promise<{ forgotten: boolean; living: number }> {
     const values = { runner, channel: this.#channel };
     const reply = await runScript(this.#redis, forgetRunner, this.#keysOf(runner), values);
     const [forgotten, living] = reply as [number, number]; // shape fixed by the script
     return { forgotten: forgotten > 0, living };
+  }
+
+  /** Everything, as of one moment. */
+  async view(): Promise<RunnersView> {
+    return await this.#view();
   }
 
   /** Tools by name: those of living runners, then those of runners that are away. */
@@ -237,8 +297,9 @@ export class RunnerDirectory {
   }
 
   async #view(): Promise<RunnersView> {
-    const reply = await runScript(this.#redis, readRunners, { names: this.#names }, { base: this.#base });
-    const [nowMs, ...answered] = reply as string[]; // shape fixed by the script
+    const places = { names: this.#names, owners: this.#owners };
+    const reply = await runScript(this.#redis, readRunners, places, { base: this.#base });
+    const [now, owned = "{}", ...answered] = reply as string[]; // shape fixed by the script
     const stored: AnnouncedInstance[] = [];
     for (let i = 0; i + 1 < answered.length; i += 2) {
       const runner = answered[i] ?? "";
@@ -248,13 +309,39 @@ export class RunnerDirectory {
       const seen = clock === undefined ? {} : { clock };
       stored.push({ runner, instance, generation, beganAtMs, expiresAtMs, tools, ...seen });
     }
-    const view = viewOfRunners(stored, Number(nowMs), this.#owners);
-    this.#owners = new Map([...view.tools].map(([name, { runner }]) => [name, runner]));
-    return view;
+    const owners = ownersIn(owned);
+    const view = viewOfRunners(stored, Number(now), owners);
+    if (this.#configured === undefined) return view;
+    const settled = await this.#settleOwners(this.#configured, owners, view);
+    return settled === owners ? view : viewOfRunners(stored, Number(now), settled);
   }
 
-  #keysOf(runner: string): { instances: string; names: string } {
-    return { instances: `${this.#base}${runner}`, names: this.#names };
+  /** Writes down what is new about owners; returns those that hold now. */
+  async #settleOwners(configured: ToolOwners, owners: ToolOwners, { living, tools }: RunnersView): Promise<ToolOwners> {
+    const offered = new Set([...tools.keys(), ...living.flatMap((each) => each.tools.map(({ spec }) => spec.name))]);
+    const names = [...owners.keys(), ...offered].filter((name) => !name.endsWith("*"));
+    const wanted = new Map(configured);
+    for (const name of names) {
+      const owner = ownerOf(configured, name);
+      if (owner !== undefined) wanted.set(name, owner);
+    }
+    const assigned = [...wanted].filter(([name, runner]) => owners.get(name) !== runner);
+    const dropped = [...owners.keys()].filter((name) => name.endsWith("*") && !configured.has(name));
+    const claimed = [...tools].flatMap(([name, { runner }]) =>
+      owners.has(name) || wanted.has(name) ? [] : [[name, runner] as const],
+    );
+    if (assigned.length + dropped.length + claimed.length === 0) return owners;
+    const values = {
+      assigned: JSON.stringify(Object.fromEntries(assigned)),
+      claimed: JSON.stringify(Object.fromEntries(claimed)),
+      dropped: JSON.stringify(dropped),
+    };
+    const reply = await runScript(this.#redis, ownTools, { owners: this.#owners }, values);
+    return ownersIn(String(reply));
+  }
+
+  #keysOf(runner: string): { instances: string; names: string; owners: string } {
+    return { instances: `${this.#base}${runner}`, names: this.#names, owners: this.#owners };
   }
 
   /**

@@ -6,6 +6,7 @@ export {
   type AwayRunner,
   type LivingRunner,
   type RunnerInstance,
+  type ToolClash,
   runnerScripts,
 } from "./runner-directory.ts";
 export { RunnerHandoff, HandoffImport, type RefusedHandoff } from "./handoff.ts";

@@ -383,6 +383,11 @@ export type ConfigInput = {
   mcp?: {
     servers?: Record<string, {  }>;
   };
+  /** Runners by name, with what belongs to each. */
+  runners?: Record<string, {
+    /** Names of tools, or prefixes such as `mail_*`, that belong to it: what other runners offer under these names is not used. A name that no runner has here belongs to the first one that offers it. */
+    tools?: (string)[];
+  }>;
   /** Modules whose default export is an observer, or several: paths from the folder of this file, or packages. */
   observers?: (string)[];
   /** How long what is stored is kept. 0 days: for good. */

@@ -1,4 +1,4 @@
-import { LocalText, OutputForm } from "@larkline/protocol";
+import { LocalText, OutputForm, RunnerName } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
 import { BudgetsInput } from "./budget-config.ts";
 import { McpInput } from "./mcp-config.ts";
@@ -404,6 +404,21 @@ const SandboxInput = Type.Object(
   { additionalProperties: false },
 );
 
+/** A runner, as far as the deployment says something about it. */
+const RunnerInput = Type.Object(
+  {
+    /**
+     * Names of tools, or prefixes such as `mail_*`, that belong to it: what other runners offer under these names is
+     * not used. A name that no runner has here belongs to the first one that offers it.
+     */
+    tools: Type.Optional(
+      Type.Array(Type.String({ pattern: "^[A-Za-z0-9_-]{0,64}\\*?$", minLength: 1 }), { maxItems: 1_000 }),
+    ),
+  },
+  { additionalProperties: false },
+);
+export type RunnerInput = Static<typeof RunnerInput>;
+
 /** The console as people reach it. */
 const ConsoleInput = Type.Object(
   {
@@ -451,6 +466,8 @@ export const ConfigInput = Type.Object(
     approvals: Type.Optional(ApprovalsInput),
     budgets: Type.Optional(BudgetsInput),
     mcp: Type.Optional(McpInput),
+    /** Runners by name, with what belongs to each. */
+    runners: Type.Optional(Type.Record(RunnerName, RunnerInput)),
     /** Modules whose default export is an observer, or several: paths from the folder of this file, or packages. */
     observers: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 1_000 }), { maxItems: 20 })),
     retention: Type.Optional(RetentionInput),

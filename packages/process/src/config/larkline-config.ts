@@ -24,6 +24,7 @@ import {
   type WebhookInput,
   defaultRetention,
   type RetentionSettings,
+  type RunnerInput,
 } from "./config-schema.ts";
 import { Type } from "@larkline/protocol/type";
 import { accessOf, agentLinkProblems, handoffsOf, helpersOf, teamOf, teamProblems } from "./agent-links.ts";
@@ -98,6 +99,8 @@ export interface LarklineConfig {
   readonly permissions: PermissionPolicy;
   readonly budgets: BudgetPolicy;
   readonly mcp: McpConfig;
+  /** The runners that names of tools belong to, by name or by prefix that ends in `*`. */
+  readonly toolOwners: ReadonlyMap<string, string>;
   /** Modules with observers; `loadConfigFile` makes URLs of them. */
   readonly observers: readonly string[];
   readonly retention: RetentionSettings;
@@ -247,6 +250,25 @@ function resolveEvents({ modules = [], url }: EventsInput = {}): LarklineConfig[
   return { modules, url };
 }
 
+/** The tools of an MCP server belong to the runner that mounts it, where nothing else is said. */
+function resolveToolOwners(
+  runners: Readonly<Record<string, RunnerInput>>,
+  { servers }: McpConfig,
+): ParseResult<LarklineConfig["toolOwners"]> {
+  const owners = new Map(servers.map(({ name, runner }) => [`${name}_*`, runner]));
+  const said = new Map<string, string>();
+  const problems: string[] = [];
+  for (const [runner, { tools = [] }] of Object.entries(runners)) {
+    for (const tool of tools) {
+      const other = said.get(tool) ?? runner;
+      if (other !== runner) problems.push(`runners.${runner}.tools: '${tool}' belongs to ${other} already`);
+      said.set(tool, runner);
+      owners.set(tool, runner);
+    }
+  }
+  return problems.length === 0 ? { ok: true, value: owners } : { ok: false, error: problems.join("; ") };
+}
+
 const mostProblems = { maxProblems: 100 };
 const anything = Object.keys(ConfigInput.properties).map((name) => [name, Type.Optional(Type.Unknown())] as const);
 const parseNames = parserOf(Type.Object(Object.fromEntries(anything), { additionalProperties: false }), mostProblems);
@@ -287,8 +309,9 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
   const mcp = resolveMcp(parsed.value.mcp?.servers ?? {});
   const webhook = resolveWebhook(parsed.value.webhook);
   const providers = resolveProviders(parsed.value.providers, models);
-  if (!bots.ok || !permissions.ok || !budgets.ok || !mcp.ok || !webhook.ok || !providers.ok) {
-    const problems = [bots, permissions, budgets, mcp, webhook, providers].flatMap((result) =>
+  const owners = resolveToolOwners(parsed.value.runners ?? {}, mcp.ok ? mcp.value : { servers: [] });
+  if (!bots.ok || !permissions.ok || !budgets.ok || !mcp.ok || !webhook.ok || !providers.ok || !owners.ok) {
+    const problems = [bots, permissions, budgets, mcp, webhook, providers, owners].flatMap((result) =>
       result.ok ? [] : [result.error],
     );
     return { ok: false, error: problems.join("; ") };
@@ -306,6 +329,7 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
       permissions: permissions.value,
       budgets: budgets.value,
       mcp: mcp.value,
+      toolOwners: owners.value,
       observers,
       retention: { ...defaultRetention, ...parsed.value.retention },
       sandbox: { allowUnboundedMemory: parsed.value.sandbox?.allowUnboundedMemory === true },

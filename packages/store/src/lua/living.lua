@@ -10,13 +10,12 @@ local function living(key, forget)
   local all = redis.call('HGETALL', key)
   for i = 1, #all, 2 do
     local ok, one = pcall(cjson.decode, all[i + 1])
-    if not ok or type(one) ~= 'table' or type(one.expiresAtMs) ~= 'number' then one = {expiresAtMs = 0} end
-    if one.expiresAtMs > nowMs then out[all[i]] = one
-    elseif forget and one.expiresAtMs <= nowMs - awayMs then redis.call('HDEL', key, all[i]) end
+    local untilMs = 0
+    if ok and type(one) == 'table' and type(one.expiresAtMs) == 'number' then
+      untilMs = math.min(one.expiresAtMs, type(one.goneAtMs) == 'number' and one.goneAtMs or math.huge)
+    end
+    if untilMs > nowMs then out[all[i]] = one
+    elseif forget and untilMs <= nowMs - awayMs then redis.call('HDEL', key, all[i]) end
   end
   return out
-end
-local function withTime(text, field, ms)
-  local value = '"' .. field .. '":' .. string.format('%.0f', ms)
-  return (string.gsub(text, '"' .. field .. '":%d+', function() return value end, 1))
 end

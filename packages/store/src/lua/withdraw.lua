@@ -10,7 +10,11 @@
 -- include living
 
 local mine = redis.call('HGET', instances, instance)
-if mine then redis.call('HSET', instances, instance, withTime(mine, 'expiresAtMs', nowMs)) end
+-- Beside what is signed, which stays as it is.
+if mine then
+  local gone = '{"goneAtMs":' .. string.format('%.0f', nowMs) .. ','
+  redis.call('HSET', instances, instance, (string.gsub(mine, '^{', gone, 1)))
+end
 local left = 0
 for _ in pairs(living(instances)) do left = left + 1 end
 redis.call('PUBLISH', channel, runner)
