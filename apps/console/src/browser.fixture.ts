@@ -17,10 +17,28 @@ export interface OpenPage {
   close(): Promise<void>;
 }
 
-export async function openPage(browser: Browser, url: string, locale = "en-US"): Promise<OpenPage> {
-  const context = await browser.newContext({ locale, viewport: { width: 1280, height: 800 } });
-  const page = await context.newPage();
+/** Pages that tests have given back, by language: each has a context of its own, whose start costs what a test costs. */
+const spare = new WeakMap<Browser, Map<string, Page[]>>();
+
+function sparePages(browser: Browser, locale: string): Page[] {
+  const ofBrowser = spare.get(browser) ?? new Map<string, Page[]>();
+  spare.set(browser, ofBrowser);
+  const pages = ofBrowser.get(locale) ?? [];
+  ofBrowser.set(locale, pages);
+  return pages;
+}
+
+async function newPage(browser: Browser, locale: string): Promise<Page> {
+  const page = await (await browser.newContext({ locale })).newPage();
   page.setDefaultTimeout(60_000); // a machine that is busy with other tests
+  return page;
+}
+
+/** A page without the cookies of those before; consoles differ by port, and so do what else they leave. */
+export async function openPage(browser: Browser, url: string, locale = "en-US"): Promise<OpenPage> {
+  const pages = sparePages(browser, locale);
+  const page = pages.pop() ?? (await newPage(browser, locale));
+  await page.setViewportSize({ width: 1280, height: 800 });
   const problems: string[] = [];
   page.on("pageerror", (error) => problems.push(error.message));
   page.on("console", (line) => line.type() === "error" && problems.push(line.text()));
@@ -29,7 +47,13 @@ export async function openPage(browser: Browser, url: string, locale = "en-US"):
     if (protocol.startsWith("http") && origin !== new URL(url).origin) problems.push(request.url());
   });
   await page.goto(url);
-  return { page, problems, close: async () => await context.close() };
+  const close = async (): Promise<void> => {
+    for (const name of ["pageerror", "console", "request"]) page.removeAllListeners(name);
+    await page.goto("about:blank");
+    await page.context().clearCookies();
+    pages.push(page);
+  };
+  return { page, problems, close };
 }
 
 export async function signInAs(page: Page, password: string, name = "Ann"): Promise<void> {
