@@ -51,7 +51,13 @@ beforeAll(async () => {
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address() as AddressInfo; // a TCP server has one
-  const things = { url: `http://127.0.0.1:${port}/mcp`, allowPrivate: true, runner: "recording", timeoutMs: 20_000 };
+  const things = {
+    url: `http://127.0.0.1:${port}/mcp`,
+    allowPrivate: true,
+    runner: "recording",
+    trusted: true,
+    timeoutMs: 20_000,
+  };
   system = await startSystem({ config: { mcp: { servers: { things } } } });
   operators = await startApp({
     program: { file: "apps/console/src/main.ts" },

@@ -60,7 +60,6 @@ export class ToolCatalog {
   readonly #clock: Clock;
   readonly #log: Logger;
   #tools: Tools = new Map();
-  /** Names that runners offer which do not have them, and whose they are, as they were reported last. */
   #clashes: readonly ToolClash[] = [];
   /** What was made for agents from the present tools, by what else decides it. */
   #ofAgents = new WeakMap<Agent, Map<string, Tools>>();
@@ -85,7 +84,10 @@ export class ToolCatalog {
 
   async refresh(): Promise<void> {
     const { tools, clashes } = await this.#runners.view();
-    this.#report(clashes);
+    if (!isDeepStrictEqual(clashes, this.#clashes)) {
+      this.#clashes = clashes;
+      if (clashes.length > 0) this.#log.warn({ clashes }, "tools are not used whose names belong to other runners");
+    }
     if (isDeepStrictEqual(tools, this.#tools)) return;
     this.#tools = tools;
     this.#ofAgents = new WeakMap();
@@ -94,15 +96,6 @@ export class ToolCatalog {
         this.#log.warn({ tool: name, runner }, "a runner offers a built-in tool's name; it is not used");
       }
     }
-  }
-
-  /** Once each, for as long as it lasts. */
-  #report(clashes: readonly ToolClash[]): void {
-    for (const clash of clashes) {
-      if (this.#clashes.some((known) => isDeepStrictEqual(known, clash))) continue;
-      this.#log.warn({ ...clash }, "a runner offers a tool whose name belongs to another runner; it is not used");
-    }
-    this.#clashes = clashes;
   }
 
   /** The tools of the agent that answers in a turn; the same map for as long as nothing changes. */

@@ -7,7 +7,7 @@ import {
   type AppOptions,
   type RunningApp,
 } from "@larkline/process/app";
-import { loadConfigFile, type Env } from "@larkline/process/config";
+import { loadConfigFile, mountsServer, type Env } from "@larkline/process/config";
 import { createLogger, Metrics, openTelemetry, startOpsServer } from "@larkline/process/telemetry";
 import type { ParseResult } from "@larkline/protocol";
 import { TraceLog } from "@larkline/store/operations";
@@ -54,11 +54,15 @@ export async function startRunnerApp(
   const config = accept(loadRunnerConfig(env, defaults));
   const loaded = accept(await load(env));
   const settings = accept(await loadConfigFile(config.configFile));
-  const mcpServers = settings.mcp.servers.filter((server) => server.runner === config.runner);
+  const mcpServers = settings.mcp.servers.filter((server) => mountsServer(config.runner, server));
   const missing = mcpServers.flatMap((server) => missingVariables(server, env));
   if (missing.length > 0) throw new StartError(missing.join("\n"));
   return await openApp(async (opened) => {
     const logger = createLogger({ service: "tool-runner", level: config.logLevel, destination });
+    for (const server of settings.mcp.servers.filter((each) => !mcpServers.includes(each))) {
+      const mountedBy = server.runner ?? "default";
+      logger.info({ server: server.name, runner: mountedBy }, "an MCP server of another runner is not mounted here");
+    }
     const metrics = new Metrics({ service: "tool-runner" });
     const traceLog = TraceLog.connect({ ...config, ttlMs: settings.retention.traceDays * 86_400_000 });
     const watch = { service: "tool-runner", logger, metrics, traceLog, modules: settings.observers } as const;

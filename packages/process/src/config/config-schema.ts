@@ -417,8 +417,6 @@ const RunnerInput = Type.Object(
   },
   { additionalProperties: false },
 );
-export type RunnerInput = Static<typeof RunnerInput>;
-
 /** The console as people reach it. */
 const ConsoleInput = Type.Object(
   {

@@ -49,6 +49,7 @@ export {
 } from "./larkline-config.ts";
 export {
   mcpToolSettings,
+  mountsServer,
   type McpConfig,
   type McpServerAccess,
   type McpServerConfig,

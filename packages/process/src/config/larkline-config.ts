@@ -24,7 +24,6 @@ import {
   type WebhookInput,
   defaultRetention,
   type RetentionSettings,
-  type RunnerInput,
 } from "./config-schema.ts";
 import { Type } from "@larkline/protocol/type";
 import { accessOf, agentLinkProblems, handoffsOf, helpersOf, teamOf, teamProblems } from "./agent-links.ts";
@@ -250,14 +249,15 @@ function resolveEvents({ modules = [], url }: EventsInput = {}): LarklineConfig[
   return { modules, url };
 }
 
-/** The tools of an MCP server belong to the runner that mounts it, where nothing else is said. */
-function resolveToolOwners(
-  runners: Readonly<Record<string, RunnerInput>>,
-  { servers }: McpConfig,
-): ParseResult<LarklineConfig["toolOwners"]> {
-  const owners = new Map(servers.map(({ name, runner }) => [`${name}_*`, runner]));
+/** MCP servers, and whom names of tools belong to: those of a server to the runner that mounts it, unless stated otherwise. */
+function resolveTools({ mcp, runners = {} }: ConfigInput): ParseResult<Pick<LarklineConfig, "mcp" | "toolOwners">> {
+  const resolved = resolveMcp(mcp?.servers ?? {});
+  const servers = resolved.ok ? resolved.value.servers : [];
+  const owners = new Map<string, string>(
+    servers.flatMap(({ name, runner }) => (runner === undefined ? [] : [[`${name}_*`, runner] as const])),
+  );
   const said = new Map<string, string>();
-  const problems: string[] = [];
+  const problems = resolved.ok ? [] : [resolved.error];
   for (const [runner, { tools = [] }] of Object.entries(runners)) {
     for (const tool of tools) {
       const other = said.get(tool) ?? runner;
@@ -266,7 +266,8 @@ function resolveToolOwners(
       owners.set(tool, runner);
     }
   }
-  return problems.length === 0 ? { ok: true, value: owners } : { ok: false, error: problems.join("; ") };
+  if (problems.length > 0) return { ok: false, error: problems.join("; ") };
+  return { ok: true, value: { mcp: { servers }, toolOwners: owners } };
 }
 
 const mostProblems = { maxProblems: 100 };
@@ -306,12 +307,11 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
   const bots = resolveBots(parsed.value, all);
   const permissions = resolvePermissions(parsed.value);
   const budgets = resolveBudgets(parsed.value);
-  const mcp = resolveMcp(parsed.value.mcp?.servers ?? {});
+  const tools = resolveTools(parsed.value);
   const webhook = resolveWebhook(parsed.value.webhook);
   const providers = resolveProviders(parsed.value.providers, models);
-  const owners = resolveToolOwners(parsed.value.runners ?? {}, mcp.ok ? mcp.value : { servers: [] });
-  if (!bots.ok || !permissions.ok || !budgets.ok || !mcp.ok || !webhook.ok || !providers.ok || !owners.ok) {
-    const problems = [bots, permissions, budgets, mcp, webhook, providers, owners].flatMap((result) =>
+  if (!bots.ok || !permissions.ok || !budgets.ok || !tools.ok || !webhook.ok || !providers.ok) {
+    const problems = [bots, permissions, budgets, tools, webhook, providers].flatMap((result) =>
       result.ok ? [] : [result.error],
     );
     return { ok: false, error: problems.join("; ") };
@@ -328,8 +328,7 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
       events: resolveEvents(parsed.value.events),
       permissions: permissions.value,
       budgets: budgets.value,
-      mcp: mcp.value,
-      toolOwners: owners.value,
+      ...tools.value,
       observers,
       retention: { ...defaultRetention, ...parsed.value.retention },
       sandbox: { allowUnboundedMemory: parsed.value.sandbox?.allowUnboundedMemory === true },

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { mcpToolSettings } from "./mcp-config.ts";
+import { mcpToolSettings, mountsServer } from "./mcp-config.ts";
 import { resolveConfig } from "./larkline-config.ts";
 
 function resolved(servers: Record<string, object>) {
@@ -24,7 +24,8 @@ describe("MCP servers of a configuration", () => {
                 readable: [],
                 network: "none",
               },
-              runner: "default",
+              runner: undefined,
+              trusted: false,
               tools: [],
               timeoutMs: 60_000,
               connectTimeoutMs: 30_000,
@@ -67,10 +68,16 @@ describe("MCP servers of a configuration", () => {
   });
 });
 
-describe("mcpToolSettings", () => {
-  const server = { tools: [], timeoutMs: 5_000 };
+it("a server without a runner is mounted by the main one, and one with a runner by that alone", () => {
+  const mounting = (runner?: string) => ["default", "local", "crm"].filter((name) => mountsServer(name, { runner }));
+  expect(mounting()).toEqual(["default", "local"]);
+  expect(mounting("crm")).toEqual(["crm"]);
+});
 
-  it("expects the worst of a tool that its server does not call read-only", () => {
+describe("mcpToolSettings", () => {
+  const server = { tools: [], timeoutMs: 5_000, trusted: false };
+
+  it("expects the worst of a tool; what its server says leaves people out only where the server is trusted", () => {
     expect(mcpToolSettings(server, unhinted)).toEqual({
       effect: "once",
       requiresApproval: true,
@@ -82,11 +89,10 @@ describe("mcpToolSettings", () => {
       effect: "idempotent",
       requiresApproval: true,
     });
-    expect(mcpToolSettings(server, { ...unhinted, readOnly: true })).toMatchObject({
-      effect: "pure",
-      requiresApproval: false,
-      risk: "low",
-    });
+    const readOnly = { ...unhinted, readOnly: true };
+    expect(mcpToolSettings(server, readOnly)).toMatchObject({ effect: "pure", requiresApproval: true, risk: "medium" });
+    const trusted = mcpToolSettings({ ...server, trusted: true }, readOnly);
+    expect(trusted).toMatchObject({ effect: "pure", requiresApproval: false, risk: "low" });
   });
 
   it("the configuration has the last word, later patterns over earlier ones", () => {

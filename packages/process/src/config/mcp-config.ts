@@ -22,8 +22,10 @@ type McpToolInput = Static<typeof McpToolInput>;
 
 /** What servers of both kinds have. */
 const common = {
-  /** Name of the runner that mounts it. Default: the one named `default`. */
+  /** Name of the runner that mounts it. Default: the one of `npm start`, elsewhere the one named `default`. */
   runner: Type.Optional(RunnerName),
+  /** What it says of its tools counts: those that it calls read-only run unasked, as of low risk. Default false. */
+  trusted: Type.Optional(Type.Boolean()),
   /** By name or pattern (`*` stands for any characters); of several that fit, later ones win. */
   tools: Type.Optional(Type.Record(Type.String({ minLength: 1, maxLength: 128 }), McpToolInput)),
   /** Deadline of one call. Default 60 s. */
@@ -96,8 +98,9 @@ export interface McpConfig {
 export interface McpServerConfig {
   readonly name: string;
   readonly access: McpServerAccess;
-  /** Name of the runner that mounts it. */
-  readonly runner: string;
+  /** Name of the runner that mounts it; undefined: see {@link mountsServer}. */
+  readonly runner: string | undefined;
+  readonly trusted: boolean;
   /** Pattern of names to what the deployment says, in the order written. */
   readonly tools: readonly (readonly [pattern: string, policy: McpToolInput])[];
   readonly timeoutMs: number;
@@ -160,10 +163,10 @@ function isWebAddress(url: string): boolean {
 }
 
 function serverOf(name: string, input: McpProgramInput | McpAddressInput): McpServerConfig {
-  const { runner = "default", tools = {}, timeoutMs = 60_000, connectTimeoutMs = 30_000 } = input;
+  const { runner, trusted = false, tools = {}, timeoutMs = 60_000, connectTimeoutMs = 30_000 } = input;
   const elicitation = "url" in input && input.elicitation === true;
   const deadlines = { timeoutMs, connectTimeoutMs };
-  return { name, access: accessOf(input), runner, tools: Object.entries(tools), ...deadlines, elicitation };
+  return { name, access: accessOf(input), runner, trusted, tools: Object.entries(tools), ...deadlines, elicitation };
 }
 
 function accessOf(input: McpProgramInput | McpAddressInput): McpServerAccess {
@@ -175,23 +178,32 @@ function accessOf(input: McpProgramInput | McpAddressInput): McpServerAccess {
   return { kind: "stdio", command, args, env, readable, network };
 }
 
+/** The runners that mount servers for which none is named: of a deployment, and of `npm start`. */
+const mainRunners: readonly string[] = ["default", "local"];
+
+/** Whether a runner mounts a server. */
+export function mountsServer(runner: string, server: Pick<McpServerConfig, "runner">): boolean {
+  return server.runner === undefined ? mainRunners.includes(runner) : server.runner === runner;
+}
+
 /**
- * What holds for a tool: what the configuration says of it, and by default the worst that its server
- * does not deny: `once` with an approval, unless it calls the tool read-only.
+ * What holds for a tool: what the configuration says of it, and by default the worst. What its server says may make it
+ * repeatable, since a server can repeat its own work anyway; people are left out only where the server is trusted.
  */
 export function mcpToolSettings(
-  server: Pick<McpServerConfig, "tools" | "timeoutMs">,
+  server: Pick<McpServerConfig, "tools" | "timeoutMs" | "trusted">,
   tool: { name: string; readOnly: boolean; idempotent: boolean },
 ): McpToolSettings {
   const { name, readOnly, idempotent } = tool;
+  const isHarmless = readOnly && server.trusted;
   const repeatable = idempotent ? "idempotent" : "once";
   const said = server.tools.filter(([pattern]) => matchesName(pattern, name)).map(([, policy]) => policy);
   return Object.assign(
     {
       effect: readOnly ? "pure" : repeatable,
-      requiresApproval: !readOnly,
+      requiresApproval: !isHarmless,
       timeoutMs: server.timeoutMs,
-      risk: readOnly ? "low" : "medium",
+      risk: isHarmless ? "low" : "medium",
       hidden: false,
     } as const,
     ...said,
