@@ -293,7 +293,7 @@ function toolRunner(place: Place): RedisUser {
       { keys: ["handoffs"], commands: "xadd" },
       { keys: ["begun"], commands: "get" },
       { keys: ["runners"], commands: "hget hset hdel pexpire" },
-      { keys: ["everyRunner"], commands: "hgetall" },
+      { keys: ["everyRunner"], commands: "hgetall hvals" },
       { keys: ["runnerNames"], commands: "smembers sadd" },
       { keys: ["toolOwners"], commands: "hgetall" },
       { keys: ["blobs"], commands: "hset pexpire" },

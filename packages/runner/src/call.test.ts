@@ -11,11 +11,13 @@ let bed: ReturnType<typeof createTestBed>;
 let calls: RunningCalls;
 let handler: CallHandler;
 let runs = 0;
+let isElsewhere = false;
 let closing: AbortController;
 beforeEach(async () => {
   bed = createTestBed(inject("redisUrl"));
   calls = new RunningCalls();
   runs = 0;
+  isElsewhere = false;
   const registry = createToolRegistry();
   const input: Record<string, unknown> = { type: "object" };
   for (const effect of ["once", "idempotent", "pure"] as const) {
@@ -37,6 +39,7 @@ beforeEach(async () => {
     handoff,
     blobs: bed.blobs,
     storeFile: bed.blobs.put.bind(bed.blobs),
+    isElsewhere: async () => await Promise.resolve(isElsewhere),
     calls,
     metrics: createRunnerMetrics(new Metrics({ service: "test" }), () => calls.count),
     telemetry: silentTelemetry,
@@ -114,6 +117,20 @@ describe("a second delivery of a job, after the process died that had started it
       session: job.session,
       callId: job.callId,
     });
+  });
+});
+
+describe("a runner without the tool that a call was made for", () => {
+  it.each([
+    ["none", { name: "gone" }],
+    ["another version of it", { name: "pure", toolDigest: "another" }],
+  ])("that has %s gives the call back while another process has the tool", async (_, call) => {
+    isElsewhere = true;
+    const job = await bed.openCall({ effect: "pure", ...call });
+    expect(await handler.handle(job, closing.signal)).toBe("postpone");
+    isElsewhere = false;
+    expect(await handler.handle(job, closing.signal)).toBe("done");
+    expect(await stored(job.session)).toMatchObject([{ outcome: { ok: false } }]);
   });
 });
 

@@ -46,6 +46,8 @@ interface CallServices {
   storeFile: StoreFile;
   /** Keeps results that are too large for a session. */
   blobs: Pick<BlobStore, "put" | "get">;
+  /** Whether another process of this runner, or this one soon, has the tool that the call was made for. */
+  isElsewhere(job: ToolJob): Promise<boolean>;
   calls: RunningCalls;
   metrics: RunnerMetrics;
   telemetry: Telemetry;
@@ -88,10 +90,10 @@ export class CallHandler {
     const checked = checkEnvelope(job, envelope, this.#clock.now());
     if (!checked.ok) return await this.#refuse(job, checked.error);
     const tool = find(registry, job.name);
-    if (tool instanceof ToolNotFoundError) return await this.#notRun(job, `${tool.message}; it was not run`);
+    if (tool instanceof ToolNotFoundError) return await this.#giveBack(job, `${tool.message}; it was not run`);
     // Arguments, effect and approval were judged for another version of the tool.
     if (job.toolDigest !== undefined && job.toolDigest !== digestOf(tool)) {
-      return await this.#notRun(job, `tool_changed: ${texts.changed}`);
+      return await this.#giveBack(job, `tool_changed: ${texts.changed}`);
     }
     // Known from here on, so that a cancellation during the next step is not missed.
     const call = calls.start(job);
@@ -124,6 +126,11 @@ export class CallHandler {
    */
   async #notRun(job: ToolJob, error: string): Promise<"done"> {
     return await this.#answer(job, failure(error), { notRun: true });
+  }
+
+  /** While processes are replaced, one of them takes calls that are meant for another; `error` where there is none. */
+  async #giveBack(job: ToolJob, error: string): Promise<JobResult> {
+    return (await this.#services.isElsewhere(job)) ? "postpone" : await this.#notRun(job, error);
   }
 
   async #begin(job: ToolJob, admitted: Admitted): Promise<JobResult> {

@@ -14,7 +14,14 @@ import {
   takesWrites,
 } from "@larkline/store/redis";
 import { RunnerDirectory, RunnerHandoff, type RunnerInstance } from "@larkline/store/runners";
-import { systemClock, systemRandom, type Clock, type Random, type ToolAnnouncement } from "@larkline/protocol";
+import {
+  systemClock,
+  systemRandom,
+  type Clock,
+  type Random,
+  type ToolAnnouncement,
+  type ToolJob,
+} from "@larkline/protocol";
 import { createClockLog, scrubText, type Logger, type Metrics, type Telemetry } from "@larkline/process/telemetry";
 import { announcementOf, type Tool } from "@larkline/tool-kit";
 import {
@@ -225,6 +232,8 @@ function openMounts(
 interface Announced {
   announcement: Announcement;
   generation: GenerationState;
+  /** Whether another living process of this runner offers the tool that a call was made for. */
+  isOffered(job: ToolJob): Promise<boolean>;
 }
 
 /** A mounted tool that cannot be offered is left out for a while; without its own tools a runner must stop. */
@@ -234,11 +243,13 @@ async function announceTools(
   { mounts, follow }: OpenedMounts,
 ): Promise<Announced> {
   const { config, logger, onRefused, random = systemRandom } = setup;
+  const { runner } = config;
   const directory = new RunnerDirectory({ redis, namespace: config.namespace, runnerKey: config.runnerKey });
+  const instance = random.uuid();
   const generation = new GenerationState();
   const announcement = await startAnnouncement({
     directory,
-    instance: { runner: config.runner, instance: random.uuid(), generation: generationOf(setup) },
+    instance: { runner, instance, generation: generationOf(setup) },
     tools: () => offered(setup, mounts),
     serverClock: clock,
     clock: setup.clock,
@@ -257,7 +268,12 @@ async function announceTools(
   follow(announcement.changed);
   // A new generation of this runner is learned of at once, not with the next renewal.
   await directory.watch(announcement.changed, closing);
-  return { announcement, generation };
+  const isOffered = async ({ name, toolDigest }: ToolJob): Promise<boolean> => {
+    const others = (await directory.runners()).filter((each) => each.runner === runner && each.instance !== instance);
+    const offers = others.flatMap(({ tools }) => tools.filter(({ spec }) => spec.name === name));
+    return offers.some(({ digest }) => toolDigest === undefined || digest === toolDigest);
+  };
+  return { announcement, generation, isOffered };
 }
 
 /** What a runner offers: its own tools, and those of mounted servers whose names are not taken. */
@@ -397,13 +413,14 @@ interface Parts {
 }
 
 /** Takes calls from the runner's queues. `close` ends everything, connections included. */
-async function work(parts: Parts, { announcement, generation }: Announced): Promise<ToolRunner> {
+async function work(parts: Parts, announced: Announced): Promise<ToolRunner> {
+  const { announcement, generation } = announced;
   const { setup, connections, levels, mounts, calls } = parts;
   const { config, graceMs = 8_000 } = setup;
   const { redis, clock, closing, onError } = connections;
   const bus = createCancelBus({ connection: redis, channel: cancelChannelOf(config.namespace, config.runner) });
   await bus.subscribe(({ session, turnId }) => calls.cancel(session, turnId), closing);
-  const workers = await startWorkers(parts, await openHandler(parts));
+  const workers = await startWorkers(parts, await openHandler(parts, announced));
   const takesCalls = generation.follow((isCurrent) => void workers.take(isCurrent).catch(onError));
   const sandboxWatch = watchSandbox(levels, setup.clock ?? systemClock, onError);
 
@@ -438,6 +455,9 @@ async function work(parts: Parts, { announcement, generation }: Announced): Prom
 /** A killed runner's calls run elsewhere once their locks have expired and another runner has looked for them. */
 const stalledIntervalMs = 250;
 
+/** How long a call rests that is meant for another process of this runner. */
+const givenBackMs = 250;
+
 /** Room for answering or giving back calls after the grace period. */
 const settleMs = 1_000;
 
@@ -466,6 +486,7 @@ async function startWorkers({ setup, connections }: Parts, handler: CallHandler)
       runner,
       renewals: connections.renewals,
       stalledIntervalMs,
+      postponeMs: givenBackMs,
       handle: async (job, signal) => await handler.handle(job, signal),
       onFailed: async (job, error) => await handler.fail(job, error),
     });
@@ -487,7 +508,7 @@ async function startWorkers({ setup, connections }: Parts, handler: CallHandler)
   };
 }
 
-async function openHandler(parts: Parts): Promise<CallHandler> {
+async function openHandler(parts: Parts, { isOffered }: Pick<Announced, "isOffered">): Promise<CallHandler> {
   const { setup, connections, levels, metrics, calls } = parts;
   const { config, loaded, telemetry, logger } = setup;
   const { namespace, runner, runnerKey } = config;
@@ -503,6 +524,7 @@ async function openHandler(parts: Parts): Promise<CallHandler> {
   await handoff.open(closing);
   return new CallHandler({
     registry: { get: (name) => mountedTool(name, parts) ?? loaded.registry.get(name) },
+    isElsewhere: async (job) => parts.mounts.awaits(job.name) || (await isOffered(job)),
     levels,
     envelope: { runner, runnerKey },
     handoff,

@@ -47,6 +47,8 @@ export interface McpMounts {
   find(name: string): Tool | undefined;
   /** Name of the server that gives a tool; undefined when none does. */
   serverOf(name: string): string | undefined;
+  /** Whether a tool of this name may come yet: its server was not reached since this process has started. */
+  awaits(name: string): boolean;
   /** Leaves a tool out for a while, because another runner offers it with another definition. False when it is none of these. */
   exclude(name: string): boolean;
   close(): Promise<void>;
@@ -96,6 +98,10 @@ class OpenMounts implements McpMounts {
 
   serverOf(name: string): string | undefined {
     return this.#mounts.find((mount) => mount.tools().some((tool) => tool.name === name))?.server;
+  }
+
+  awaits(name: string): boolean {
+    return this.#mounts.some((mount) => !mount.listed() && name.startsWith(`${mount.server}_`));
   }
 
   exclude(name: string): boolean {
@@ -151,6 +157,7 @@ function variablesOf({ access }: McpServerConfig): Readonly<Record<string, strin
 export function mountMcpServer(server: McpServer, { onChange, onEvent, clock, random }: MountOptions): McpMount {
   let tools: readonly Tool[] = [];
   let isConnected = false;
+  let isListed = false;
 
   const mount = (listed: readonly ListedTool[], client: Client): Tool[] => {
     const mounted = new Map<string, Tool>();
@@ -182,6 +189,7 @@ export function mountMcpServer(server: McpServer, { onChange, onEvent, clock, ra
     server,
     onTools: (listed, client) => {
       tools = mount(listed, client);
+      isListed = true;
       onChange();
     },
     onEvent: (event) => {
@@ -197,6 +205,7 @@ export function mountMcpServer(server: McpServer, { onChange, onEvent, clock, ra
     server: server.name,
     tools: () => tools,
     connected: () => isConnected,
+    listed: () => isListed,
     close: async () => await connection.close(),
   };
 }
@@ -210,6 +219,8 @@ export interface McpMount {
    * connection is lost: a call waits for it, up to its own deadline.
    */
   tools(): readonly Tool[];
+  /** Whether it has ever said which tools it has. */
+  listed(): boolean;
   /** Whether it is connected now. */
   connected(): boolean;
   /** Ends the connection, and a server that was started for it. Idempotent. */
