@@ -2,7 +2,7 @@ import { blobIdOf } from "@larkline/store";
 import type { EngineEvent } from "@larkline/protocol";
 import { expect, it } from "vitest";
 import { EventWriter } from "./event-writer.ts";
-import { newWorld, servicesOf } from "./turn-world.fixture.ts";
+import { inbound, newWorld, servicesOf, session } from "./turn-world.fixture.ts";
 
 const mark = `![bars](blob:${blobIdOf(Buffer.from("x"))})`;
 
@@ -53,4 +53,28 @@ it("whole texts have no such Markdown either; the results of tools keep it", asy
     { type: "done", ...end, final: `${mark}!` },
   ]);
   expect(published).toMatchObject([{ text: "bars" }, { final: "bars!" }]);
+});
+
+it("a batch whose write was not confirmed is published once, before what comes after it", async () => {
+  const services = servicesOf(newWorld());
+  const { store } = services;
+  const { wakeGen = 0 } = await store.append(inbound("om_1", "hello"));
+  const claim = await store.claim(session, wakeGen, "worker-1");
+  const emit = store.emit.bind(store);
+  let writes = 0;
+  store.emit = async (write) => {
+    const isOurs = await emit(write);
+    writes += 1;
+    if (writes === 1) throw new Error("Connection is closed."); // the answer is lost, the write is not
+    return isOurs;
+  };
+  const run = { session, epoch: claim?.epoch ?? "", runId: "s-1", agent: "default", published: new Set<string>() };
+  const writer = new EventWriter(services, run, () => undefined);
+  writer.push({ type: "text_delta", text: "a" });
+  await expect.poll(() => writes).toBe(1);
+  writer.push({ type: "text_delta", text: "b" });
+  const taken = await writer.take();
+  const published = await services.eventLog.read(session, 0, 10);
+  const texts = [...published, ...taken].map(({ event }) => (event.type === "text_delta" ? event.text : event.type));
+  expect(texts).toEqual(["a", "b"]);
 });

@@ -43,6 +43,9 @@ export class EventWriter {
   #timerDelayMs = 0;
   #writing: Promise<void> = Promise.resolve();
   #written = false;
+  /** Batches are numbered: one whose write was not confirmed is written once more, and published once. */
+  #batches = 0;
+  #unconfirmed: { number: number; events: NewEvent[] } | undefined;
   #person: PersonMessage | undefined;
   /** End of the text so far that may become the mark of an image. */
   #openText = "";
@@ -110,12 +113,16 @@ export class EventWriter {
     this.#cancelTimer = this.#services.clock.after(delayMs, () => this.#flush());
   }
 
-  /** Everything not yet published, for the caller to write; waits for a write that is under way. */
+  /**
+   * Everything not yet published, for the caller to write; waits for a write that is under way. Rejects where it stays
+   * unknown whether the last batch was published.
+   */
   async take(): Promise<NewEvent[]> {
     this.#endText();
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
     await this.#writing;
+    await this.#publishUnconfirmed();
     const taken = this.#pending;
     this.#pending = [];
     return taken;
@@ -127,18 +134,28 @@ export class EventWriter {
   }
 
   async #write(): Promise<void> {
-    const events = this.#pending;
-    const last = events.at(-1)?.event;
-    // The end of a run is stored with its state, and with the totals that follow it.
-    if (last === undefined || isTerminal(last)) return;
-    this.#pending = [];
-    this.#written ||= events.some(({ event }) => isDelta(event));
-    const { session, epoch } = this.#run;
     try {
-      if (!(await this.#services.store.emit({ session, epoch, events }))) this.#onLost();
+      await this.#publishUnconfirmed();
+      const events = this.#pending;
+      const last = events.at(-1)?.event;
+      // The end of a run is stored with its state, and with the totals that follow it.
+      if (last === undefined || isTerminal(last)) return;
+      this.#pending = [];
+      this.#written ||= events.some(({ event }) => isDelta(event));
+      this.#batches += 1;
+      this.#unconfirmed = { number: this.#batches, events };
+      await this.#publishUnconfirmed();
     } catch {
-      this.#pending = [...events, ...this.#pending]; // they go with the next write
+      // The batch goes with the next write.
     }
+  }
+
+  async #publishUnconfirmed(): Promise<void> {
+    if (this.#unconfirmed === undefined) return;
+    const { session, epoch } = this.#run;
+    const isOurs = await this.#services.store.emit({ session, epoch, ...this.#unconfirmed });
+    this.#unconfirmed = undefined;
+    if (!isOurs) this.#onLost();
   }
 }
 

@@ -14,7 +14,7 @@ export const describedKeys: readonly DescribedKey[] = [
     key: "`{<ns>:<c>}:s:<s>`",
     type: "hash",
     content:
-      "`state`, last `generation`, counters `seq` (messages) and `eventSeq`, open questions `asks`, `outboxLease` with `outboxLeaseUntil`, `outboxRetryAt`",
+      "`state`, last `generation`, counters `seq` (messages) and `eventSeq`, batch of events published last `lastBatch`, open questions `asks`, `outboxLease` with `outboxLeaseUntil`, `outboxRetryAt`",
   },
   {
     key: "`{<ns>:<c>}:state:<s>`",

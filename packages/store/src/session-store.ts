@@ -470,10 +470,10 @@ export class SessionStore {
   }
 
   /** Publishes events between saves. Returns false when fenced. */
-  async emit(write: Pick<FencedWrite, "session" | "epoch" | "events">): Promise<boolean> {
+  async emit(write: Pick<FencedWrite, "session" | "epoch" | "events"> & { number?: number }): Promise<boolean> {
     const keys = this.#keys.session(write.session);
-    const { epoch, events } = write;
-    const values = { epoch, channel: keys.channel, batch: batchOf(events), batchSize: events.length };
+    const { epoch, events, number = "" } = write;
+    const values = { epoch, channel: keys.channel, batch: batchOf(events), batchSize: events.length, number };
     const reply = await runScript(this.#redis, emitEvents, keys, values);
     return reply === 1;
   }
