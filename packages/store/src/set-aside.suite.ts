@@ -103,6 +103,13 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       });
     });
 
+    it("a message behind hundreds of the person who waits is found", async () => {
+      await annWaits();
+      for (let at = 2; at <= 260; at += 1) await store.append(said("ann", `om_${at}`));
+      const { wakeGen } = await store.append(said("bob", "om_261"));
+      expect(await mustClaim(store, session, wakeGen)).toMatchObject({ head: { seq: 261 } });
+    });
+
     it("others do not come before a turn that waits for calls, in a direct chat, or of an earlier version", async () => {
       const { wakeGen } = await store.append(said("ann", "om_1"));
       const claim = await mustClaim(store, session, wakeGen);

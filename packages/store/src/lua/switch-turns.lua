@@ -14,11 +14,16 @@ end
 
 -- The oldest message of a person whose turn does not wait; `waiting` is who waits at the head. -> entry | nil
 local function firstFree(waiting)
-  for _, entry in ipairs(redis.call('LRANGE', inbox, waiting and 1 or 0, 199)) do
-    local person = personOf(entry)
-    if person and person ~= waiting and not redis.call('HGET', state, 'waits:' .. person) then return entry end
+  local from, page = waiting and 1 or 0, 50
+  while true do
+    local entries = redis.call('LRANGE', inbox, from, from + page - 1)
+    for _, entry in ipairs(entries) do
+      local person = personOf(entry)
+      if person and person ~= waiting and not redis.call('HGET', state, 'waits:' .. person) then return entry end
+    end
+    if #entries < page then return nil end
+    from = from + page
   end
-  return nil
 end
 
 local function bringForward(entry)
