@@ -1,10 +1,8 @@
 import {
-  answerForm,
   endPaused,
   helperTool,
   transferTool,
   turnLimits,
-  type AnswerForm,
   type TransferTool,
   type TurnLimits,
   type TurnModel,
@@ -48,6 +46,7 @@ import {
 import {
   systemClock,
   type InboundMessage,
+  type OutputForm,
   type ParseResult,
   type ReplyLanguage,
   agentOfTurn,
@@ -84,8 +83,6 @@ export class Agent {
   readonly passes: ReadonlyMap<string, { to: string; tool: TransferTool }>;
   /** The agents that it may give tasks to, by the name of their tool. */
   readonly helpers: ReadonlyMap<string, { link: HelperLink; tool: HelperTool }>;
-  /** The form of its answers; undefined where they are free text. */
-  readonly #form: AnswerForm | undefined;
   readonly #models: ModelChoices;
 
   constructor(settings: LarklineConfig, config: AgentConfig, models: ModelChoices, version = 0) {
@@ -98,7 +95,6 @@ export class Agent {
     const questions = { roles: Object.keys(roles), expiresMs };
     this.asks = { serverQuestionsMs: expiresMs, ...(config.questions ? { questions } : {}) };
     this.speech = config.language === "auto" ? {} : { texts: config.language };
-    this.#form = config.output === null ? undefined : answerForm(config.output);
     this.transfers = config.handoffs.map((handoff) => {
       const { agent: to, context } = handoff;
       return { to, context, tool: transferTool(handoff, settings.agents[to]?.description) };
@@ -125,7 +121,7 @@ export class Agent {
     const { name, schema: jsonSchema } = output;
     return {
       request: { ...request, responseFormat: { type: "json_schema", name, jsonSchema } },
-      form: asked === undefined ? this.#form : answerForm(asked),
+      form: output,
     };
   }
 
@@ -139,7 +135,7 @@ export class Agent {
 /** What the requests of a turn carry, and the form of its answer: as its message asks, else as its agent does. */
 export interface TurnOptions {
   request: ModelOptions & Pick<ModelRequest, "responseFormat">;
-  form: AnswerForm | undefined;
+  form: OutputForm | undefined;
 }
 
 function passesOf({ agents }: LarklineConfig, members: readonly string[]) {

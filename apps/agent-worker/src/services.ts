@@ -59,6 +59,7 @@ import {
   StateMigration,
   UsageStore,
 } from "@larkline/store/operations";
+import { SchemaChecks } from "@larkline/process/schemas";
 import { HandoffImport, RunnerDirectory } from "@larkline/store/runners";
 import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
@@ -112,6 +113,8 @@ export interface Services extends Stores, Queues {
   /** Moves entries that runners have handed in to their sessions. */
   handoffs: HandoffImport;
   preparer: MessagePreparer;
+  /** Checks values by schemas that others wrote, in a thread. */
+  schemas: SchemaChecks;
   /** The cards of replies while their turns run. */
   liveReplies: LiveReplies;
   /** Sends what is in outboxes. */
@@ -267,7 +270,7 @@ export async function connect(parts: ServiceParts, accesses: readonly BotAccess[
     serverClock.close();
     services.liveReplies.close();
     await Promise.all([services.outboxSender.close(), services.approvalCards.close(), services.runs.close()]);
-    await Promise.all([extractor.close(), renewals.close()]);
+    await Promise.all([extractor.close(), services.schemas.close(), renewals.close()]);
     for (const { api } of bots) api.close();
     await Promise.all([queues.turns.close(), queues.tools.close(), stores.archive?.close()]);
     await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
@@ -388,6 +391,7 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
       onRefused: (refused) => log.warn({ ...refused }, "what a runner has handed in is refused"),
       onError: (error) => log.warn({ error }, "what a runner has handed in waits"),
     }),
+    schemas: new SchemaChecks({ clock: systemClock, log }),
     preparer: new MessagePreparer(bots, stores, settings.limits, extractor),
     liveReplies: new LiveReplies({
       apis,

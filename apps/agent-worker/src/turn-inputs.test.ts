@@ -374,6 +374,19 @@ describe("a message with options of its own", () => {
     expect(events.find(({ type }) => type === "done")).toMatchObject({ ...formed, agent: "default" });
   });
 
+  it("is not checked by a pattern that needs more than linear time, and not asked for again", async () => {
+    const world = newWorld();
+    const pattern = { ...output, schema: { type: "object", properties: { n: { pattern: "^(?!x)" } } } };
+    const { backend, requests } = model(() => answer('{"n":"3"}'));
+    await ask(world, { backend }, inbound("om_own", "how many?", { needs: ["run-options"], output: pattern }));
+    const events = (await world.events.read(session, 0, 1_000)).map(({ event }) => event);
+    expect(events.filter(({ type }) => type === "warning" || type === "done")).toMatchObject([
+      { code: "output_invalid", message: expect.stringContaining('the pattern "^(?!x)" cannot be used (RE2 syntax)') },
+      { type: "done", reason: "output_invalid" },
+    ]);
+    expect(requests).toHaveLength(1);
+  });
+
   it("leaves the next message alone, and is left alone by a process that does not know such options", async () => {
     const world = newWorld();
     const { backend, requests } = model(() => answer("free text"));

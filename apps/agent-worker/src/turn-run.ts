@@ -16,6 +16,7 @@ import {
   teamFactsIn,
   continueTeam,
   type CommandFacts,
+  type SchemaFacts,
   type StepResult,
   type Transition,
   type TurnEnvironment,
@@ -31,9 +32,11 @@ import {
   type InboundMessage,
   type ModelFailure,
   type QueuedMessage,
+  type SchemaCheck,
   type ToolSpec,
   type TurnState,
 } from "@larkline/protocol";
+import type { SchemaChecks } from "@larkline/process/schemas";
 import type { SaveResult } from "@larkline/store";
 import type { Agent, ChosenModel, Speaker, TurnOptions } from "./agents.ts";
 import {
@@ -90,6 +93,7 @@ export class TurnRun {
     verdict: (call) => this.#policyNow().verdict(call),
     unknownOutcome: (call) => this.#policyNow().unknownOutcome(call),
   };
+  readonly #schemas: CheckedValues;
   readonly #speaker: Speaker;
   #head: QueuedMessage;
   /** What was said in the group before; undefined where the agent does not read along. */
@@ -111,6 +115,7 @@ export class TurnRun {
 
   constructor(services: Services, speaker: Speaker, claimed: TurnStart, slot: TurnSlot) {
     this.#services = services;
+    this.#schemas = new CheckedValues(services.schemas);
     this.#speaker = speaker;
     const { agent, turn } = speaker;
     const { head, epoch, settings } = claimed;
@@ -561,7 +566,8 @@ export class TurnRun {
     this.#policy?.renew();
     for (;;) {
       const transition = decision(this.#environment());
-      if ((await this.#policy?.supply()) !== true) return transition;
+      const missed = await Promise.all([this.#policy?.supply(), this.#schemas.supply()]);
+      if (!missed.includes(true)) return transition;
     }
   }
 
@@ -590,6 +596,7 @@ export class TurnRun {
       ...agent.asks,
       nowMs: this.#services.clock.now(),
       callPolicy: this.#callPolicy,
+      schemas: this.#schemas,
       history,
       othersWait: this.#start.othersWait,
       ...(live === undefined ? {} : { live }),
@@ -668,4 +675,35 @@ function isPlain({ references, parts, chatType, sender }: InboundMessage): boole
 
 function suspendedBy({ wakeGen }: Extract<SaveResult, { state: "suspended" }>): TurnEnd {
   return { end: "suspended", ...(wakeGen === undefined ? {} : { wakeGen }) };
+}
+
+/** What a turn knows of values and the schemas of others. A decision asks, {@link supply} finds out between decisions. */
+class CheckedValues implements SchemaFacts {
+  readonly #checks: SchemaChecks;
+  /** By the JSON of both. */
+  readonly #known = new Map<string, SchemaCheck>();
+  #missed: { key: string; schema: object; value: unknown }[] = [];
+
+  constructor(checks: SchemaChecks) {
+    this.#checks = checks;
+  }
+
+  check(schema: object, value: unknown): SchemaCheck {
+    const key = JSON.stringify([schema, value]);
+    const known = this.#known.get(key);
+    if (known === undefined) this.#missed.push({ key, schema, value });
+    return known ?? { ok: true };
+  }
+
+  /** Checks what decisions have missed since the last call; false when they have missed nothing. */
+  async supply(): Promise<boolean> {
+    const missed = this.#missed;
+    this.#missed = [];
+    await Promise.all(
+      missed.map(async ({ key, schema, value }) => {
+        this.#known.set(key, await this.#checks.check(schema, value));
+      }),
+    );
+    return missed.length > 0;
+  }
 }

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { request } from "node:http";
 import { connect } from "node:net";
 import { fileURLToPath } from "node:url";
-import { afterEach, describe, expect, it, vi } from "vitest";
+import { afterEach, describe, expect, it, onTestFinished, vi } from "vitest";
 import { canaryMessage, canarySessionId, pause, turnIdOf } from "@larkline/protocol";
 import { adapterOf, telemetryFor } from "@larkline/process/telemetry";
 import { patientClock } from "@larkline/testkit";
@@ -326,6 +326,34 @@ describe("POST /chat", () => {
     expect(JSON.parse(long.text())).toEqual({ error: expect.stringContaining("10 characters") });
     expect(ingress.wakes).toEqual([]);
     expect((await postChat(ingress, { message: "x".repeat(10) })).status).toBe(200);
+  });
+
+  it("takes 60 large schemas of answers without compiling one, and refuses patterns that RE2 does not have", async () => {
+    const ingress = await start({ script: hello });
+    let threads = 0;
+    const count = (): void => void (threads += 1);
+    process.on("worker", count);
+    onTestFinished(() => void process.off("worker", count));
+    const run = async (schema: object): Promise<[number, unknown]> => {
+      const body = JSON.stringify({ input: "a", background: true, output: { name: "n", schema } });
+      const response = await fetch(`${ingress.url}/v1/runs`, { method: "POST", body });
+      return [response.status, await response.json()];
+    };
+    const field = (pattern: string) => ({ type: "object", properties: { a: { pattern } } });
+    const large = (at: number) => {
+      const names = Array.from({ length: 1_900 }, (_, name) => [`${at}_${name}`, {}]);
+      return { type: "object", properties: Object.fromEntries(names) };
+    };
+    const taken = await Promise.all(Array.from({ length: 60 }, async (_, at) => await run(large(at))));
+    expect(taken.map(([status]) => status)).toEqual(Array(60).fill(202));
+    expect(threads).toBe(0);
+    expect(await run({ ...large(1), properties: { a: large(1), b: large(2) } })).toEqual([
+      400,
+      { error: expect.stringMatching(/^output\.schema is too large/) },
+    ]);
+    expect(await run(field("^(?!x)"))).toEqual([400, { error: expect.stringMatching(/^output\.the pattern "\^/) }]);
+    expect(await run(field("^(a+)+$"))).toMatchObject([202, {}]);
+    expect(threads).toBe(1);
   });
 
   it("SA-30: each request without a session id gets a session of its own, named in the headers", async () => {

@@ -5,6 +5,7 @@ import {
   isTerminal,
   jsonParserOf,
   outputFormProblem,
+  type OutputForm,
   textOf,
   traceIdOf,
   traceparentOfMessage,
@@ -173,7 +174,7 @@ async function readRun(
   if (request.message_id !== undefined && request.session_id === undefined) {
     return { error: "message_id: needs a session_id" };
   }
-  const formProblem = request.output === undefined ? undefined : outputFormProblem(request.output);
+  const formProblem = request.output === undefined ? undefined : await problemOfForm(services, request.output);
   if (formProblem !== undefined) return { error: `output.${formProblem}` };
   const input = parseInput(request.input);
   if (!input.ok) return input;
@@ -195,6 +196,11 @@ async function readRun(
 }
 
 const parseRequest = jsonParserOf(RunRequest);
+
+/** Schemas of callers are looked at here, and their patterns in a thread; only workers check answers by them. */
+async function problemOfForm({ schemas }: Services, form: OutputForm): Promise<string | undefined> {
+  return outputFormProblem(form) ?? (await schemas.problemOf(form.schema));
+}
 
 /** What a message brings for its run, beside its words. Workers that do not know it leave the message to others. */
 function givenOf({ model, output, metadata }: RunRequest, history: readonly Message[]): Partial<InboundMessage> {

@@ -99,7 +99,7 @@ export async function createServer(
   bots: readonly Bot[],
   ready: () => Promise<Record<string, boolean | string>>,
 ): Promise<FastifyInstance> {
-  const { clock, config, log, metrics, streams } = services;
+  const { clock, config, log, metrics, schemas, streams } = services;
   const { corsOrigins } = config.api;
   const server = fastify({
     logger: false,
@@ -145,7 +145,7 @@ export async function createServer(
   const closeUnused = noteUnused(server.server);
   // Streams would not end in time by themselves, so they are ended before the server waits for its requests.
   server.addHook("preClose", async () => {
-    await streams.close();
+    await Promise.all([streams.close(), schemas.close()]);
     closeUnused();
   });
   return server;

@@ -8,6 +8,7 @@ import {
   type Metrics,
   type Telemetry,
 } from "@larkline/process/telemetry";
+import { SchemaChecks } from "@larkline/process/schemas";
 import { apiApp, systemClock, systemRandom, type Clock, type Random, type SessionKey } from "@larkline/protocol";
 import { cancelChannelOf, createCancelBus, TurnQueue } from "@larkline/store/queues";
 import {
@@ -47,6 +48,8 @@ export interface Services extends Stores {
   /** The HTTP API as a place where messages come from. */
   apiChannel: Channel;
   streams: OpenStreams;
+  /** Looks at schemas that callers bring, in a thread. */
+  schemas: SchemaChecks;
   requestLimits: RequestLimits;
 }
 
@@ -163,6 +166,7 @@ export function createServices(given: ServiceParts): Services {
     random,
     counters,
     streams,
+    schemas: new SchemaChecks({ clock, log }),
     requestLimits: new RequestLimits({
       clock,
       governor: stores.governor,

@@ -45,10 +45,11 @@ export interface HelperLink {
   readonly timeoutMs: number;
 }
 
-/** The tool as models see it, and the check of its arguments. */
+/** The tool as models see it. */
 export interface HelperTool {
   readonly spec: ToolSpec;
-  check(given: unknown): ParseResult<unknown>;
+  /** Checks a task in words; absent where the arguments have a schema that the deployer wrote. */
+  readonly checkTask?: (given: unknown) => ParseResult<unknown>;
 }
 
 /** A helper of the agent that answers. */
@@ -87,18 +88,18 @@ const taskInput = {
   additionalProperties: false,
 } as const;
 
+let checkTask: HelperTool["checkTask"];
+
 /** The tool that a helper is called by. `description`: of the agent, for others. */
 export function helperTool(link: HelperLink, description: string | undefined): HelperTool {
-  const { agent, as, input = taskInput } = link;
+  const { agent, as, input } = link;
   const sentences = [
     `Gives a task to the helper ${agent}, which works on it alone and answers here.`,
     ...[link.description ?? description].filter((one) => one !== undefined),
   ];
-  let check: HelperTool["check"] | undefined;
-  return {
-    spec: { name: as, description: sentences.join(" "), inputSchema: { ...input } },
-    check: (given) => (check ??= compileJsonSchema(input))(given),
-  };
+  const spec = { name: as, description: sentences.join(" "), inputSchema: { ...(input ?? taskInput) } };
+  if (input !== undefined) return { spec };
+  return { spec, checkTask: (given) => (checkTask ??= compileJsonSchema(taskInput))(given) };
 }
 
 /** Why a helper cannot be called; undefined where it can. `opened`: calls of helpers in this step before it. */
@@ -119,7 +120,10 @@ export function helperRefusal(
     return `A turn has ${limits.maxHelpers} helpers at most: this task was not given out. Answer with what you have.`;
   }
   if (stepsWithHelpers(turn) >= limits.maxStepsWithHelpers) return noStepsLeft(limits.maxStepsWithHelpers);
-  const checked = given.ok ? target.tool.check(given.value) : given;
+  const { tool } = target;
+  const checked = given.ok
+    ? (tool.checkTask?.(given.value) ?? env.schemas.check(tool.spec.inputSchema, given.value))
+    : given;
   if (!checked.ok) return `The arguments do not fit: ${checked.error}. The task was not given out.`;
   const bytes = given.ok ? Buffer.byteLength(JSON.stringify(given.value)) : 0;
   if (bytes <= maxTaskBytes) return undefined;

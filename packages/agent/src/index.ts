@@ -108,7 +108,6 @@ export {
   type StepRequest,
 } from "./context.ts";
 export { exhaustedText, noticeText, oneLine, textHead, type NoticeName, type NoticeValues } from "./texts/index.ts";
-export { answerForm, type AnswerForm } from "./structured-answer.ts";
 export { answerToStore, callInputOf } from "./server-question.ts";
 export { askPersonTool, type QuestionSettings } from "./question.ts";
 export {
@@ -123,6 +122,7 @@ export {
   type AbsorbedMessage,
   type SessionChoices,
   type Transition,
+  type SchemaFacts,
   type TurnEnvironment,
   type TurnModel,
   type WantedCall,

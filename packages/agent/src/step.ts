@@ -32,7 +32,14 @@ import {
   withNeeds,
 } from "./transition.ts";
 import { noticeText, type NoticeName } from "./texts/index.ts";
-import { correctionMessage, maxAnswerRetries, shownAnswer, shownText } from "./structured-answer.ts";
+import {
+  correctionMessage,
+  maxAnswerRetries,
+  readAnswer,
+  shownAnswer,
+  shownText,
+  type ReadAnswer,
+} from "./structured-answer.ts";
 import { isOpaque, isSendable, withoutTrailingThinking, languageOfMessage } from "./messages.ts";
 
 /** One model step, complete. */
@@ -353,9 +360,9 @@ export function finalAnswer(
   const notice = name === undefined ? "" : noticeText(name, language);
   const { stopReason, text } = step;
   const isCut = stopReason === "max_tokens" || stopReason === "refusal";
-  const read = output === undefined || isCut ? undefined : output.read(text);
+  const read = output === undefined || isCut ? undefined : readAnswer(text, output, env.schemas);
   const said = [...blockEvents(step), ...droppedCallsEvents(step)];
-  if (read?.ok === false && (turn.answerRetries ?? 0) < maxAnswerRetries && turn.steps < env.limits.maxIterations) {
+  if (read?.ok === false && mayCorrect(turn, read, env)) {
     return askedAgain(turn, { stored: storedAnswer(step, notice), error: read.error }, { env, said, numbers });
   }
   const shown = output === undefined ? text : shownAnswer(text, read, output, language);
@@ -368,6 +375,12 @@ export function finalAnswer(
     final: text,
     ...(name === undefined ? {} : { notice: name }),
   });
+}
+
+/** Whether the model may answer again: not when its answer could not be checked. */
+function mayCorrect({ answerRetries = 0, steps }: TurnState, read: ReadAnswer, { limits }: TurnEnvironment): boolean {
+  const isUnchecked = !read.ok && read.isUnchecked === true;
+  return !isUnchecked && answerRetries < maxAnswerRetries && steps < limits.maxIterations;
 }
 
 /** Asks the model again, with the reason why its answer does not fit. */

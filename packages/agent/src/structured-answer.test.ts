@@ -1,15 +1,6 @@
 import { textOf, type OutputForm } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import {
-  absorb,
-  afterControl,
-  afterStep,
-  answerForm,
-  exhaustedText,
-  noticeText,
-  runningView,
-  type ViewOptions,
-} from "./index.ts";
+import { absorb, afterControl, afterStep, exhaustedText, noticeText, runningView, type ViewOptions } from "./index.ts";
 import { isWhole } from "./tool-round.ts";
 import { call, cancel, environment, eventsOf, outcome, queued, startRun, step, type Run } from "./turn.fixture.ts";
 
@@ -20,7 +11,7 @@ const schema = {
 };
 
 function formed(fields: Partial<OutputForm> = {}, maxIterations = 25) {
-  return environment({ output: answerForm({ name: "count", schema, ...fields }), maxIterations });
+  return environment({ output: { name: "count", schema, ...fields }, maxIterations });
 }
 
 const env = formed();
@@ -89,6 +80,13 @@ describe("AT-21: an answer in a form of its own", () => {
     const [asked, , told] = run.history;
     expect(told).toMatchObject({ role: "user", sender: message.sender.id });
     expect(asked).toMatchObject({ sender: message.sender.id });
+  });
+
+  it("is not asked for again when it could not be checked: that says nothing about the answer", () => {
+    const schemas = { check: () => ({ ok: false, error: "its check took longer than 1000 ms", isUnchecked: true }) };
+    const run = answered(startRun(), '{"n":1}', { ...env, schemas } as typeof env);
+    expect(eventsOf(run, "done")).toMatchObject([{ reason: "output_invalid", turnCount: 1 }]);
+    expect(eventsOf(run, "warning")).toMatchObject([{ message: expect.stringContaining("took longer than 1000 ms") }]);
   });
 
   it("is not asked for again beyond the limit of steps", () => {

@@ -1,6 +1,5 @@
 import { joinedTexts, userMessageOf, writerOf } from "./messages.ts";
 import {
-  compileJsonSchema,
   filledFormat,
   type InboundMessage,
   type Message,
@@ -8,6 +7,7 @@ import {
   type ParseResult,
   type ReplyLanguage,
 } from "@larkline/protocol";
+import type { SchemaFacts } from "./transition.ts";
 import { noticeText, textHead, textsOf } from "./texts/index.ts";
 
 /*
@@ -15,24 +15,15 @@ import { noticeText, textHead, textsOf } from "./texts/index.ts";
  * read its format or a list of its fields. The model gets the reasons why its answer does not fit, twice at most.
  */
 
-/** How answers of one form are read. */
-export interface AnswerForm extends Pick<OutputForm, "name" | "format"> {
-  /** Reads an answer, also one in a code fence. */
-  read(text: string): ParseResult<unknown>;
-}
+/** What an answer says in its form. `isUnchecked`: that cannot be known, so the model is not asked again. */
+export type ReadAnswer = { ok: true; value: unknown } | { ok: false; error: string; isUnchecked?: true };
 
-/** Throws when it reads the first answer and the schema is none. */
-export function answerForm({ name, schema, format }: OutputForm): AnswerForm {
-  let check: ((data: unknown) => ParseResult<unknown>) | undefined;
-  return {
-    name,
-    ...(format === undefined ? {} : { format }),
-    read: (text) => {
-      check ??= compileJsonSchema(schema);
-      const parsed = parsedJson(text);
-      return parsed.ok ? check(parsed.value) : parsed;
-    },
-  };
+/** Reads an answer, also one in a code fence. */
+export function readAnswer(text: string, { schema }: OutputForm, schemas: SchemaFacts): ReadAnswer {
+  const parsed = parsedJson(text);
+  if (!parsed.ok) return parsed;
+  const checked = schemas.check(schema, parsed.value);
+  return checked.ok ? parsed : checked;
 }
 
 function parsedJson(text: string): ParseResult<unknown> {
@@ -76,15 +67,15 @@ export function isCorrection({ role, content }: Message): boolean {
 }
 
 /** What people see of a text that the model has written before its answer is read: no JSON. */
-export function shownText(text: string, form: AnswerForm | undefined): string {
+export function shownText(text: string, form: OutputForm | undefined): string {
   return form !== undefined && text.includes("{") ? "" : text;
 }
 
 /** What people see of an answer. `read`: as its form reads it; undefined where it is not complete. */
 export function shownAnswer(
   text: string,
-  read: ParseResult<unknown> | undefined,
-  form: AnswerForm,
+  read: ReadAnswer | undefined,
+  form: OutputForm,
   language: ReplyLanguage,
 ): string {
   if (read?.ok === true) return peopleText(read.value, form, language);
@@ -94,7 +85,7 @@ export function shownAnswer(
   return joinedTexts(seen, noticeText("outputInvalid", language));
 }
 
-function peopleText(value: unknown, { format }: AnswerForm, language: ReplyLanguage): string {
+function peopleText(value: unknown, { format }: OutputForm, language: ReplyLanguage): string {
   if (!isObject(value)) return inlineText(value, language);
   if (format === undefined) return fieldLines(value, language, "");
   return filledFormat(format, (field) => inlineText(value[field], language));

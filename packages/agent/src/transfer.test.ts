@@ -2,7 +2,7 @@ import { parserOf, textOf, TurnState, type Message } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { afterControl, afterStep, conversationFor, modelMessagesOf, offeredSpecs, resumeTurn } from "./index.ts";
 import { transferTool } from "./transfer.ts";
-import type { TurnEnvironment } from "./transition.ts";
+import type { SchemaFacts, TurnEnvironment } from "./transition.ts";
 import {
   call,
   cancel,
@@ -197,8 +197,21 @@ describe("what is offered", () => {
         "Use it: the question is about wine",
       inputSchema: { type: "object", required: ["reason", "order"] },
     });
-    expect(tool.check({ reason: "r", order: "o-1" }).ok).toBe(true);
-    expect(tool.check({ reason: "r" }).ok).toBe(false);
+  });
+
+  it("is made with the arguments that the deployer asks for, which the decision does not check itself", () => {
+    const input = { type: "object", properties: { order: { type: "string" } }, required: ["order"] };
+    const asked: unknown[] = [];
+    const schemas: SchemaFacts = {
+      check: (schema, value) => (asked.push([schema, value]), { ok: false, error: "order is missing" }),
+    };
+    const [target] = transfersOf("default").values();
+    const tool = transferTool({ agent: "expert", context: "all", input }, undefined);
+    const transfers = new Map(target === undefined ? [] : [[tool.spec.name, { ...target, tool }]]);
+    const facts = envOf("default", { transfers, schemas });
+    const run = startRun().apply((turn) => afterStep(turn, step("", { calls: [toExpert] }), facts));
+    expect(asked).toEqual([[tool.spec.inputSchema, { reason: "knows wine" }]]);
+    expect(resultOf(run, "t1")).toMatchObject({ isError: true, content: expect.stringContaining("order is missing") });
   });
 });
 

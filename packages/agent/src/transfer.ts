@@ -42,10 +42,11 @@ export interface TransferTarget {
   readonly team?: TeamFacts;
 }
 
-/** The call as models see it, and the check of its arguments. */
+/** The call as models see it. */
 export interface TransferTool {
   readonly spec: ToolSpec;
-  check(given: unknown): ParseResult<unknown>;
+  /** Checks a reason alone; absent where the arguments have a schema that the deployer wrote. */
+  readonly checkReason?: (given: unknown) => ParseResult<unknown>;
 }
 
 const reason = {
@@ -53,10 +54,13 @@ const reason = {
   description: "Why you hand over, and what is to be done: the next agent reads it.",
 } as const;
 
+let checkReason: TransferTool["checkReason"];
+
 /** The call that a hand-over is made by. `description`: of the agent, for others. */
-export function transferTool({ agent, when, input = {} }: Handoff, description: string | undefined): TransferTool {
-  const { properties, required } = input;
+export function transferTool({ agent, when, input }: Handoff, description: string | undefined): TransferTool {
+  const { properties, required } = input ?? {};
   const inputSchema = {
+    ...input,
     type: "object",
     properties: { reason, ...(isObject(properties) ? properties : {}) },
     required: ["reason", ...(Array.isArray(required) ? (required as unknown[]) : [])],
@@ -65,11 +69,9 @@ export function transferTool({ agent, when, input = {} }: Handoff, description: 
     `Hands this conversation over to the agent ${agent}, who answers from then on.`,
     ...[description, when === undefined ? undefined : `Use it: ${when}`].filter((one) => one !== undefined),
   ];
-  let check: TransferTool["check"] | undefined;
-  return {
-    spec: { name: transferName(agent), description: sentences.join(" "), inputSchema },
-    check: (given) => (check ??= compileJsonSchema(inputSchema))(given),
-  };
+  const spec = { name: transferName(agent), description: sentences.join(" "), inputSchema };
+  if (input !== undefined) return { spec };
+  return { spec, checkReason: (given) => (checkReason ??= compileJsonSchema(inputSchema))(given) };
 }
 
 function isObject(value: unknown): value is JsonObject {
@@ -92,7 +94,10 @@ export function transferRefusal(
     return `A turn has ${maxTransfers} hand-overs at most: nothing was handed over. Answer yourself.`;
   }
   if (isSecond) return "Another call of this step hands over already: this one does nothing.";
-  const checked = given.ok ? target.tool.check(given.value) : given;
+  const { tool } = target;
+  const checked = given.ok
+    ? (tool.checkReason?.(given.value) ?? env.schemas.check(tool.spec.inputSchema, given.value))
+    : given;
   return checked.ok ? undefined : `The arguments do not fit: ${checked.error}. Nothing was handed over.`;
 }
 

@@ -5,6 +5,7 @@ import {
   type CallState,
   type EngineEvent,
   type Message,
+  type OutputForm,
   type PersonMessage,
   type ReplyLanguage,
   type TurnState,
@@ -17,6 +18,7 @@ import {
   traceparentOfMessage,
   type ReplyFooter,
   type ReplyView,
+  type SchemaCheck,
   withoutImageMarks,
   type CallTiming,
   builtInRunner,
@@ -32,7 +34,6 @@ import {
 import type { ModelInfo } from "@larkline/model";
 import type { AddressContext, Question, Verdict } from "./permissions/index.ts";
 import type { StepResult } from "./step.ts";
-import type { AnswerForm } from "./structured-answer.ts";
 import type { HelperFacts } from "./helper.ts";
 import type { TransferTarget } from "./transfer.ts";
 import type { TeamFacts } from "./team.ts";
@@ -125,6 +126,7 @@ export interface TurnEnvironment {
   limits: TurnLimits;
   tools: ReadonlyMap<string, OfferedTool>;
   callPolicy: CallPolicy;
+  schemas: SchemaFacts;
   model: TurnModel;
   /** The hand-overs of the agent that answers, by the name of their call; absent where it has none. */
   transfers?: ReadonlyMap<string, TransferTarget>;
@@ -137,7 +139,7 @@ export interface TurnEnvironment {
   /** The helpers that it may call; absent where it has none. */
   helpers?: HelperFacts;
   /** The form that the answer is to have; absent: free text. */
-  output?: AnswerForm;
+  output?: OutputForm;
   /** Language of notices; without it that of the user's message. */
   texts?: ReplyLanguage;
   /** The conversation so far. With it no call gets an id that an earlier turn used. */
@@ -185,6 +187,14 @@ export interface CallPolicy {
   verdict(call: WantedCall): Verdict;
   /** The question to people about a `once` call that may have taken effect. Undefined: the model learns that the outcome is unknown. */
   unknownOutcome(call: WantedCall): Question | undefined;
+}
+
+/**
+ * Whether values fit schemas that others wrote. A decision runs none of them: where the driver does not know the answer
+ * yet it gives any, finds it out, and decides again.
+ */
+export interface SchemaFacts {
+  check(schema: object, value: unknown): SchemaCheck;
 }
 
 /** A tool call as the policy sees it. */
@@ -249,7 +259,7 @@ export interface DoneEnding {
   /** Text of the last model step. */
   final: string;
   /** The value of an answer that has a form. */
-  output?: { value: unknown; form: AnswerForm };
+  output?: { value: unknown; form: OutputForm };
   /** The notice that is part of the reply. */
   notice?: NoticeName;
   /** The words by which a member of a team has ended it. */

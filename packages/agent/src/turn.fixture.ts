@@ -1,6 +1,7 @@
 import { toolCallDelta } from "@larkline/model";
 import {
   argumentsHashOf,
+  compileJsonSchema,
   type ControlEntry,
   type EngineEvent,
   type InboundMessage,
@@ -73,6 +74,7 @@ export function environment(
     limits: turnLimits({ ...bounds, ...(maxIterations === undefined ? {} : { maxIterations }) }),
     tools: new Map(tools.map((tool) => [tool.spec.name, { runner: "main", announcement: tool }])),
     callPolicy: testCallPolicy,
+    schemas: { check: (schema, value) => compileJsonSchema(schema)(value) },
     model: testModel,
     texts: "en",
     ...rest,

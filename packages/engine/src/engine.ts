@@ -1,19 +1,15 @@
-import {
-  answerForm,
-  turnLimits,
-  type AnswerForm,
-  type CallPolicy,
-  type OfferedTool,
-  type TurnLimits,
-} from "@larkline/agent";
+import { turnLimits, type CallPolicy, type OfferedTool, type SchemaFacts, type TurnLimits } from "@larkline/agent";
 import { createBudgetBook, type BudgetAccount, type BudgetBook, type BudgetPolicy } from "@larkline/agent/budgets";
 import { decideCall, unknownOutcomeOf, type PermissionPolicy } from "@larkline/agent/permissions";
 import type { ChainRequest, RetryPolicy } from "@larkline/model";
 import {
+  compileJsonSchema,
+  schemaProblem,
   systemClock,
   type Clock,
   type InboundMessage,
   type Message,
+  type OutputForm,
   type ReplyLanguage,
   type Sender,
 } from "@larkline/protocol";
@@ -159,7 +155,7 @@ export interface ReadyAgent {
   limits: TurnLimits;
   tools: ReadonlyMap<string, OfferedTool>;
   request: Omit<ChainRequest, "messages" | "tools" | "system">;
-  answers: { output?: AnswerForm };
+  answers: { output?: OutputForm };
   speech: { texts?: ReplyLanguage };
 }
 
@@ -187,6 +183,9 @@ export class House {
   readonly permissions: PermissionPolicy;
   readonly budgets: BudgetBook;
   readonly handlers = new Map<string, HandlerTool>();
+  /** Schemas are those of the program that has made the engine: they are compiled where it runs. */
+  readonly schemas: SchemaFacts = { check: (schema, value) => this.#compiled(schema)(value) };
+  readonly #checks = new WeakMap<object, ReturnType<typeof compileJsonSchema>>();
   readonly #observers: readonly EngineObserver[];
   readonly #agents = new Map<string, ReadyAgent>();
   readonly #sessions = new Map<string, Session>();
@@ -220,6 +219,8 @@ export class House {
     if (unknown !== undefined) throw new TypeError(`agents.${name}.tools: there is no tool ${JSON.stringify(unknown)}`);
     const offered = [...this.handlers.values()].filter((tool) => config.tools?.includes(tool.name) !== false);
     const { maxIterations, language = "auto", output } = config;
+    const problem = output === undefined ? undefined : schemaProblem(output.schema);
+    if (problem !== undefined) throw new TypeError(`agents.${name}.output: ${problem}`);
     const { maxDenials } = this.permissions;
     return {
       name,
@@ -228,9 +229,15 @@ export class House {
       limits: turnLimits({ maxDenials, ...given.limits, ...(maxIterations === undefined ? {} : { maxIterations }) }),
       tools: new Map(offered.map((tool) => [tool.name, { runner, announcement: announcementOf(tool) }])),
       request: requestOf(config),
-      answers: output === undefined ? {} : { output: answerForm(output) },
+      answers: output === undefined ? {} : { output },
       speech: language === "auto" ? {} : { texts: language },
     };
+  }
+
+  #compiled(schema: object): ReturnType<typeof compileJsonSchema> {
+    const check = this.#checks.get(schema) ?? compileJsonSchema(schema);
+    this.#checks.set(schema, check);
+    return check;
   }
 
   /** Throws a TypeError for an unknown name. */

@@ -553,6 +553,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
       ...speech,
       nowMs,
       callPolicy: this.#house.callPolicyOf(this.#agent, this.#head.message, nowMs),
+      schemas: this.#house.schemas,
       history: this.#history,
       ...(this.#live === undefined ? {} : { live: this.#live }),
     };

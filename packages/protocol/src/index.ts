@@ -10,7 +10,8 @@ export {
   type Clock,
   type Random,
 } from "./clock.ts";
-export { compileJsonSchema, jsonParserOf, parserOf, type ParseResult, type Parser } from "./schema.ts";
+export { compileJsonSchema, schemaProblem, type SchemaCheck } from "./json-schema.ts";
+export { jsonParserOf, parserOf, type ParseResult, type Parser } from "./schema.ts";
 export {
   childSessionOf,
   isChildSession,

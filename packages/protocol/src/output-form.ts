@@ -1,5 +1,5 @@
 import { Type, type Static } from "./type.ts";
-import { compileJsonSchema } from "./schema.ts";
+import { schemaProblem } from "./json-schema.ts";
 
 /** The form that an answer is to have: a JSON object of this JSON Schema (2020-12). Tools work as without it. */
 export const OutputForm = Type.Object(
@@ -18,14 +18,8 @@ const maxSchemaBytes = 32_768;
 /** Why answers cannot have this form, beginning with the name of the field; undefined when they can. */
 export function outputFormProblem({ schema, format }: OutputForm): string | undefined {
   if (schema["type"] !== "object") return "schema is not of type object";
-  const bytes = Buffer.byteLength(JSON.stringify(schema));
-  if (bytes > maxSchemaBytes) return `schema is too large (${bytes} bytes, at most ${maxSchemaBytes})`;
-  if (schema["$async"] !== undefined) return "schema must not be asynchronous";
-  try {
-    compileJsonSchema(schema);
-  } catch (error) {
-    return `schema is no JSON Schema: ${error instanceof Error ? error.message : String(error)}`;
-  }
+  const problem = schemaProblem(schema, maxSchemaBytes);
+  if (problem !== undefined) return problem;
   return format === undefined ? undefined : formatProblem(format, schema);
 }
 

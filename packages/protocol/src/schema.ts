@@ -10,12 +10,12 @@ const require = createRequire(import.meta.url);
  * meta-schema, which takes longer than a process otherwise needs to start. Code is not optimized: that takes a third
  * of the time to compile it and saves 100 ns at a call.
  */
-const common: Options = { allErrors: true, validateSchema: false, meta: false, code: { optimize: false } };
+const common: Options = { allErrors: true, validateSchema: false, meta: false };
 
 /** Ajv is loaded when it is first needed: processes that only run tools start without it. */
-function newAjv(options: Options): Ajv2020 {
+export function newAjv({ code, ...options }: Options): Ajv2020 {
   const loaded = require("ajv/dist/2020.js") as typeof AjvModule; // as the package says
-  return new loaded.Ajv2020({ ...common, ...options });
+  return new loaded.Ajv2020({ ...common, ...options, code: { ...code, optimize: false } });
 }
 
 let ajv: Ajv2020 | undefined;
@@ -42,7 +42,7 @@ function describe(error: ErrorObject): string {
   return `${path} ${error.message ?? "is invalid"}${extra}${allowed}`;
 }
 
-function describeAll(errors: readonly ErrorObject[] | null | undefined, limit = maxReportedErrors): string {
+export function describeErrors(errors: readonly ErrorObject[] | null | undefined, limit = maxReportedErrors): string {
   const list = (errors ?? []).slice(0, limit).map(describe);
   return list.length > 0 ? list.join("; ") : "invalid data";
 }
@@ -62,7 +62,7 @@ export function parserOf<S extends TSchema>(schema: S, options: { maxProblems?: 
     const validate = validator();
     return validate(data)
       ? { ok: true, value: data as Static<S> } // checked against S just above
-      : { ok: false, error: describeAll(validate.errors, options.maxProblems) };
+      : { ok: false, error: describeErrors(validate.errors, options.maxProblems) };
   };
 }
 
@@ -78,47 +78,4 @@ export function jsonParserOf<S extends TSchema>(schema: S): (text: string) => Pa
     }
     return parse(data);
   };
-}
-
-const foreignOptions: Options = { strict: false, validateFormats: false };
-const dialect = "https://json-schema.org/draft/2020-12/schema";
-
-/**
- * Compiles a JSON Schema (2020-12) that came from outside (a tool author, a runner).
- * Throws when the schema itself is invalid, naming the reason.
- */
-export function compileJsonSchema(schema: object): (data: unknown) => ParseResult<unknown> {
-  const { $schema = dialect } = schema as { $schema?: unknown }; // whatever it is, it is compared
-  if ($schema !== dialect && $schema !== `${dialect}#`) {
-    throw new Error(`$schema ${JSON.stringify($schema)} is not known, only ${JSON.stringify(dialect)}`);
-  }
-  isSchema ??= newAjv(foreignOptions).compile(metaSchema());
-  if (!isSchema(schema)) throw new Error(`schema is invalid: ${describeAll(isSchema.errors)}`);
-  // A separate instance per schema: foreign `$id`s must not collide, and the memory goes with the tool.
-  const validate = newAjv(foreignOptions).compile(schema);
-  return (data) => (validate(data) ? { ok: true, value: data } : { ok: false, error: describeAll(validate.errors) });
-}
-
-let isSchema: ValidateFunction | undefined;
-
-/**
- * The meta-schema of 2020-12 as one document. It comes as eight that extend each other through dynamic references;
- * without extensions these are plain ones, and one document compiles in a third of the time.
- */
-function metaSchema(): object {
-  const vocabularies = ["core", "applicator", "unevaluated", "validation", "meta-data", "format-annotation", "content"];
-  const files = ["schema", ...vocabularies.map((name) => `meta/${name}`)];
-  const documents = files.map((file) => require(`ajv/dist/refs/json-schema-2020-12/${file}.json`) as MetaDocument); // as published
-  const text = JSON.stringify({
-    type: ["object", "boolean"],
-    properties: Object.assign({}, ...documents.map(({ properties }) => properties)),
-    $defs: Object.assign({}, ...documents.map(({ $defs }) => $defs)),
-  });
-  const plain = text.replaceAll('"$dynamicRef":"#meta"', '"$ref":"#"').replaceAll(/"\$ref":"meta\/\w+#/g, '"$ref":"#');
-  return JSON.parse(plain) as object; // made just above
-}
-
-interface MetaDocument {
-  properties: object;
-  $defs?: object;
 }

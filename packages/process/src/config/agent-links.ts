@@ -2,10 +2,10 @@ import type { Handoff, HelperLink, TeamSettings } from "@larkline/agent";
 import type { Access } from "@larkline/agent/permissions";
 import {
   askPersonName,
-  compileJsonSchema,
   fileToolNames,
   memoryToolNames,
   outputFormProblem,
+  schemaProblem,
   readResultName,
   todoToolName,
   transferName,
@@ -130,19 +130,15 @@ function helperProblems({ name, agent, helper }: { name: string; agent: AgentInp
     ...(agent.tools?.includes(as) === true ? [`${where}: '${as}' is also the name of one of its tools`] : []),
     ...(takenNames.includes(as) ? [`${where}: '${as}' is the name of a built-in tool`] : []),
     ...(as.startsWith(transferPrefix) ? [`${where}: '${as}' begins like the name of a hand-over`] : []),
-    ...(input === undefined ? [] : schemaProblem(input, `${where}: the input of '${as}'`)),
+    ...(input === undefined ? [] : inputProblem(input, `${where}: the input of '${as}'`)),
     ...(form === undefined ? [] : [`${where}: the output of '${as}': ${form}`]),
   ];
 }
 
-function schemaProblem(schema: Readonly<Record<string, unknown>>, where: string): string[] {
+function inputProblem(schema: Readonly<Record<string, unknown>>, where: string): string[] {
   if (schema["type"] !== "object") return [`${where} is not of type object`];
-  try {
-    compileJsonSchema(schema);
-    return [];
-  } catch (error) {
-    return [`${where} is no JSON Schema: ${error instanceof Error ? error.message : String(error)}`];
-  }
+  const problem = schemaProblem(schema);
+  return problem === undefined ? [] : [`${where} is no JSON Schema: ${problem}`];
 }
 
 /** Agents and teams that are helpers of themselves, directly or through others: they could call each other without end. */
@@ -190,13 +186,13 @@ function handoffProblems({
   const where = `agents.${name}.handoffs`;
   const { agent: to, input } = handoff;
   const tool = transferName(to);
-  const inputProblem = input === undefined ? undefined : problemOfInput(input);
+  const problem = input === undefined ? undefined : problemOfInput(input);
   return [
     ...(known.includes(to) ? [] : [`${where} names the unknown agent '${to}'${didYouMean(to, known)}`]),
     ...(to === name ? [`${where} names the agent itself`] : []),
     ...(tool.length > maxNameChars ? [`${where}: ${tool} is longer than ${maxNameChars} characters`] : []),
     ...(agent.tools?.includes(tool) === true ? [`${where}: ${tool} is also the name of one of its tools`] : []),
-    ...(inputProblem === undefined ? [] : [`${where}: the input for '${to}' ${inputProblem}`]),
+    ...(problem === undefined ? [] : [`${where}: the input for '${to}' ${problem}`]),
   ];
 }
 
@@ -206,10 +202,6 @@ function problemOfInput(input: NonNullable<Handoff["input"]>): string | undefine
   if (typeof properties === "object" && properties !== null && Object.hasOwn(properties, "reason")) {
     return "has a property 'reason', which every hand-over has";
   }
-  try {
-    compileJsonSchema(input);
-    return undefined;
-  } catch (error) {
-    return `is no JSON Schema: ${error instanceof Error ? error.message : String(error)}`;
-  }
+  const problem = schemaProblem(input);
+  return problem === undefined ? undefined : `is no JSON Schema: ${problem}`;
 }

@@ -2,10 +2,11 @@ import { access } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import type { ParseResult } from "@larkline/protocol";
+import { systemClock, type ParseResult } from "@larkline/protocol";
 import { lendPackages } from "./lent-packages.ts";
 import { placeOfError } from "./module-errors.ts";
-import { resolveConfig, type LarklineConfig } from "./larkline-config.ts";
+import { SchemaChecks } from "../schemas/index.ts";
+import { resolveConfig, type AgentConfig, type LarklineConfig } from "./larkline-config.ts";
 
 const standardName = "larkline.config.ts";
 
@@ -57,7 +58,36 @@ export async function loadConfigFile(path?: string): Promise<ParseResult<Larklin
   const loaded = await defaultExportOf(file);
   const resolved = loaded.ok ? resolveConfig(loaded.value) : loaded;
   if (!resolved.ok) return { ok: false, error: `${file}: ${resolved.error}` };
+  const problems = await patternProblems(resolved.value);
+  if (problems.length > 0) return { ok: false, error: `${file}: ${problems.join("; ")}` };
   const observers = resolved.value.observers.map((name) => urlOfModule(name, file));
   const modules = resolved.value.events.modules.map((name) => urlOfModule(name, file));
   return { ok: true, value: { ...resolved.value, observers, events: { ...resolved.value.events, modules } } };
+}
+
+/** The patterns that schemas of the file may not have. They are looked at in a thread, as all that runs them does. */
+async function patternProblems({ agents }: LarklineConfig): Promise<string[]> {
+  const checks = new SchemaChecks({ clock: systemClock });
+  const problems = await Promise.all(
+    Object.values(agents)
+      .flatMap(schemasOf)
+      .map(async ({ where, schema }) => {
+        const problem = await checks.problemOf(schema);
+        return problem === undefined ? [] : [`${where}: ${problem}`];
+      }),
+  );
+  await checks.close();
+  return problems.flat();
+}
+
+function schemasOf({ name, output, helpers, handoffs }: AgentConfig): { where: string; schema: object }[] {
+  const where = `agents.${name}`;
+  return [
+    { where: `${where}.output`, schema: output?.schema },
+    ...handoffs.map(({ agent, input }) => ({ where: `${where}.handoffs: the input for '${agent}'`, schema: input })),
+    ...helpers.flatMap(({ as, input, output: form }) => [
+      { where: `${where}.helpers: the input of '${as}'`, schema: input },
+      { where: `${where}.helpers: the output of '${as}'`, schema: form?.schema },
+    ]),
+  ].flatMap(({ schema, ...place }) => (schema === undefined ? [] : [{ ...place, schema }]));
 }

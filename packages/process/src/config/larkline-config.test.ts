@@ -41,7 +41,7 @@ describe("resolveConfig", () => {
     expect(taken.ok ? taken.value.agents["judge"]?.output : taken).toEqual({ name: "verdict", schema, format: "{ok}" });
     const refusals: [object, string][] = [
       [{ schema: { type: "string" } }, "agents.judge.output.schema is not of type object"],
-      [{ schema: { ...schema, required: "ok" } }, "agents.judge.output.schema is no JSON Schema"],
+      [{ schema: { ...schema, required: "ok" } }, "agents.judge.output.schema is invalid: required must be array"],
       [{ schema: { ...schema, title: "x".repeat(33_000) } }, "agents.judge.output.schema is too large"],
       [{ schema, format: "{no}" }, "agents.judge.output.format names 'no'"],
     ];

@@ -1,7 +1,7 @@
 import { Ajv2020 } from "ajv/dist/2020.js";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { compileJsonSchema } from "./schema.ts";
+import { compileJsonSchema, schemaLimits, schemaProblem } from "./json-schema.ts";
 
 describe("a JSON Schema from outside", () => {
   it.each([
@@ -27,6 +27,36 @@ describe("a JSON Schema from outside", () => {
     expect(texts("b").ok).toBe(true);
   });
 
+  it.each([
+    ["levels", { items: nestedBy(schemaLimits.depth, (inner) => ({ not: inner })) }, /nested too deeply/],
+    ["levels of an example", { default: nestedBy(100_000, (inner) => [inner]) }, /nested too deeply/],
+    ["parts", { anyOf: Array(schemaLimits.schemas).fill(true) }, /too many parts/],
+    [
+      "references",
+      { anyOf: countedTexts(schemaLimits.references + 1).map(() => ({ $ref: "#" })) },
+      /too many references/,
+    ],
+    [
+      "patterns",
+      { allOf: countedTexts(schemaLimits.patterns + 1).map((pattern) => ({ pattern })) },
+      /too many patterns/,
+    ],
+    ["characters of a pattern", { pattern: "x".repeat(schemaLimits.patternCharacters + 1) }, /a pattern of more than/],
+    ["bytes", { description: "é".repeat(schemaLimits.bytes / 2) }, /too large \(\d+ bytes, at most 65536\)/],
+    ["documents", { $ref: "https://example.com/a.json" }, /can't resolve reference https:/],
+    ["places", { $ref: "#nowhere" }, /can't resolve reference #nowhere/],
+    ["moments", { properties: { a: { $async: true } } }, /must not be asynchronous/],
+  ])("has a bound on its %s", (_what, schema, problem) => {
+    expect(schemaProblem(schema)).toMatch(problem);
+  });
+
+  it("leads to places by pointer, by anchor and by its own name", () => {
+    const $defs = { "a/b": { $anchor: "here", type: "string" } };
+    for (const $ref of ["#", "#here", "#/$defs/a~1b", "#/%24defs/a~1b", "own#here"]) {
+      expect(schemaProblem({ $id: "own", $defs, anyOf: [{ $ref }] })).toBeUndefined();
+    }
+  });
+
   it("is one where the meta-schema of 2020-12 says so", () => {
     const official = new Ajv2020({ strict: false, validateFormats: false, logger: false });
     fc.assert(
@@ -38,6 +68,16 @@ describe("a JSON Schema from outside", () => {
     );
   });
 });
+
+function nestedBy(depth: number, around: (inner: object) => object): object {
+  let nested: object = {};
+  for (let level = 0; level < depth; level += 1) nested = around(nested);
+  return nested;
+}
+
+function countedTexts(count: number): string[] {
+  return Array.from({ length: count }, (_, at) => `${at}`);
+}
 
 function refusal(schema: object): string {
   try {

@@ -1,0 +1,1 @@
+export { SchemaChecks, type SchemaChecksOptions } from "./schema-checks.ts";
