@@ -85,6 +85,8 @@ export interface ConnectionOptions {
 interface McpConnection {
   /** The connected client, waiting for it if need be. Rejects when `signal` aborts. */
   client(signal: AbortSignal): Promise<Client>;
+  /** Connects anew, because the server does not know the session of this client any more. */
+  renew(client: Client): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -126,6 +128,12 @@ class ReconnectingConnection implements McpConnection {
     } finally {
       signal.removeEventListener("abort", abort);
     }
+  }
+
+  async renew(client: Client): Promise<void> {
+    if (client !== this.#client) return; // another call has noticed it before
+    this.#client = undefined;
+    await client.close().catch(() => undefined); // it is gone either way
   }
 
   async close(): Promise<void> {

@@ -1,4 +1,6 @@
 import type { ChildProcess } from "node:child_process";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { runTool, type HandlerTool } from "@larkline/tool-kit";
 import { systemClock, type CallInput, type Clock, type ToolOutcome } from "@larkline/protocol";
 import { afterEach, describe, expect, it, vi } from "vitest";
@@ -15,10 +17,12 @@ interface Mounted {
 
 const mounts: McpMount[] = [];
 const children: ChildProcess[] = [];
+const closers: (() => void)[] = [];
 
 afterEach(async () => {
   await Promise.all(mounts.splice(0).map(async (mount) => await mount.close()));
   for (const child of children.splice(0)) child.kill("SIGKILL");
+  for (const close of closers.splice(0)) close();
 });
 
 function mounted(transport: McpTransport, options: Partial<McpServer> = {}, clock: Clock = systemClock): Mounted {
@@ -247,5 +251,64 @@ describe("a server that misbehaves", () => {
     await mount.close();
     await mount.close();
     await vi.waitUntil(() => child?.exitCode !== null || child.signalCode !== null, { timeout: 60_000, interval: 10 });
+  });
+});
+
+describe("a server that has forgotten its sessions", () => {
+  /** Answers 404 to sessions from before the last `forget`. */
+  async function forgetfulServer() {
+    let session = 1;
+    const done: string[] = [];
+    const results: Readonly<Record<string, object>> = {
+      initialize: {
+        protocolVersion: "2025-06-18",
+        capabilities: { tools: {} },
+        serverInfo: { name: "forgetful", version: "1" },
+      },
+      "tools/list": {
+        tools: ["look", "pay"].map((name) => {
+          return { name, inputSchema: { type: "object" }, annotations: { readOnlyHint: name === "look" } };
+        }),
+      },
+    };
+    const server = createServer((request, response) => {
+      let text = "";
+      request.on("data", (piece: Buffer) => (text += piece.toString()));
+      request.on("end", () => {
+        if (request.method !== "POST") return void response.writeHead(405).end();
+        const { id, method, params } = JSON.parse(text) as { id?: number; method: string; params?: { name?: string } };
+        const isNew = method === "initialize" || method === "server/discover";
+        if (!isNew && request.headers["mcp-session-id"] !== `s${session}`) return void response.writeHead(404).end();
+        if (id === undefined) return void response.writeHead(202).end();
+        response.setHeader("content-type", "application/json");
+        if (method === "initialize") response.setHeader("mcp-session-id", `s${session}`);
+        if (method === "tools/call") done.push(params?.name ?? "");
+        const result = method === "tools/call" ? { content: [{ type: "text", text: "done" }] } : results[method];
+        const answer = result === undefined ? { error: { code: -32_601, message: "Method not found" } } : { result };
+        response.end(JSON.stringify({ jsonrpc: "2.0", id, ...answer }));
+      });
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    closers.push(() => {
+      server.close();
+      server.closeAllConnections();
+    });
+    const { port } = server.address() as AddressInfo; // a TCP server has one
+    return { url: new URL(`http://127.0.0.1:${port}/mcp`), done, forget: () => (session += 1) };
+  }
+
+  it("gets a new one: a call that may be repeated goes on, another one is not made", async () => {
+    const { url, done, forget } = await forgetfulServer();
+    const { tool } = mounted({ kind: "http", url, headers: {}, fetch });
+    const [look, pay] = [await tool("srv_look"), await tool("srv_pay")];
+    expect(textOf(await call(look))).toBe("done");
+    forget();
+    expect(textOf(await call(look))).toBe("done");
+    forget();
+    const refused = await call(pay);
+    expect(refused).toMatchObject({ ok: false, error: expect.stringContaining("the call was not made") });
+    expect(refused).not.toHaveProperty("unknown");
+    expect(textOf(await call(pay))).toBe("done");
+    expect(done).toEqual(["look", "look", "pay"]);
   });
 });

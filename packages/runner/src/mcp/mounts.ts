@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
+import { systemClock, systemRandom, type Clock, type Random, type ToolEffect } from "@larkline/protocol";
 import { mcpToolSettings, type Env, type McpServerConfig } from "@larkline/process/config";
 import { createGuardedFetch, type SandboxCommand, type SandboxSession } from "@larkline/sandbox";
 import { type Tool, defineTool, InputRequiredError, OutcomeUnknownError, type ToolContext } from "@larkline/tool-kit";
@@ -199,7 +199,10 @@ export function mountMcpServer(server: McpServer, { onChange, onEvent, clock, ra
     clock,
     random,
   });
-  const clients = async (signal: AbortSignal): Promise<Client> => await connection.client(signal);
+  const clients: ClientSource = {
+    get: async (signal) => await connection.client(signal),
+    renew: async (client) => await connection.renew(client),
+  };
 
   return {
     server: server.name,
@@ -242,8 +245,12 @@ function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Hands out the connected client, waiting for it if need be. */
-type ClientSource = (signal: AbortSignal) => Promise<Client>;
+interface ClientSource {
+  /** The connected client, waiting for it if need be. */
+  get(signal: AbortSignal): Promise<Client>;
+  /** The server does not know the session of this client any more. */
+  renew(client: Client): Promise<void>;
+}
 
 /** A tool of a server as one of ours; undefined when policy hides it. Throws when vendors would refuse it, or its schema is too long. */
 export function mountedTool(
@@ -269,14 +276,18 @@ export function mountedTool(
     isolation: "inline",
     savesFiles: true,
     run: async (given: Record<string, unknown>, context) => {
-      const client = await connected(server, clients, { signal: context.signal, timeoutMs });
       const call = { server: server.name, context, timeoutMs };
+      const wait = { signal: context.signal, timeoutMs };
+      const client = await connected(server, async (signal) => await clients.get(signal), wait);
       const mayAskInside = server.elicitation && effect !== "once" && client.getProtocolEra() !== "modern";
-      if (!mayAskInside) return await callListed(listed, given, { ...call, client });
+      if (!mayAskInside) {
+        const run = async (known: Client) => await callListed(listed, given, { ...call, client: known });
+        return await inLivingSession(run, client, { clients, effect, signal: context.signal });
+      }
       const asked = new Elicitations(server.name, context.input, clock);
       const open = async (signal: AbortSignal): ReturnType<typeof connectForCall> =>
         await connectForCall(server, { ask: (request) => asked.answer(request), signal, clock });
-      const own = await connected(server, open, { signal: context.signal, timeoutMs });
+      const own = await connected(server, open, wait);
       try {
         return await callListed(listed, given, { ...call, client: own.client, asked });
       } finally {
@@ -286,6 +297,25 @@ export function mountedTool(
     },
   });
   return { ...tool, inputSchema: foreignSchema(listed) };
+}
+
+/** The server has not done what it was asked for, because it has forgotten the session. */
+class SessionForgottenError extends Error {}
+
+/** A call that a server refused because it has forgotten its sessions is made once more in a new one, if it may be repeated. */
+async function inLivingSession<T>(
+  run: (client: Client) => Promise<T>,
+  client: Client,
+  { clients, effect, signal }: { clients: ClientSource; effect: ToolEffect; signal: AbortSignal },
+): Promise<T> {
+  try {
+    return await run(client);
+  } catch (error) {
+    if (!(error instanceof SessionForgottenError)) throw error;
+    await clients.renew(client);
+    if (effect === "once") throw error;
+    return await run(await clients.get(signal));
+  }
 }
 
 /** What is left of the time of a call when it gives up waiting for the connection. */
@@ -407,9 +437,17 @@ function callOptions(context: ToolContext, timeoutMs: number): CallOptions {
  * open whether the server did what it was asked to.
  */
 async function asFailure(error: unknown): Promise<Error> {
-  const { ProtocolError } = await loadSdk();
+  const { ProtocolError, SdkHttpError } = await loadSdk();
+  if (SdkHttpError.isInstance(error) && isForgotten(error)) {
+    return new SessionForgottenError(`mcp_connection_error: the server has lost its sessions; the call was not made`);
+  }
   if (error instanceof ProtocolError) return new Error(`the server refused: ${error.message}`);
   return new OutcomeUnknownError(`mcp_connection_error: ${messageOf(error)}`);
+}
+
+/** As the protocol says it, and as many servers do. */
+function isForgotten({ status, message }: { status: number; message: string }): boolean {
+  return status === 404 || (status === 400 && /session/i.test(message));
 }
 
 /** Reads what results only link to. */
@@ -429,8 +467,12 @@ function resourceReader(server: McpServer, clients: ClientSource): Tool {
     isolation: "inline",
     savesFiles: true,
     run: async (input, context) => {
-      const client = await clients(context.signal);
-      const resource = await client.readResource({ uri: String(input["uri"]) }, callOptions(context, timeoutMs));
+      const read = async (client: Client): Promise<ReadResourceResult> =>
+        await client
+          .readResource({ uri: String(input["uri"]) }, callOptions(context, timeoutMs))
+          .catch(async (error: unknown) => await Promise.reject(await asFailure(error)));
+      const { signal } = context;
+      const resource = await inLivingSession(read, await clients.get(signal), { clients, effect: "pure", signal });
       return await textOfResource(resource, context);
     },
   });
