@@ -319,8 +319,12 @@ const noKey = "none";
 function backendOf(provider: string, providers: ModelProviders): LlmBackend {
   const access = providers[provider];
   if (access === undefined) throw new RangeError(`no provider ${provider}`); // readModelNames has checked
-  const { type, apiKey = noKey, baseUrl } = access;
-  const reached = { apiKey, ...(baseUrl === undefined ? {} : { baseUrl }) };
+  const { type, apiKey = noKey, baseUrl, profile } = access;
+  const reached = {
+    apiKey,
+    ...(baseUrl === undefined ? {} : { baseUrl }),
+    ...(profile === undefined ? {} : { profile }),
+  };
   if (type === "anthropic") return createAnthropicBackend(reached);
   return type === "openai" ? createOpenAiChatBackend(reached) : createOpenAiResponsesBackend(reached);
 }

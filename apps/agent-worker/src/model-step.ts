@@ -322,7 +322,7 @@ async function watchStep(
     samples["model.step_seconds"].record((systemClock.monotonic() - startedMs) / 1_000, { model, outcome });
     const facts = result === undefined ? {} : { ...tellUse(telemetry, chain, result), ...refusalTags(result) };
     if (outcome !== "ok") step.recordException(outcome);
-    step.setAttributes({ model, outcome, ...facts }).end();
+    step.setAttributes({ model, profile: chain.profileOf(model), outcome, ...facts }).end();
   }
 }
 

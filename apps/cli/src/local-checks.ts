@@ -9,6 +9,7 @@ import {
   type KnownModels,
   type LarklineConfig,
   loadConfigFile,
+  profileOfModel,
   readIngressBots,
   readModelNames,
   readProviders,
@@ -144,7 +145,7 @@ export function checkModelChoice(deployment: Deployment, config: LarklineConfig 
 
 function choiceFindings(list: string, known: KnownModels): Finding[] {
   const read = readModelNames(list, known);
-  if (read.ok) return [];
+  if (read.ok) return read.value.flatMap((choice) => profileFindings(choice, known));
   const isKey = / needs [A-Z]/.test(read.error);
   const text = { zh: `模型配置有误：${read.error}`, en: `The models are named wrongly: ${read.error}` };
   const advice = {
@@ -152,6 +153,18 @@ function choiceFindings(list: string, known: KnownModels): Finding[] {
     en: "Set that key, or correct the name: <provider>/<model id>.",
   };
   return [problem(isKey ? "model.key" : "model.name", text, advice)];
+}
+
+/** The dialect that a model of a server of one's own is asked in: a wrong one would show as odd answers. */
+function profileFindings({ provider, id }: { provider: string; id: string }, { providers }: KnownModels): Finding[] {
+  const access = providers[provider];
+  if (access?.baseUrl === undefined) return [];
+  const { name } = profileOfModel(access, id);
+  const text = {
+    zh: `模型 ${provider}/${id} 按 ${name} 的方言访问`,
+    en: `${provider}/${id} is asked by the profile ${name}`,
+  };
+  return [ok("model.profile", text)];
 }
 
 /** A bot whose app can be looked at. */

@@ -4,6 +4,7 @@ import {
   type Message,
   type MessageStop,
   type ModelChunk,
+  type ModelFailure,
   type StopReason,
   type ToolCallDelta,
   type Usage,
@@ -13,6 +14,7 @@ import {
 } from "@larkline/protocol";
 import type { ModelInfo } from "./model-catalog.ts";
 import { modelFailure } from "./failure.ts";
+import type { VendorProfile } from "./profile.ts";
 
 // What the backends of all vendors share: what a request says and which ones are refused before they are sent, the HTTP
 // client below the vendors' SDKs, the events of a streamed answer, and its time limits.
@@ -46,6 +48,8 @@ export interface ModelRequest {
   responseFormat?: ResponseFormat;
   /** Snapshot of the model's facts; null makes the adapter use its built-in ones. Never changed. */
   capabilities?: Readonly<ModelInfo> | null;
+  /** Says no more than it must, because the vendor has refused it otherwise: plain schemas, nothing that is optional. */
+  plain?: boolean;
   /** Called for the vendor's headers and each piece of its body, whatever is in it. Must not throw. */
   alive?: () => void;
 }
@@ -57,6 +61,8 @@ export interface ModelRequest {
 export interface LlmBackend {
   /** Whether its interface sends nothing, not even pings, while a model thinks. Default: it does not. */
   readonly thinksSilently?: boolean;
+  /** What it knows of the dialect of a model. */
+  profileOf?(model: string): VendorProfile;
   stream(request: ModelRequest, signal?: AbortSignal): AsyncIterable<ModelChunk>;
 }
 
@@ -73,6 +79,18 @@ export function messageStop(stopReason: StopReason, usage: Usage | null = null, 
   // Vendors write it, compatible servers leave it out or send something else.
   const isId = typeof responseId === "string" && responseId !== "" && responseId.length <= maxResponseIdChars;
   return { type: "message_stop", stopReason, usage, ...(isId ? { responseId } : {}) };
+}
+
+/** The end of a complete stream, by the vendor's word for it: a stop, or the failure that the word names. */
+export function endOf(
+  word: string,
+  { ends }: Pick<VendorProfile, "ends">,
+  { usage, id }: { usage: Usage | null; id: unknown },
+): MessageStop | ModelFailure {
+  const meaning = Object.hasOwn(ends, word) ? ends[word] : undefined;
+  if (meaning === "again") return modelFailure("api_overloaded", `The model's server broke the answer off (${word}).`);
+  if (meaning === "overflow") return modelFailure("context_overflow", "The conversation is too long for the model.");
+  return messageStop(meaning ?? "other", usage, id);
 }
 
 /** Longer than the ids of all vendors. */

@@ -1,6 +1,9 @@
 import { errorCodes, systemClock, type ErrorCode, type ModelFailure } from "@larkline/protocol";
+import { plainProfile, type VendorProfile } from "./profile.ts";
 
-type FailureDetails = Partial<Pick<ModelFailure, "retryable" | "partial" | "retryAfterMs" | "silent" | "vendor">> & {
+type FailureDetails = Partial<
+  Pick<ModelFailure, "retryable" | "partial" | "retryAfterMs" | "silent" | "vendor" | "blames">
+> & {
   suggestion?: string;
 };
 
@@ -21,11 +24,12 @@ export interface VendorRefusal {
   retryAfterMs?: number | undefined;
   /** What the vendor may quote and must not be repeated. */
   secret?: string | undefined;
+  /** How this vendor says what went wrong. */
+  profile?: RefusalWords | undefined;
 }
 
-const overflowText =
-  /prompt is too long|context[ _]length|context window|maximum context|input is too long|too many (?:input )?tokens/i;
-const overflowKinds = new Set(["context_length_exceeded", "request_too_large", "string_above_max_length"]);
+type RefusalWords = Pick<VendorProfile, "overflowCodes" | "overflowWords" | "filterCodes">;
+
 const authKinds = new Set(["authentication_error", "permission_error", "invalid_api_key"]);
 const rateKinds = new Set(["rate_limit_error", "rate_limit_exceeded", "tokens", "requests"]);
 const busyKinds = new Set(["overloaded_error", "api_error", "server_error", "timeout_error", "server_is_overloaded"]);
@@ -33,7 +37,6 @@ const billingKind = /credit|balance|billing|quota/i;
 const billingText = /\b(?:credits?|balance|billing|quota)\b/i;
 
 function codeOfKind(kind: string): ErrorCode | null {
-  if (overflowKinds.has(kind)) return "context_overflow";
   if (authKinds.has(kind)) return "api_auth_error";
   if (rateKinds.has(kind)) return "api_rate_limit";
   if (busyKinds.has(kind)) return "api_overloaded";
@@ -53,11 +56,27 @@ function isBilling({ status, kind = "", message = "" }: VendorRefusal): boolean 
 }
 
 function codeOf(refusal: VendorRefusal): ErrorCode {
-  const { status, kind = "", message = "" } = refusal;
+  const { status, kind = "" } = refusal;
   if (isBilling(refusal)) return "api_auth_error";
-  if (overflowKinds.has(kind) || (overflowText.test(message) && (status ?? 400) === 400)) return "context_overflow";
+  if (isOverflow(refusal)) return "context_overflow";
   if (status !== undefined) return codeOfStatus(status);
   return codeOfKind(kind) ?? (kind.startsWith("invalid") ? "api_bad_request" : "api_overloaded");
+}
+
+function isOverflow({ status, kind = "", message = "", profile = plainProfile }: VendorRefusal): boolean {
+  if (profile.overflowCodes.includes(kind)) return true;
+  const words = message.toLowerCase();
+  return (status ?? 400) === 400 && profile.overflowWords.some((word) => words.includes(word.toLowerCase()));
+}
+
+/** Statuses of refusals that the same request gets again. */
+const requestStatuses: readonly (number | undefined)[] = [400, 415, 422, undefined];
+
+/** What of the request a vendor refuses: its content, by a filter, or something that it does not name to us. */
+function blameOf(code: ErrorCode, refusal: VendorRefusal): Pick<ModelFailure, "blames"> {
+  const { status, kind = "", profile = plainProfile } = refusal;
+  if (code !== "api_bad_request" || !requestStatuses.includes(status)) return {};
+  return { blames: profile.filterCodes.includes(kind) ? "content" : "request" };
 }
 
 /** What people may read about a refusal: none of the vendor's own words. */
@@ -89,6 +108,7 @@ export function failureOfRefusal(refusal: VendorRefusal): ModelFailure {
   const words = billing ? accountWords : (ourWords[code] ?? "The model vendor refused the request");
   return modelFailure(code, `${words} (${where}).`, {
     vendor: vendorOf(refusal),
+    ...blameOf(code, refusal),
     ...(billing ? { suggestion: accountAdvice } : {}),
     ...(refusal.retryAfterMs === undefined || billing ? {} : { retryAfterMs: refusal.retryAfterMs }),
   });
@@ -107,6 +127,7 @@ export function retryAfterOf(headers: Headers | undefined, nowMs: number): numbe
 
 function textIn(value: unknown, name: string): string | undefined {
   const field: unknown = typeof value === "object" && value !== null ? Reflect.get(value, name) : undefined;
+  if (typeof field === "number") return String(field);
   return typeof field === "string" && field !== "" ? field : undefined;
 }
 
@@ -115,9 +136,14 @@ export function requestIdOf(headers: Headers | undefined): string | undefined {
   return headers?.get("request-id") ?? headers?.get("x-request-id") ?? undefined;
 }
 
-/** A refusal in a body of the form that all vendors use: `{error: {type, code, message}}`, or its inside. */
+/**
+ * A refusal in a body of the form that vendors use: `{error: {type, code, message}}` or its inside; MiniMax has
+ * `{base_resp: {status_code, status_msg}}`.
+ */
 export function refusalIn(body: unknown): Pick<VendorRefusal, "kind" | "message"> {
   const inner: unknown = typeof body === "object" && body !== null && "error" in body ? body.error : body;
+  const base: unknown = typeof body === "object" && body !== null && "base_resp" in body ? body.base_resp : undefined;
+  if (base !== undefined) return { kind: textIn(base, "status_code"), message: textIn(base, "status_msg") };
   const kind = textIn(inner, "code") ?? textIn(inner, "type");
   return { kind, message: textIn(inner, "message") ?? textIn(body, "message") ?? textIn(body, "error") };
 }
@@ -138,7 +164,7 @@ interface SdkErrors {
 export function failureOfCall(
   error: unknown,
   sdk: SdkErrors,
-  { began, secret }: { began: boolean; secret: string },
+  { began, secret, profile }: { began: boolean; secret: string; profile?: RefusalWords },
 ): ModelFailure {
   if (error instanceof sdk.APIConnectionTimeoutError) {
     return modelFailure("api_overloaded", "The model vendor did not answer in time.");
@@ -154,6 +180,7 @@ export function failureOfCall(
       requestId: requestIdOf(headers),
       retryAfterMs: retryAfterOf(headers, systemClock.now()),
       secret,
+      profile,
     });
   }
   if (began) return modelFailure("stream_truncated", "The model's stream broke off.");

@@ -24,6 +24,7 @@ export {
   type ServerEvent,
   httpFetch,
   type LlmBackend,
+  endOf,
   messageStop,
   toolCallDelta,
   type ModelRequest,
@@ -38,5 +39,23 @@ export {
   toolLimitProblem,
   worthCaching,
 } from "./backend.ts";
+export {
+  profileNames,
+  profileOf,
+  signerOf,
+  type EndMeaning,
+  type ProfileInput,
+  type ProfileLayer,
+  type ThoughtRequest,
+  type VendorProfile,
+} from "./profile.ts";
 export { textStream } from "./text-stream.ts";
-export { failureOfCall, failureOfRefusal, modelFailure, refusalIn, requestIdOf, retryAfterOf } from "./failure.ts";
+export {
+  failureOfCall,
+  failureOfRefusal,
+  modelFailure,
+  refusalIn,
+  requestIdOf,
+  retryAfterOf,
+  type VendorRefusal,
+} from "./failure.ts";

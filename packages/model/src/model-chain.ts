@@ -18,6 +18,9 @@ import {
 } from "./backend.ts";
 import { modelFailure } from "./failure.ts";
 import type { ModelInfo } from "./model-catalog.ts";
+import { withSentPictures } from "./pictures.ts";
+import { plainProfile } from "./profile.ts";
+import { withSentTools } from "./tool-schema.ts";
 
 /*
  * What this process knows of one model: whether it answers at all, and how many calls wait for it in silence. Kept per
@@ -30,6 +33,8 @@ export interface ModelChain {
   readonly primary: ModelInfo;
   /** Every model of the chain, the primary first; `message_stop.model` is the `id` of one of them. */
   readonly models: readonly ModelInfo[];
+  /** Name of the profile that a model is asked by. */
+  profileOf(id: string): string;
   /**
    * Answers, repeating and falling back as needed. Never throws. Yields exactly one `message_stop`
    * (its `model` filled) or `error`, last. Each call of a vendor begins with an `attempt`, and a `retry` says why
@@ -127,6 +132,10 @@ export function createModelChain(options: ModelChainOptions): ModelChain {
   return {
     primary: first.info,
     models: options.models.map((model) => model.info),
+    profileOf: (id) => {
+      const model = options.models.find(({ info }) => info.id === id) ?? first;
+      return (model.backend.profileOf?.(id) ?? plainProfile).name;
+    },
     stream: (request, signal, past = noPast) => stream(settings, request, { signal, past }),
   };
 }
@@ -200,7 +209,10 @@ async function* callModel(
   const { info, backend } = model;
   const { timeouts, clock, maxStepBytes } = settings;
   const maxTokens = outputLimit(request, info);
-  const full = withSchemaInWords({ ...request, model: info.id, capabilities: info, maxTokens }, info);
+  const profile = backend.profileOf?.(info.id) ?? plainProfile;
+  const messages = withSentPictures(request.messages, profile.pictures);
+  const asked = withSchemaInWords({ ...request, messages, model: info.id, capabilities: info, maxTokens }, info);
+  const { request: full, warnings } = withSentTools(asked, profile);
   const options = {
     timeouts,
     clock,
@@ -212,6 +224,7 @@ async function* callModel(
   const size = new StepSize(maxStepBytes);
   let delivered = false;
   try {
+    yield* warnings;
     yield { type: "attempt", model: info.id, maxTokens };
     for await (const chunk of timedStream((stop, alive) => backend.stream({ ...full, alive }, stop), options)) {
       if (chunk.type === "error") {

@@ -232,6 +232,8 @@ export interface ModelFailure {
   silent?: boolean;
   /** For operators alone: what the vendor said, and the id under which it finds the request. */
   vendor?: { message: string; requestId?: string };
+  /** The vendor will refuse this request again, for what is in it: its `content`, by a filter, or anything else. */
+  blames?: "content" | "request";
   /** The step is worth asking again after this time, in ms; the wait should hold no slot. */
   retryInMs?: number;
   /** With `retryInMs`: how long the vendor has been waited for by then because it asked for that, in ms. */

@@ -217,6 +217,44 @@ export type ConfigInput = {
     baseUrl?: string;
     /** The environment variable of the workers that holds its key. Absent: the server needs none. */
     keyEnv?: string;
+    /** Its dialect: the name of a profile, or what is particular about it. Default: by its address and each model. */
+    profile?: string | {
+      /** The profile that it is like: a name of the documented table. Default: by its address and each model. */
+      like?: string;
+      /** Fields of a message that hold thoughts. */
+      thoughtFields?: (string)[];
+      /** Tags around thoughts at the beginning of the text. */
+      thoughtTags?: ({
+        open: string;
+        close: string;
+      })[];
+      /** The field in which its thoughts go back to it, or `tags` (within the text) or `none`. */
+      thoughtsBack?: string;
+      /** It refuses a call without thoughts beside it. */
+      callsNeedThoughts?: boolean;
+      /** How it is asked to think. */
+      thoughtRequest?: "reasoning_effort" | "thinking" | "enable_thinking" | "reasoning" | "chat_template_kwargs" | "none";
+      /** The form of ids that it demands of calls that another model has made. */
+      callIds?: "any" | "functions.name:index" | "nine-letters";
+      /** What its words for the end of an answer mean; `again` repeats the request, `overflow` shortens the conversation. */
+      ends?: Record<string, "end_turn" | "tool_use" | "max_tokens" | "refusal" | "again" | "overflow">;
+      /** Codes, and words in any case, of refusals because the request is too long. */
+      overflowCodes?: (string)[];
+      overflowWords?: (string)[];
+      /** Codes of refusals by its filter of contents. */
+      filterCodes?: (string)[];
+      /** Its field for the limit of the answer. */
+      limitField?: "max_tokens" | "max_completion_tokens";
+      /** Limits of pictures: longest side and pixels, bytes of one, number of a request. */
+      pictures?: {
+        maxSide?: number;
+        maxPixels?: number;
+        maxBytes?: number;
+        maxCount?: number;
+      };
+      /** Keywords of JSON Schema that it refuses in tools. */
+      schemaWithout?: (string)[];
+    };
   }>;
   /** Bounds that hold for every agent. */
   limits?: {

@@ -5,9 +5,9 @@ import type {
   Message,
   MessageStop,
   ModelChunk,
+  ModelFailure,
   ModelWarning,
   ProviderMetadata,
-  StopReason,
   ThinkingPart,
   ToolResultPart,
   ToolSpec,
@@ -20,19 +20,23 @@ import {
   failureOfRefusal,
   findModelInfo,
   httpFetch,
-  messageStop,
+  endOf,
   modelFailure,
   outputLimit,
+  profileOf,
   refusalIn,
   requestIdOf,
   requestProblem,
   serverEvents,
+  signerOf,
   systemBlocksOf,
   toolCallDelta,
   worthCaching,
   type LlmBackend,
   type ModelInfo,
   type ModelRequest,
+  type ProfileInput,
+  type VendorProfile,
 } from "../index.ts";
 import {
   asObject,
@@ -55,6 +59,8 @@ export interface AnthropicBackendOptions {
   timeoutMs?: number;
   /** `httpFetch` of the model package by default. */
   fetch?: typeof fetch;
+  /** What is particular about the server; by default what is known of its address and of each model. */
+  profile?: ProfileInput;
 }
 
 /**
@@ -62,8 +68,11 @@ export interface AnthropicBackendOptions {
  * Marks the prompt for caching by itself.
  */
 export function createAnthropicBackend(options: AnthropicBackendOptions): LlmBackend {
-  const called = { client: createClient(options), secret: options.apiKey };
-  return { stream: (request, signal) => streamed(called, request, signal) };
+  const at = { type: "anthropic", baseUrl: options.baseUrl } as const;
+  const profileFor = (model: string) => profileOf(at, model, options.profile);
+  const signerFor = (model: string) => signerOf(at, model);
+  const called: Vendor = { client: createClient(options), secret: options.apiKey, profileFor, signerFor };
+  return { profileOf: profileFor, stream: (request, signal) => streamed(called, request, signal) };
 }
 
 /** Only processes that have a model of Anthropic's load the SDK: it takes a sixth of a worker's start. */
@@ -89,23 +98,21 @@ async function* streamed(
   const info = request.capabilities ?? findModelInfo("anthropic", request.model);
   const problem = requestProblem(request, info);
   if (problem !== null) return void (yield modelFailure("api_bad_request", problem));
-  const { body, headers, warnings } = requestBody(request, info);
+  const profile = called.profileFor(request.model);
+  const maker = { model: request.model, signer: called.signerFor(request.model) };
+  const { body, headers, warnings } = requestBody(request, info, maker);
   yield* warnings;
   const { messages, max_tokens: maxTokens } = body;
   /** What the model has said in calls that only paused. */
   const said: Block[] = [];
   const received: Received = { began: false, partial: false };
   for (let calls = 1; ; calls += 1) {
-    const reader = new Reader(request.model, said.length);
+    const reader = new Reader({ ...maker, ends: profile.ends }, said.length);
     if (said.length > 0) body.messages = [...messages, { role: "assistant", content: said }];
-    const hasEnded = yield* oneCall(called, { body, headers, reader, received, signal, alive: request.alive });
+    const hasEnded = yield* oneCall(called, { body, headers, reader, received, signal, alive: request.alive, profile });
     if (!hasEnded) return;
-    const stop = reader.stop();
-    if (stop === null) {
-      return void (yield modelFailure("stream_truncated", "The model's stream broke off.", {
-        partial: received.partial,
-      }));
-    }
+    const stop = reader.stop() ?? modelFailure("stream_truncated", "The model's stream broke off.");
+    if (stop.type === "error") return void (yield { ...stop, partial: received.partial });
     if (!reader.hasPaused || calls > maxPauses) return void (yield stop);
     said.push(...reader.blocks());
     if (stop.usage !== null) yield { type: "usage_so_far", usage: stop.usage };
@@ -116,6 +123,9 @@ async function* streamed(
 interface Vendor {
   client: Promise<Anthropic>;
   secret: string;
+  profileFor: (model: string) => VendorProfile;
+  /** Who understands what a model signs. */
+  signerFor: (model: string) => string;
 }
 
 /** What has been received of an answer: a response, content. */
@@ -129,12 +139,13 @@ interface Call extends Omit<RequestBody, "warnings"> {
   received: Received;
   signal: AbortSignal | undefined;
   alive: ModelRequest["alive"];
+  profile: VendorProfile;
 }
 
 /** Reads one response to its end; false when the stream is over, because the call failed or was aborted. */
 async function* oneCall(
   { client, secret }: Vendor,
-  { body, headers, reader, received, signal, alive = () => undefined }: Call,
+  { body, headers, reader, received, signal, alive = () => undefined, profile }: Call,
 ): AsyncGenerator<ModelChunk, boolean> {
   try {
     const options = { body, headers, stream: true, ...(signal === undefined ? {} : { signal }) };
@@ -145,7 +156,7 @@ async function* oneCall(
     for await (const { data } of serverEvents(response, alive)) {
       const event: unknown = JSON.parse(data);
       if (textIn(event, "type") === "error") {
-        yield { ...failureOfRefusal({ ...refusalIn(event), requestId, secret }), partial: received.partial };
+        yield { ...failureOfRefusal({ ...refusalIn(event), requestId, secret, profile }), partial: received.partial };
         return false;
       }
       for (const chunk of reader.read(event)) {
@@ -156,7 +167,7 @@ async function* oneCall(
   } catch (error) {
     const { began, partial } = received;
     const { default: sdk } = await import("@anthropic-ai/sdk");
-    if (signal?.aborted !== true) yield { ...failureOfCall(error, sdk, { began, secret }), partial };
+    if (signal?.aborted !== true) yield { ...failureOfCall(error, sdk, { began, secret, profile }), partial };
     return false;
   }
   return signal?.aborted !== true;
@@ -164,6 +175,12 @@ async function* oneCall(
 
 /** How often an answer may pause (`pause_turn`) before it is taken as it is. */
 const maxPauses = 20;
+
+/** The model that makes an answer, and who understands what it signs: the model at its address. */
+interface Maker {
+  model: string;
+  signer: string;
+}
 
 interface RequestBody {
   body: Body;
@@ -176,8 +193,8 @@ interface RequestBody {
 type Body = Anthropic.Messages.MessageCreateParamsStreaming & { temperature?: number; top_p?: number };
 
 /** The vendor's request. */
-function requestBody(request: ModelRequest, info: Readonly<ModelInfo>): RequestBody {
-  const turns = vendorTurns(request.messages, request.model);
+function requestBody(request: ModelRequest, info: Readonly<ModelInfo>, maker: Maker): RequestBody {
+  const turns = vendorTurns(request.messages, maker);
   const tools = (request.tools ?? []).map(vendorTool);
   const system = systemWithMarks(request, info);
   markHistory({ system, tools, turns }, info);
@@ -354,11 +371,11 @@ function formatOf({ responseFormat: format }: ModelRequest, info: Readonly<Model
  * History as the vendor wants it: neighbours of one role merged (tool results are user messages and
  * stand first in theirs), blocks without text left out, thinking only for the model that made it.
  */
-function vendorTurns(messages: readonly Message[], model: string): VendorTurn[] {
+function vendorTurns(messages: readonly Message[], maker: Maker): VendorTurn[] {
   const turns: VendorTurn[] = [];
   for (const message of messages) {
     const role = message.role === "assistant" ? "assistant" : "user";
-    const blocks = withCitations(blocksOf(message, model).filter((block) => block !== null));
+    const blocks = withCitations(blocksOf(message, maker).filter((block) => block !== null));
     if (blocks.length === 0) continue;
     const last = turns.at(-1);
     if (last?.role !== role) turns.push({ role, content: blocks });
@@ -399,10 +416,10 @@ function endOpenCalls(turn: VendorTurn, next: VendorTurn | undefined): void {
   turn.content = rest.length > 0 ? rest : [{ type: "text", text: "(no answer)" }];
 }
 
-function blocksOf(message: Message, model: string): (Block | null)[] {
+function blocksOf(message: Message, maker: Maker): (Block | null)[] {
   if (message.role === "user") return message.content.map(userBlock);
   if (message.role === "tool") return message.content.map(resultBlock);
-  return message.content.map((part) => assistantBlock(part, model));
+  return message.content.map((part) => assistantBlock(part, maker));
 }
 
 function userBlock(part: UserPart): Block | null {
@@ -436,15 +453,17 @@ function resultBlock(part: ToolResultPart): Block {
   return { ...base, content: inner, ...error };
 }
 
-function assistantBlock(part: AssistantPart, model: string): Block | null {
-  if (part.type === "thinking") return thinkingBlock(part, model);
+function assistantBlock(part: AssistantPart, maker: Maker): Block | null {
+  if (part.type === "thinking") return thinkingBlock(part, maker);
   if (part.type === "tool_use") return { type: "tool_use", id: part.id, name: part.name, input: part.arguments };
   return part.text.trim() === "" ? null : { type: "text", text: part.text };
 }
 
-function thinkingBlock(part: ThinkingPart, model: string): Block | null {
-  const { vendor, model: maker, signature, redacted, opaque } = part.providerMetadata ?? {};
-  if ((vendor ?? "anthropic") !== "anthropic" || (maker ?? model) !== model) return null;
+function thinkingBlock(part: ThinkingPart, self: Maker): Block | null {
+  const { vendor = "anthropic", model = self.model, signer = self.signer, ...secret } = part.providerMetadata ?? {};
+  // A thought that was stored without its signer is this model's, as far as is known.
+  if (vendor !== "anthropic" || model !== self.model || signer !== self.signer) return null;
+  const { signature, redacted, opaque } = secret;
   if (opaque !== undefined) return JSON.parse(opaque) as Block; // the vendor's own, returned as it came
   if (redacted !== undefined) return { type: "redacted_thinking", data: redacted };
   return signature === undefined ? null : { type: "thinking", thinking: part.text, signature };
@@ -473,21 +492,12 @@ function systemWithMarks(request: ModelRequest, info: Readonly<ModelInfo>): Text
 
 // From the vendor's stream to chunks. Blocks of its own tools, which are none of ours to run, are kept whole.
 
-const stopReasons: ReadonlyMap<string, StopReason> = new Map([
-  ["end_turn", "end_turn"],
-  ["stop_sequence", "end_turn"],
-  ["tool_use", "tool_use"],
-  ["max_tokens", "max_tokens"],
-  ["model_context_window_exceeded", "max_tokens"],
-  ["refusal", "refusal"],
-]);
-
 /** A block as the vendor sends it. */
 type RawBlock = JsonObject & { type: string };
 
 /** Reads one stream of an answer. `first`: blocks of the same answer that came in streams before. */
 class Reader {
-  readonly #model: string;
+  readonly #maker: Maker & Pick<VendorProfile, "ends">;
   readonly #first: number;
   /** By index, with what their deltas have added. */
   readonly #blocks = new Map<number, RawBlock>();
@@ -500,12 +510,12 @@ class Reader {
   hasPaused = false;
   #usage: Usage = { inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0 };
   #hasUsage = false;
-  #stopReason: StopReason = "other";
+  #ending = "";
   #responseId: unknown;
   #complete = false;
 
-  constructor(model: string, first = 0) {
-    this.#model = model;
+  constructor(maker: Maker & Pick<VendorProfile, "ends">, first = 0) {
+    this.#maker = maker;
     this.#first = first;
   }
 
@@ -547,16 +557,16 @@ class Reader {
   }
 
   /** The end of the answer; null when the vendor never said that it was complete. */
-  stop(): MessageStop | null {
+  stop(): MessageStop | ModelFailure | null {
     const usage = this.#hasUsage ? this.#usage : null;
-    return this.#complete ? messageStop(this.#stopReason, usage, this.#responseId) : null;
+    return this.#complete ? endOf(this.#ending, this.#maker, { usage, id: this.#responseId }) : null;
   }
 
   #readReason(source: unknown): void {
     const reason = textIn(source, "stop_reason");
     if (reason === "") return;
     this.hasPaused = reason === "pause_turn";
-    this.#stopReason = stopReasons.get(reason) ?? "other";
+    this.#ending = reason;
   }
 
   /** Counts are cumulative: what an event names replaces what came before. */
@@ -591,7 +601,7 @@ class Reader {
         return [{ type: "thinking_delta", index, text }];
       }
       case "redacted_thinking": {
-        const providerMetadata = thinkingMetadata(this.#model, { redacted: textIn(block, "data") });
+        const providerMetadata = thinkingMetadata(this.#maker, { redacted: textIn(block, "data") });
         return [{ type: "thinking_delta", index, text: "", providerMetadata }];
       }
       case "tool_use":
@@ -652,7 +662,7 @@ class Reader {
         const signature = textIn(block, "signature");
         if (signature === "") return [];
         return [
-          { type: "thinking_delta", index, text: "", providerMetadata: thinkingMetadata(this.#model, { signature }) },
+          { type: "thinking_delta", index, text: "", providerMetadata: thinkingMetadata(this.#maker, { signature }) },
         ];
       }
       case "redacted_thinking":
@@ -669,7 +679,7 @@ class Reader {
   }
 
   #opaque(index: number, block: RawBlock): ModelChunk {
-    const providerMetadata = { vendor: "anthropic", model: this.#model, opaque: JSON.stringify(block) };
+    const providerMetadata = thinkingMetadata(this.#maker, { opaque: JSON.stringify(block) });
     return { type: "thinking_delta", index, text: "", providerMetadata };
   }
 }
@@ -697,6 +707,9 @@ function parsedInput(text: string): JsonObject {
 }
 
 /** What marks a thinking part as ours: only the model that made it takes it back. */
-function thinkingMetadata(model: string, secret: { signature: string } | { redacted: string }): ProviderMetadata {
-  return { vendor: "anthropic", model, ...secret };
+function thinkingMetadata(
+  { model, signer }: Maker,
+  secret: { signature: string } | { redacted: string } | { opaque: string },
+): ProviderMetadata {
+  return { vendor: "anthropic", model, signer, ...secret };
 }

@@ -17,6 +17,12 @@ async function read(create: Create, frames: readonly string[], messages = hello)
   return { chunks, body: request?.body ?? {} };
 }
 
+async function collected(stream: AsyncIterable<ModelChunk>): Promise<ModelChunk[]> {
+  const chunks: ModelChunk[] = [];
+  for await (const chunk of stream) chunks.push(chunk);
+  return chunks;
+}
+
 const frame = (data: unknown) => `data: ${JSON.stringify(data)}\n\n`;
 const delta = (fields: object, finish: string | null = null) =>
   frame({ choices: [{ index: 0, delta: fields, finish_reason: finish }] });
@@ -118,9 +124,12 @@ describe("Chat Completions", () => {
     ]);
   });
 
-  it("returns the reasoning of compatible servers in the field it came in", async () => {
-    const chunks = await chat(delta({ reasoning_content: "hm" }), delta({ content: "ok" }), delta({}, "stop"), done);
-    const [thinking] = chunks;
+  it("returns the reasoning of compatible servers in the field it came in, to the model that gave it", async () => {
+    const frames = [delta({ reasoning_content: "hm" }), delta({ content: "ok" }), delta({}, "stop"), done];
+    const server = await startModelServer({ script: () => ({ frames }) });
+    const other = await startModelServer({ script: () => ({ frames }) });
+    const backend = createOpenAiChatBackend({ apiKey: "k", baseUrl: `${server.url}/v1` });
+    const [thinking] = await collected(backend.stream({ model: "gpt-4.1", messages: hello }));
     if (thinking?.type !== "thinking_delta") throw new Error("no thinking");
     const part = { type: "thinking" as const, text: thinking.text, providerMetadata: thinking.providerMetadata ?? {} };
     const messages: Message[] = [
@@ -128,8 +137,15 @@ describe("Chat Completions", () => {
       { role: "assistant", content: [part, { type: "text", text: "ok" }] },
       { role: "user", content: [{ type: "text", text: "and?" }] },
     ];
-    const { body } = await read(createOpenAiChatBackend, [delta({}, "stop"), done], messages);
-    expect(body["messages"]).toMatchObject([{}, { role: "assistant", reasoning_content: "hm" }, {}]);
+    await collected(backend.stream({ model: "gpt-4.1", messages }));
+    await collected(backend.stream({ model: "gpt-4o", messages }));
+    const elsewhere = createOpenAiChatBackend({ apiKey: "k", baseUrl: `${other.url}/v1` });
+    await collected(elsewhere.stream({ model: "gpt-4.1", messages }));
+    const said = [...server.requests.slice(1), ...other.requests].map(({ body }) => body["messages"]);
+    await Promise.all([server.close(), other.close()]);
+    const without = [{}, { role: "assistant", content: "ok" }, {}];
+    expect(said).toMatchObject([[{}, { role: "assistant", reasoning_content: "hm" }, {}], without, without]);
+    expect(JSON.stringify(said.slice(1))).not.toContain("hm");
   });
 });
 

@@ -1,23 +1,31 @@
+import { hash } from "node:crypto";
 import type { OpenAI } from "@larkline/openai-sdk";
 import {
   type AssistantPart,
   type ImagePart,
   type Message,
   type ToolResultPart,
+  type ToolUsePart,
   type UserPart,
   type MessageStop,
   type ModelChunk,
-  type StopReason,
+  type ModelFailure,
+  type ProviderMetadata,
   type Usage,
 } from "@larkline/protocol";
 import {
   type LlmBackend,
   type ModelInfo,
   type ModelRequest,
+  type ThoughtRequest,
+  type VendorProfile,
+  endOf,
+  profileOf,
+  signerOf,
   systemBlocksOf,
-  messageStop,
   toolCallDelta,
 } from "../index.ts";
+import { TaggedThoughts } from "./tagged-thoughts.ts";
 import {
   createClient,
   streamed,
@@ -44,31 +52,47 @@ import {
 /** OpenAI's Chat Completions, and every server compatible with them, through the official SDK. */
 export function createOpenAiChatBackend(options: OpenAiBackendOptions): LlmBackend {
   const client = createClient(options);
-  const own = options.baseUrl === undefined || new URL(options.baseUrl).hostname === "api.openai.com";
+  const at = { type: "openai", baseUrl: options.baseUrl } as const;
+  const dialects = new Map<string, Dialect>();
+  const dialectOf = (model: string): Dialect => {
+    const known = dialects.get(model) ?? { ...profileOf(at, model, options.profile), signer: signerOf(at, model) };
+    dialects.set(model, known);
+    return known;
+  };
   const api: VendorApi = {
     open: async (request, info, signal) =>
       await (
         await client
       ).chat.completions
-        .create(bodyOf(request, info, own), signal === undefined ? {} : { signal })
+        .create(bodyOf(request, info, dialectOf(request.model)), signal === undefined ? {} : { signal })
         .asResponse(),
-    createReader: createChatReader,
+    createReader: (model) => new ChatReader(dialectOf(model)),
+    profileOf: dialectOf,
     secret: options.apiKey,
   };
-  return { thinksSilently: true, stream: (request, signal) => streamed(api, request, signal) };
+  return {
+    thinksSilently: true,
+    profileOf: dialectOf,
+    stream: (request, signal) => streamed(api, request, signal),
+  };
+}
+
+/** The profile of a model, and who understands what it signs. */
+interface Dialect extends VendorProfile {
+  signer: string;
 }
 
 type Body = OpenAI.Chat.Completions.ChatCompletionCreateParamsStreaming;
 
-function bodyOf(request: ModelRequest, info: Readonly<ModelInfo>, own: boolean): Body {
+function bodyOf(request: ModelRequest, info: Readonly<ModelInfo>, dialect: Dialect): Body {
   return {
     model: request.model,
-    messages: chatMessages(request),
+    messages: chatMessages(request, dialect),
     stream: true,
     stream_options: { include_usage: true },
     ...toolsOf(request),
-    ...limitOf(request, own),
-    ...effortOf(request, info),
+    ...limitOf(request, dialect),
+    ...effortOf(request, info, dialect),
     ...samplingOf(request),
     ...formatOf(request, info),
   };
@@ -77,15 +101,69 @@ function bodyOf(request: ModelRequest, info: Readonly<ModelInfo>, own: boolean):
 type Param = OpenAI.Chat.Completions.ChatCompletionMessageParam;
 
 /** The system prompt and history as Chat Completions messages. */
-function chatMessages(request: ModelRequest): Param[] {
+function chatMessages(request: ModelRequest, dialect: Dialect): Param[] {
   const system = systemBlocksOf(request).map((block) => block.text);
-  const params = request.messages.flatMap(paramsOf);
+  const ids = sentCallIds(request.messages, dialect);
+  const params = request.messages.flatMap((message) => paramsOf(message, { ...dialect, ids }));
   return system.length === 0 ? params : [{ role: "system", content: system.join("\n\n") }, ...params];
 }
 
-function paramsOf(message: Message): Param[] {
+/** How a request is written. `ids`: of calls as they are sent. */
+interface Writing extends Dialect {
+  ids: ReadonlyMap<string, string>;
+}
+
+function paramsOf(message: Message, writing: Writing): Param[] {
   if (message.role === "user") return userParams(message.content);
-  return message.role === "assistant" ? assistantParams(message.content) : toolParams(message.content);
+  return message.role === "assistant"
+    ? assistantParams(message.content, writing)
+    : toolParams(message.content, writing.ids);
+}
+
+const plainId = /^[A-Za-z0-9_-]{1,40}$/;
+
+/** Whether histories keep an id of a call as it came: all vendors take it. */
+function isPlainId(id: string): boolean {
+  return plainId.test(id);
+}
+
+/**
+ * The ids of all calls as one server gets them, by the ids of the history. Its own come back as it gave them; calls of
+ * others get the form that it demands. No id is sent twice.
+ */
+export function sentCallIds(
+  messages: readonly Message[],
+  dialect: Pick<VendorProfile, "callIds"> & { signer: string },
+): ReadonlyMap<string, string> {
+  const calls = messages.flatMap(({ role, content }) =>
+    role === "assistant" ? content.filter((part) => part.type === "tool_use") : [],
+  );
+  const given = new Set(calls.map((call) => ownId(call, dialect.signer)));
+  const sent = new Map<string, string>();
+  const taken = new Set<string>();
+  for (const [at, call] of calls.entries()) {
+    const own = ownId(call, dialect.signer);
+    let id = own === undefined || taken.has(own) ? idFor(call, at, dialect) : own;
+    for (let next = at + 1; taken.has(id) || (id !== own && given.has(id)); next += 1) {
+      id = idFor(call, next, dialect, next);
+    }
+    taken.add(id);
+    sent.set(call.id, id);
+  }
+  return sent;
+}
+
+/** The id that this server gave to a call in a form that histories do not keep. */
+function ownId({ providerMetadata: { vendor, signer, callId } = {} }: ToolUsePart, server: string): string | undefined {
+  return vendor === "openai-chat" && signer === server ? callId : undefined;
+}
+
+/** An id in the form that a server demands. `copy` makes another one of it. */
+function idFor({ id, name }: ToolUsePart, at: number, { callIds }: Pick<VendorProfile, "callIds">, copy = 0): string {
+  if (callIds === "functions.name:index") return `functions.${name}:${at}`;
+  if (callIds === "any") return copy === 0 ? id : `${id}_${copy}`;
+  if (copy === 0 && /^[A-Za-z0-9]{9}$/.test(id)) return id;
+  return hash("sha256", `${id} ${copy}`, "hex").slice(0, 9);
 }
 
 function userParams(parts: readonly UserPart[]): Param[] {
@@ -108,60 +186,78 @@ function imageContent(part: ImagePart): UserContent {
 
 type AssistantParam = OpenAI.Chat.Completions.ChatCompletionAssistantMessageParam;
 
-/** What marks thinking that a compatible server wants to see again in a tool loop. */
-export const reasoningMetadata = { vendor: "openai-chat", field: "reasoning_content" };
+/** What marks thoughts that came in a field of a message, or within its text: only the model that made them gets them. */
+export function thoughtMetadata(signer: string): ProviderMetadata {
+  return { vendor: "openai-chat", signer };
+}
 
-function assistantParams(parts: readonly AssistantPart[]): Param[] {
+/** What is said where a server demands thoughts beside a call that another model has made. */
+const noThoughts = "(none kept)";
+
+function assistantParams(parts: readonly AssistantPart[], dialect: Writing): Param[] {
   let text = "";
-  let reasoning = "";
+  let thoughts = "";
   const calls: NonNullable<AssistantParam["tool_calls"]> = [];
   for (const part of parts) {
     if (part.type === "text") text += part.text;
     else if (part.type === "tool_use") {
       const called = { name: part.name, arguments: JSON.stringify(part.arguments) };
-      calls.push({ id: part.id, type: "function", function: called });
-    } else if (part.providerMetadata?.["vendor"] === reasoningMetadata.vendor) reasoning += part.text;
+      calls.push({ id: dialect.ids.get(part.id) ?? part.id, type: "function", function: called });
+    } else if (isOwn(part.providerMetadata, dialect)) thoughts += part.text;
   }
   if (text === "" && calls.length === 0) return [];
-  const message: AssistantParam = { role: "assistant", content: text === "" ? null : text };
+  const [tags] = dialect.thoughtTags;
+  const inTags = dialect.thoughtsBack === "tags" && tags !== undefined && thoughts !== "";
+  const content = inTags ? `${tags.open}${thoughts}${tags.close}\n${text}` : text;
+  const message: AssistantParam = { role: "assistant", content: content === "" ? null : content };
   if (calls.length > 0) message.tool_calls = calls;
-  // A field of compatible servers (DeepSeek, Kimi), unknown to the SDK's types.
-  return [reasoning === "" ? message : Object.assign(message, { reasoning_content: reasoning })];
+  const isField = dialect.thoughtsBack !== "tags" && dialect.thoughtsBack !== "none";
+  const sent = thoughts === "" && calls.length > 0 && dialect.callsNeedThoughts ? noThoughts : thoughts;
+  // A field of compatible servers, unknown to the SDK's types.
+  return [isField && sent !== "" ? Object.assign(message, { [dialect.thoughtsBack]: sent }) : message];
 }
 
-function toolParams(parts: readonly ToolResultPart[]): Param[] {
+/** Thoughts without a signer were stored by a version that did not note it. */
+function isOwn({ vendor, signer }: ProviderMetadata = {}, dialect: Dialect): boolean {
+  return vendor === "openai-chat" && (signer ?? dialect.signer) === dialect.signer;
+}
+
+function toolParams(parts: readonly ToolResultPart[], ids: ReadonlyMap<string, string>): Param[] {
   const results: Param[] = [];
   const images: UserContent[] = [];
   for (const part of parts) {
     const content = resultContent(part);
+    const id = ids.get(part.toolCallId) ?? part.toolCallId;
     if (typeof content === "string") {
-      results.push({ role: "tool", tool_call_id: part.toolCallId, content });
+      results.push({ role: "tool", tool_call_id: id, content });
       continue;
     }
     const texts = content.images.length > 0 ? [...content.texts, "[images follow]"] : content.texts;
     const shown = texts.map((text) => ({ type: "text" as const, text }));
-    results.push({ role: "tool", tool_call_id: part.toolCallId, content: shown });
+    results.push({ role: "tool", tool_call_id: id, content: shown });
     images.push(...content.images.map(imageContent));
   }
   // Tool messages take no images: they follow in a user message.
   return images.length === 0 ? results : [...results, { role: "user", content: images }];
 }
 
-const stopReasons: ReadonlyMap<string, StopReason> = new Map([
-  ["stop", "end_turn"],
-  ["tool_calls", "tool_use"],
-  ["function_call", "tool_use"],
-  ["length", "max_tokens"],
-  ["content_filter", "refusal"],
-]);
-
+/** Reads one stream of Chat Completions. */
 class ChatReader implements Reader {
+  readonly #dialect: Dialect;
+  readonly #metadata: ProviderMetadata;
+  readonly #text: TaggedThoughts;
   #finish = "";
   #usage: Usage | null = null;
   #responseId: unknown;
   #refused = false;
   #calls = new Set<number>();
   #lastIndex = -1;
+
+  constructor(dialect: Dialect) {
+    this.#dialect = dialect;
+    this.#metadata = thoughtMetadata(dialect.signer);
+    this.#text = new TaggedThoughts(dialect.thoughtTags);
+  }
 
   read(chunk: unknown): ModelChunk[] {
     this.#responseId ??= fieldIn(chunk, "id");
@@ -173,26 +269,26 @@ class ChatReader implements Reader {
     return delta === undefined ? [] : this.#delta(delta);
   }
 
-  stop(): MessageStop | null {
-    if (this.#finish === "") return null;
-    return messageStop(this.#reason(this.#finish), this.#usage, this.#responseId);
+  rest(): ModelChunk[] {
+    return this.#chunksOf(this.#text.end());
   }
 
-  #reason(finish: string): StopReason {
-    if (this.#refused) return "refusal";
+  stop(): MessageStop | ModelFailure | null {
+    const finish = this.#finish;
+    if (finish === "") return null;
+    const end = endOf(finish, this.#dialect, { usage: this.#usage, id: this.#responseId });
+    if (end.type === "error") return end;
+    if (this.#refused) return { ...end, stopReason: "refusal" };
     // Compatible servers end tool calls with a plain stop.
-    if (finish === "stop" && this.#calls.size > 0) return "tool_use";
-    return stopReasons.get(finish) ?? "other";
+    return end.stopReason === "end_turn" && this.#calls.size > 0 ? { ...end, stopReason: "tool_use" } : end;
   }
 
   #delta(delta: JsonObject): ModelChunk[] {
     const chunks: ModelChunk[] = [];
-    const reasoning = thinkingIn(delta);
-    if (reasoning !== "") {
-      chunks.push({ type: "thinking_delta", index: 0, text: reasoning, providerMetadata: reasoningMetadata });
-    }
+    const thought = this.#thoughtIn(delta);
+    if (thought !== "") chunks.push(this.#thought(thought));
     const text = partsTextIn(delta, "content");
-    if (text !== "") chunks.push({ type: "text_delta", text });
+    if (text !== "") chunks.push(...this.#chunksOf(this.#text.read(text)));
     const refusal = textIn(delta, "refusal");
     if (refusal !== "") {
       this.#refused = true;
@@ -202,6 +298,24 @@ class ChatReader implements Reader {
     const old = objectIn(delta, "function_call");
     if (old !== undefined) chunks.push(this.#call({ index: 0, function: old }));
     return chunks;
+  }
+
+  /** Thoughts of compatible servers, in fields that the SDK's types do not know. */
+  #thoughtIn(delta: JsonObject): string {
+    for (const name of this.#dialect.thoughtFields) {
+      const thought = partsTextIn(delta, name);
+      if (thought !== "") return thought;
+    }
+    return "";
+  }
+
+  #thought(text: string): ModelChunk {
+    return { type: "thinking_delta", index: 0, text, providerMetadata: this.#metadata };
+  }
+
+  #chunksOf({ thought, text }: { thought: string; text: string }): ModelChunk[] {
+    const chunks: ModelChunk[] = thought === "" ? [] : [this.#thought(thought)];
+    return text === "" ? chunks : [...chunks, { type: "text_delta", text }];
   }
 
   /** Some servers leave out the index: a new id then begins a new call. */
@@ -216,17 +330,14 @@ class ChatReader implements Reader {
     this.#lastIndex = index;
     this.#calls.add(index);
     const called = fieldIn(call, "function");
+    const id = textIn(call, "id");
     return toolCallDelta(index, {
-      id: textIn(call, "id") || null,
+      id: id || null,
       name: textIn(called, "name") || null,
       arguments: jsonTextIn(called, "arguments"),
+      ...(id === "" || isPlainId(id) ? {} : { providerMetadata: { ...this.#metadata, callId: id } }),
     });
   }
-}
-
-/** A reader for one stream of Chat Completions. */
-function createChatReader(): Reader {
-  return new ChatReader();
 }
 
 /** The vendor counts cached tokens as part of the prompt; we count them apart. */
@@ -243,25 +354,27 @@ function usageOf(usage: JsonObject | undefined): Usage | null {
   };
 }
 
-/** Thinking of compatible servers, in fields the SDK's types do not know. */
-function thinkingIn(delta: JsonObject): string {
-  return partsTextIn(delta, "reasoning_content") || partsTextIn(delta, "reasoning");
-}
-
 /** Models that refuse the old name of the output limit. */
 const newLimitName = /^(?:o\d|gpt-[5-9])/;
 
-function limitOf(request: ModelRequest, own: boolean): Partial<Body> {
-  if (request.maxTokens === undefined) return {};
-  return own || newLimitName.test(request.model)
-    ? { max_completion_tokens: request.maxTokens }
-    : { max_tokens: request.maxTokens };
+function limitOf({ model, maxTokens }: ModelRequest, { limitField }: Dialect): Partial<Body> {
+  if (maxTokens === undefined) return {};
+  return { [newLimitName.test(model) ? "max_completion_tokens" : limitField]: maxTokens };
 }
 
-function effortOf(request: ModelRequest, info: Readonly<ModelInfo>): Partial<Body> {
-  if (!info.supportsThinking) return {};
-  if (request.effort !== undefined) return { reasoning_effort: request.effort };
-  return request.needsThinking === true ? { reasoning_effort: "medium" } : {};
+/** How each kind of server is asked to think: fields that the SDK's types do not know, but for the first. */
+const thoughtRequests: Record<ThoughtRequest, (effort: "low" | "medium" | "high") => object> = {
+  reasoning_effort: (effort) => ({ reasoning_effort: effort }),
+  thinking: () => ({ thinking: { type: "enabled" } }),
+  enable_thinking: () => ({ enable_thinking: true }),
+  reasoning: (effort) => ({ reasoning: { effort } }),
+  chat_template_kwargs: () => ({ chat_template_kwargs: { enable_thinking: true } }),
+  none: () => ({}),
+};
+
+function effortOf(request: ModelRequest, info: Readonly<ModelInfo>, { thoughtRequest }: Dialect): Partial<Body> {
+  const effort = request.effort ?? (request.needsThinking === true ? "medium" : undefined);
+  return info.supportsThinking && effort !== undefined ? thoughtRequests[thoughtRequest](effort) : {};
 }
 
 function formatOf({ responseFormat: format }: ModelRequest, info: Readonly<ModelInfo>): Partial<Body> {

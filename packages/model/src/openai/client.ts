@@ -1,4 +1,4 @@
-import type { ImagePart, MessageStop, ModelChunk, ToolResultPart } from "@larkline/protocol";
+import type { ImagePart, MessageStop, ModelChunk, ModelFailure, ToolResultPart } from "@larkline/protocol";
 import type { OpenAI } from "@larkline/openai-sdk";
 import {
   failureOfCall,
@@ -12,7 +12,10 @@ import {
   serverEvents,
   type ModelInfo,
   type ModelRequest,
+  type ProfileInput,
   type ServerEvent,
+  type VendorProfile,
+  type VendorRefusal,
 } from "../index.ts";
 
 export interface OpenAiBackendOptions {
@@ -23,6 +26,8 @@ export interface OpenAiBackendOptions {
   timeoutMs?: number;
   /** `httpFetch` of the model package by default. */
   fetch?: typeof fetch;
+  /** What is particular about the server; by default what is known of its address and of each model. */
+  profile?: ProfileInput;
 }
 
 /**
@@ -44,10 +49,11 @@ export async function createClient(options: OpenAiBackendOptions): Promise<OpenA
   });
 }
 
-/** How one of the vendor's interfaces is api. */
+/** One of the vendor's interfaces. */
 export interface VendorApi {
   open(request: ModelRequest, info: Readonly<ModelInfo>, signal: AbortSignal | undefined): Promise<Response>;
-  createReader(): Reader;
+  createReader(model: string): Reader;
+  profileOf(model: string): VendorProfile;
   /** The key. */
   secret: string;
 }
@@ -56,8 +62,10 @@ export interface VendorApi {
 export interface Reader {
   /** The chunks of one event, which may be any JSON value: what the reader does not know it skips. */
   read(event: unknown): ModelChunk[];
+  /** What it has held back, when no more events come. */
+  rest?(): ModelChunk[];
   /** The end of the answer; null when the vendor never said that it was complete. */
-  stop(): MessageStop | null;
+  stop(): MessageStop | ModelFailure | null;
 }
 
 /** Runs one request: local rules, vendor stream, and whatever goes wrong as last chunk. Never throws. */
@@ -71,7 +79,8 @@ export async function* streamed(
   if (problem !== null) return void (yield modelFailure("api_bad_request", problem));
   const { alive = () => undefined } = request;
   const { secret } = api;
-  const reader = api.createReader();
+  const profile = api.profileOf(request.model);
+  const reader = api.createReader(request.model);
   let began = false;
   let partial = false;
   try {
@@ -79,7 +88,7 @@ export async function* streamed(
     began = true;
     const requestId = requestIdOf(response.headers);
     alive();
-    const about = { requestId, secret };
+    const about = { requestId, secret, profile };
     for await (const chunk of chunksOf(serverEvents(response, alive), reader, about)) {
       yield chunk.type === "error" ? { ...chunk, partial } : chunk;
       if (chunk.type === "error") return;
@@ -87,11 +96,16 @@ export async function* streamed(
     }
   } catch (error) {
     const { OpenAI: sdk } = await import("@larkline/openai-sdk");
-    if (signal?.aborted !== true) yield { ...failureOfCall(error, sdk, { began, secret }), partial };
+    if (signal?.aborted !== true) yield { ...failureOfCall(error, sdk, { began, secret, profile }), partial };
     return;
   }
   if (signal?.aborted === true) return;
-  yield reader.stop() ?? modelFailure("stream_truncated", "The model's stream broke off.", { partial });
+  for (const chunk of reader.rest?.() ?? []) {
+    yield chunk;
+    partial = true;
+  }
+  const end = reader.stop() ?? modelFailure("stream_truncated", "The model's stream broke off.");
+  yield end.type === "error" ? { ...end, partial } : end;
 }
 
 /** The last event of a stream of Chat Completions. */
@@ -101,18 +115,18 @@ const done = "[DONE]";
 async function* chunksOf(
   events: AsyncIterable<ServerEvent>,
   reader: Reader,
-  { requestId, secret }: { requestId: string | undefined; secret: string },
+  about: Pick<VendorRefusal, "requestId" | "secret" | "profile">,
 ): AsyncGenerator<ModelChunk> {
   for await (const { data } of events) {
     if (data.startsWith(done)) return;
     const event: unknown = JSON.parse(data);
-    if (errorIn(event)) return void (yield failureOfRefusal({ ...refusalIn(event), requestId, secret }));
+    if (errorIn(event)) return void (yield failureOfRefusal({ ...refusalIn(event), ...about }));
     for (const chunk of reader.read(event)) {
       if (chunk.type !== "error") {
         yield chunk;
         continue;
       }
-      const id = requestId === undefined ? {} : { requestId };
+      const id = about.requestId === undefined ? {} : { requestId: about.requestId };
       return void (yield { ...chunk, vendor: { message: chunk.message, ...chunk.vendor, ...id } });
     }
   }
@@ -120,13 +134,14 @@ async function* chunksOf(
 
 /** An error that is reported inside a stream, in the form of Chat Completions; Responses has an event of its own. */
 function errorIn(body: unknown): boolean {
-  return (
-    typeof body === "object" &&
-    body !== null &&
-    "error" in body &&
-    body.error !== null &&
-    !("type" in body && body.type !== "error")
-  );
+  if (typeof body !== "object" || body === null) return false;
+  if ("base_resp" in body && isRefusing(body.base_resp)) return true;
+  return "error" in body && body.error !== null && !("type" in body && body.type !== "error");
+}
+
+/** MiniMax reports in each chunk how it fares: code 0 is well. */
+function isRefusing(state: unknown): boolean {
+  return typeof state === "object" && state !== null && "status_code" in state && state.status_code !== 0;
 }
 
 /** These interfaces have no flag for a failed tool: the model has to read it. */

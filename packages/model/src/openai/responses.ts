@@ -17,6 +17,8 @@ import {
   type ModelInfo,
   type ModelRequest,
   failureOfRefusal,
+  profileOf,
+  signerOf,
   messageStop,
   toolCallDelta,
 } from "../index.ts";
@@ -46,22 +48,29 @@ import {
 /** OpenAI's Responses interface through the official SDK; nothing is stored at the vendor. */
 export function createOpenAiResponsesBackend(options: OpenAiBackendOptions): LlmBackend {
   const client = createClient(options);
+  const at = { type: "openai-responses", baseUrl: options.baseUrl } as const;
+  const profileFor = (model: string) => profileOf(at, model, options.profile);
   const api: VendorApi = {
     open: async (request, info, signal) =>
-      await (await client).responses.create(bodyOf(request, info), signal === undefined ? {} : { signal }).asResponse(),
-    createReader: createResponsesReader,
+      await (
+        await client
+      ).responses
+        .create(bodyOf(request, info, signerOf(at, request.model)), signal === undefined ? {} : { signal })
+        .asResponse(),
+    createReader: (model) => new ResponsesReader(signerOf(at, model)),
+    profileOf: profileFor,
     secret: options.apiKey,
   };
-  return { stream: (request, signal) => streamed(api, request, signal) };
+  return { profileOf: profileFor, stream: (request, signal) => streamed(api, request, signal) };
 }
 
 type Body = OpenAI.Responses.ResponseCreateParamsStreaming;
 
-function bodyOf(request: ModelRequest, info: Readonly<ModelInfo>): Body {
+function bodyOf(request: ModelRequest, info: Readonly<ModelInfo>, signer: string): Body {
   const system = systemBlocksOf(request).map((block) => block.text);
   return {
     model: request.model,
-    input: responsesInput(request.messages),
+    input: request.messages.flatMap((message) => itemsOf(message, signer)),
     stream: true,
     store: false,
     ...(system.length > 0 ? { instructions: system.join("\n\n") } : {}),
@@ -74,14 +83,12 @@ function bodyOf(request: ModelRequest, info: Readonly<ModelInfo>): Body {
 
 type Item = OpenAI.Responses.ResponseInputItem;
 
-/** History as input items of the Responses interface. */
-function responsesInput(messages: readonly Message[]): Item[] {
-  return messages.flatMap(itemsOf);
-}
-
-function itemsOf(message: Message): Item[] {
+/** A message as input items of the Responses interface. */
+function itemsOf(message: Message, signer: string): Item[] {
   if (message.role === "user") return userItems(message.content);
-  return message.role === "tool" ? message.content.map(resultItem) : message.content.flatMap(assistantItem);
+  return message.role === "tool"
+    ? message.content.map(resultItem)
+    : message.content.flatMap((part) => assistantItem(part, signer));
 }
 
 type Content = OpenAI.Responses.ResponseInputText | OpenAI.Responses.ResponseInputImage;
@@ -107,17 +114,17 @@ function resultItem(part: ToolResultPart): Item {
   return { ...base, output: [...texts, ...content.images.map((image) => imageContent(imageAddress(image)))] };
 }
 
-function assistantItem(part: AssistantPart): Item[] {
-  if (part.type === "thinking") return thinkingItems(part);
+function assistantItem(part: AssistantPart, signer: string): Item[] {
+  if (part.type === "thinking") return thinkingItems(part, signer);
   if (part.type === "text") return part.text === "" ? [] : [{ role: "assistant", content: part.text }];
   const text = JSON.stringify(part.arguments);
   return [{ type: "function_call", call_id: part.id, name: part.name, arguments: text }];
 }
 
-function thinkingItems(part: ThinkingPart): Item[] {
-  const { vendor, item } = part.providerMetadata ?? {};
-  // The item is the vendor's own, returned as it came; its shape is not ours to check.
-  return vendor === "openai-responses" && item !== undefined ? [JSON.parse(item) as Item] : [];
+function thinkingItems(part: ThinkingPart, self: string): Item[] {
+  const { vendor, item, signer = self } = part.providerMetadata ?? {};
+  // The item is the vendor's own, returned as it came to the model that made it; its shape is not ours to check.
+  return vendor === "openai-responses" && item !== undefined && signer === self ? [JSON.parse(item) as Item] : [];
 }
 
 /** What of an output item has been given on. */
@@ -128,13 +135,19 @@ interface Given {
   isDone: boolean;
 }
 
+/** Reads one stream of the Responses interface. */
 class ResponsesReader implements Reader {
+  readonly #signer: string;
   #stop: MessageStop | null = null;
   #hasCalls = false;
   #refused = false;
   readonly #items = new Map<number, Given>();
   readonly #indexes = new Map<string, number>();
   #lastIndex = 0;
+
+  constructor(signer: string) {
+    this.#signer = signer;
+  }
 
   read(event: unknown): ModelChunk[] {
     const item = objectIn(event, "item");
@@ -225,7 +238,7 @@ class ResponsesReader implements Reader {
       const begun = this.#added(item, index);
       return hasText ? begun : [...begun, ...this.#arguments(index, jsonTextIn(item, "arguments"))];
     }
-    const providerMetadata = reasoningMetadata(item);
+    const providerMetadata = reasoningMetadata(item, this.#signer);
     // Items of the vendor's own tools are kept like reasoning: whole, and for this interface alone.
     const opaque = type === "reasoning" ? {} : { opaque: type };
     const text = type === "reasoning" && !hasText ? summaryOf(item) : "";
@@ -272,14 +285,9 @@ function summaryOf(item: JsonObject): string {
     .join("\n");
 }
 
-/** A reader for one stream of the Responses interface. */
-function createResponsesReader(): Reader {
-  return new ResponsesReader();
-}
-
 /** What marks a thinking part as a reasoning item of this interface: the item, word for word. */
-export function reasoningMetadata(item: object): Record<string, string> {
-  return { vendor: "openai-responses", item: JSON.stringify(item) };
+export function reasoningMetadata(item: object, signer: string): Record<string, string> {
+  return { vendor: "openai-responses", signer, item: JSON.stringify(item) };
 }
 
 /** The vendor counts cached tokens as part of the prompt; we count them apart. */

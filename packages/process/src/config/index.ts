@@ -56,6 +56,7 @@ export {
   type McpToolSettings,
 } from "./mcp-config.ts";
 export {
+  profileOfModel,
   readModelNames,
   readProviders,
   standardModels,

@@ -1,8 +1,69 @@
-import { builtinModels, isKnownModel, type ModelChoice, type ModelInfo, type ProviderType } from "@larkline/model";
+import {
+  builtinModels,
+  isKnownModel,
+  profileNames,
+  profileOf,
+  type ModelChoice,
+  type ModelInfo,
+  type ProviderType,
+  type VendorProfile,
+} from "@larkline/model";
 import type { ParseResult } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
 import { didYouMean, nearestName } from "./did-you-mean.ts";
 import { createEnvReader, type Env } from "./environment.ts";
+
+const words = Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 200 }), { maxItems: 50 }));
+const tag = Type.String({ minLength: 1, maxLength: 40 });
+const limit = Type.Optional(Type.Integer({ minimum: 1, maximum: 1_000_000_000 }));
+
+/** What is particular about a server: lists and tables add to what is known of it, all else replaces it. */
+const ProfileChanges = Type.Object(
+  {
+    /** The profile that it is like: a name of the documented table. Default: by its address and each model. */
+    like: Type.Optional(Type.String({ minLength: 1, maxLength: 40 })),
+    /** Fields of a message that hold thoughts. */
+    thoughtFields: words,
+    /** Tags around thoughts at the beginning of the text. */
+    thoughtTags: Type.Optional(
+      Type.Array(Type.Object({ open: tag, close: tag }, { additionalProperties: false }), { maxItems: 10 }),
+    ),
+    /** The field in which its thoughts go back to it, or `tags` (within the text) or `none`. */
+    thoughtsBack: Type.Optional(Type.String({ minLength: 1, maxLength: 40 })),
+    /** It refuses a call without thoughts beside it. */
+    callsNeedThoughts: Type.Optional(Type.Boolean()),
+    /** How it is asked to think. */
+    thoughtRequest: Type.Optional(
+      Type.Enum(["reasoning_effort", "thinking", "enable_thinking", "reasoning", "chat_template_kwargs", "none"]),
+    ),
+    /** The form of ids that it demands of calls that another model has made. */
+    callIds: Type.Optional(Type.Enum(["any", "functions.name:index", "nine-letters"])),
+    /** What its words for the end of an answer mean; `again` repeats the request, `overflow` shortens the conversation. */
+    ends: Type.Optional(
+      Type.Record(
+        Type.String({ minLength: 1, maxLength: 100 }),
+        Type.Enum(["end_turn", "tool_use", "max_tokens", "refusal", "again", "overflow"]),
+      ),
+    ),
+    /** Codes, and words in any case, of refusals because the request is too long. */
+    overflowCodes: words,
+    overflowWords: words,
+    /** Codes of refusals by its filter of contents. */
+    filterCodes: words,
+    /** Its field for the limit of the answer. */
+    limitField: Type.Optional(Type.Enum(["max_tokens", "max_completion_tokens"])),
+    /** Limits of pictures: longest side and pixels, bytes of one, number of a request. */
+    pictures: Type.Optional(
+      Type.Object(
+        { maxSide: limit, maxPixels: limit, maxBytes: limit, maxCount: limit },
+        { additionalProperties: false },
+      ),
+    ),
+    /** Keywords of JSON Schema that it refuses in tools. */
+    schemaWithout: words,
+  },
+  { additionalProperties: false },
+);
 
 /** A server that models are reached at, under a name of the operator's own. */
 export const ProviderInput = Type.Object(
@@ -13,6 +74,8 @@ export const ProviderInput = Type.Object(
     baseUrl: Type.Optional(Type.String({ pattern: "^https?://[^\\s]+$", maxLength: 2_000 })),
     /** The environment variable of the workers that holds its key. Absent: the server needs none. */
     keyEnv: Type.Optional(Type.String({ pattern: "^[A-Z][A-Z0-9_]{0,99}$" })),
+    /** Its dialect: the name of a profile, or what is particular about it. Default: by its address and each model. */
+    profile: Type.Optional(Type.Union([Type.String({ minLength: 1, maxLength: 40 }), ProfileChanges])),
   },
   { additionalProperties: false },
 );
@@ -28,6 +91,13 @@ export interface ModelAccess {
   readonly keyEnv?: string;
   /** Absent: the vendor's own address. */
   readonly baseUrl?: string;
+  /** Its dialect, where the configuration says so. */
+  readonly profile?: ProviderInput["profile"];
+}
+
+/** The profile that a model of a provider is asked by. */
+export function profileOfModel({ type, baseUrl, profile }: ModelAccess, model: string): VendorProfile {
+  return profileOf({ type, baseUrl }, model, profile);
 }
 
 /** By name: those of the configuration, and the three that the environment describes. */
@@ -49,6 +119,12 @@ export function resolveProviders(
   const names = [...builtInNames, ...Object.keys(own)];
   const problems = [
     ...taken.map((name) => `providers.${name}: this provider is built in, choose another name`),
+    ...Object.entries(own).flatMap(([name, { profile }]) => {
+      const like = typeof profile === "string" ? profile : profile?.like;
+      if (like === undefined || profileNames.includes(like)) return [];
+      const others = didYouMean(like, profileNames) || `; there are ${profileNames.join(", ")}`;
+      return `providers.${name}.profile names the unknown profile '${like}'${others}`;
+    }),
     ...models.flatMap(({ provider }, at) => {
       if (names.includes(provider)) return [];
       return `models.${at} names the unknown provider '${provider}'${didYouMean(provider, names)}`;
@@ -79,15 +155,17 @@ interface Given {
   type: ProviderType;
   keyEnv?: string | undefined;
   baseUrl?: string | undefined;
+  profile?: ProviderInput["profile"];
 }
 
-function accessOf(name: string, { type, keyEnv, baseUrl }: Given, apiKey: string | undefined): ModelAccess {
+function accessOf(name: string, { type, keyEnv, baseUrl, profile }: Given, apiKey: string | undefined): ModelAccess {
   return {
     name,
     type,
     ...(apiKey === undefined ? {} : { apiKey }),
     ...(keyEnv === undefined ? {} : { keyEnv }),
     ...(baseUrl === undefined ? {} : { baseUrl }),
+    ...(profile === undefined ? {} : { profile }),
   };
 }
 
