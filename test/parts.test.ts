@@ -16,6 +16,7 @@ const testsBelow = (path: string): string[] => tests.filter((file) => file.start
 it("each path of the table of parts is that of tests", () => {
   expect(named.filter((path) => testsBelow(path).length === 0)).toEqual([]);
   expect(Object.keys(cheap.dear).filter((file) => !tests.includes(file))).toEqual([]);
+  expect(cheap.short.filter((file) => !named.includes(file))).toEqual([]);
 });
 
 it("no test belongs to two parts", () => {

@@ -45,11 +45,11 @@ const programs = {
 };
 
 /** What vitest is given to run a part. */
-function filesOf(part) {
-  const { files } = testParts[part];
+function filesOf(part, isLong) {
+  const { files, short } = testParts[part];
   if (files !== undefined) return files;
   const others = Object.values(testParts).flatMap(({ files: named = [] }) => named);
-  return others.flatMap((path) => ["--exclude", `${path}**`]);
+  return others.filter((path) => isLong || !short.includes(path)).flatMap((path) => ["--exclude", `${path}**`]);
 }
 
 const vitest = [toolPath("vitest"), "run", "--config", "test/vitest.config.ts"];
@@ -159,12 +159,15 @@ async function runTests(part, { isLong, signal }) {
   rmSync(resultFile, { force: true });
   rmSync(costFile, { force: true });
   const env = { ...environment(), LARKLINE_CPU_FILE: costFile, ...(isLong ? { LARKLINE_LONG_TESTS: "1" } : {}) };
-  const code = await runCommand([...vitest, ...filesOf(part), ...reporters], { signal, env, output: "inherit" });
+  const code = await runCommand([...vitest, ...filesOf(part, isLong), ...reporters], {
+    signal,
+    env,
+    output: "inherit",
+  });
   const counted = countedTests();
   const tooDear = sayCosts(part, isLong);
   sayFailedTests();
-  for (const { file } of tooDear)
-    console.log(`failed: ${file}: takes too much CPU for \`npm test\`, see test/parts.json`);
+  for (const { file } of tooDear) console.log(`failed: ${file}: too much CPU, see test/parts.json`);
   const broken = (code !== 0 || counted.passed === 0) && counted.failed === 0;
   return { ...counted, failed: counted.failed + tooDear.length + (broken ? 1 : 0) };
 }

@@ -1,9 +1,7 @@
+import { isLongRun } from "@larkline/testkit";
 import { expect, it } from "vitest";
 import { runApprovalChaos } from "./approvals.ts";
 import { runCallChaos } from "./calls.ts";
-
-/** As a part of its own, with more load. */
-const isLong = process.env["LARKLINE_LONG_TESTS"] === "1";
 
 it(
   "kill -9 of workers and runners strands no call, repeats no `once` call, and what is unknown is said",
@@ -11,8 +9,8 @@ it(
   async () => {
     const report = await runCallChaos({
       seed: 13,
-      calls: isLong ? 300 : 150,
-      chats: isLong ? 10 : 5,
+      calls: isLongRun ? 300 : 150,
+      chats: isLongRun ? 10 : 5,
       callsPerMessage: 10,
       pauseMs: 2_500,
       patienceMs: 120_000,
@@ -30,7 +28,7 @@ it(
   async () => {
     const report = await runApprovalChaos({
       seed: 12,
-      chats: isLong ? 6 : 4,
+      chats: isLongRun ? 6 : 4,
       batchesPerChat: 3,
       pauseMs: 2_500,
       patienceMs: 120_000,

@@ -1,9 +1,7 @@
+import { isLongRun } from "@larkline/testkit";
 import { expect, it } from "vitest";
 import { runChaos } from "./chaos.ts";
 import type { DisasterName } from "./disasters.ts";
-
-/** As a part of its own, with more load. */
-const isLong = process.env["LARKLINE_LONG_TESTS"] === "1";
 
 const plan: DisasterName[] = [
   "kill_worker",
@@ -31,7 +29,7 @@ it(
     const report = await runChaos({
       seed: 7,
       durationMs: 240_000,
-      chats: isLong ? 8 : 4,
+      chats: isLongRun ? 8 : 4,
       groups: 1,
       workers: 2,
       runners: 2,

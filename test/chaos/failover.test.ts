@@ -1,9 +1,8 @@
+import { isLongRun } from "@larkline/testkit";
 import { expect, it } from "vitest";
 import { runFailover } from "./failover.ts";
 
-/** As a part of its own, with more load. */
-const isLong = process.env["LARKLINE_LONG_TESTS"] === "1";
-const load = { rounds: 1, chats: isLong ? 4 : 3, replicas: 1, silenceMs: 2_000, patienceMs: 90_000 };
+const load = { rounds: 1, chats: isLongRun ? 4 : 3, replicas: 1, silenceMs: 2_000, patienceMs: 90_000 };
 const kept = { misordered: 0, foreign: 0, stuck: 0 };
 
 it(

@@ -1,5 +1,5 @@
-import { env } from "node:process";
 import { streamFramesOfRecord, turnIdOf, type InboundMessage } from "@larkline/protocol";
+import { isLongRun } from "@larkline/testkit";
 import { expect } from "vitest";
 import {
   append,
@@ -77,7 +77,7 @@ export async function survives(scenario: Scenario): Promise<void> {
  * A crash after one call leaves what one before the next call leaves. So `npm test` tries both at every second call,
  * which are all of these states; `npm run test:all` tries both at every call.
  */
-const step = env["LARKLINE_LONG_TESTS"] === "1" ? 1 : 2;
+const step = isLongRun ? 1 : 2;
 
 async function survivesIn(makeWorld: () => World, scenario: Scenario): Promise<void> {
   let crashes = 0;

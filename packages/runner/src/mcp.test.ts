@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { resolveConfig, type McpServerConfig } from "@larkline/process/config";
-import { freePort } from "@larkline/testkit";
+import { freePort, isLongRun } from "@larkline/testkit";
 import { Metrics, silentLogger, silentTelemetry } from "@larkline/process/telemetry";
 import { defineTool } from "@larkline/tool-kit";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
@@ -122,41 +122,52 @@ describe("a runner mounts MCP servers", () => {
     });
   });
 
-  it("without the runner's environment and without network, except for what the configuration names", async () => {
-    const environment = { RUNNER_KEY: "secret-of-the-runner", GIVEN: "for the server" };
-    const server = { command: process.execPath, args: [everything, "stdio"], readable: [dependencies], env: ["GIVEN"] };
-    await start({ all: { ...server, tools: { "*": { effect: "pure", requiresApproval: false } } } }, { environment });
-    await untilOffered("all_get-env");
-    const variables = await call("all_get-env", {});
-    expect(variables).toContain("for the server");
-    expect(variables).not.toContain("secret-of-the-runner");
-    expect(variables).not.toContain("REDIS_URL");
-  });
+  it.runIf(isLongRun)(
+    "without the runner's environment and without network, except for what the configuration names",
+    async () => {
+      const environment = { RUNNER_KEY: "secret-of-the-runner", GIVEN: "for the server" };
+      const server = {
+        command: process.execPath,
+        args: [everything, "stdio"],
+        readable: [dependencies],
+        env: ["GIVEN"],
+      };
+      await start({ all: { ...server, tools: { "*": { effect: "pure", requiresApproval: false } } } }, { environment });
+      await untilOffered("all_get-env");
+      const variables = await call("all_get-env", {});
+      expect(variables).toContain("for the server");
+      expect(variables).not.toContain("secret-of-the-runner");
+      expect(variables).not.toContain("REDIS_URL");
+    },
+  );
 
-  it("by address only where it is public, or where the configuration allows a private one", async () => {
-    const port = await freePort();
-    const child = spawn(process.execPath, [everything, "streamableHttp"], {
-      stdio: ["ignore", "ignore", "pipe"],
-      env: { PORT: String(port) },
-    });
-    children.push(child);
-    await new Promise<void>((resolve, reject) => {
-      child.stderr.on("data", (chunk: Buffer) => {
-        if (chunk.toString().includes("listening")) resolve();
+  it.runIf(isLongRun)(
+    "by address only where it is public, or where the configuration allows a private one",
+    async () => {
+      const port = await freePort();
+      const child = spawn(process.execPath, [everything, "streamableHttp"], {
+        stdio: ["ignore", "ignore", "pipe"],
+        env: { PORT: String(port) },
       });
-      child.once("exit", () => reject(new Error("the server did not start")));
-    });
-    const url = `http://127.0.0.1:${port}/mcp`;
-    const reasons: string[] = [];
-    const logger: RunnerSetup["logger"] = Object.assign(Object.create(silentLogger), {
-      warn: (facts: { reason?: string }) => reasons.push(facts.reason ?? ""),
-    });
-    await start({ closed: { url }, open: { url, allowPrivate: true } }, { logger });
-    await untilOffered("open_echo");
-    expect(await call("open_echo", { message: "hi" })).toContain("hi");
-    await until("the refusal", () => reasons.find((reason) => /private|not public|denied|refused/i.test(reason)));
-    expect((await bed.directory.tools()).has("closed_echo")).toBe(false);
-  });
+      children.push(child);
+      await new Promise<void>((resolve, reject) => {
+        child.stderr.on("data", (chunk: Buffer) => {
+          if (chunk.toString().includes("listening")) resolve();
+        });
+        child.once("exit", () => reject(new Error("the server did not start")));
+      });
+      const url = `http://127.0.0.1:${port}/mcp`;
+      const reasons: string[] = [];
+      const logger: RunnerSetup["logger"] = Object.assign(Object.create(silentLogger), {
+        warn: (facts: { reason?: string }) => reasons.push(facts.reason ?? ""),
+      });
+      await start({ closed: { url }, open: { url, allowPrivate: true } }, { logger });
+      await untilOffered("open_echo");
+      expect(await call("open_echo", { message: "hi" })).toContain("hi");
+      await until("the refusal", () => reasons.find((reason) => /private|not public|denied|refused/i.test(reason)));
+      expect((await bed.directory.tools()).has("closed_echo")).toBe(false);
+    },
+  );
 
   it("whose tools take the place of no other: neither the runner's own, nor one of a server named before", async () => {
     const own = defineTool({
@@ -188,7 +199,7 @@ describe("a runner mounts MCP servers", () => {
     expect(announced?.tools.map(({ spec }) => spec.name).sort()).toEqual(["a_b_c", "a_b_d", "a_b_e"]);
   });
 
-  it("and leaves a tool out that another runner offers already, instead of stopping", async () => {
+  it.runIf(isLongRun)("and leaves a tool out that another runner offers already, instead of stopping", async () => {
     const spec = { name: "all_echo", description: "d", inputSchema: { type: "object" } };
     const taken = { spec, effect: "pure", requiresApproval: false, timeoutMs: 1_000 } as const;
     await bed.directory.announce({ runner: "other", instance: "1", tools: [taken] }, 600_000);

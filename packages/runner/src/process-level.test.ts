@@ -5,6 +5,7 @@ import { dirname, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { systemClock, type Clock, type ToolOutcome } from "@larkline/protocol";
+import { isLongRun } from "@larkline/testkit";
 import type { RunToolRequest, StoreFile } from "@larkline/tool-kit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import { openProcessLevel } from "./process-level.ts";
@@ -114,7 +115,7 @@ describe("a tool in a process of its own", () => {
     expect(patient.every(({ ok }) => !ok)).toBe(true);
   });
 
-  it("shares a few processes with other short calls, however many come at once", async () => {
+  it.runIf(isLongRun)("shares a few processes with other short calls, however many come at once", async () => {
     const own = await openProcessLevel({
       loaded,
       environment,
@@ -133,24 +134,34 @@ describe("a tool in a process of its own", () => {
     expect(processes.size).toBeLessThan(64);
   });
 
-  it("waits for a process no longer than its deadline, and does not begin then; no more are started than fit", async () => {
-    const options = { loaded, environment, concurrency: 16, childrenAtMost: 1, onLine: () => {}, onDropped: () => {} };
-    const own = await openProcessLevel(options);
-    const tool = loaded.registry.get("spin");
-    let begun = 0;
-    const counted = async (): Promise<undefined> => {
-      begun += 1;
-      return await Promise.resolve(undefined);
-    };
-    // Longer than the two processes that there is room for can need for more than one call each.
-    const request = { ...requestOf({ timeoutMs: 6_000 }), endsWithinMs: 3_000 };
-    const outcomes = await Promise.all(Array.from({ length: 8 }, async () => await own.run(tool, request, counted)));
-    await own.close();
-    const waited = outcomes.filter((outcome) => !outcome.ok && outcome.error.includes("it was not run"));
-    expect(begun).toBeGreaterThan(0);
-    expect(begun).toBeLessThanOrEqual(2);
-    expect(waited).toHaveLength(outcomes.length - begun);
-  });
+  it.runIf(isLongRun)(
+    "waits for a process no longer than its deadline, and does not begin then; no more are started than fit",
+    async () => {
+      const options = {
+        loaded,
+        environment,
+        concurrency: 16,
+        childrenAtMost: 1,
+        onLine: () => {},
+        onDropped: () => {},
+      };
+      const own = await openProcessLevel(options);
+      const tool = loaded.registry.get("spin");
+      let begun = 0;
+      const counted = async (): Promise<undefined> => {
+        begun += 1;
+        return await Promise.resolve(undefined);
+      };
+      // Longer than the two processes that there is room for can need for more than one call each.
+      const request = { ...requestOf({ timeoutMs: 6_000 }), endsWithinMs: 3_000 };
+      const outcomes = await Promise.all(Array.from({ length: 8 }, async () => await own.run(tool, request, counted)));
+      await own.close();
+      const waited = outcomes.filter((outcome) => !outcome.ok && outcome.error.includes("it was not run"));
+      expect(begun).toBeGreaterThan(0);
+      expect(begun).toBeLessThanOrEqual(2);
+      expect(waited).toHaveLength(outcomes.length - begun);
+    },
+  );
 
   it("ends at its deadline, however late it has begun", { timeout: 60_000 }, async () => {
     const slowly = async (): Promise<undefined> => await delay(1_500);
@@ -184,7 +195,7 @@ describe("a tool in a process of its own", () => {
     await until("the printed line", () => (lines.includes("a line on stderr") ? true : undefined));
   });
 
-  it("does not keep its runner busy by telling very much", async () => {
+  it.runIf(isLongRun)("does not keep its runner busy by telling very much", async () => {
     const outcome = await call("chatter");
     expect(outcome).toEqual({ ok: true, result: "tired" });
     expect(told.length).toBeLessThan(1_200);
@@ -219,22 +230,28 @@ describe("a tool in a process of its own", () => {
   });
 });
 
-describe("the fault of a tool stays in its process", () => {
-  it.each([
-    ["exit", /exit code 3/],
-    ["abort", /SIGABRT/],
-    ["late_throw", /ended before it had answered/],
-    ["spin", /did not answer within 300 ms/],
-    ["heap", /out of memory/],
-    ["buffers", /out of memory/],
-    ["shot", /ended before it had answered/],
-    ["deep", /nested deeper/],
-  ])("%s: an error that says so, and the next call is none the worse", async (name, error) => {
-    expect(await call(name)).toEqual({ ok: false, error: expect.stringMatching(error) });
-    await expectContained();
-  });
+/** Each ends a process; `npm test` has one of each kind. */
+const faults: [string, RegExp][] = [
+  ["exit", /exit code 3/],
+  ["spin", /did not answer within 300 ms/],
+  ["heap", /out of memory/],
+  ["abort", /SIGABRT/],
+  ["late_throw", /ended before it had answered/],
+  ["buffers", /out of memory/],
+  ["shot", /ended before it had answered/],
+  ["deep", /nested deeper/],
+];
 
-  it.each(["exit_once", "spin_once", "unsure"])(
+describe("the fault of a tool stays in its process", () => {
+  it.each(isLongRun ? faults : faults.slice(0, 3))(
+    "%s: an error that says so, and the next call is none the worse",
+    async (name, error) => {
+      expect(await call(name)).toEqual({ ok: false, error: expect.stringMatching(error) });
+      await expectContained();
+    },
+  );
+
+  it.each(isLongRun ? ["exit_once", "spin_once", "unsure"] : ["exit_once"])(
     "%s: of a `once` call it is unknown whether it took effect",
     async (name) => {
       expect(await call(name)).toMatchObject({ ok: false, unknown: true });
@@ -343,47 +360,53 @@ describe("tools that share a process", () => {
   });
 });
 
-it("a process that was started for waiting calls ends when no call has needed it for a minute", async () => {
-  const notes = join(await mkdtemp(join(tmpdir(), "larkline-level-")), "notes");
-  let laterMs = 0;
-  const looks = new Set<() => void>();
-  const clock: Clock = {
-    ...systemClock,
-    monotonic: () => systemClock.monotonic() + laterMs,
-    after: (ms, work) => {
-      const cancel = systemClock.after(ms, work);
-      if (ms === 15_000) looks.add(work);
-      return () => {
-        looks.delete(work);
-        cancel();
-      };
-    },
-  };
-  const options = { loaded, environment, concurrency: 64, clock, onLine: () => {}, onDropped: () => {} };
-  const own = await openProcessLevel(options);
-  const hold = async (count: number) => {
-    const request = requestOf({ argumentsText: JSON.stringify({ notes, until: 20 }) });
-    const calls = Array.from({ length: count }, async () => await own.run(loaded.registry.get("hold"), request, begin));
-    const outcomes = await Promise.all(calls);
-    return new Set(outcomes.map((outcome) => (outcome.ok ? Number(String(outcome.result).split(" ")[1]) : 0)));
-  };
-  const lives = (pid: number): boolean => {
-    try {
-      return process.kill(pid, 0);
-    } catch {
-      return false;
-    }
-  };
-  // One process takes 16 of them.
-  const pids = await hold(20);
-  expect(pids.size).toBe(2);
-  laterMs = 61_000;
-  for (const look of looks) look();
-  await vi.waitUntil(() => [...pids].filter(lives).length === 1, { timeout: 60_000, interval: 10 });
-  expect([...(await hold(1))]).toEqual([...pids].filter(lives));
-  await own.close();
-  await rm(dirname(notes), { recursive: true });
-});
+it.runIf(isLongRun)(
+  "a process that was started for waiting calls ends when no call has needed it for a minute",
+  async () => {
+    const notes = join(await mkdtemp(join(tmpdir(), "larkline-level-")), "notes");
+    let laterMs = 0;
+    const looks = new Set<() => void>();
+    const clock: Clock = {
+      ...systemClock,
+      monotonic: () => systemClock.monotonic() + laterMs,
+      after: (ms, work) => {
+        const cancel = systemClock.after(ms, work);
+        if (ms === 15_000) looks.add(work);
+        return () => {
+          looks.delete(work);
+          cancel();
+        };
+      },
+    };
+    const options = { loaded, environment, concurrency: 64, clock, onLine: () => {}, onDropped: () => {} };
+    const own = await openProcessLevel(options);
+    const hold = async (count: number) => {
+      const request = requestOf({ argumentsText: JSON.stringify({ notes, until: 20 }) });
+      const calls = Array.from(
+        { length: count },
+        async () => await own.run(loaded.registry.get("hold"), request, begin),
+      );
+      const outcomes = await Promise.all(calls);
+      return new Set(outcomes.map((outcome) => (outcome.ok ? Number(String(outcome.result).split(" ")[1]) : 0)));
+    };
+    const lives = (pid: number): boolean => {
+      try {
+        return process.kill(pid, 0);
+      } catch {
+        return false;
+      }
+    };
+    // One process takes 16 of them.
+    const pids = await hold(20);
+    expect(pids.size).toBe(2);
+    laterMs = 61_000;
+    for (const look of looks) look();
+    await vi.waitUntil(() => [...pids].filter(lives).length === 1, { timeout: 60_000, interval: 10 });
+    expect([...(await hold(1))]).toEqual([...pids].filter(lives));
+    await own.close();
+    await rm(dirname(notes), { recursive: true });
+  },
+);
 
 describe("a module that cannot be loaded in a process of its own", () => {
   it("is refused at the start, with the reason", async () => {

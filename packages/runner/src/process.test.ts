@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { ToolJob } from "@larkline/protocol";
+import { isLongRun } from "@larkline/testkit";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { createNotes, createTestBed, spawnRunner, until, type RunnerProcess } from "./test-bed.fixture.ts";
 
@@ -80,21 +81,6 @@ describe("the tool-runner process", () => {
     expect(metrics).toMatch(/larkline_tool_calls_total\{tool="echo",outcome="ok",.*\} 1/);
   });
 
-  it("takes a tool of a single file that lies anywhere", async () => {
-    const file = join(mkdtempSync(join(tmpdir(), "larkline-tool-")), "greet.ts");
-    writeFileSync(
-      file,
-      `import { defineTool } from "@larkline/tool-kit";
-       import { Type } from "typebox";
-       const input = Type.Object({ name: Type.String() });
-       const run = ({ name }: { name: string }) => "hello " + name;
-       export default defineTool({ name: "greet", description: "Greets.", input, effect: "pure", run });`,
-    );
-    await started({ RUNNER_TOOLS: file });
-    const job = await bed.send("probe", { name: "greet", effect: "pure", arguments: '{"name":"Ann"}' });
-    expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "hello Ann" });
-  });
-
   it("does not run a `once` call again after kill -9: its outcome is unknown", async () => {
     const notes = createNotes();
     const first = await started();
@@ -110,6 +96,54 @@ describe("the tool-runner process", () => {
     const outcome = await bed.outcomeOf(job);
     expect(outcome).toMatchObject({ ok: false, unknown: true, error: expect.stringContaining("outcome unknown") });
     expect(notes.runs().map(({ callId }) => callId)).toEqual([job.callId]);
+  });
+
+  it("finishes running calls after SIGTERM, takes no new ones, withdraws at once and exits with 0", async () => {
+    const notes = createNotes();
+    const runner = await started({ RUNNER_DRAIN_MS: "60000" });
+    const job = await bed.send("probe", {
+      name: "slow",
+      effect: "once",
+      arguments: JSON.stringify({ file: notes.file }),
+    });
+    await until("the run", () => (notes.runs().length === 1 ? true : undefined));
+    runner.child.kill("SIGTERM");
+    await until("the withdrawal", async () => ((await bed.directory.runners()).length === 0 ? true : undefined));
+    const late = await bed.send("probe", { name: "echo", effect: "pure" });
+    notes.letSlowEnd();
+    expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "finished" });
+    expect(await runner.exited).toBe(0);
+    expect((await bed.store.summary(late.session)).state).toBe("suspended");
+    await started();
+    expect(await bed.outcomeOf(late)).toEqual({ ok: true, result: {} });
+  });
+
+  it("EE-12: names every wrong variable, and every module it cannot load", async () => {
+    const wrong = start({ RUNNER_NAME: "no spaces", RUNNER_CONCURRENCY: "many", PORT: "x" });
+    expect(await wrong.exited).toBe(1);
+    for (const name of ["RUNNER_NAME", "RUNNER_CONCURRENCY", "PORT"]) expect(wrong.output()).toContain(name);
+    const missing = start({ RUNNER_TOOLS: "./nowhere.ts,larkline-no-such-package" });
+    expect(await missing.exited).toBe(1);
+    expect(missing.output()).toMatch(
+      /plugin_load_error: RUNNER_TOOLS: cannot load "\.\/nowhere\.ts"[^]*cannot load "larkline-no-such-package"/,
+    );
+  });
+});
+
+describe.runIf(isLongRun)("the tool-runner process, killed, stopped and refused in other ways", () => {
+  it("takes a tool of a single file that lies anywhere", async () => {
+    const file = join(mkdtempSync(join(tmpdir(), "larkline-tool-")), "greet.ts");
+    writeFileSync(
+      file,
+      `import { defineTool } from "@larkline/tool-kit";
+       import { Type } from "typebox";
+       const input = Type.Object({ name: Type.String() });
+       const run = ({ name }: { name: string }) => "hello " + name;
+       export default defineTool({ name: "greet", description: "Greets.", input, effect: "pure", run });`,
+    );
+    await started({ RUNNER_TOOLS: file });
+    const job = await bed.send("probe", { name: "greet", effect: "pure", arguments: '{"name":"Ann"}' });
+    expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "hello Ann" });
   });
 
   it("asks about those calls alone that had begun, of many that waited for a process when it was killed", async () => {
@@ -155,26 +189,6 @@ describe("the tool-runner process", () => {
     expect(Date.now() - killedMs).toBeLessThan(25_000);
     expect(notes.runs().map(({ callId }) => callId)).toEqual([job.callId, job.callId]);
     expect(new Set(notes.runs().map(({ pid }) => pid)).size).toBe(2);
-  });
-
-  it("finishes running calls after SIGTERM, takes no new ones, withdraws at once and exits with 0", async () => {
-    const notes = createNotes();
-    const runner = await started({ RUNNER_DRAIN_MS: "60000" });
-    const job = await bed.send("probe", {
-      name: "slow",
-      effect: "once",
-      arguments: JSON.stringify({ file: notes.file }),
-    });
-    await until("the run", () => (notes.runs().length === 1 ? true : undefined));
-    runner.child.kill("SIGTERM");
-    await until("the withdrawal", async () => ((await bed.directory.runners()).length === 0 ? true : undefined));
-    const late = await bed.send("probe", { name: "echo", effect: "pure" });
-    notes.letSlowEnd();
-    expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "finished" });
-    expect(await runner.exited).toBe(0);
-    expect((await bed.store.summary(late.session)).state).toBe("suspended");
-    await started();
-    expect(await bed.outcomeOf(late)).toEqual({ ok: true, result: {} });
   });
 
   it("gives up calls that do not end: repeatable ones move to another instance, `once` ones are unknown", async () => {
@@ -296,17 +310,6 @@ describe("the tool-runner process", () => {
     expect(await second.exited).toBe(1);
     expect(second.output()).toMatch(/^The tools are refused: a tool named '\w+' belongs to runner 'probe'.*\n$/);
     expect((await bed.directory.runners()).map(({ runner }) => runner)).toEqual(["probe"]);
-  });
-
-  it("EE-12: names every wrong variable, and every module it cannot load", async () => {
-    const wrong = start({ RUNNER_NAME: "no spaces", RUNNER_CONCURRENCY: "many", PORT: "x" });
-    expect(await wrong.exited).toBe(1);
-    for (const name of ["RUNNER_NAME", "RUNNER_CONCURRENCY", "PORT"]) expect(wrong.output()).toContain(name);
-    const missing = start({ RUNNER_TOOLS: "./nowhere.ts,larkline-no-such-package" });
-    expect(await missing.exited).toBe(1);
-    expect(missing.output()).toMatch(
-      /plugin_load_error: RUNNER_TOOLS: cannot load "\.\/nowhere\.ts"[^]*cannot load "larkline-no-such-package"/,
-    );
   });
 
   it("says what to do when Redis is not there", async () => {

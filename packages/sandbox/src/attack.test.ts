@@ -10,29 +10,18 @@ import {
   type AttackColumn,
   type ColumnOutcome,
 } from "./attack.suite.ts";
-import { attackCases } from "./attack-cases.fixture.ts";
-import type { JudgeOrder } from "./attack-judge.fixture.ts";
 
-// The whole matrix takes longer than a test run may: see `npm run attack`, and `npm run test:all`. Here each
-// tier meets every attack once, bwrap as this user and sbx as an ordinary one. What is kept warm, and what runs on
-// another host, is spared the attacks that use up time, memory, processes and disk; a runner without isolation meets the
-// quick ones.
+// `npm run test:all` plays the whole matrix, as `npm run attack` does. `npm test` makes twelve attacks, of every kind, on
+// one tier.
 const isWhole = env["LARKLINE_LONG_TESTS"] === "1";
-const exhausting = /^(?:R\d+|X1|X2|P6|U12)$/;
-
-/** The columns that meet every attack here, and those that meet most. */
-const thorough = getuid?.() === 0 ? ["bwrap", "sbx-user"] : ["bwrap-user", "sbx-user"];
-const brief = getuid?.() === 0 ? ["warm", "remote"] : ["warm-user", "remote-user"];
-
-function orderHere({ name, order }: AttackColumn): JudgeOrder {
-  if (isWhole || thorough.includes(name)) return order;
-  return { ...order, only: attackCases.map(({ id }) => id).filter((id) => !exhausting.test(id)) };
-}
+const dozen = ["S1", "S2", "S6", "N1", "N3", "W1", "W2", "P1", "P2", "H1", "X3", "U1"];
+const oneTier = getuid?.() === 0 ? "bwrap" : "bwrap-user";
 
 const chosen = attackColumns()
-  .filter(({ name }) => isWhole || [...thorough, ...brief].includes(name))
-  .map((column) => ({ ...column, order: orderHere(column) }));
-const control = controlColumns().filter(({ name }) => name === "inline");
+  .filter(({ name }) => isWhole || name === oneTier)
+  .map((column) => (isWhole ? column : { ...column, order: { ...column.order, only: dozen } }));
+/** Without isolation the attacks must get out, or they prove nothing. */
+const control = controlColumns().filter(({ name }) => isWhole && name === "inline");
 const quickControls = [
   "S1",
   "S2",
