@@ -408,8 +408,12 @@ export function forwardedMessages(platform: Platform, messageId: string): SimMes
     .flatMap((message) => [message, ...forwardedMessages(platform, message.messageId)]);
 }
 
+/** What the platform shows of a card of the second form to those who do not ask for what was sent. */
+const tooNewForReaders = "请升级至最新版本客户端，以查看内容";
+
 /** A card as bots receive it: title and rows of texts, pictures and buttons, not its JSON (message content guide). */
 function receivedCard(card: JsonObject): JsonObject {
+  if (card.schema === "2.0") return { title: "", elements: [[{ tag: "text", text: tooNewForReaders }]] };
   const header = isJsonObject(card.header) ? card.header : {};
   const rows = cardNodes({ elements: card.elements, body: card.body }).flatMap((found) => row(found) ?? []);
   return { title: textOf(header.title), elements: rows.map((element) => [element]) };

@@ -278,8 +278,8 @@ test("a bot's card is read simplified, or as sent when asked", async () => {
     return JSON.parse(String(objectOf(item.body).content)) as unknown;
   };
   expect(await contentOf("")).toEqual({
-    title: "T",
-    elements: [[{ tag: "text", text: "**m**" }], [{ tag: "button", text: "Go", type: "primary" }]],
+    title: "",
+    elements: [[{ tag: "text", text: "请升级至最新版本客户端，以查看内容" }]],
   });
   expect(await contentOf("?card_msg_content_type=user_card_content")).toEqual(card);
 });

@@ -395,7 +395,12 @@ export class MessagesApi {
   /** The message and, of a forwarded bundle, the messages in it. Empty when the platform shows nothing. */
   async fetch(messageId: string, options?: CallOptions): Promise<FetchedMessage[]> {
     const api = "im.message.get";
-    const payload = { path: { message_id: pathId(api, messageId) }, params: { user_id_type: "open_id" as const } };
+    const params = {
+      user_id_type: "open_id" as const,
+      // As readers see them, cards of the second form only say that a client is too old.
+      card_msg_content_type: "user_card_content" as const,
+    };
+    const payload = { path: { message_id: pathId(api, messageId) }, params };
     const { data } = await this.#caller.call(
       { api, run: (client, sdkOptions) => client.im.v1.message.get(payload, sdkOptions), parse: parseItems },
       options,

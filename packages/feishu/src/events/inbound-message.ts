@@ -290,11 +290,69 @@ function elementTexts(value: unknown): string[] {
   return text === "" ? [] : [text];
 }
 
-/** A card as it is received: simplified, lines of elements ("Receive message content"). */
+/** A card: as it is received, in lines of elements ("Receive message content"), or as its JSON was sent. */
 function cardContent(content: JsonObject): Partial<ReadContent> {
+  const title = textField(content, "title") || textField(objectOf(objectOf(content["header"])?.["title"]), "content");
+  const lines =
+    "header" in content || "body" in content || "schema" in content ? sentLines(content) : receivedLines(content);
+  return { text: [label("card", title), ...lines].filter((line) => line.trim() !== "").join("\n") };
+}
+
+function receivedLines(content: JsonObject): string[] {
   const lines = Array.isArray(content["elements"]) ? content["elements"] : [];
-  const texts = lines.slice(0, maxElements).map((line: unknown) => elementTexts(line).join(" "));
-  return { text: [label("card", textField(content, "title")), ...texts].filter((line) => line !== "").join("\n") };
+  return lines.slice(0, maxElements).map((line: unknown) => elementTexts(line).join(" "));
+}
+
+/** What a card in its own form says, whichever of both forms ("Card JSON 2.0 structure"), a line for each text. */
+function sentLines(content: JsonObject): string[] {
+  const body = objectOf(content["body"]) ?? content;
+  const languages = objectOf(content["i18n_elements"]) ?? {};
+  const lines: string[] = [];
+  addLines(body["elements"] ?? Object.values(languages)[0], lines);
+  return lines;
+}
+
+/** Where the parts of a card element stand, in reading order. */
+const cardParts = ["header", "title", "text", "fields", "elements", "columns", "actions", "options", "rows"] as const;
+const textTags: ReadonlySet<string> = new Set(["markdown", "plain_text", "lark_md"]);
+
+function addLines(value: unknown, lines: string[], depth = 0): void {
+  if (lines.length >= maxElements || depth > maxCardDepth) return;
+  if (Array.isArray(value)) return value.forEach((each) => addLines(each, lines, depth + 1));
+  const element = objectOf(value);
+  if (element === undefined) return;
+  const tag = textField(element, "tag");
+  if (textTags.has(tag)) lines.push(textField(element, "content"));
+  else if (tag === "table") lines.push(...tableLines(element));
+  else for (const part of cardParts) addLines(element[part], lines, depth + 1);
+}
+
+const maxCardDepth = 20;
+
+function tableLines(table: JsonObject): string[] {
+  const columns = objectsOf(table["columns"]);
+  const heads = columns.map((column) => textField(column, "display_name") || textField(column, "name"));
+  const names = columns.map((column) => textField(column, "name"));
+  return [
+    tableLine(heads),
+    ...objectsOf(table["rows"]).map((row) => tableLine(names.map((name) => cellText(row[name])))),
+  ];
+}
+
+function tableLine(cells: readonly string[]): string {
+  return `| ${cells.join(" | ")} |`;
+}
+
+function objectsOf(values: unknown): JsonObject[] {
+  const list: unknown[] = Array.isArray(values) ? values.slice(0, maxElements) : [];
+  return list.flatMap((value) => {
+    const object = objectOf(value);
+    return object === undefined ? [] : [object];
+  });
+}
+
+function cellText(value: unknown): string {
+  return typeof value === "string" || typeof value === "number" ? String(value) : elementTexts(value).join(", ");
 }
 
 function systemContent(content: JsonObject): Partial<ReadContent> {
@@ -305,6 +363,13 @@ function systemContent(content: JsonObject): Partial<ReadContent> {
       template.replaceAll(/\{(\w+)\}/g, (_, name: string) => namesOf(content[name])),
     ),
   };
+}
+
+/** With the platform's own transcript, where the event carries one, the message is what was said. */
+function audioContent(content: JsonObject, messageId: string): Partial<ReadContent> {
+  const said = textField(content, "speech_to_text").trim();
+  if (said !== "") return { text: said };
+  return { text: label("audio", secondsOf(content)), attachments: one("audio", content, messageId) };
 }
 
 function todoContent(content: JsonObject): Partial<ReadContent> {
@@ -327,7 +392,7 @@ const readers: Readonly<Record<string, Reader>> = {
     attachments: one("file", content, id),
   }),
   folder: (content) => ({ text: label("folder, cannot be opened", textField(content, "file_name")) }),
-  audio: (content, id) => ({ text: label("audio", secondsOf(content)), attachments: one("audio", content, id) }),
+  audio: (content, id) => audioContent(content, id),
   media: (content, id) => ({
     text: label("video", textField(content, "file_name"), secondsOf(content)),
     attachments: one("video", content, id),

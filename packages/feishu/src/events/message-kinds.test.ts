@@ -52,6 +52,53 @@ describe("reading the kinds of messages", () => {
     expect(read("interactive", { title: "Ask", elements }).text).toBe("[card: Ask]\nDeploy Go\nnow?");
   });
 
+  it.each([
+    ["2.0", { schema: "2.0", header: { title: { tag: "plain_text", content: "Ask" } } }, "body"],
+    ["1.0", { header: { title: { tag: "plain_text", content: "Ask" } } }, "elements"],
+    ["1.0 in languages", { header: { title: { tag: "plain_text", content: "Ask" } } }, "i18n_elements"],
+  ])("a card as it was sent is read from top to bottom, form %s", (_form, card, place) => {
+    const elements = [
+      { tag: "markdown", content: "**Deploy**" },
+      {
+        tag: "div",
+        text: { tag: "lark_md", content: "to *prod*" },
+        fields: [{ text: { tag: "plain_text", content: "f" } }],
+      },
+      {
+        tag: "column_set",
+        columns: [{ tag: "column", elements: [{ tag: "button", text: { tag: "plain_text", content: "Go" } }] }],
+      },
+      {
+        tag: "collapsible_panel",
+        header: { title: { tag: "plain_text", content: "More" } },
+        elements: [{ tag: "markdown", content: "m" }],
+      },
+      { tag: "table", columns: [{ name: "a", display_name: "A" }, { name: "b" }], rows: [{ a: "x", b: 1 }] },
+    ];
+    const content =
+      place === "body" ? { body: { elements } } : { [place]: place === "elements" ? elements : { zh_cn: elements } };
+    const lines = ["[card: Ask]", "**Deploy**", "to *prod*", "f", "Go", "More", "m", "| A | b |", "| x | 1 |"];
+    expect(read("interactive", { ...card, ...content }).text).toBe(lines.join("\n"));
+  });
+
+  it("a card of a thousand levels is read to a bound", () => {
+    let element: object = { tag: "markdown", content: "deep" };
+    for (let depth = 0; depth < 1_000; depth += 1) element = { tag: "column_set", elements: [element] };
+    expect(read("interactive", { schema: "2.0", body: { elements: [element] } }).text).toBe("[card]");
+  });
+
+  it("a voice message says what the platform has understood, where the event carries it", () => {
+    const said = read("audio", { file_key: "file_1", duration: 2_000, speech_to_text: "明天下午三点开会" });
+    expect(said).toEqual({ text: "明天下午三点开会", attachments: [], forwarded: false });
+    expect(read("audio", { file_key: "file_1", duration: 2_000, speech_to_text: " " }).text).toBe("[audio: 2 s]");
+  });
+
+  it("half of a surrogate pair in a text is replaced", () => {
+    expect(read("text", String.raw`{"text":"a\ud83db"}`).text).toBe("a\ufffdb");
+    const post = String.raw`{"title":"","content":[[{"tag":"text","text":"a\ud83d"}]]}`;
+    expect(read("post", post).text).toBe("a\ufffd");
+  });
+
   it("files keep their keys, names and the message that holds them", () => {
     expect(read("file", { file_key: "file_1", file_name: "a.txt" }).attachments).toEqual([
       { kind: "file", messageId: "om_1", key: "file_1", name: "a.txt" },

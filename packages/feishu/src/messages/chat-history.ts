@@ -79,8 +79,9 @@ export class ChatHistory {
     const { messageId, sinceMs } = request;
     const threadId = (await this.#threadOf(messageId, options)) ?? "";
     const parts = new AnswerParts(request, threadId);
-    const container: Container =
-      threadId === "" ? { type: "chat", id: request.chatId, sinceMs } : { type: "thread", id: threadId, sinceMs };
+    const place =
+      threadId === "" ? { type: "chat" as const, id: request.chatId } : { type: "thread" as const, id: threadId };
+    const container: Container = { ...place, sinceMs, cardsAsSent: request.card !== undefined };
     for await (const message of this.#messagesOf(container, options)) {
       if (Number(message.create_time ?? sinceMs) < sinceMs) return undefined;
       if (isOurs(message, this.#caller.appId)) parts.add(message);
