@@ -11,6 +11,7 @@ import {
   type ToolResultPart,
   type ToolUsePart,
   newEngineError,
+  parseJson,
   parserOf,
   SessionKey,
 } from "@larkline/protocol";
@@ -97,7 +98,7 @@ type JsonObject = Record<string, unknown>;
 function parsedContent(content: unknown): JsonObject | undefined {
   if (typeof content !== "string") return isObject(content) ? content : undefined;
   try {
-    const value: unknown = JSON.parse(content);
+    const value = parseJson(content);
     return isObject(value) ? value : undefined;
   } catch {
     return undefined;

@@ -2,6 +2,7 @@ import {
   pause,
   systemClock,
   systemRandom,
+  wellFormed,
   type Clock,
   type ModelChunk,
   type ModelFailure,
@@ -212,7 +213,7 @@ async function* callModel(
   const profile = backend.profileOf?.(info.id) ?? plainProfile;
   const messages = withSentPictures(request.messages, profile.pictures);
   const asked = withSchemaInWords({ ...request, messages, model: info.id, capabilities: info, maxTokens }, info);
-  const { request: full, warnings } = withSentTools(asked, profile);
+  const { request: full, warnings } = withSentTools(wellFormed(asked), profile);
   const options = {
     timeouts,
     clock,

@@ -12,6 +12,7 @@ export {
 } from "./clock.ts";
 export { compileJsonSchema, schemaProblem, type SchemaCheck } from "./json-schema.ts";
 export { jsonParserOf, parserOf, type ParseResult, type Parser } from "./schema.ts";
+export { parseJson, wellFormed } from "./well-formed.ts";
 export {
   childSessionOf,
   isChildSession,

@@ -2,6 +2,7 @@ import { createRequire } from "node:module";
 import type * as AjvModule from "ajv/dist/2020.js";
 import type { Ajv2020, ErrorObject, Options, ValidateFunction } from "ajv/dist/2020.js";
 import type { Static, TSchema } from "./type.ts";
+import { parseJson } from "./well-formed.ts";
 
 const require = createRequire(import.meta.url);
 
@@ -72,7 +73,7 @@ export function jsonParserOf<S extends TSchema>(schema: S): (text: string) => Pa
   return (text) => {
     let data: unknown;
     try {
-      data = JSON.parse(text);
+      data = parseJson(text);
     } catch {
       return { ok: false, error: "not valid JSON" };
     }

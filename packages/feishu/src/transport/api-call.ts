@@ -1,6 +1,6 @@
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from "node:https";
-import { parserOf, pause, systemRandom, type Clock, type Parser } from "@larkline/protocol";
+import { parseJson, parserOf, pause, systemRandom, type Clock, type Parser } from "@larkline/protocol";
 import type { RatePriority, TokenSource } from "@larkline/store/platform";
 import { Type } from "@larkline/protocol/type";
 import { FeishuError, feishuErrorOf, TransportFailure, HttpRejection } from "./error.ts";
@@ -600,7 +600,7 @@ export function objectOf(value: unknown): JsonObject | undefined {
 /** The object that a JSON text holds; undefined for anything else. */
 export function parsedObject(text: string): JsonObject | undefined {
   try {
-    return objectOf(JSON.parse(text));
+    return objectOf(parseJson(text));
   } catch {
     return undefined;
   }

@@ -297,7 +297,7 @@ describe("a server that has forgotten its sessions", () => {
     return { url: new URL(`http://127.0.0.1:${port}/mcp`), done, forget: () => (session += 1) };
   }
 
-  it("gets a new one: a call that may be repeated goes on, another one is not made", async () => {
+  it("gets a new one: a call that may be repeated continues, another one is not made", async () => {
     const { url, done, forget } = await forgetfulServer();
     const { tool } = mounted({ kind: "http", url, headers: {}, fetch });
     const [look, pay] = [await tool("srv_look"), await tool("srv_pay")];
