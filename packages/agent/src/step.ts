@@ -5,6 +5,7 @@ import {
   type ModelWarning,
   type ProviderMetadata,
   type StopReason,
+  type TextDelta,
   type TextPart,
   type ThinkingDelta,
   type ThinkingPart,
@@ -17,6 +18,7 @@ import {
   type OpenStep,
   type TurnState,
   type Message,
+  itemOfPart,
 } from "@larkline/protocol";
 import { writtenTokens, addUse, allTokens, noUse, stepUse } from "./context.ts";
 import {
@@ -141,7 +143,7 @@ export function createAccumulator(): Accumulator {
   function push(chunk: ModelChunk): BlockEvent[] {
     switch (chunk.type) {
       case "text_delta":
-        return addText(blocks, chunk.text);
+        return addText(blocks, chunk);
       case "thinking_delta":
         return addThinking(blocks, chunk);
       case "tool_call_delta":
@@ -187,6 +189,8 @@ interface Blocks {
   parts: (TextPart | ThinkingPart)[];
   /** The one that grows: those before it have ended. */
   open: TextPart | ThinkingPart | undefined;
+  /** Of vendors that number their messages. */
+  textByIndex: Map<number, TextPart>;
   thinkingByIndex: Map<number, ThinkingPart>;
   callsByIndex: Map<number, ToolCall>;
   /** Items of the vendor's own tools that no event carries yet. */
@@ -194,16 +198,29 @@ interface Blocks {
 }
 
 function emptyBlocks(): Blocks {
-  return { parts: [], open: undefined, thinkingByIndex: new Map(), callsByIndex: new Map(), vendorItems: [] };
+  return {
+    parts: [],
+    open: undefined,
+    textByIndex: new Map(),
+    thinkingByIndex: new Map(),
+    callsByIndex: new Map(),
+    vendorItems: [],
+  };
 }
 
-function addText(blocks: Blocks, text: string): BlockEvent[] {
-  if (text === "") return [];
-  if (blocks.open?.type === "text") {
-    blocks.open.text += text;
+function addText(blocks: Blocks, { index, text, providerMetadata: more }: TextDelta): BlockEvent[] {
+  const { open, textByIndex } = blocks;
+  const known = index === undefined ? open : textByIndex.get(index);
+  if (known?.type === "text" && (known === open || text === "")) {
+    known.text += text;
+    const metadata = merged(known.providerMetadata, more);
+    if (metadata !== undefined) known.providerMetadata = metadata;
     return [];
   }
-  return beginBlock(blocks, { type: "text", text });
+  if (text === "") return [];
+  const part: TextPart = { type: "text", text, ...(more === undefined ? {} : { providerMetadata: more }) };
+  if (index !== undefined) textByIndex.set(index, part);
+  return beginBlock(blocks, part);
 }
 
 function addThinking(blocks: Blocks, { index, text, providerMetadata: more }: ThinkingDelta): BlockEvent[] {
@@ -219,7 +236,7 @@ function addThinking(blocks: Blocks, { index, text, providerMetadata: more }: Th
   blocks.thinkingByIndex.set(index, part);
   const ended = beginBlock(blocks, part);
   if (!isOpaque(part)) return ended;
-  const item = vendorItemIn(part);
+  const item = itemOfPart(part);
   if (item !== undefined) blocks.vendorItems.push(item);
   blocks.open = undefined;
   return ended;
@@ -243,16 +260,11 @@ function endBlock(blocks: Blocks): BlockEvent[] {
 
 /** The event of a block; undefined for one that says nothing. `before`: items of the vendor that come before it. */
 function blockEventOf(part: TextPart | ThinkingPart, before: readonly JsonObject[]): BlockEvent | undefined {
-  const vendorItems = before.length === 0 ? {} : { vendorItems: [...before] };
-  if (part.type === "text") return part.text === "" ? undefined : { type: "text", text: part.text, ...vendorItems };
-  const vendorItem = vendorItemIn(part);
-  if (isOpaque(part) || (part.text === "" && vendorItem === undefined)) return undefined;
-  return { type: "thinking", text: part.text, ...(vendorItem === undefined ? {} : { vendorItem }), ...vendorItems };
-}
-
-/** The item of the OpenAI Responses API that a part was made from. */
-function vendorItemIn({ providerMetadata: { vendor, item } = {} }: ThinkingPart): JsonObject | undefined {
-  return vendor === "openai-responses" && item !== undefined ? (JSON.parse(item) as JsonObject) : undefined; // by its adapter
+  const { type, text } = part;
+  const item = itemOfPart(part);
+  if (isOpaque(part) || (text === "" && (type === "text" || item === undefined))) return undefined;
+  const vendorItem = item === undefined ? {} : { vendorItem: item };
+  return { type, text, ...vendorItem, ...(before.length === 0 ? {} : { vendorItems: [...before] }) };
 }
 
 function merged(known: ProviderMetadata | undefined, more: ProviderMetadata | undefined): ProviderMetadata | undefined {
@@ -366,14 +378,16 @@ export function finalAnswer(
     return askedAgain(turn, { stored: storedAnswer(step, notice), error: read.error }, { env, said, numbers });
   }
   const shown = output === undefined ? text : shownAnswer(text, read, output, language);
+  const stored = storedAnswer(step, notice);
   return end(turn, {
     ...(output === undefined || read?.ok !== true ? {} : { output: { value: read.value, form: output } }),
-    history: [storedAnswer(step, notice)],
+    history: [stored],
     events: [...said, ...(read?.ok === false ? [misfit(read.error)] : []), stepEnd(turn.steps, numbers, step)],
     reply: [shown, notice].filter((line) => line.trim() !== "").join("\n\n"),
     reason: isCut ? stopReason : read?.ok === false ? "output_invalid" : "",
     final: text,
     ...(name === undefined ? {} : { notice: name }),
+    ...(stored.content.some((part) => part.type === "text" && part.text === notice) ? { historyNote: notice } : {}),
   });
 }
 

@@ -20,6 +20,7 @@ import {
   traceparentOfMessage,
   transferPrefix,
   type ReplyLanguage,
+  itemOfPart,
   outcomeText,
   resultCodeIn,
   type StoredResult,
@@ -308,12 +309,15 @@ function isTooDeep(value: unknown): boolean {
 }
 
 /** The `tool_use` event. Arguments that the tool declares secret are masked. */
-export function toolUseEvent({ call, handoff, helper }: PreparedCall): EventOf<"tool_use"> {
+export function toolUseEvent({ call, use, handoff, helper }: PreparedCall): EventOf<"tool_use"> {
   const { id, name: toolName, arguments: given, secrets = [] } = call;
+  // The event has the arguments itself, secrets masked.
+  const { arguments: _given, ...item } = itemOfPart(use) ?? {};
   const input = secrets.length === 0 ? given : maskedArguments(given, secrets);
   const event: EventOf<"tool_use"> = { type: "tool_use", id, toolName, input };
   if (handoff !== undefined) event.handoff = handoff;
   if (helper !== undefined) event.helper = helper;
+  if ("id" in item) event.vendorItem = item;
   return event;
 }
 

@@ -262,14 +262,20 @@ export interface DoneEnding {
   output?: { value: unknown; form: OutputForm };
   /** The notice that is part of the reply. */
   notice?: NoticeName;
+  /** The notice as the history holds it behind the answer. */
+  historyNote?: string;
   /** The words by which a member of a team has ended it. */
   mention?: string;
 }
 
 /** Ends the turn with its `done` event, the last one of the run. */
 export function endDone(turn: TurnState, ending: DoneEnding): Transition {
-  const { reason, final, output, reply, notice, mention } = ending;
-  const texts = { ...endTextsOf(turn, reply, final), ...(notice === undefined ? {} : { notice }) };
+  const { reason, final, output, reply, notice, historyNote, mention } = ending;
+  const texts = {
+    ...endTextsOf(turn, reply, final),
+    ...(notice === undefined ? {} : { notice }),
+    ...(historyNote === undefined ? {} : { historyNote }),
+  };
   const said = mention === undefined ? {} : { mention };
   const done: EventOf<"done"> = {
     type: "done",

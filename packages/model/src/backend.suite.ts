@@ -242,7 +242,7 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
         harness.say({ text: "ok" });
         const capabilities = { ...facts(), supportsThinking: false };
         const chunks = await ask({ needsThinking: true, capabilities });
-        expect(chunks.map((chunk) => chunk.type)).toEqual(["text_delta", "message_stop"]);
+        expect(new Set(chunks.map((chunk) => chunk.type))).toEqual(new Set(["text_delta", "message_stop"]));
         for (const field of ["thinking", "reasoning", "reasoning_effort"]) expect(lastBody()).not.toHaveProperty(field);
       });
 

@@ -273,7 +273,6 @@ class StepSize {
   take(chunk: ModelChunk): ModelChunk {
     switch (chunk.type) {
       case "text_delta":
-        return { ...chunk, text: this.#fitting(chunk.text) };
       case "thinking_delta": {
         const { providerMetadata } = chunk;
         if (providerMetadata !== undefined) this.#room -= pieceBytes + JSON.stringify(providerMetadata).length;

@@ -142,7 +142,7 @@ const isName = (value: unknown): boolean => value === null || (isText(value) && 
 
 /** Whether a chunk is of the types that it should be of. */
 const isRight: Partial<{ [T in ModelChunk["type"]]: (chunk: Extract<ModelChunk, { type: T }>) => boolean }> = {
-  text_delta: ({ text }) => isText(text) && text !== "",
+  text_delta: ({ text, providerMetadata }) => isText(text) && isMetadata(providerMetadata),
   thinking_delta: ({ text, index, providerMetadata }) => isText(text) && isCount(index) && isMetadata(providerMetadata),
   tool_call_delta: ({ id, name, index, arguments: given }) =>
     [id, name].every(isName) && isText(given) && isCount(index),
@@ -173,7 +173,7 @@ describe("an odd chunk of a vendor", () => {
         }
       }
     }
-    expect(problems).toEqual([]);
+    expect(problems.slice(0, 5)).toEqual([]);
     expect(streams).toBeGreaterThan(200);
   });
 });

@@ -10,6 +10,8 @@ export type ProviderMetadata = Static<typeof ProviderMetadata>;
 export const TextPart = Type.Object({
   type: Type.Literal("text"),
   text: Type.String(),
+  /** Of what a model has said. */
+  providerMetadata: Type.Optional(ProviderMetadata),
 });
 export type TextPart = Static<typeof TextPart>;
 
@@ -154,9 +156,15 @@ export interface Usage {
   cacheCreationTokens: number;
 }
 
+/**
+ * A piece of text. Pieces with another `index` belong to another message of the same answer; `providerMetadata` may
+ * come with any piece of a message and is merged.
+ */
 export interface TextDelta {
   type: "text_delta";
   text: string;
+  index?: number;
+  providerMetadata?: ProviderMetadata;
 }
 
 /**

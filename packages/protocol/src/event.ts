@@ -74,9 +74,10 @@ export interface EndTexts {
 
 interface EventFields {
   text_delta: { text: string };
-  text: { text: string } & VendorItems;
+  /** `vendorItem`: the message of the OpenAI Responses API, where it is one. */
+  text: { text: string; vendorItem?: JsonObject } & VendorItems;
   thinking_delta: { text: string };
-  /** `vendorItem`: the reasoning item of the OpenAI Responses API, where it is one. */
+  /** `vendorItem`: the item of the OpenAI Responses API, where it is one: reasoning, or a message that is no answer. */
   thinking: { text: string; vendorItem?: JsonObject } & VendorItems;
   tool_use: {
     id: string;
@@ -89,6 +90,8 @@ interface EventFields {
     /** The call is a task for this agent, which works in a run of its own. */
     helper?: string;
     mcp?: McpOrigin;
+    /** The call as an item of the OpenAI Responses API, where it is one, without its arguments. */
+    vendorItem?: JsonObject;
   } & VendorItems;
   /** `progress` lies within 0 and 1. */
   tool_progress: { id: string; toolName: string; progress: number; detail: string };
@@ -190,6 +193,8 @@ interface EventFields {
     final: string;
     /** The answer as a JSON value, where the agent answers in a form of its own and this is one. */
     output?: unknown;
+    /** What the conversation holds behind `final`: a notice, where calls were not run or the model said nothing. */
+    historyNote?: string;
     /** With `output`: the name of its form, and the text that people see, with `{field}` for a field. */
     outputName?: string;
     outputFormat?: string;

@@ -256,4 +256,5 @@ export {
   splitAtOpenMark,
   withoutImageMarks,
 } from "./stored-image.ts";
+export { isKnownItem, itemOfPart, keptCall, keptItem, keptMessage } from "./vendor-item.ts";
 export { AgentChange, OperatorOrder, OrderResult } from "./operator-order.ts";

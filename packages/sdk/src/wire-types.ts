@@ -2,13 +2,13 @@
 
 export type TextDeltaEvent = { type: "text_delta"; text: string; };
 
-export type TextEvent = { type: "text"; text: string; vendorItems?: (Record<string, unknown>)[]; };
+export type TextEvent = { type: "text"; text: string; vendorItem?: Record<string, unknown>; vendorItems?: (Record<string, unknown>)[]; };
 
 export type ThinkingDeltaEvent = { type: "thinking_delta"; text: string; };
 
 export type ThinkingEvent = { type: "thinking"; text: string; vendorItem?: Record<string, unknown>; vendorItems?: (Record<string, unknown>)[]; };
 
-export type ToolUseEvent = { type: "tool_use"; id: string; toolName: string; input: Record<string, unknown>; step?: { calls: number; inputTokens: number; outputTokens: number; cacheReadTokens: number; cacheCreationTokens: number; }; handoff?: string; helper?: string; mcp?: { server: string; tools?: ({ name: string; description: string; inputSchema: Record<string, unknown>; })[]; }; vendorItems?: (Record<string, unknown>)[]; };
+export type ToolUseEvent = { type: "tool_use"; id: string; toolName: string; input: Record<string, unknown>; step?: { calls: number; inputTokens: number; outputTokens: number; cacheReadTokens: number; cacheCreationTokens: number; }; handoff?: string; helper?: string; mcp?: { server: string; tools?: ({ name: string; description: string; inputSchema: Record<string, unknown>; })[]; }; vendorItem?: Record<string, unknown>; vendorItems?: (Record<string, unknown>)[]; };
 
 export type ToolProgressEvent = { type: "tool_progress"; id: string; toolName: string; progress: number; detail: string; };
 
@@ -40,7 +40,7 @@ export type WarningEvent = { type: "warning"; code: string; message: string; det
 
 export type ErrorEvent = { type: "error"; message: string; code: string; suggestion: string; retryable: boolean; reply?: string; notice?: string; notes?: (string)[]; totalInputTokens: number; totalOutputTokens: number; totalCacheReadTokens: number; totalCacheCreationTokens: number; totalCostUsd: number; turnCount: number; agent: string; };
 
-export type DoneEvent = { type: "done"; reason: string; final: string; output?: unknown; outputName?: string; outputFormat?: string; mention?: string; takenBy?: string; reply?: string; notice?: string; notes?: (string)[]; totalInputTokens: number; totalOutputTokens: number; totalCacheReadTokens: number; totalCacheCreationTokens: number; totalCostUsd: number; turnCount: number; agent: string; };
+export type DoneEvent = { type: "done"; reason: string; final: string; output?: unknown; outputName?: string; outputFormat?: string; mention?: string; takenBy?: string; historyNote?: string; reply?: string; notice?: string; notes?: (string)[]; totalInputTokens: number; totalOutputTokens: number; totalCacheReadTokens: number; totalCacheCreationTokens: number; totalCostUsd: number; turnCount: number; agent: string; };
 
 export type InboxMessageEvent = { type: "inbox_message"; messageType: "progress" | "log" | "result"; toolUseId: string; data: string; meta: string; };
 
@@ -54,11 +54,11 @@ export type InputRequestedEvent = { type: "input_requested"; requestId: string; 
 
 export type MemoryQueryEvent = { type: "memory_query"; query: string; items: ({ id: string; text: string; owner: "person" | "chat"; })[]; automatic: boolean; };
 
-export type OutputMessage = { type: "message"; id: string; role: "assistant"; status: "in_progress" | "completed" | "incomplete"; content: ({ type: "output_text"; text: string | null; annotations: ({  })[]; } | { type: "refusal"; refusal: string; } | { type: string; })[]; };
+export type OutputMessage = { type: "message"; id: string; role: "assistant"; status: "in_progress" | "completed" | "incomplete"; phase?: string | null; content: ({ type: "output_text"; text: string | null; annotations: ({  })[]; } | { type: "refusal"; refusal: string; } | { type: string; })[]; };
 
 export type FunctionCall = { type: "function_call"; call_id: string; name: string; arguments: string; id?: string; status?: "in_progress" | "completed" | "incomplete"; };
 
-export type FunctionCallOutput = { type: "function_call_output"; call_id: string; output: string; };
+export type FunctionCallOutput = { type: "function_call_output"; call_id: string; output: string; status?: "in_progress" | "completed" | "incomplete"; };
 
 export type MessageOutputItem = { type: "message_output_item"; agent: string; rawItem: OutputMessage; };
 

@@ -42,7 +42,12 @@ function empty(role: NormalisedMessage["role"]): NormalisedMessage {
 }
 
 /** Items of the vendor's own tools, which come back as they were. */
-const hostedItems: ReadonlySet<string> = new Set(["web_search_call", "file_search_call", "code_interpreter_call"]);
+const hostedItems: ReadonlySet<string> = new Set(
+  (
+    "web_search_call file_search_call code_interpreter_call image_generation_call mcp_call mcp_list_tools " +
+    "mcp_approval_request mcp_approval_response compaction"
+  ).split(" "),
+);
 
 function readCall(item: JsonObject): NormalisedMessage {
   const call = {
@@ -67,7 +72,7 @@ function readItem(value: unknown, at: number): NormalisedMessage {
     return empty("assistant");
   }
   if (hostedItems.has(String(type))) {
-    textOf(item["id"], "id");
+    if (type !== "mcp_approval_response") textOf(item["id"], "id");
     return empty("assistant");
   }
   demand(type === "message", `Invalid value: '${String(type)}' (input[${at}].type)`);

@@ -1,11 +1,16 @@
 import type { OpenAI } from "@larkline/openai-sdk";
 import {
+  isKnownItem,
+  itemOfPart,
+  keptCall,
+  keptItem,
+  keptMessage,
   type AssistantPart,
   type Message,
-  type ThinkingPart,
   type ToolResultPart,
   type UserPart,
   type MessageStop,
+  type ProviderMetadata,
   type ModelChunk,
   type ModelFailure,
   type StopReason,
@@ -70,7 +75,7 @@ function bodyOf(request: ModelRequest, info: Readonly<ModelInfo>, signer: string
   const system = systemBlocksOf(request).map((block) => block.text);
   return {
     model: request.model,
-    input: request.messages.flatMap((message) => itemsOf(message, signer)),
+    input: responsesInput(request.messages, signer),
     stream: true,
     store: false,
     ...(system.length > 0 ? { instructions: system.join("\n\n") } : {}),
@@ -83,7 +88,11 @@ function bodyOf(request: ModelRequest, info: Readonly<ModelInfo>, signer: string
 
 type Item = OpenAI.Responses.ResponseInputItem;
 
-/** A message as input items of the Responses interface. */
+/** History as input items of the Responses interface. */
+function responsesInput(messages: readonly Message[], signer: string): Item[] {
+  return answeredItems(messages.flatMap((message) => itemsOf(message, signer)));
+}
+
 function itemsOf(message: Message, signer: string): Item[] {
   if (message.role === "user") return userItems(message.content);
   return message.role === "tool"
@@ -114,24 +123,43 @@ function resultItem(part: ToolResultPart): Item {
   return { ...base, output: [...texts, ...content.images.map((image) => imageContent(imageAddress(image)))] };
 }
 
-function assistantItem(part: AssistantPart, signer: string): Item[] {
-  if (part.type === "thinking") return thinkingItems(part, signer);
+function assistantItem(part: AssistantPart, self: string): Item[] {
+  const { signer = self } = part.providerMetadata ?? {};
+  // The item is the vendor's own, returned as it came to the model that made it; its shape is not ours to check.
+  const item = signer === self ? (itemOfPart(part) as Item | undefined) : undefined;
+  if (item !== undefined) return [item];
+  if (part.type === "thinking") return [];
   if (part.type === "text") return part.text === "" ? [] : [{ role: "assistant", content: part.text }];
   const text = JSON.stringify(part.arguments);
   return [{ type: "function_call", call_id: part.id, name: part.name, arguments: text }];
 }
 
-function thinkingItems(part: ThinkingPart, self: string): Item[] {
-  const { vendor, item, signer = self } = part.providerMetadata ?? {};
-  // The item is the vendor's own, returned as it came to the model that made it; its shape is not ours to check.
-  return vendor === "openai-responses" && item !== undefined && signer === self ? [JSON.parse(item) as Item] : [];
+/** Calls of tools that the vendor would have its clients run, with what answers them: this client runs none. */
+const outputTypes: ReadonlyMap<string, string> = new Map(
+  ["computer_call", "local_shell_call", "shell_call", "apply_patch_call", "custom_tool_call"].map((type) => [
+    type,
+    `${type}_output`,
+  ]),
+);
+
+/** Without such calls that have no output, which the vendor refuses, and without the reasoning that led to them. */
+function answeredItems(items: readonly Item[]): Item[] {
+  const answered = new Set(items.map((item) => `${item.type} ${textIn(item, "call_id") || textIn(item, "id")}`));
+  const isOpen = (item: Item | undefined): boolean => {
+    const output = outputTypes.get(item?.type ?? "");
+    const ids = [textIn(item, "call_id"), textIn(item, "id")]; // a local shell's output has the latter
+    return output !== undefined && !ids.some((id) => answered.has(`${output} ${id}`));
+  };
+  return items.filter((item, at) => !isOpen(item) && !(item.type === "reasoning" && isOpen(items[at + 1])));
 }
 
 /** What of an output item has been given on. */
 interface Given {
   hasBegun: boolean;
   /** Its text, or its arguments. */
-  hasText: boolean;
+  text: string;
+  /** It tells what the model is about to do, and is no answer. */
+  isCommentary: boolean;
   isDone: boolean;
 }
 
@@ -140,6 +168,7 @@ class ResponsesReader implements Reader {
   readonly #signer: string;
   #stop: MessageStop | null = null;
   #hasCalls = false;
+  #hasAnswer = false;
   #refused = false;
   readonly #items = new Map<number, Given>();
   readonly #indexes = new Map<string, number>();
@@ -195,33 +224,40 @@ class ResponsesReader implements Reader {
   #given(index: number): Given {
     const known = this.#items.get(index);
     if (known !== undefined) return known;
-    const given = { hasBegun: false, hasText: false, isDone: false };
+    const given = { hasBegun: false, text: "", isCommentary: false, isDone: false };
     this.#items.set(index, given);
     return given;
   }
 
   #text(index: number, text: string): ModelChunk[] {
     if (text === "") return [];
-    this.#given(index).hasText = true;
-    return [{ type: "text_delta", text }];
+    const given = this.#given(index);
+    const isNext = given.text === "" && this.#hasAnswer;
+    given.text += text;
+    if (given.isCommentary) return [{ type: "thinking_delta", index, text }];
+    this.#hasAnswer = true;
+    // People read the messages of an answer one below the other.
+    return [{ type: "text_delta", index, text: isNext ? `\n\n${text}` : text }];
   }
 
   #thinking(index: number, text: string): ModelChunk[] {
     if (text === "") return [];
-    this.#given(index).hasText = true;
+    this.#given(index).text += text;
     return [{ type: "thinking_delta", index, text }];
   }
 
   #arguments(index: number, text: string): ModelChunk[] {
     if (text === "") return [];
-    this.#given(index).hasText = true;
+    this.#given(index).text += text;
     return [toolCallDelta(index, { arguments: text })];
   }
 
   #added(item: JsonObject, index: number): ModelChunk[] {
     const given = this.#given(index);
-    if (item["type"] !== "function_call" || given.hasBegun) return [];
+    if (given.hasBegun) return [];
     given.hasBegun = true;
+    given.isCommentary = item["type"] === "message" && item["phase"] === "commentary";
+    if (item["type"] !== "function_call") return [];
     this.#hasCalls = true;
     return [toolCallDelta(index, { id: textIn(item, "call_id") || null, name: textIn(item, "name") || null })];
   }
@@ -232,23 +268,34 @@ class ResponsesReader implements Reader {
     const type = textIn(item, "type");
     if (given.isDone || type === "") return [];
     given.isDone = true;
-    const { hasText } = given;
-    if (type === "message") return hasText ? [] : this.#message(item, index);
+    const begun = this.#added(item, index);
+    if (type === "message") return this.#message(item, index, given);
     if (type === "function_call") {
-      const begun = this.#added(item, index);
-      return hasText ? begun : [...begun, ...this.#arguments(index, jsonTextIn(item, "arguments"))];
+      const rest = given.text === "" ? this.#arguments(index, jsonTextIn(item, "arguments")) : [];
+      const kept = this.#signed(keptCall(item));
+      return [...begun, ...rest, ...(kept === undefined ? [] : [toolCallDelta(index, kept)])];
     }
-    const providerMetadata = reasoningMetadata(item, this.#signer);
     // Items of the vendor's own tools are kept like reasoning: whole, and for this interface alone.
-    const opaque = type === "reasoning" ? {} : { opaque: type };
-    const text = type === "reasoning" && !hasText ? summaryOf(item) : "";
-    return [{ type: "thinking_delta", index, text, providerMetadata: { ...providerMetadata, ...opaque } }];
+    const isOpaque = type !== "reasoning";
+    const text = isOpaque || given.text !== "" ? "" : summaryOf(item);
+    const kept = isOpaque ? keptItem(item, type) : isKnownItem(item) ? keptItem(item) : undefined;
+    return [{ type: "thinking_delta", index, text, ...this.#signed(kept) }];
   }
 
-  #message(item: JsonObject, index: number): ModelChunk[] {
+  /** Notes the model that made an item: the only one that is given it back. */
+  #signed(kept: ProviderMetadata | undefined): { providerMetadata: ProviderMetadata } | undefined {
+    return kept === undefined ? undefined : { providerMetadata: { signer: this.#signer, ...kept } };
+  }
+
+  #message(item: JsonObject, index: number, given: Given): ModelChunk[] {
     const refusal = listIn(item, "content").map((part) => textIn(part, "refusal"));
     this.#refused ||= refusal.some((text) => text !== "");
-    return this.#text(index, partsTextIn(item, "content") + refusal.join(""));
+    const rest = given.text === "" ? this.#text(index, partsTextIn(item, "content") + refusal.join("")) : [];
+    const whole = withAnnotations(item);
+    const { isCommentary, text } = given;
+    const kept = isCommentary ? (isKnownItem(whole) ? keptItem(whole) : undefined) : keptMessage(whole, text);
+    if (kept === undefined) return rest;
+    return [...rest, { type: isCommentary ? "thinking_delta" : "text_delta", index, text: "", ...this.#signed(kept) }];
   }
 
   #end(response: unknown): ModelChunk[] {
@@ -257,7 +304,15 @@ class ResponsesReader implements Reader {
       return object === undefined ? [] : this.#done(object, this.#indexes.get(textIn(object, "id")) ?? position);
     });
     this.#stop = messageStop(this.#reason(response), usageOf(objectIn(response, "usage")), fieldIn(response, "id"));
-    return rest;
+    return [...rest, ...this.#onlyCommentary()];
+  }
+
+  /** A model that has said nothing else has answered with it. */
+  #onlyCommentary(): ModelChunk[] {
+    if (this.#hasAnswer || this.#hasCalls) return [];
+    const said = [...this.#items.values()].filter(({ isCommentary }) => isCommentary);
+    const text = said.map((given) => given.text).join("\n\n");
+    return text === "" ? [] : [{ type: "text_delta", text }];
   }
 
   #reason(response: unknown): StopReason {
@@ -274,6 +329,14 @@ class ResponsesReader implements Reader {
   }
 }
 
+/** Compatible servers leave out the annotations of texts that have none. */
+function withAnnotations(item: JsonObject): JsonObject {
+  const content = listIn(item, "content").map((part) =>
+    textIn(part, "type") === "output_text" ? { annotations: [], ...asObject(part) } : part,
+  );
+  return { ...item, content };
+}
+
 const incompleteReasons: ReadonlyMap<string, StopReason> = new Map([
   ["max_output_tokens", "max_tokens"],
   ["content_filter", "refusal"],
@@ -283,11 +346,6 @@ function summaryOf(item: JsonObject): string {
   return listIn(item, "summary")
     .map((part) => textIn(part, "text"))
     .join("\n");
-}
-
-/** What marks a thinking part as a reasoning item of this interface: the item, word for word. */
-export function reasoningMetadata(item: object, signer: string): Record<string, string> {
-  return { vendor: "openai-responses", signer, item: JSON.stringify(item) };
 }
 
 /** The vendor counts cached tokens as part of the prompt; we count them apart. */

@@ -26,9 +26,11 @@ const vendorItems = optional(
   fc.constant([{ type: "compaction" }, { type: "web_search_call", id: "w", status: "completed" }]),
 );
 
+const vendorMessage = { type: "message", id: "msg_1", role: "assistant", status: "completed", content: [] };
+
 const fields: { [T in EngineEventType]: Record<string, fc.Arbitrary<unknown>> } = {
   text_delta: { text },
-  text: { text, vendorItems },
+  text: { text, vendorItems, vendorItem: optional(fc.constantFrom(vendorMessage, { type: "message" })) },
   thinking_delta: { text },
   thinking: { text, vendorItems, vendorItem: optional(fc.constant({ type: "reasoning", id: "rs_1", summary: [] })) },
   tool_use: {
@@ -175,7 +177,11 @@ describe("events in any order", () => {
           view.push(record);
           const { toInputList, ...result } = view.result();
           expect(JSON.parse(JSON.stringify(result))).toEqual(result);
-          expect(toInputList()).toHaveLength(result.newItems.length + 1);
+          const shown = new Set(result.newItems.map(({ rawItem }) => JSON.stringify(rawItem)));
+          const unshown = result.rawResponses.flatMap(({ output }) =>
+            output.filter((raw) => !shown.has(JSON.stringify(raw))),
+          );
+          expect(toInputList()).toHaveLength(1 + result.newItems.length + unshown.length);
         }
       }),
       { numRuns: 50 },

@@ -46,7 +46,12 @@ const endTexts = {
 
 export const eventSchemas = {
   text_delta: Type.Object({ type: Type.Literal("text_delta"), text: Type.String() }),
-  text: Type.Object({ type: Type.Literal("text"), text: Type.String(), vendorItems }),
+  text: Type.Object({
+    type: Type.Literal("text"),
+    text: Type.String(),
+    vendorItem: Type.Optional(JsonObject),
+    vendorItems,
+  }),
   thinking_delta: Type.Object({ type: Type.Literal("thinking_delta"), text: Type.String() }),
   thinking: Type.Object({
     type: Type.Literal("thinking"),
@@ -63,6 +68,7 @@ export const eventSchemas = {
     handoff: Type.Optional(Type.String()),
     helper: Type.Optional(Type.String()),
     mcp: Type.Optional(McpOrigin),
+    vendorItem: Type.Optional(JsonObject),
     vendorItems,
   }),
   tool_progress: Type.Object({
@@ -188,6 +194,7 @@ export const eventSchemas = {
     outputFormat: Type.Optional(Type.String()),
     mention: Type.Optional(Type.String()),
     takenBy: Type.Optional(Type.String()),
+    historyNote: Type.Optional(Type.String()),
     ...endTexts,
     ...totals,
   }),

@@ -1,3 +1,4 @@
+import { isKnownItem } from "../vendor-item.ts";
 import type {
   EasyMessage,
   FunctionCall,
@@ -32,6 +33,30 @@ export function toInputItem({ rawItem }: Pick<RunItem, "rawItem">): InputItem {
 /** What a model has produced, for its next call: the same items in the same order. */
 export function toInputItems({ output }: Pick<ModelResponse, "output">): InputItem[] {
   return output.map(inputCopy);
+}
+
+/**
+ * The input of a run and what came of it, for another run to continue from. Of what the model has produced, items that
+ * make no run item are in it, too, where they were.
+ */
+export function continuedInput(
+  input: readonly InputItem[],
+  items: readonly RunItem[],
+  responses: readonly Pick<ModelResponse, "output">[],
+): InputItem[] {
+  const produced = responses.flatMap(({ output }) => output.map((raw) => ({ raw, text: JSON.stringify(raw) })));
+  const list: unknown[] = [...input];
+  let next = 0;
+  for (const { rawItem } of items) {
+    const text = JSON.stringify(rawItem);
+    const at = produced.findIndex((each, index) => index >= next && each.text === text);
+    if (at === -1) list.push(rawItem);
+    else {
+      list.push(...produced.slice(next, at + 1).map(({ raw }) => raw));
+      next = at + 1;
+    }
+  }
+  return [...list, ...produced.slice(next).map(({ raw }) => raw)].map(inputCopy);
 }
 
 function inputCopy(raw: unknown): InputItem {
@@ -122,25 +147,15 @@ export function toolCallOutputItem(call: Pick<FunctionCall, "call_id">, output: 
   return { call_id: call.call_id, output: text, type: "function_call_output" };
 }
 
-const toolCallTypes: ReadonlySet<string> = new Set([
-  "function_call",
-  "computer_call",
-  "file_search_call",
-  "web_search_call",
-  "mcp_call",
-  "code_interpreter_call",
-  "image_generation_call",
-  "local_shell_call",
-]);
-
-/** The item of what a model has produced; undefined for types that make none. */
+/** The item of what a model has produced; undefined for types that make none, and for items without their main fields. */
 export function runItemOf(raw: OutputItem, agent: string, isHandoff: (name: string) => boolean): RunItem | undefined {
+  if (!isKnownItem({ ...raw })) return undefined;
   if (raw.type === "message") return { type: "message_output_item", agent, rawItem: raw };
   if (raw.type === "reasoning") return { type: "reasoning_item", agent, rawItem: raw };
   if (raw.type === "mcp_list_tools") return { type: "mcp_list_tools_item", agent, rawItem: raw };
   if (raw.type === "mcp_approval_request") return { type: "mcp_approval_request_item", agent, rawItem: raw };
   if (raw.type === "function_call" && isHandoff(raw.name)) return { type: "handoff_call_item", agent, rawItem: raw };
-  return toolCallTypes.has(raw.type) ? { type: "tool_call_item", agent, rawItem: raw } : undefined;
+  return { type: "tool_call_item", agent, rawItem: raw };
 }
 
 export const noItemUsage: Readonly<ItemUsage> = {

@@ -49,12 +49,41 @@ describe("the input of a run", () => {
     });
   });
 
-  it("leaves out what only its own vendor understands", () => {
-    const search = { type: "web_search_call", id: "ws", status: "completed" };
-    const shell = { type: "local_shell_call", id: "l", call_id: "l", action: {}, status: "completed" };
-    const answer = { type: "mcp_approval_response", approval_request_id: "p", approve: true };
-    const screen = { type: "computer_call_output", call_id: "x", output: {} };
-    expect(parseInput([search, shell, answer, screen, user])).toMatchObject({ ok: true, value: { history: [] } });
+  it("RI-36: keeps what only its own vendor understands for that vendor, and leaves out approvals of ours", () => {
+    const kept = [
+      { type: "web_search_call", id: "ws", status: "completed" },
+      { type: "mcp_approval_request", id: "mcpr_1", server_label: "s", name: "n", arguments: "{}" },
+      { type: "mcp_approval_response", approval_request_id: "mcpr_1", approve: true },
+      { type: "compaction", id: "cmp_1", encrypted_content: "g" },
+    ];
+    const ours = [
+      { type: "mcp_list_tools", id: "mcpl_api.s-1_4", server_label: "s", tools: [] },
+      { type: "mcp_approval_request", id: "p", server_label: "s", name: "n", arguments: "{}" },
+      { type: "mcp_approval_response", approval_request_id: "p", approve: true },
+    ];
+    const parsed = parseInput([user, ...kept, ...ours, user]);
+    if (!parsed.ok) throw new Error(parsed.error);
+    expect(conversationItems(parsed.value.history, "s")).toEqual([user, ...kept]);
+  });
+
+  it("RI-36: keeps messages and calls as their vendor made them, and takes those with ids of ours for texts", () => {
+    const part = { type: "output_text", text: "hi", annotations: [] };
+    const said = { type: "message", id: "msg_1", role: "assistant", status: "completed", phase: "final_answer" };
+    const first = { ...said, content: [part, { type: "refusal", refusal: "no" }] };
+    const progress = { ...said, id: "msg_0", phase: "commentary", content: [part] };
+    const called = { ...call, id: "fc_1", status: "completed" };
+    const parsed = parseInput([progress, first, { ...called, id: "fc_api.s-1_7" }, output, user]);
+    if (!parsed.ok) throw new Error(parsed.error);
+    const [asked] = parsed.value.history;
+    expect(asked?.content).toMatchObject([
+      { type: "thinking", text: "hi" },
+      { type: "text", text: "hino" },
+      { id: "c1" },
+    ]);
+    expect(asked?.content[2]).not.toHaveProperty("providerMetadata");
+    const again = parseInput([progress, first, called, output, user]);
+    if (!again.ok) throw new Error(again.error);
+    expect(conversationItems(again.value.history, "s")).toEqual([progress, first, called, output]);
   });
 
   it("RI-33: is refused with the item that is wrong, for instance a call without its output", () => {
@@ -69,6 +98,10 @@ describe("the input of a run", () => {
     expect(problemOf([{ ...call, name: 5 }, user])).toBe("input[0]: name must be string");
     expect(problemOf([{ role: "system", content: "obey" }, user])).toBe('input[0]: role must be "user" or "assistant"');
     expect(problemOf([{ type: "telepathy" }, user])).toBe('input[0]: there is no item like this of type "telepathy"');
+    expect(problemOf([{ type: "item_reference", id: "msg_1" }, user])).toContain(
+      "input[0]: there is no item like this",
+    );
+    expect(problemOf([{ type: "web_search_call" }, user])).toContain("input[0]: there is no item like this");
     expect(problemOf([{ role: "user", content: [] }])).toContain("input[0]: content");
     expect(problemOf([{ role: "user", content: [{ type: "input_image", image_url: "http://x/y" }] }])).toContain(
       "input[0]",

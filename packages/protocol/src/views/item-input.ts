@@ -1,17 +1,19 @@
 import { Type } from "../type.ts";
 import type { AssistantPart, Message, ThinkingPart, ToolResultPart, UserPart } from "../content.ts";
 import { parserOf, type ParseResult } from "../schema.ts";
+import { itemOfPart, keptCall, keptItem, keptMessage } from "../vendor-item.ts";
 import { runItemOf, toolCallOutputItem } from "./item-helpers.ts";
 import {
-  FunctionCall,
   itemSchemas,
+  OutputMessage,
   OutputRefusal,
   OutputText,
+  FunctionCall,
+  FunctionCallOutput,
   Reasoning,
   ToolCallRaw,
   ToolOutputRaw,
   type EasyMessage,
-  type FunctionCallOutput,
   type InputItem,
   type OutputItem,
   type RunItem,
@@ -42,6 +44,7 @@ const AssistantMessage = Type.Object({
 const parseUser = parserOf(UserMessage);
 const parseAssistant = parserOf(AssistantMessage);
 const parseCall = parserOf(FunctionCall);
+const parseMessage = parserOf(OutputMessage);
 const parseReasoning = parserOf(Reasoning);
 const parseOther = parserOf(
   Type.Union([
@@ -57,6 +60,7 @@ const parseOutput = parserOf(
     type: Type.Literal("function_call_output"),
     call_id: Type.String({ minLength: 1 }),
     output: Type.String(),
+    status: FunctionCallOutput.properties.status,
   }),
 );
 
@@ -69,8 +73,8 @@ export interface ParsedInput {
 
 /**
  * Reads the input of a run: a text, or a conversation as items that ends with a message of a person. Every call in it
- * needs exactly one output, before anything else is said. An error names the item. Items that no other model can be
- * given are left out: calls of a vendor's own tools, lists of tools, and approvals.
+ * needs exactly one output, before anything else is said. An error names the item. Items that only the OpenAI Responses
+ * API understands, such as calls of its own tools, are kept for it; lists of tools and approvals of ours are left out.
  */
 export function parseInput(input: unknown): ParseResult<ParsedInput> {
   if (typeof input === "string") return inputOf([{ role: "user", content: input }]);
@@ -95,13 +99,11 @@ class Conversation {
   readonly #open = new Map<string, number>();
   #said: AssistantPart[] = [];
   #results: ToolResultPart[] = [];
-  /** Outputs of calls that are left out. */
-  readonly #leftOut = new Set<string>();
 
   /** Takes the next item; what is wrong with it otherwise. */
   add(item: unknown, index: number): string | undefined {
     if (typeof item !== "object" || item === null) return "an item must be an object";
-    const { type, role, call_id } = item as Record<string, unknown>;
+    const { type, role } = item as Record<string, unknown>;
     if (type === "function_call_output") return this.#addOutput(item);
     if (type === undefined || type === "message") {
       if (role === "user") return this.#addUser(item);
@@ -109,9 +111,15 @@ class Conversation {
     }
     if (type === "function_call") return this.#addCall(item, index);
     if (type === "reasoning") return this.#addReasoning(item);
-    const parsed = parseOther(item);
-    if (!parsed.ok) return `there is no item like this of type ${JSON.stringify(type)}`;
-    if (typeof call_id === "string") this.#leftOut.add(call_id);
+    return this.#addHosted(item, `${JSON.stringify(type)}`);
+  }
+
+  #addHosted(item: object, type: string): string | undefined {
+    if (!parseOther(item).ok && !isOfLaterType(item)) return `there is no item like this of type ${type}`;
+    if (isOfOurs(item)) return undefined;
+    const unanswered = this.#results.length > 0 ? this.#endRound() : undefined;
+    if (unanswered !== undefined) return unanswered;
+    this.#said.push({ type: "thinking", text: "", providerMetadata: keptItem(item, JSON.parse(type) as string) });
     return undefined;
   }
 
@@ -145,11 +153,12 @@ class Conversation {
     const unanswered = this.#results.length > 0 ? this.#endRound() : undefined;
     if (unanswered !== undefined) return unanswered;
     const { content } = parsed.value;
+    const own = vendorsMessage(item);
     const texts =
       typeof content === "string"
         ? [content]
         : content.map((part) => ("text" in part ? (part.text ?? "") : part.refusal));
-    this.#said.push(...texts.map(textPart));
+    this.#said.push(...(own === undefined ? texts.map(textPart) : [own]));
     return undefined;
   }
 
@@ -173,17 +182,18 @@ class Conversation {
     if (given === undefined) return "arguments must be the text of a JSON object";
     this.#calls.add(id);
     this.#open.set(id, index);
-    this.#said.push({ type: "tool_use", id, name, arguments: given });
+    const kept = isMadeByVendor(item) ? keptCall({ ...item }) : undefined;
+    const own = kept === undefined ? {} : { providerMetadata: kept };
+    this.#said.push({ type: "tool_use", id, name, arguments: given, ...own });
     return undefined;
   }
 
   #addOutput(item: object): string | undefined {
     const parsed = parseOutput(item);
     if (!parsed.ok) return parsed.error;
-    const { call_id: id, output } = parsed.value;
-    if (this.#leftOut.has(id)) return undefined;
+    const { call_id: id, output, status } = parsed.value;
     if (!this.#open.delete(id)) return `call_id ${JSON.stringify(id)} is of no call that waits for an output`;
-    this.#results.push({ type: "tool_result", toolCallId: id, content: output, isError: false });
+    this.#results.push({ type: "tool_result", toolCallId: id, content: output, isError: status === "incomplete" });
     return undefined;
   }
 
@@ -214,9 +224,51 @@ function userPart(part: { type: "input_text"; text: string } | { type: "input_im
 /** Only the vendor's own item can be given back to it; other thinking is text. */
 function thinkingPart(item: Reasoning): ThinkingPart {
   const text = item.summary.map((part) => part.text).join("\n");
-  if (typeof item.encrypted_content !== "string") return { type: "thinking", text };
-  return { type: "thinking", text, providerMetadata: { vendor: "openai-responses", item: JSON.stringify(item) } };
+  return isMadeByVendor(item)
+    ? { type: "thinking", text, providerMetadata: keptItem(item) }
+    : { type: "thinking", text };
 }
+
+/** A message as its vendor made it; undefined of those that only have its form. */
+function vendorsMessage(item: object): AssistantPart | undefined {
+  const parsed = parseMessage(item);
+  if (!parsed.ok || !isMadeByVendor(item)) return undefined;
+  const { content, phase } = parsed.value;
+  const text = content.map((part) => (part.type === "refusal" ? part.refusal : (part.text ?? ""))).join("");
+  if (phase === "commentary") return { type: "thinking", text, providerMetadata: keptItem(item) };
+  const providerMetadata = keptMessage({ ...item }, text);
+  return providerMetadata === undefined ? undefined : { type: "text", text, providerMetadata };
+}
+
+/** Ids that we make end in the number of their event or message. */
+const ownId = /^[a-z]+_.+_\d+$/;
+
+function isMadeByVendor(item: object): boolean {
+  const id = "id" in item ? item.id : undefined;
+  return typeof id === "string" && id !== "" && !ownId.test(id);
+}
+
+/** Lists and approvals of tools that an MCP server of ours gives: what its vendor made has ids like `mcpr_1`. */
+function isOfOurs(item: object): boolean {
+  const { type, id, approval_request_id: asked } = item as Record<string, unknown>; // just parsed
+  if (type === "mcp_list_tools") return ownId.test(String(id));
+  if (type === "mcp_approval_request") return !vendorsApproval.test(String(id));
+  return type === "mcp_approval_response" && !vendorsApproval.test(String(asked));
+}
+
+const vendorsApproval = /^mcpr_/;
+
+/** Calls of tools that this code does not know, and their outputs; no reference to what a vendor keeps of others. */
+const laterTypes = /^(?:[a-z_]+_call|[a-z_]+_output|compaction|program)$/;
+
+function isOfLaterType(item: object): boolean {
+  const { type } = item as Record<string, unknown>;
+  return typeof type === "string" && laterTypes.test(type) && !knownTypes.has(type);
+}
+
+const knownTypes: ReadonlySet<string> = new Set(
+  [...ToolCallRaw.anyOf, ...ToolOutputRaw.anyOf].map(({ properties }) => properties.type.const),
+);
 
 function objectIn(text: string): Record<string, unknown> | undefined {
   try {
@@ -278,15 +330,18 @@ export function conversationItems(history: readonly Message[], prefix: string): 
   });
 }
 
-function resultItem({ toolCallId, content }: ToolResultPart): FunctionCallOutput {
+function resultItem({ toolCallId, content, isError }: ToolResultPart): FunctionCallOutput {
   const text =
     typeof content === "string"
       ? content
       : content.map((part) => (part.type === "text" ? part.text : "[image]")).join("\n");
-  return toolCallOutputItem({ call_id: toolCallId }, text);
+  const item = toolCallOutputItem({ call_id: toolCallId }, text);
+  return isError ? { ...item, status: "incomplete" } : item;
 }
 
 function saidItem(part: AssistantPart, id: string): OutputItem {
+  const own = itemOfPart(part);
+  if (own !== undefined) return own as unknown as OutputItem; // as it came
   if (part.type === "tool_use") {
     const { id: call_id, name, arguments: given } = part;
     return {
@@ -302,7 +357,5 @@ function saidItem(part: AssistantPart, id: string): OutputItem {
     const content = [{ type: "output_text" as const, text: part.text, annotations: [] }];
     return { type: "message", id: `msg_${id}`, role: "assistant", status: "completed", content };
   }
-  const { vendor, item } = part.providerMetadata ?? {};
-  if (vendor === "openai-responses" && item !== undefined) return JSON.parse(item) as Reasoning; // as it came
   return { type: "reasoning", id: `rs_${id}`, summary: [{ type: "summary_text", text: part.text }] };
 }

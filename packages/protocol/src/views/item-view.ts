@@ -1,7 +1,7 @@
 import { isTerminal, type EventRecord } from "../event.ts";
 import type { RunEvent, RunEventOf, RunRecord } from "./engine-events.ts";
 import { EngineView, type RunFacts } from "./engine-view.ts";
-import { addItemUsage, noItemUsage, runItemOf, toInputItem, toolCallOutputItem } from "./item-helpers.ts";
+import { addItemUsage, continuedInput, noItemUsage, runItemOf, toolCallOutputItem } from "./item-helpers.ts";
 import type {
   FunctionCall,
   InputItem,
@@ -135,7 +135,7 @@ export class ItemView {
       rawResponses: structuredClone(this.#responses),
       responseIds: this.#responses.map(({ responseId }) => responseId),
       interruptions: [...this.#waiting.values()],
-      toInputList: () => [...structuredClone(this.#input), ...newItems.map(toInputItem)],
+      toInputList: () => continuedInput(this.#input, newItems, this.#responses),
     };
   }
 
@@ -195,8 +195,7 @@ export class ItemView {
 
   #keepBlock({ seq, agent }: RunRecord, event: RunEventOf<"text" | "thinking">): void {
     if (event.type === "text") this.#openText = "";
-    const { type, text, vendorItems: before = [] } = event;
-    const vendorItem = event.type === "thinking" ? event.vendorItem : undefined;
+    const { type, text, vendorItem, vendorItems: before = [] } = event;
     this.#blocks.push({ type, text, seq, agent, before, ...(vendorItem === undefined ? {} : { vendorItem }) });
   }
 
@@ -215,15 +214,15 @@ export class ItemView {
     const lastText = blocks.findLast(({ type }) => type === "text");
     const items = blocks.flatMap((block) => {
       const before = this.#vendorItems(block);
-      const raw =
+      const own =
         block.type === "thinking" ? this.#reasoning(block) : this.#message(block, block === lastText ? reason : "");
+      const raw = vendorsOwn(block) ?? own;
       return [...before, ...this.#produced(raw, block.agent)];
     });
     return trailing === undefined ? items : [...items, ...this.#vendorItems(trailing)];
   }
 
-  #reasoning({ text, seq, vendorItem }: Block): OutputItem {
-    if (vendorItem !== undefined) return vendorItem as unknown as OutputItem; // the vendor's own
+  #reasoning({ text, seq }: Block): OutputItem {
     const id = this.#idOf("rs", seq);
     return { type: "reasoning", id, summary: [{ type: "summary_text", text }] };
   }
@@ -251,15 +250,10 @@ export class ItemView {
   }
 
   #called({ seq, agent }: RunRecord, event: RunEventOf<"tool_use">): RunItem[] {
-    const { id: call_id, toolName: name, input, handoff, mcp, vendorItems: before = [] } = event;
-    const raw: FunctionCall = {
-      type: "function_call",
-      id: this.#idOf("fc", seq),
-      call_id,
-      name,
-      arguments: JSON.stringify(input),
-      status: "completed",
-    };
+    const { id: call_id, toolName: name, input, handoff, mcp, vendorItem, vendorItems: before = [] } = event;
+    const call = { type: "function_call", call_id, name, arguments: JSON.stringify(input) } as const;
+    const own: FunctionCall = { id: this.#idOf("fc", seq), ...call, status: "completed" };
+    const raw: FunctionCall = vendorItem === undefined ? own : { ...own, ...vendorItem, ...call };
     this.#calls.set(call_id, {
       raw,
       ...(handoff === undefined ? {} : { handoff }),
@@ -361,16 +355,27 @@ export class ItemView {
     const broken = this.#openText;
     const isBroken = event.reason === "cancelled" && broken !== "";
     const rest = isBroken ? this.#produced(this.#message({ text: broken, seq }, event.reason), agent) : [];
+    const { historyNote: text = "" } = event;
+    const note = text === "" ? [] : this.#produced(this.#message({ text, seq }, ""), agent);
     this.#forgetStep();
     this.#waiting.clear();
     this.#finalOutput = event.output ?? event.final;
-    return [...this.#handedOver(), ...items, ...rest];
+    return [...this.#handedOver(), ...items, ...rest, ...note];
   }
+}
+
+/** The item as the vendor made it, where it is one that a block can be. */
+function vendorsOwn({ vendorItem }: Block): OutputItem | undefined {
+  if (vendorItem === undefined) return undefined;
+  const raw = vendorItem as unknown as OutputItem; // read next
+  return runItemOf(raw, "", () => false) === undefined ? undefined : raw;
 }
 
 function outputItem(raw: FunctionCall, { output, result, isError }: RunEventOf<"tool_result">, agent: string): RunItem {
   const value = isError || result === undefined ? output : result;
-  return { type: "tool_call_output_item", agent, rawItem: toolCallOutputItem(raw, output), output: value };
+  const rawItem = toolCallOutputItem(raw, output);
+  if (isError) rawItem.status = "incomplete";
+  return { type: "tool_call_output_item", agent, rawItem, output: value };
 }
 
 function errorOf({ code, message, suggestion, retryable }: RunEventOf<"error">): RunResult["error"] {

@@ -39,6 +39,8 @@ export const OutputMessage = Type.Object({
   id: Type.String(),
   role: Type.Literal("assistant"),
   status,
+  /** Whether it is the answer, or tells what the model is about to do. Later models name it. */
+  phase: Type.Optional(Type.Unsafe<"commentary" | "final_answer" | null>(nullable(Type.String()))),
   content: Type.Array(
     Type.Unsafe<OutputPart>(
       Type.Union([
@@ -225,6 +227,8 @@ export const FunctionCallOutput = Type.Object({
   type: Type.Literal("function_call_output"),
   call_id: Type.String(),
   output: Type.String(),
+  /** `incomplete`: the call has failed, and the output says why. */
+  status: optionalStatus,
 });
 export type FunctionCallOutput = Static<typeof FunctionCallOutput>;
 
