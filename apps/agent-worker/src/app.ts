@@ -32,7 +32,8 @@ export async function startWorkerApp(env: Env, options: AppOptions = {}): Promis
       throw new StartError(`agent-worker cannot start: ${formatErrorForDisplay(error)}`, { cause: error });
     });
     opened.defer(worker.close);
-    const { host, port } = config;
+    const { host, port, redisUrl, namespace } = config;
+    const atWork = (): string[] => connections.services.runningTurns.names();
     const ops = await startOpsServer({ host, port, metrics, logger: log, ready: worker.ready }).catch(
       startError(`Cannot listen on ${host}:${port} (HOST, PORT)`),
     );
@@ -47,6 +48,13 @@ export async function startWorkerApp(env: Env, options: AppOptions = {}): Promis
       },
       "agent-worker ready",
     );
-    return { port: ops.port, log, ready: worker.ready, closeMs: 9_000 };
+    return {
+      port: ops.port,
+      log,
+      ready: worker.ready,
+      closeMs: 9_000,
+      note: { redisUrl, namespace, id: owner },
+      atWork,
+    };
   });
 }

@@ -1,6 +1,7 @@
 import type { RedisConnection } from "@larkline/store/redis";
+import { noteStall } from "@larkline/store/stall-notes";
 import { openTestStores } from "@larkline/store/testing";
-import { describe, expect, it } from "vitest";
+import { describe, expect, inject, it } from "vitest";
 import { calling } from "./approval-world.fixture.ts";
 import { checkEnds } from "./crash.fixture.ts";
 import {
@@ -211,13 +212,17 @@ describe("a message whose workers have died", () => {
     expect(world.sent.map(({ text }) => text)).toEqual(["answer to deadly words"]);
   });
 
-  it("is given up after three deaths alone", async () => {
+  it("is given up after three deaths alone, and its dead letter names what the last worker has noted", async () => {
     const world = newWorld();
     await dying(world, 5);
+    const cause = "the event loop stood still for 15 s";
+    await noteStall({ redisUrl: inject("redisUrl"), namespace: world.namespace, id: "dead-4" }, cause);
     const job = { v: 1, session, gen: world.wakes.shift() ?? 0 } as const;
     expect(await runnerOf(world)(job, new AbortController().signal, true)).toBe("done");
     expect(world.sent.map(({ text }) => text)).toEqual([expect.stringContaining("given up")]);
-    expect(await world.letters?.list(9)).toMatchObject([{ reason: expect.stringContaining("died 3 times") }]);
+    expect(await world.letters?.list(9)).toMatchObject([
+      { reason: `its worker died 3 times, with nothing else at work in it: ${cause}` },
+    ]);
   });
 
   it("is left to newer workers when it needs what this one lacks", async () => {

@@ -1,4 +1,4 @@
 import { runApp } from "@larkline/process/app";
 import { startWorkerApp } from "./app.ts";
 
-await runApp(startWorkerApp, { givesWay: true });
+await runApp(startWorkerApp, { givesWay: true, watched: "agent-worker" });

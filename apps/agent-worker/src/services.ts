@@ -60,6 +60,7 @@ import {
   UsageStore,
 } from "@larkline/store/operations";
 import { SchemaChecks } from "@larkline/process/schemas";
+import { StallNotes } from "@larkline/store/stall-notes";
 import { HandoffImport, RunnerDirectory } from "@larkline/store/runners";
 import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
@@ -154,6 +155,8 @@ export interface Stores {
   runners: RunnerDirectory;
   /** Heartbeats of the workers, and who has which duty. */
   presence: Presence;
+  /** Why workers have died. */
+  stallNotes: StallNotes;
   /** Announces this process to the others. */
   instances: InstanceDirectory;
   /** Takes over what the version before has stored. */
@@ -315,6 +318,7 @@ export function openStores(config: WorkerConfig, settings: LarklineConfig, redis
       owners: settings.toolOwners,
     }),
     presence: new Presence(on),
+    stallNotes: new StallNotes(on),
     instances: new InstanceDirectory(on),
     migration: new StateMigration(on),
     tokenCache: new TokenCache(on),

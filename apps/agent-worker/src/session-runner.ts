@@ -103,22 +103,30 @@ export class SessionRunner {
       if ((await tryRelease(this.#services, { session, epoch: unreleased })) === "later") return "postpone";
       this.#unreleased.delete(session);
     }
+    let lastOwner: string | undefined;
     const claim = await store.claim(session, gen, owner, {
       alone: how.alone,
-      hasDied: async (last) => await hasDiedWith(this.#services, last, session),
+      hasDied: async (last) => await hasDiedWith(this.#services, (lastOwner = last), session),
     });
     if (claim === undefined) return "done";
     for (const facts of claim.unreadable ?? []) {
       log.error({ session, ...facts }, "stored state cannot be read and is replaced");
     }
     try {
-      return await this.#runClaim(claim, how);
+      return await this.#runClaim({ ...claim, ...(await this.#causeOfDeath(claim, lastOwner)) }, how);
     } catch (error) {
       if (!isRedisTrouble(error)) throw error;
       const result = await releaseUncounted(this.#services, claim, { error, shutdown: how.shutdown });
       if (result === "postpone") this.#unreleased.set(session, claim.epoch);
       return result;
     }
+  }
+
+  /** Why the last worker of a message that is given up has died, where it could say so. */
+  async #causeOfDeath({ deaths }: Claim, lastOwner: string | undefined): Promise<Pick<TurnStart, "causeOfDeath">> {
+    if (lastOwner === undefined || deaths.alone < maxDeathsAlone) return {};
+    const causeOfDeath = await this.#services.stallNotes.read(lastOwner);
+    return causeOfDeath === undefined ? {} : { causeOfDeath };
   }
 
   async #runClaim(claim: Claim, { shutdown, alone }: HowToRun): Promise<JobResult> {
@@ -331,8 +339,11 @@ async function withPublished(services: Services, start: TurnStart | undefined): 
 const maxDeathsAlone = 3;
 
 /** Why a message is not run again; undefined while it is. Deaths beside other turns may be the fault of those. */
-function whyGivenUp({ tries, deaths, damaged }: TurnStart, maxTries: number): string | undefined {
-  if (deaths.alone >= maxDeathsAlone) return `its worker died ${deaths.alone} times, with nothing else at work in it`;
+function whyGivenUp({ tries, deaths, causeOfDeath, damaged }: TurnStart, maxTries: number): string | undefined {
+  if (deaths.alone >= maxDeathsAlone) {
+    const cause = causeOfDeath === undefined ? "" : `: ${causeOfDeath}`;
+    return `its worker died ${deaths.alone} times, with nothing else at work in it${cause}`;
+  }
   if (tries - deaths.alone - deaths.together < maxTries) return undefined;
   return damaged === undefined ? `its runs crashed ${tries} times` : `what is stored of it cannot be read: ${damaged}`;
 }
@@ -562,6 +573,11 @@ export class RunningTurns {
   /** Of the turn that runs in a session, and of messages that have joined it. */
   idsOf(session: SessionKey): readonly string[] {
     return this.#bySession.get(session)?.turnIds ?? [];
+  }
+
+  /** Of all turns that run. */
+  names(): string[] {
+    return [...this.#bySession.values()].flatMap(({ turnIds }) => turnIds);
   }
 
   remove(session: SessionKey, controller: AbortController): void {

@@ -78,6 +78,8 @@ export interface TurnStart {
   tries: number;
   ranBefore: boolean;
   deaths: Claim["deaths"];
+  /** What the last worker that died with the message has noted. */
+  causeOfDeath?: string;
   othersWait: boolean;
   damaged?: string;
   /** Where a run ended before: what is in the event log of it. */

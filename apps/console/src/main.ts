@@ -1,4 +1,4 @@
 import { runApp } from "@larkline/process/app";
 import { startConsoleApp } from "./app.ts";
 
-await runApp(startConsoleApp, { givesWay: true });
+await runApp(startConsoleApp, { givesWay: true, watched: "console" });

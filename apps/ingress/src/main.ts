@@ -1,4 +1,4 @@
 import { runApp } from "@larkline/process/app";
 import { startIngressApp } from "./app.ts";
 
-await runApp(startIngressApp);
+await runApp(startIngressApp, { watched: "ingress" });

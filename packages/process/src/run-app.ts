@@ -3,6 +3,7 @@ import type { DestinationStream } from "pino";
 import { takeEnvironment, type Env } from "./config/environment.ts";
 import type { Logger } from "./telemetry/logger.ts";
 import { runUntilSignal } from "./telemetry/run-until-signal.ts";
+import { watchEventLoop, type StallNotePlace } from "./watchdog/watchdog.ts";
 
 /** What an app gets besides its environment. By default everything is that of the process. */
 export interface AppOptions {
@@ -25,6 +26,10 @@ export interface RunningApp {
   close(): Promise<void>;
   /** How long `close` may take, ms. */
   readonly closeMs: number;
+  /** Where the next process learns why this one ended. */
+  readonly note?: StallNotePlace;
+  /** What it works on now, for the log of a process whose event loop stands still. */
+  atWork?(): readonly string[];
 }
 
 /** Starts an app; rejects with a {@link StartError} where what it is given cannot be used. Changes nothing of the process. */
@@ -66,13 +71,22 @@ export async function openApp<App>(
   }
 }
 
+export interface RunAppOptions {
+  /** See `runUntilSignal`. */
+  givesWay?: boolean;
+  /** Default: that of the process. */
+  env?: Env | undefined;
+  /** Its name in the log, where a watchdog ends it when its event loop stands still. */
+  watched?: string;
+}
+
 /**
  * Runs an app as this process, until a signal. To be called once, before anything else runs: it takes the environment
  * of the process. Problems are printed, and end the process with 1. Resolves when the app works.
  */
 export async function runApp<App extends RunningApp>(
   start: StartApp<App>,
-  { givesWay = false, env: given }: { givesWay?: boolean; env?: Env | undefined } = {},
+  { givesWay = false, env: given, watched: service }: RunAppOptions = {},
 ): Promise<App> {
   const { env, problem } = given === undefined ? takeEnvironment() : { env: given };
   const app = await start(env, { onFatal: leave }).catch((error: unknown) => {
@@ -80,6 +94,7 @@ export async function runApp<App extends RunningApp>(
     throw error;
   });
   if (problem !== undefined) app.log.warn({ reason: problem }, "other processes of this user can read the environment");
+  if (service !== undefined) watchEventLoop({ service, note: app.note, atWork: app.atWork });
   runUntilSignal({ logger: app.log, givesWay, deadlineMs: app.closeMs, close: app.close });
   return app;
 }

@@ -222,6 +222,11 @@ export const describedKeys: readonly DescribedKey[] = [
     content: "the worker ended in an orderly way: what it leaves is not counted as its death; 1 hour",
   },
   {
+    key: "`{<ns>}:alive:<worker>:stalled`",
+    type: "string",
+    content: "why the worker ended, from its watchdog: its event loop stood still; 1 day",
+  },
+  {
     key: "`{<ns>}:alive:<worker>:unexcused:<s>`",
     type: "string",
     content:
