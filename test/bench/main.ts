@@ -63,6 +63,7 @@ import { measureTogether, togetherTable } from "./together.ts";
 import { BenchVendors, type Before } from "./vendors.ts";
 import { measureViews } from "./views.ts";
 import { measureWaiting } from "./waiting.ts";
+import { measureStart, weightTables, type StartNumbers } from "./weight.ts";
 import { measureModelWait, measureScale, type ScaleNumbers } from "./workers.ts";
 
 /** What can be measured, each with its own tables in one of {@link pages}. */
@@ -85,6 +86,7 @@ const parts = {
   holds: { tells: "turns that keep their slots while calls run, beside turns that do not", measure: holdTables },
   observing: { tells: "buckets, records, names and feedback, beside a worker without them", measure: observingTables },
   calls: { tells: "turns with and without a call beside another version; only with --beside", measure: callTables },
+  weight: { tells: "CPU, memory and time of `npm start`, which gets no message", measure: startTables },
   soak: { tells: "an hour of steady load; only when it is named", measure: soakTables },
 };
 type PartName = keyof typeof parts;
@@ -330,6 +332,12 @@ async function waitingTables(): Promise<string[]> {
 async function soakTables(): Promise<string[]> {
   const minutes = Number(values.minutes);
   return [soakTable(await soak({ minutes, turnsPerSecond: 10, people: 8, everyMs: (minutes * 60_000) / 120 }))];
+}
+
+async function startTables(): Promise<string[]> {
+  const starts: StartNumbers[] = [];
+  for (let round = 0; round < Number(values.rounds); round += 1) starts.push(await measureStart(20_000));
+  return weightTables(starts);
 }
 
 async function dataTables(): Promise<string[]> {

@@ -30,7 +30,7 @@ function row(cells: readonly (string | number)[]): string {
   return `| ${cells.join(" | ")} |`;
 }
 
-function table(header: readonly string[], rows: readonly (readonly (string | number)[])[]): string {
+export function table(header: readonly string[], rows: readonly (readonly (string | number)[])[]): string {
   return [row(header), row(header.map(() => "---")), ...rows.map(row)].join("\n");
 }
 
