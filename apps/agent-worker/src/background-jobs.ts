@@ -326,8 +326,8 @@ async function eachOf<T>(items: readonly T[], work: (item: T) => Promise<void>):
   if (failures.length > 0) throw failures[0];
 }
 
-/** Pause between looks for orders. */
-const lookMs = 100;
+/** Pause between looks for orders, for which people at the console wait: most of the time there are none. */
+const lookMs = 400;
 
 /** Refresh interval of the pauses, for a worker that missed the notification, ms. */
 const pausesRefreshMs = 2_000;
