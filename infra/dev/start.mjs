@@ -1,6 +1,7 @@
 // `npm start`: sets up, starts everything on this machine, and stops it all again on Ctrl-C.
-import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { bundledApps } from "./launcher/bundles.mjs";
 import { callSigningKey } from "./launcher/call-keys.mjs";
 import { requireCredentials } from "./launcher/credentials.mjs";
 import { readEnvFile } from "./launcher/env-file.mjs";
@@ -71,8 +72,10 @@ function failureOf({ service, how }) {
 }
 
 function startApp(service, { context, life }) {
-  const args = [service === "playground" ? "simulator/src/playground/main.ts" : `apps/${service}/src/main.ts`];
-  return startService({ name: service, args, env: serviceEnv(service, context), onLine: life.say });
+  const source = service === "playground" ? "simulator/src/playground/main.ts" : `apps/${service}/src/main.ts`;
+  const bundle = join(context.bundles ?? "", `${service}.mjs`);
+  const file = context.bundles !== undefined && existsSync(bundle) ? bundle : source;
+  return startService({ name: service, args: [file], env: serviceEnv(service, context), onLine: life.say });
 }
 
 async function bringUp(services, { context, running, life }) {
@@ -99,14 +102,36 @@ async function bringUp(services, { context, running, life }) {
   }
 }
 
+/** All that can be done at a time. The first one that fails ends the others. */
+async function sideBySide(life, steps) {
+  const over = new AbortController();
+  const own = { ...life, signal: AbortSignal.any([life.signal, over.signal]) };
+  const begun = steps.map(async (step) => await step(own));
+  try {
+    return await Promise.all(begun);
+  } catch (error) {
+    over.abort();
+    await Promise.allSettled(begun);
+    throw error;
+  }
+}
+
+/** Tools of a person's own may need a sandbox; those of the playground do without. */
+async function installPrograms(life, { env, plan }) {
+  if (plan.redisUrl === undefined) await installProgram(redisProgram, life);
+  if (process.platform !== "linux" || (isPlayground(env, plan) && !env.RUNNER_TOOLS)) return;
+  await offerProgram(sandboxProgram, life);
+}
+
 async function prepare(life) {
   const env = { ...readEnvFile(join(root, ".env")), ...process.env };
   const plan = planFrom(env);
   await requireFree(plan.ports);
   if (plan.redisUrl !== undefined) await requireRedis(plan.redisUrl);
-  await installDependencies(life, isPlayground(env, plan) ? "playground" : "start");
-  if (plan.redisUrl === undefined) await installProgram(redisProgram, life);
-  if (process.platform === "linux") await offerProgram(sandboxProgram, life);
+  await sideBySide(life, [
+    (one) => installDependencies(one, isPlayground(env, plan) ? "playground" : "start"),
+    (one) => installPrograms(one, { env, plan }),
+  ]);
   // From here on only for data: what was installed above may be for all users. Services and Redis inherit it.
   process.umask(0o077);
   rmSync(logDirectory, { recursive: true, force: true });
@@ -174,7 +199,11 @@ async function retire(service, running) {
 async function reload(files, names, { context, running, life }) {
   // A first configuration may name models whose SDK the playground goes without.
   const isFirst = context.beganAsPlayground && !isPlayground(context.env, context.plan);
-  if (isFirst) await installDependencies(life, "start");
+  if (isFirst) {
+    await installDependencies(life, "start");
+    await installPrograms(life, context);
+    context.bundles = await bundledApps(life);
+  }
   const trials = [];
   let refusing;
   for (const name of names) {
@@ -201,16 +230,22 @@ async function reload(files, names, { context, running, life }) {
 async function runEverything(life, running) {
   const { env, plan, signingKey } = await prepare(life);
   life.say(text("starting"));
-  const redis = await openRedis({ plan, running, signal: life.signal });
   const beganAsPlayground = isPlayground(env, plan);
-  const context = { env, plan, redisUrl: redis.url, modelPort: await freePort(), signingKey, beganAsPlayground };
+  const [redis, bundles] = await sideBySide(life, [
+    ({ signal }) => openRedis({ plan, running, signal }),
+    (one) => bundledApps(one),
+  ]);
+  const context = {
+    env,
+    plan,
+    bundles,
+    redisUrl: redis.url,
+    modelPort: await freePort(),
+    signingKey,
+    beganAsPlayground,
+  };
   const seen = seenFiles(env);
-  const [first, rest] = [
-    plan.ports.filter(({ service }) => service === "playground"),
-    plan.ports.filter(({ service }) => service !== "playground"),
-  ];
-  if (first.length > 0) await bringUp(first, { context, running, life });
-  await bringUp(rest, { context, running, life });
+  await bringUp(plan.ports, { context, running, life });
   console.log(summaryOf({ plan, redis: redis.shown, logs: shownPath(logDirectory) }));
   const unwatch = watchFiles(seen, async (files, names) => {
     await reload(files, names, { context, running, life }).catch((error) => {

@@ -122,9 +122,9 @@ function openToOthers(folder: string): string[] {
   });
 }
 
+/** Those that run from their bundles. */
 function servicesOf(run: LauncherRun, name: string): number[] {
-  const program = name === "playground" ? "simulator/src/playground/main.ts" : `apps/${name}/src/main.ts`;
-  return run.processes().filter((pid) => commandOf(pid).includes(program));
+  return run.processes().filter((pid) => commandOf(pid).includes(`/${name}.mjs\0`));
 }
 
 function commandOf(pid: number): string {

@@ -132,7 +132,7 @@ export function serviceEnv(service, { env, plan, redisUrl, modelPort, signingKey
   const all = { ...env, ...playgroundConfig(env, plan), ...addresses, ...given };
   const { host, port } = plan.ports.find((entry) => entry.service === service);
   const own = ownOf(service, { plan, signingKey, runner: all.RUNNER_NAME });
-  // Compiled code is kept between starts: each takes half the CPU.
-  const kept = { NODE_COMPILE_CACHE: dataFolder("compile-cache") };
+  // Compiled code is kept between starts: each takes half the CPU. More arenas of malloc are mostly empty.
+  const kept = { NODE_COMPILE_CACHE: dataFolder("compile-cache"), MALLOC_ARENA_MAX: "2" };
   return { ...kept, ...without(all, withheld[service]), ...own, HOST: host, PORT: String(port) };
 }

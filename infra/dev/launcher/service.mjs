@@ -62,8 +62,9 @@ function openLog(name, onLine) {
  */
 export function startService({ name, args, env, onLine }) {
   // Type stripping in the playground is an experiment of Node's; a person can do nothing about it.
-  // V8 would let the space of young objects grow to 3 x 64 MB in each process, most of it empty.
-  const flags = ["--disable-warning=ExperimentalWarning", "--max-semi-space-size=16"];
+  // V8 would let the space of young objects grow to 3 x 64 MB in each process and keep it, most of it empty. The images
+  // (infra/docker/Dockerfile) give more than a start on one machine, for the same work at a higher load.
+  const flags = ["--disable-warning=ExperimentalWarning", "--max-semi-space-size=2"];
   const child = spawn(nodeProgram(), [...flags, ...args], {
     cwd: root,
     env,

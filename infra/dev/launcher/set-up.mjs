@@ -76,7 +76,9 @@ export async function installDependencies({ signal, say }, wanted = "all") {
   // The pinned Node is what the one install script brings.
   const ownNode = part !== "all" && !existsSync(pinnedNode) && isOwnNodeGood();
   const options = [...pnpmOptions[part], ...(ownNode ? ["--ignore-scripts"] : [])];
-  const install = withPnpm(["pnpm", "install", ...options, "--frozen-lockfile", "--reporter=append-only"]);
+  // With pnpm's own 64 and more at a time, a registry that queues them answers the first one after a minute.
+  const network = "--network-concurrency=8";
+  const install = withPnpm(["pnpm", "install", ...options, network, "--frozen-lockfile", "--reporter=append-only"]);
   const code = await runCommand(install, { signal, env });
   if (code !== 0 || !(ownNode || existsSync(pinnedNode))) throw new Failure(text("installFailed"));
   writeFileSync(stampFile, `${lockHash()} ${part}`);
@@ -85,6 +87,9 @@ export async function installDependencies({ signal, say }, wanted = "all") {
 /** Packages whose service has their name. */
 const serviceNames = new Set(["redis-server", "prometheus", "postgresql"]);
 
+/** The list of packages is fetched once. */
+let updated;
+
 /**
  * The package of a Debian service may start it; we run servers of our own. RUNLEVEL keeps the
  * package's scripts from that without systemd, `disable --now` undoes it with systemd.
@@ -92,7 +97,11 @@ const serviceNames = new Set(["redis-server", "prometheus", "postgresql"]);
 async function installDebian(packageName, { signal }) {
   const env = { ...process.env, DEBIAN_FRONTEND: "noninteractive", RUNLEVEL: "1" };
   const install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"];
-  await runCommand(["apt-get", "update", "-q"], { signal, env });
+  updated ??= runCommand(["apt-get", "update", "-q"], { signal, env });
+  await updated.catch((error) => {
+    updated = undefined;
+    throw error;
+  });
   const code = await runCommand([...install, packageName], { signal, env });
   if (code === 0 && serviceNames.has(packageName) && existsSync("/run/systemd/system")) {
     await runCommand(["systemctl", "disable", "--now", packageName], { signal, output: "ignore" });

@@ -137,6 +137,15 @@ const texts = {
     zh: (folder) =>
       `数据目录 ${folder} 可被本机其他用户访问：请运行 "chmod 700 ${folder}"，或用 LARKLINE_DATA_DIR 指定一个新目录。`,
   },
+  bundling: {
+    en: "Bundling the apps (first start or changed sources, a few seconds)...",
+    zh: "正在打包各应用（首次启动或源码有变化，需要几秒）……",
+  },
+  notBundled: {
+    en: (reason) =>
+      `The apps could not be bundled (${reason}): they run from their sources, which takes more time and memory.`,
+    zh: (reason) => `应用打包失败（${reason}）：将直接从源码运行，启动更慢，占用内存更多。`,
+  },
   starting: { en: "Starting...", zh: "正在启动……" },
   stopping: { en: "Stopping...", zh: "正在停止……" },
   stopped: { en: "Stopped.", zh: "已停止。" },

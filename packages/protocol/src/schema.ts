@@ -1,6 +1,7 @@
 import { createRequire } from "node:module";
 import type * as AjvModule from "ajv/dist/2020.js";
 import type { Ajv2020, ErrorObject, Options, ValidateFunction } from "ajv/dist/2020.js";
+import { compiledBefore } from "./compiled-schemas.ts";
 import type { Static, TSchema } from "./type.ts";
 import { parseJson } from "./well-formed.ts";
 
@@ -12,6 +13,9 @@ const require = createRequire(import.meta.url);
  * of the time to compile it and saves 100 ns at a call.
  */
 const common: Options = { allErrors: true, validateSchema: false, meta: false };
+
+/** For our own schemas: here, and where they are compiled before. */
+export const ownOptions: Options = { ...common, strict: true, allowUnionTypes: true, messages: true };
 
 /** Ajv is loaded when it is first needed: processes that only run tools start without it. */
 export function newAjv({ code, ...options }: Options): Ajv2020 {
@@ -25,7 +29,7 @@ let ajv: Ajv2020 | undefined;
  * written into data. `allowUnionTypes` because JSON Schemas of foreign tools use `type: ["string", "null"]`.
  */
 function ownAjv(): Ajv2020 {
-  return (ajv ??= newAjv({ strict: true, allowUnionTypes: true, messages: true }));
+  return (ajv ??= newAjv(ownOptions));
 }
 
 /** Result of parsing data from outside: bad input is a value, not a throw. */
@@ -49,8 +53,9 @@ export function describeErrors(errors: readonly ErrorObject[] | null | undefined
 }
 
 function lazily(schema: object): () => ValidateFunction {
+  const before = compiledBefore(schema);
   let validate: ValidateFunction | undefined;
-  return () => (validate ??= ownAjv().compile(schema));
+  return () => (validate ??= before() ?? ownAjv().compile(schema));
 }
 
 /**

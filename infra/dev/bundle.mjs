@@ -1,0 +1,286 @@
+// `node infra/dev/bundle.mjs <folder>`: makes one small bundle of each app, which starts in half the time of its sources
+// and takes half of the memory. `npm start` keeps them by a digest of the sources: see launcher/bundles.mjs.
+import { createHash } from "node:crypto";
+import { createRequire, registerHooks } from "node:module";
+import { readdirSync, readFileSync, realpathSync } from "node:fs";
+import { dirname, join, relative, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { sourceFiles } from "./launcher/bundles.mjs";
+import { root } from "./launcher/paths.mjs";
+
+const folder = resolve(process.argv[2] ?? "");
+// The simulator, which every start has, bundles its page with it.
+const { build } = await import(pathToFileURL(createRequire(join(root, "simulator/package.json")).resolve("rolldown")));
+
+/** What runs as a process or a thread. */
+const programs = {
+  ingress: "apps/ingress/src/main.ts",
+  "agent-worker": "apps/agent-worker/src/main.ts",
+  "tool-runner": "apps/tool-runner/src/main.ts",
+  console: "apps/console/src/main.ts",
+  playground: "simulator/src/playground/main.ts",
+  "tool-process": "packages/runner/src/tool-process.ts",
+  "renewal-thread": "packages/store/src/renewal-thread.ts",
+  "schema-thread": "packages/process/src/schemas/schema-thread.ts",
+};
+/** What modules outside of the bundles import, as configuration and tools do: they get the bundles' own. */
+const lent = {
+  config: "packages/process/src/config/index.ts",
+  "tool-kit": "packages/tool-kit/src/index.ts",
+  "definition-check": "packages/tool-kit/src/definition-check.ts",
+  typebox: "packages/tool-kit/node_modules/typebox/build/index.mjs",
+};
+/** What is loaded by `require`, when it is first needed. */
+const required = {
+  ajv: "packages/protocol/node_modules/ajv/dist/2020.js",
+  "node-sdk": "packages/feishu/node_modules/@larksuiteoapi/node-sdk/lib/index.js",
+};
+
+/** What stays outside: native code, files of its own, or packages that a start may go without. */
+const outside = [
+  "rolldown",
+  "openai",
+  "@larkline/openai-sdk",
+  "@bull-board/api",
+  "@bull-board/fastify",
+  "@bull-board/ui",
+];
+
+const schemaModule = join(root, "packages/protocol/src/compiled-schemas.ts");
+const requireOfProtocol = createRequire(join(root, "packages/protocol/package.json"));
+const shared = {
+  cwd: root,
+  platform: "node",
+  logLevel: "warn",
+  checks: { pluginTimings: false, ineffectiveDynamicImport: false },
+  onLog: (level, log, handler) => handler(log.code === "UNRESOLVED_IMPORT" ? "error" : level, log),
+};
+/** V8 keeps a text of ASCII in half the memory. The maps are for `node --enable-source-maps`; the sources lie at hand. */
+const output = {
+  sourcemap: true,
+  sourcemapExcludeSources: true,
+  keepNames: true,
+  minify: { codegen: { asciiOnly: true } },
+};
+
+/** Where a file of the checkout is, from the bundles: real paths, as Node finds them. */
+const placeOf = (path) => relative(folder, realpathSync(join(root, path)));
+
+const validators = await compileSchemas();
+await Promise.all([bundlePrograms(), bundleValidators(), bundleAjv(), bundleSdk()]);
+
+async function bundlePrograms() {
+  const files = Object.entries({ ...programs, ...lent }).map(([name, path]) => [name, join(root, path)]);
+  await build({
+    ...shared,
+    input: Object.fromEntries(files),
+    plugins: [outsidePlaces(), ownPlaces(), replacing(), compiledSchemas()],
+    output: { ...output, dir: folder, format: "es", entryFileNames: "[name].mjs", chunkFileNames: "[name]-[hash].mjs" },
+  });
+}
+
+/** Found as their importer finds them, not from where the bundle lies. One that is not installed stays as it is. */
+function outsidePlaces() {
+  return {
+    name: "outside-places",
+    resolveId: {
+      order: "pre",
+      filter: { id: /^[@a-z]/ },
+      async handler(id, importer) {
+        if (importer === undefined || !outside.some((one) => id === one || id.startsWith(`${one}/`))) return undefined;
+        const found = await this.resolve(id, importer, { skipSelf: true });
+        return { id: found === null || found.external ? id : found.id, external: true };
+      },
+    },
+  };
+}
+
+/** Modules keep the places of their sources: files beside them, and packages, are found from there. */
+function ownPlaces() {
+  const bundles = new Map(Object.entries(programs).map(([name, path]) => [join(root, path), `./${name}.mjs`]));
+  return {
+    name: "own-places",
+    transform: {
+      filter: { id: /\.ts$/, code: /import\.meta\./ },
+      handler(code, id) {
+        const place = `new URL(${JSON.stringify(relative(folder, id))}, import.meta.url)`;
+        const moved = code
+          .replaceAll(/(new URL\("([^"]+\.ts)", )?import\.meta\.url/g, (_whole, start = "", path = "") => {
+            const bundle = bundles.get(join(dirname(id), path));
+            return path === "" || bundle === undefined
+              ? `${start}${place}.href`
+              : `new URL("${bundle}", import.meta.url`;
+          })
+          .replaceAll("import.meta.resolve(", "resolveFromSource(");
+        if (!moved.includes("resolveFromSource(")) return { code: moved, map: null };
+        const helper = [
+          'import { createRequire as requireOfSource } from "node:module";',
+          'import { pathToFileURL as urlOfSource } from "node:url";',
+          `const resolveFromSource = (id) => urlOfSource(requireOfSource(${place}).resolve(id)).href;`,
+        ];
+        return { code: `${helper.join(" ")} ${moved}`, map: null };
+      },
+    },
+  };
+}
+
+/** Has each process load the bundle where a module outside of it, or `require`, has found the source. */
+function replacing() {
+  const replaced = [
+    ...Object.entries(lent).map(([name, path]) => [placeOf(path), `${name}.mjs`, "module"]),
+    ...Object.entries(required).map(([name, path]) => [placeOf(path), `${name}.cjs`, "commonjs"]),
+  ];
+  const source = `import { registerHooks } from "node:module";
+const urlOf = (path) => new URL(path, import.meta.url).href;
+const bundles = new Map(${JSON.stringify(replaced)}.map(([path, name, format]) => [urlOf(path), { url: urlOf(name), format }]));
+registerHooks({
+  resolve(specifier, context, nextResolve) {
+    const found = nextResolve(specifier, context);
+    return { ...found, ...bundles.get(found.url) };
+  },
+});`;
+  const starts = new Set(
+    Object.entries(programs).flatMap(([name, path]) => (name === "renewal-thread" ? [] : join(root, path))),
+  );
+  return {
+    name: "replacing",
+    resolveId: (id) => (id === "replacing" ? id : undefined),
+    load: (id) => (id === "replacing" ? source : undefined),
+    transform: (code, id) => (starts.has(id) ? { code: `import "replacing"; ${code}`, map: null } : undefined),
+  };
+}
+
+/** The code of a validator for each schema of our own, by the digest of the schema. */
+async function compileSchemas() {
+  const found = [];
+  globalThis[Symbol.for("larkline.schemas")] = found;
+  registerHooks({
+    load: (url, context, nextLoad) =>
+      url === pathToFileURL(schemaModule).href
+        ? {
+            format: "module",
+            source: `const found = globalThis[Symbol.for("larkline.schemas")];
+export const compiledBefore = (schema) => (found.push(schema), () => undefined);`,
+            shortCircuit: true,
+          }
+        : nextLoad(url, context),
+  });
+  for (const path of modulesWithSchemas()) await import(pathToFileURL(path));
+  const { ownOptions } = await import(pathToFileURL(join(root, "packages/protocol/src/schema.ts")));
+  const { Ajv2020 } = requireOfProtocol("ajv/dist/2020.js");
+  const { default: codeOf } = requireOfProtocol("ajv/dist/standalone");
+  const ajv = new Ajv2020({ ...ownOptions, code: { source: true } });
+  return new Map(found.map((schema) => [digestOf(JSON.stringify(schema)), codeOf(ajv, ajv.compile(schema))]));
+}
+
+/** Modules do nothing when they are imported, but for those that are programs. */
+function modulesWithSchemas() {
+  const isProgram = /\/main\.ts$/;
+  return sourceFiles().filter(
+    (path) => path.endsWith(".ts") && !isProgram.test(path) && /\b(jsonP|p)arserOf\(/.test(readFileSync(path, "utf8")),
+  );
+}
+
+function digestOf(text) {
+  return createHash("sha256").update(text).digest("hex").slice(0, 24);
+}
+
+async function bundleValidators() {
+  const names = [...validators.keys()].map((digest) => [`validators/${digest}`, `validator:${digest}`]);
+  await build({
+    ...shared,
+    input: Object.fromEntries(names),
+    plugins: [
+      {
+        name: "validators",
+        resolveId: (id) =>
+          id.startsWith("validator:") ? id : id.startsWith("ajv/") ? requireOfProtocol.resolve(id) : undefined,
+        load: (id) => (id.startsWith("validator:") ? validators.get(id.slice("validator:".length)) : undefined),
+      },
+    ],
+    output: {
+      ...output,
+      sourcemap: false,
+      dir: folder,
+      format: "cjs",
+      entryFileNames: "[name].cjs",
+      chunkFileNames: "validators/[name].cjs",
+    },
+  });
+}
+
+/** Each process loads the validators that it uses. */
+function compiledSchemas() {
+  const source = `import { createHash } from "node:crypto";
+import { createRequire } from "node:module";
+const require = createRequire(import.meta.url);
+const digests = new Set(${JSON.stringify([...validators.keys()])});
+${digestOf}
+export const compiledBefore = (schema) => () => {
+  const digest = digestOf(JSON.stringify(schema));
+  return digests.has(digest) ? require("./validators/" + digest + ".cjs") : undefined;
+};`;
+  return {
+    name: "compiled-schemas",
+    resolveId: (id) => (id === "compiled-schemas" ? id : undefined),
+    load: (id) =>
+      id === schemaModule ? 'export * from "compiled-schemas";' : id === "compiled-schemas" ? source : undefined,
+  };
+}
+
+async function bundleAjv() {
+  await build({
+    ...shared,
+    input: join(root, required.ajv),
+    output: { ...output, sourcemap: false, file: join(folder, "ajv.cjs"), format: "cjs" },
+  });
+}
+
+/** The SDK of Feishu with the parts that we call: it has all methods of the platform, in 6 MB with Chinese comments. */
+async function bundleSdk() {
+  const path = realpathSync(join(root, required["node-sdk"], "../../es/index.js"));
+  await build({
+    ...shared,
+    input: "sdk",
+    plugins: [usedParts(path)],
+    treeshake: { moduleSideEffects: (id) => !id.startsWith(dirname(path)) },
+    output: { ...output, sourcemap: false, file: join(folder, "node-sdk.cjs"), format: "cjs" },
+  });
+}
+
+/** Of the typed methods that our sources call: `im` of `client.im.v1.message.create`. */
+function usedNamespaces() {
+  const sources = join(root, "packages/feishu/src");
+  const texts = readdirSync(sources, { recursive: true })
+    .filter((name) => name.endsWith(".ts"))
+    .map((name) => readFileSync(join(sources, name), "utf8"));
+  return new Set(texts.flatMap((text) => [...text.matchAll(/\.(\w+)\s*\.v\d+\b/g)].map(([, namespace]) => namespace)));
+}
+
+/** The exports that our sources read, and of the client the namespaces: each class it inherits from adds one. */
+function usedParts(path) {
+  const importer = readFileSync(join(root, "packages/feishu/src/transport/sdk.ts"), "utf8");
+  const exported = new Set([...importer.matchAll(/\bloadSdk\(\)\.(\w+)/g)].map(([, name]) => name));
+  const used = usedNamespaces();
+  return {
+    name: "used-parts",
+    resolveId: (id) => (id === "sdk" ? id : undefined),
+    load: (id) => (id === "sdk" ? `export { ${[...exported].join(", ")} } from ${JSON.stringify(path)};` : undefined),
+    transform: {
+      filter: { id: /node-sdk\/es\/index\.js$/ },
+      handler(code) {
+        const kept = new Set();
+        const classes = /^(class Client\$[\w$]+ (?:extends Client\$[\w$]+ )?\{)\n([^]*?)^\}$/gm;
+        const pruned = code.replaceAll(classes, (whole, head, body) => {
+          const namespace = /^ {8}this\.(\w+) = \{/m.exec(body)?.[1] ?? "";
+          if (!used.has(namespace)) return `${head}}`;
+          kept.add(namespace);
+          return whole;
+        });
+        const missing = [...used].filter((one) => !kept.has(one));
+        if (missing.length > 0) throw new Error(`the SDK of Feishu has no ${missing.join(", ")} in its client`);
+        return { code: pruned, map: null };
+      },
+    },
+  };
+}
