@@ -228,7 +228,7 @@ export interface Connections {
   /** It knows which clocks differ. */
   serverClock: ServerClock;
   /** Whether Redis answers, and takes what is written. */
-  checkRedis(): Promise<{ redis: boolean; writes: boolean }>;
+  checkRedis(): Promise<{ redis: boolean; writes: boolean | string }>;
   /** Whether the connection that waits for jobs is answered. */
   isQueueAnswering(): boolean;
   /** Idempotent. */
@@ -283,7 +283,7 @@ export async function connect(parts: ServiceParts, accesses: readonly BotAccess[
     services,
     queue,
     serverClock,
-    checkRedis: async () => ({ redis: (await redis.ping()) === "PONG", writes: await takesWrites(redis) }),
+    checkRedis: async () => ({ redis: (await redis.ping()) === "PONG", writes: await takesWrites(redis, queueRedis) }),
     isQueueAnswering: () => isAnswered(queueRedis),
     close: async () => await (closed ??= close()),
   };

@@ -35,7 +35,7 @@ interface Overview {
   /** What was given up. */
   letters: number;
   clockProblem: string | undefined;
-  takesWrites: boolean;
+  takesWrites: boolean | string;
   /** Of the last hour, and of the last day. */
   hour: readonly UsageBucket[];
   day: readonly UsageBucket[];
@@ -114,7 +114,7 @@ function troublesOf(view: View, seen: Overview): Html {
   const given = queues.reduce((sum, { depth }) => sum + depth.failed, letters);
   const wrong = [
     workers.length === 0 && html`${say("noWorkers")}`,
-    !takesWrites && html`${say("noWrites")}`,
+    takesWrites !== true && html`${takesWrites || say("noWrites")}`,
     clockProblem !== undefined && html`${say("clocksDiffer")}${clockProblem}`,
     isFailing &&
       html`<a href="${runsPath({ outcome: "failed", span: "hour" })}">${failed} / ${runs}</a>

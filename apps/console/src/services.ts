@@ -99,7 +99,7 @@ export interface Stores {
   catalog: QueueCatalog;
   ping(): Promise<boolean>;
   /** Whether it takes what is written: it is not full, not read-only, and can write its disk. */
-  takesWrites(): Promise<boolean>;
+  takesWrites(): Promise<boolean | string>;
   /** It knows which clocks differ. */
   serverClock: ServerClock;
   close(): Promise<void>;

@@ -101,7 +101,7 @@ export interface RedisHealth {
   /** Asks Redis. */
   ping(): Promise<boolean>;
   /** Whether Redis takes writes: it is not full, not read-only, and can write its disk. */
-  takesWrites(): Promise<boolean>;
+  takesWrites(): Promise<boolean | string>;
   /** It knows which clocks differ. */
   serverClock: Pick<ServerClock, "problem">;
   /** Takes a periodic duty for `ttlMs`; false when another process has it. */

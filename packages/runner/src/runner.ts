@@ -442,7 +442,7 @@ async function work(parts: Parts, announced: Announced): Promise<ToolRunner> {
   return {
     ready: async () => ({
       redis: (await redis.ping()) === "PONG",
-      writes: await takesWrites(redis),
+      writes: await takesWrites(redis, connections.queueRedis),
       clock: clock.problem ?? true,
       worker: (workers.isRunning() && isAnswered(connections.queueRedis)) || !takesCalls(),
       ...sandboxCheck(levels),

@@ -158,6 +158,8 @@ class AnswerWatch {
   readonly #lastDataMs = new Map<Redis, number>();
   /** The blocking command that was sent last. It fails and is sent anew when its connection breaks. */
   #waiting: { command: object; sinceMs: number; failedMs: number | undefined } | undefined;
+  /** What Redis has not let its user do. */
+  #refused: { command: string; atMs: number } | undefined;
   readonly #clock: Clock;
 
   constructor(connection: RedisConnection, clock: Clock) {
@@ -175,6 +177,12 @@ class AnswerWatch {
     );
   }
 
+  /** A command that Redis has refused to its user within the last minute. */
+  refusedCommand(): string | undefined {
+    const { command, atMs = Number.NEGATIVE_INFINITY } = this.#refused ?? {};
+    return this.#clock.monotonic() - atMs < refusalKnownMs ? command : undefined;
+  }
+
   #hasGivenUp(nowMs: number): boolean {
     return nowMs - (this.#waiting?.failedMs ?? nowMs) > betweenWaitsMs;
   }
@@ -186,10 +194,18 @@ class AnswerWatch {
     redis.sendCommand = (command, stream) => {
       if (!isWaiting(redis)) noteData();
       if (command.name === "bzpopmin") this.#noteWait(command);
+      command.promise.catch((error: unknown) => this.#noteRefusal(command.name, error));
       return send(command, stream);
     };
     redis.on("connect", () => redis.stream.on("data", noteData));
     redis.on("end", () => this.#lastDataMs.delete(redis));
+  }
+
+  #noteRefusal(name: string, error: unknown): void {
+    if (!(error instanceof Error) || !refusesUser.test(error.message)) return;
+    const named = /'([^']+)' command/.exec(error.message)?.[1];
+    const command = error.message.startsWith("NOPERM") ? `'${named ?? name}'` : "a command of one of its scripts";
+    this.#refused = { command, atMs: this.#clock.monotonic() };
   }
 
   #noteWait(command: { promise: Promise<unknown> }): void {
@@ -204,6 +220,10 @@ class AnswerWatch {
     command.promise.then(answered, () => void (waiting.failedMs = this.#clock.monotonic()));
   }
 }
+
+/** Of a command, and of one inside a script. */
+const refusesUser = /^NOPERM\b|can't (?:run this command|access at least one)/;
+const refusalKnownMs = 60_000;
 
 function isWaiting({ commandQueue, status }: Redis): boolean {
   return commandQueue.length > 0 || !["ready", "wait", "end"].includes(status);
@@ -237,8 +257,17 @@ const refusesWrites = /^(?:OOM|READONLY|MISCONF|NOREPLICAS)\b/;
 /** Redis runs a script with a first line like this only where it would let it write; the script does nothing. */
 const mayWriteLua = "#!lua\nreturn 1";
 
-/** Whether every server that holds keys takes writes: it is not full, not read-only, and can write its disk. */
-export async function takesWrites(connection: RedisConnection): Promise<boolean> {
+/**
+ * Whether every server that holds keys takes writes: it is not full, not read-only, and can write its disk. A text says
+ * which command Redis has refused to the user of this connection, or of one of `others`, within the last minute.
+ */
+export async function takesWrites(
+  connection: RedisConnection,
+  ...others: RedisConnection[]
+): Promise<boolean | string> {
+  const watched = [connection, ...others].flatMap((each) => [...(watches.get(each) ?? [])]);
+  const refused = watched.map((watch) => watch.refusedCommand()).find((command) => command !== undefined);
+  if (refused !== undefined) return `Redis does not let this user run ${refused}: see npm run redis-users`;
   try {
     await Promise.all(mastersOf(connection).map(async (server) => await server.eval(mayWriteLua, 0)));
     return true;

@@ -37,4 +37,20 @@ describe("createLogger", () => {
     logger.error({}, "loud");
     expect(lines()).toEqual([expect.objectContaining({ msg: "loud" })]);
   });
+
+  it("writes ten lines a minute of one error, and counts the others", () => {
+    const written: string[] = [];
+    let nowMs = 0;
+    const destination = { write: (line: string) => void written.push(line) };
+    const logger = createLogger({ service: "ingress", destination, clock: { monotonic: () => nowMs } });
+    const error = new Error("NOPERM");
+    for (let at = 0; at < 100_000; at += 1) logger.child({ at }).warn({ error }, "Redis connection");
+    expect(written).toHaveLength(10);
+    logger.warn({ error: new Error("another") }, "Redis connection");
+    for (let at = 0; at < 20; at += 1) logger.info({}, "a line without an error");
+    expect(written).toHaveLength(31);
+    nowMs = 60_000;
+    logger.warn({ error }, "Redis connection");
+    expect(JSON.parse(written.at(-1) ?? "")).toMatchObject({ leftOut: 99_990, msg: "Redis connection" });
+  });
 });

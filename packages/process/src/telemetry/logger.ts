@@ -1,4 +1,4 @@
-import { hideSecrets } from "@larkline/protocol";
+import { hideSecrets, systemClock, type Clock } from "@larkline/protocol";
 import { pino, type DestinationStream, type Logger as PinoLogger } from "pino";
 import type { TelemetryAdapter } from "./telemetry.ts";
 
@@ -38,11 +38,47 @@ export interface LoggerOptions {
   level?: LogLevel;
   /** Where lines go; default is standard output. */
   destination?: DestinationStream | undefined;
+  /** Of lines that are counted because they repeat. Default: that of the process. */
+  clock?: Pick<Clock, "monotonic">;
 }
 
-function wrap(inner: PinoLogger): Logger {
+/** Lines with one message and one error that are written within a minute. */
+const maxRepeated = 10;
+const repeatedWithinMs = 60_000;
+const maxKinds = 500;
+
+/** Counts lines that say the same error again and again, instead of having them written. */
+class Repetitions {
+  readonly #clock: Pick<Clock, "monotonic">;
+  readonly #kinds = new Map<string, { sinceMs: number; lines: number }>();
+
+  constructor(clock: Pick<Clock, "monotonic">) {
+    this.#clock = clock;
+  }
+
+  /** How many lines like this one were left out before it; undefined: this one is left out, too. */
+  before(fields: LogFields, message: string): number | undefined {
+    const { error } = fields;
+    if (!(error instanceof Error)) return 0;
+    const kind = `${message} ${error.message.slice(0, 200)}`;
+    const nowMs = this.#clock.monotonic();
+    const known = this.#kinds.get(kind);
+    if (known !== undefined && nowMs - known.sinceMs < repeatedWithinMs) {
+      known.lines += 1;
+      return known.lines > maxRepeated ? undefined : 0;
+    }
+    if (this.#kinds.size >= maxKinds) this.#kinds.clear();
+    this.#kinds.set(kind, { sinceMs: nowMs, lines: 1 });
+    return Math.max(0, (known?.lines ?? 0) - maxRepeated);
+  }
+}
+
+function wrap(inner: PinoLogger, repetitions: Repetitions): Logger {
   const at = (level: Exclude<LogLevel, "silent">) => (fields: LogFields, message: string) => {
-    if (inner.isLevelEnabled(level)) inner[level](redactFields(fields), scrubText(message));
+    if (!inner.isLevelEnabled(level)) return;
+    const leftOut = repetitions.before(fields, message);
+    if (leftOut === undefined) return;
+    inner[level](redactFields(leftOut === 0 ? fields : { ...fields, leftOut }), scrubText(message));
   };
   return {
     debug: at("debug"),
@@ -50,7 +86,7 @@ function wrap(inner: PinoLogger): Logger {
     warn: at("warn"),
     error: at("error"),
     writesDebug: inner.isLevelEnabled("debug"),
-    child: (bindings) => wrap(inner.child(redactFields(bindings))),
+    child: (bindings) => wrap(inner.child(redactFields(bindings)), repetitions),
   };
 }
 
@@ -65,15 +101,19 @@ function standardOutput(): DestinationStream {
   return { write: (line) => void process.stdout.write(line) };
 }
 
-/** Creates the logger of a process. */
-export function createLogger({ service, level = "info", destination = standardOutput() }: LoggerOptions): Logger {
+/**
+ * Creates the logger of a process. Of lines with the same message and error ten a minute are written; the next one
+ * after that has how many were left out.
+ */
+export function createLogger(given: LoggerOptions): Logger {
+  const { service, level = "info", destination = standardOutput(), clock = systemClock } = given;
   const options = {
     level,
     base: { service, pid: process.pid },
     timestamp: pino.stdTimeFunctions.isoTime,
     formatters: { level: (label: string) => ({ level: label }) },
   };
-  return wrap(pino(options, destination));
+  return wrap(pino(options, destination), new Repetitions(clock));
 }
 
 /** A logger that writes nothing, for tests and for callers without one. */

@@ -35,7 +35,7 @@ import {
 } from "bullmq";
 import { runScript, scriptsBeside, type Script } from "@larkline/protocol/lua";
 import { setMaxListeners } from "node:events";
-import type { RedisConnection } from "../connection.ts";
+import { isRedisTrouble, type RedisConnection } from "../connection.ts";
 import type { JobLock } from "../renewals.ts";
 
 // The jobs of all queues: how they are added, and how workers take, run and finish them.
@@ -372,6 +372,34 @@ async function putBack(
  */
 const blockForS = 4;
 
+/** Pauses between tries to fetch a job while Redis refuses that, ms; the last one repeats. */
+const fetchPausesMs = [100, 200, 400, 800, 1_600, 3_200, 5_000];
+
+/**
+ * BullMQ tries again at once after an answer of Redis that is no lost connection, such as a command that its user may
+ * not run: its loop would leave nothing of the process to others.
+ */
+function pauseAfterRefusals(worker: Worker, closing: AbortSignal, clock: Clock): void {
+  const { _getNextJob: privately } = worker as unknown as { _getNextJob: (...given: unknown[]) => Promise<unknown> };
+  const fetchJob = privately.bind(worker);
+  let refused = false;
+  let refusals = 0;
+  worker.on("error", (error) => (refused ||= !isRedisTrouble(error)));
+  const fetchOrPause = async (...given: unknown[]): Promise<unknown> => {
+    refused = false;
+    try {
+      return await fetchJob(...given);
+    } catch (error) {
+      refused = !isRedisTrouble(error);
+      throw error;
+    } finally {
+      if (refused) await pause(clock, fetchPausesMs[Math.min(refusals, fetchPausesMs.length - 1)] ?? 0, closing);
+      refusals = refused ? refusals + 1 : 0;
+    }
+  };
+  Object.assign(worker, { _getNextJob: fetchOrPause });
+}
+
 class PatientWorker extends Worker {
   renewals: LockRenewals | undefined;
 
@@ -426,6 +454,7 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
     workerBackend(setup),
   );
   worker.renewals = setup.renewals;
+  pauseAfterRefusals(worker, closing.signal, setup.clock);
   worker.on("error", (error) => setup.onError?.(error));
   worker.on("failed", (job, error) => {
     const triedAgain = job !== undefined && !job.finishedOn;
