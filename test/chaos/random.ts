@@ -1,9 +1,14 @@
-/** Random numbers that a seed repeats (mulberry32). */
-export function createRandom(seed: number): {
+/** Random numbers that a seed repeats. */
+export interface SeededRandom {
+  /** From 0 up to, but without, 1. */
   next(): number;
+  /** A whole number from 0 up to, but without, the limit. */
   below(limit: number): number;
   pick<T>(items: readonly T[]): T;
-} {
+}
+
+/** Mulberry32. */
+export function createRandom(seed: number): SeededRandom {
   let state = seed >>> 0;
   const next = (): number => {
     state = (state + 0x6d2b79f5) >>> 0;

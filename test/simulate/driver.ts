@@ -1,0 +1,88 @@
+import type { SeededRandom } from "../chaos/random.ts";
+import type { Held, Traffic } from "./lines.ts";
+import type { RedisClock } from "./redis-time.ts";
+import { oneRound, time } from "./time.ts";
+
+/** Rounds of the event loop without anything on a line after which nothing more comes by itself. */
+const quietRounds = 4;
+/** What the event loop waits for that is soon over, such as the reading of a file. */
+const busyWith = /^(?:FS|GetAddrInfo|TCPConnect|Zlib|Random|Scrypt|PBKDF2|Sign|Hash|Cipher|Key)/;
+
+/** Called for each piece of traffic: passes it on, or harms it. */
+export type Pass = (held: Held) => void;
+
+/**
+ * The one that lets things happen, one after the other: while nothing moves, it passes a piece of traffic on, chosen by
+ * chance; when none is left, it moves the clock to the next timer.
+ */
+export class Driver implements Traffic {
+  pending = 0;
+  readonly clock: RedisClock;
+  /** Pieces of traffic so far. */
+  steps = 0;
+  readonly #random: SeededRandom;
+  #held: Held[] = [];
+  #activity = 0;
+
+  constructor(clock: RedisClock, random: SeededRandom) {
+    this.clock = clock;
+    this.#random = random;
+  }
+
+  readonly noteActivity = (): void => {
+    this.#activity += 1;
+  };
+
+  hold(held: Held): void {
+    this.#activity += 1;
+    this.#held.push(held);
+  }
+
+  /** Until `isOver`, or until a time of the simulation: gives whether it is over. */
+  async run(isOver: () => boolean, untilMs: number, pass: Pass = (held) => held.pass()): Promise<boolean> {
+    for (;;) {
+      await this.#untilQuiet();
+      if (isOver()) return true;
+      const held = this.#next();
+      if (held !== undefined) {
+        this.steps += 1;
+        pass(held);
+        continue;
+      }
+      const nextMs = Math.min(time.nextMs() ?? untilMs, untilMs);
+      if (time.now() >= untilMs) return false;
+      const seen = this.#activity;
+      await this.clock.set(nextMs - time.now());
+      await this.#untilQuiet();
+      // What Redis has said meanwhile comes first, as it was there first.
+      if (this.#activity === seen) time.advanceTo(nextMs);
+    }
+  }
+
+  /** One that may go on: its process is not stopped. */
+  #next(): Held | undefined {
+    this.#held = this.#held.filter((held) => !held.isOver() && !held.owner.isDead);
+    const ready = this.#held.filter(({ owner, kind }) => kind === "answer" || owner.stoppedUntilMs <= time.now());
+    if (ready.length === 0) return undefined;
+    // In an order that does not depend on which of them arrived a little sooner.
+    const held = this.#random.pick(
+      ready.sort((one, other) => compare(one.owner.name, other.owner.name) || compare(one.what, other.what)),
+    );
+    this.#held = this.#held.filter((other) => other !== held);
+    return held;
+  }
+
+  async #untilQuiet(): Promise<void> {
+    for (let quiet = 0; quiet < quietRounds;) {
+      const seen = this.#activity;
+      await oneRound();
+      quiet = this.#activity === seen && this.pending === 0 ? quiet + 1 : 0;
+      if (quiet === quietRounds && process.getActiveResourcesInfo().some((name) => busyWith.test(name))) quiet = 0;
+    }
+  }
+}
+
+function compare(one: string, other: string): number {
+  if (one === other) return 0;
+  return one < other ? -1 : 1;
+}

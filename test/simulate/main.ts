@@ -1,0 +1,53 @@
+import { parseArgs } from "node:util";
+import { startRedis } from "@larkline/testkit";
+import { createRandom, type SeededRandom } from "../chaos/random.ts";
+import { runThreadsInside } from "./threads.ts";
+import { ownTimeAndChance, realMs } from "./time.ts";
+
+// `npm run simulate -- --seed N [--seeds M]`: the whole product in this process, under a clock of its own, with the
+// faults of the seed. What breaks a promise is printed with the seed; the exit code is the number of such seeds, 100 at
+// most.
+
+const { values } = parseArgs({
+  options: { seed: { type: "string" }, seeds: { type: "string" }, verbose: { type: "boolean" } },
+});
+const first = Number(values.seed ?? 1);
+const count = Number(values.seeds ?? 1);
+
+// Redis answers in real time, so it starts before the time is ours. The product is loaded after that.
+const redis = await startRedis();
+process.once("exit", () => redis.process.kill("SIGKILL"));
+let random: SeededRandom = createRandom(first);
+ownTimeAndChance(() => random);
+runThreadsInside();
+const { RedisClock } = await import("./redis-time.ts");
+const { simulate } = await import("./simulation.ts");
+
+const clock = new RedisClock(redis.port);
+// A run before the first one loads what is loaded when it is needed first: a seed is the same alone and after others.
+await simulate(0, clock, redis.port);
+const startedMs = realMs();
+let failed = 0;
+for (let seed = first; seed < first + count; seed += 1) {
+  random = createRandom(seed + 0x9e3779b9);
+  const { broken, faults, history, log, simulatedMs, steps } = await simulate(seed, clock, redis.port);
+  if (broken.length > 0) failed += 1;
+  if (broken.length > 0 || values.verbose === true) {
+    console.log(`seed ${seed}: ${broken.length === 0 ? "well" : "BROKEN"}`);
+    for (const line of [
+      ...broken.map((each) => `! ${each}`),
+      "faults:",
+      ...faults.map((each) => `  ${each}`),
+      ...history,
+    ]) {
+      console.log(`  ${line}`);
+    }
+    console.log(`  ${(simulatedMs / 1_000).toFixed(1)} s simulated, ${steps} steps`);
+    if (values.verbose === true) for (const line of log) console.log(`  ${line}`);
+  }
+}
+const cpu = process.cpuUsage();
+const cpuS = ((cpu.user + cpu.system) / 1e6).toFixed(1);
+console.log(`${count} seeds, ${failed} broken; ${((realMs() - startedMs) / 1_000).toFixed(1)} s, ${cpuS} s of CPU`);
+clock.close();
+process.exit(Math.min(failed, 100));
