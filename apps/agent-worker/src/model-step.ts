@@ -1,5 +1,6 @@
 import {
   allTokens,
+  askWithoutRefused,
   attachmentText,
   callUses,
   compactedTransition,
@@ -10,6 +11,7 @@ import {
   readStep,
   endOverBudget,
   isOwn,
+  isRefused,
   languageOfMessage,
   modelMessagesOf,
   noUse,
@@ -21,7 +23,9 @@ import {
   summaryIn,
   teamNote,
   warnNearBudget,
+  withoutRefused,
   withUse,
+  type Asking,
   type BudgetFacts,
   type Choice,
   type CompactionPlan,
@@ -41,7 +45,9 @@ import {
   type FilePart,
   type ImagePart,
   type InboundMessage,
+  type LeftOut,
   type Message,
+  type ModelFailure,
   type StepUse,
   type TextPart,
   type ToolSpec,
@@ -69,6 +75,9 @@ const readMs = 30_000;
  * the next turns of its session at once, until the files can be read.
  */
 const filesPatienceMs = 10 * 60_000;
+
+/** Share of the window from which on a refusal may be one because of the size: our count of tokens is rough. */
+const nearWindow = 0.75;
 
 /** Files that are read from their store at once. */
 const filesAtOnce = 8;
@@ -98,6 +107,8 @@ export class ModelSteps {
   #usedTokens: number | undefined;
   /** The window overflowed once; what can be shortened has been. */
   #overflowed = false;
+  /** The last refusal for what was in the request. */
+  #refusal: ModelFailure | undefined;
 
   constructor(services: Services, run: RunningTurn) {
     this.#services = services;
@@ -115,16 +126,35 @@ export class ModelSteps {
     const seen = conversationFor(agent.name, history, turn.team?.name);
     const notes = (await memories?.notes()) ?? "";
     const asked = { turnNumber: turn.steps + 1, system, notes, options, history: seen, tools, onEvent };
-    return await watchStep(this.#run, "answer", async () => {
-      const unread = modelMessagesOf(seen);
+    const asking = async ({ messages, plain, leftOut }: Asking): Promise<StepResult> => {
+      if (leftOut !== undefined) this.#logRefusal(leftOut);
+      const unread = modelMessagesOf(messages);
       const reading = readHistory(this.#services.blobs, unread, {
         vision: model.chain.primary.supportsVision,
         maxChars: this.#services.settings.limits.attachmentChars,
         // A character of Chinese is a token: half of the window at most.
         maxTotalChars: Math.floor(model.chain.primary.contextWindow / 2),
       });
-      return await this.#ask(asked, await this.#readInTime(reading, unread));
-    });
+      const given = plain ? { ...asked, options: { ...options, plain } } : asked;
+      const result = await this.#ask(given, await this.#readInTime(reading, unread));
+      if (isRefused(result)) this.#refusal = result.failure;
+      // Near the window any refusal may be one because of the size: that is tried first, and once.
+      return isRefused(result) && this.#mayOverflow() ? asOverflow(result) : result;
+    };
+    return await watchStep(this.#run, "answer", async () => await askWithoutRefused(seen, asking));
+  }
+
+  #logRefusal(leftOut: readonly LeftOut[]): void {
+    const { message = "", requestId } = this.#refusal?.vendor ?? {};
+    const facts = { turnId: this.#run.stored.turn.turnId, leftOut, problem: scrubText(message), requestId };
+    this.#services.log.warn(facts, "the vendor of the model refused the request: it is asked again without a part");
+  }
+
+  /** Whether the request is so large that it may be too large, and something can be shortened. */
+  #mayOverflow(): boolean {
+    if (this.#overflowed) return false;
+    const size = this.plan(true)?.tokensBefore ?? 0;
+    return size > this.#run.model.chain.primary.contextWindow * nearWindow;
   }
 
   /**
@@ -170,11 +200,14 @@ export class ModelSteps {
     const { agent, stored } = this.#run;
     const language = languageOfMessage(stored.turn.message, agent.speech.texts);
     const summary = await watchStep(this.#run, "summary", async () => {
-      const reading = readFiles(this.#services.blobs, plan.older, {
+      const sent = withoutRefused(this.#run.stored.history);
+      const cleaned = new Map(this.#run.stored.history.map((message, at) => [message, sent[at] ?? message]));
+      const shown = plan.older.map((message) => cleaned.get(message) ?? message);
+      const reading = readFiles(this.#services.blobs, shown, {
         maxChars: summarisedChars,
         maxTotalChars: 10 * summarisedChars,
       });
-      const older = await this.#readInTime(reading, plan.older);
+      const older = await this.#readInTime(reading, shown);
       const { system, messages: history } = compactionRequest(older, language);
       return await this.#ask({ turnNumber: 0, system, history, tools: [] }, modelMessagesOf(history));
     });
@@ -288,6 +321,12 @@ export class ModelSteps {
   compacted(plan: CompactionPlan, summary: StepResult): ReturnType<typeof compactedTransition> {
     return compactedTransition(this.#run.stored.turn, plan, summaryIn(summary));
   }
+}
+
+/** A refusal taken as one because of the size. */
+function asOverflow({ failure, ...result }: StepResult & { failure: ModelFailure }): StepResult {
+  const { blames: _blames, ...rest } = failure;
+  return { ...result, failure: { ...rest, code: "context_overflow" } };
 }
 
 function systemOf({ system, notes = "" }: Asked): Pick<ModelRequest, "system" | "systemBlocks"> {

@@ -30,6 +30,7 @@ export {
   type TeamMember,
   type TeamSettings,
 } from "./team.ts";
+export { askWithoutRefused, isRefused, withoutRefused, type Asking } from "./refusal.ts";
 export {
   readStep,
   type StepFollower,

@@ -1,4 +1,5 @@
 import {
+  type LeftOut,
   type ModelChunk,
   type ModelFailure,
   type ModelRetry,
@@ -73,6 +74,8 @@ export interface StepResult {
   brokenOff?: true;
   /** The complete events of its blocks have been published already, each when its block ended. */
   blocksTold?: true;
+  /** What the vendor has refused before, and the request was made without. */
+  leftOut?: LeftOut[];
   /** Items of the vendor's own tools that come after the last block. */
   vendorItems?: JsonObject[];
   warnings: ModelWarning[];
@@ -433,7 +436,13 @@ function storedAnswer(step: StepResult, notice: string): Message {
   return {
     role: "assistant",
     content: hasNotice ? [...parts, { type: "text", text: notice }] : withoutTrailingThinking(parts),
+    ...leftOutOf(step),
   };
+}
+
+/** The mark of what was left out, for the message that a step is stored as. */
+export function leftOutOf({ leftOut }: StepResult): Pick<Extract<Message, { role: "assistant" }>, "leftOut"> {
+  return leftOut === undefined ? {} : { leftOut };
 }
 
 /** The model failed and will not be asked again: the person gets a notice, which also answers the message in history. */
@@ -448,14 +457,15 @@ export function stepFailure(
   const isCommand = turn.message.command !== undefined; // its step wrote a summary, not an answer
   const used = isCommand ? { turn, events: [] } : withUnanswered(turn, { text, use: step.use, step }, env);
   return endError(isCommand ? turn : withText(used.turn, shownText(text, env.output)), {
-    history: answering(turn, [assistantText(reply)]),
+    history: answering(turn, [{ ...assistantText(reply), ...leftOutOf(step) }]),
     events: [...warnings.map(warningEvent), ...used.events],
     reply,
     error: { code, message, suggestion, retryable },
   });
 }
 
-function failureNotice({ code, retryable }: ModelFailure): NoticeName {
+function failureNotice({ code, retryable, blames }: ModelFailure): NoticeName {
+  if (blames !== undefined) return "refused";
   if (code === "context_overflow") return "tooLong";
   return retryable ? "failedForNow" : "failed";
 }

@@ -22,7 +22,7 @@ import {
   type ControlEntry,
   type DecisionWord,
 } from "@larkline/protocol";
-import { type StepResult, blockEvents, stepEnd, stepStart } from "./step.ts";
+import { type StepResult, blockEvents, leftOutOf, stepEnd, stepStart } from "./step.ts";
 import {
   answered,
   resultText,
@@ -100,6 +100,7 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
   const said: Message = {
     role: "assistant",
     content: [...step.parts.filter(isSendable), ...prepared.map(({ use }) => use)],
+    ...leftOutOf(step),
   };
   const held = heldStep(said, env.history);
   const signatures = new Set(step.toolCalls.map(signatureOf));

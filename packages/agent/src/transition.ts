@@ -382,7 +382,7 @@ export function noticeFor(turn: TurnState, name: NoticeName, texts: ReplyLanguag
 }
 
 /** An assistant message of text alone. */
-export function assistantText(text: string): Message {
+export function assistantText(text: string): Extract<Message, { role: "assistant" }> {
   return { role: "assistant", content: [{ type: "text", text }] };
 }
 

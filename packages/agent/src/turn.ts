@@ -27,6 +27,7 @@ import {
   warningEvent,
   withUnanswered,
 } from "./step.ts";
+import { kindsOf, leftOutNote } from "./refusal.ts";
 import {
   pauseNote,
   closeRound,
@@ -242,7 +243,9 @@ export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironmen
   }
   if (failure !== undefined) return stepFailure(turn, { ...step, failure }, env);
   const numbers = measured(step, turn, env);
-  const { turn: next, events } = warnFullWindow(withThinking(counted(turn, numbers), step), step, env);
+  const { turn: said, events: told } = withLeftOutNote(turn, step, env);
+  const { turn: next, events: warned } = warnFullWindow(withThinking(counted(said, numbers), step), step, env);
+  const events = [...told, ...warned];
   const decided =
     step.stopReason === "tool_use" && step.toolCalls.length > 0
       ? openRound(
@@ -255,6 +258,19 @@ export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironmen
         )
       : finalAnswer(next, step, { env, numbers, end: turn.team === undefined ? endDone : contributionEnds(env) });
   return { ...decided, events: [...events, ...decided.events] };
+}
+
+/** Notes for the person, once, what a vendor has refused and the step was made without. */
+function withLeftOutNote(
+  turn: TurnState,
+  { leftOut }: StepResult,
+  { texts }: TurnEnvironment,
+): { turn: TurnState; events: EngineEvent[] } {
+  if (leftOut === undefined) return { turn, events: [] };
+  const note = leftOutNote(leftOut, languageOfMessage(turn.message, texts));
+  const message = `The vendor refused the request; it was made without: ${kindsOf(leftOut).join(", ")}.`;
+  const events: EngineEvent[] = [{ type: "warning", code: "left_out", message, detail: kindsOf(leftOut).join(",") }];
+  return { turn: { ...turn, notes: [...new Set([...(turn.notes ?? []), note])] }, events };
 }
 
 /** A request that takes this share of the model's window is warned of. */

@@ -1,4 +1,6 @@
 import {
+  askWithoutRefused,
+  type Asking,
   abandonTurn,
   absorb,
   joinedEvent,
@@ -454,11 +456,16 @@ export class EngineRun implements AsyncIterable<RunRecord> {
 
   /** Asks the model to its end, or until the run is cancelled, and counts what that used. */
   async #askModel(asked: Asked): Promise<StepResult> {
+    return await askWithoutRefused(asked.history, async (asking) => await this.#askOnce(asked, asking));
+  }
+
+  async #askOnce(asked: Asked, { messages, plain }: Asking): Promise<StepResult> {
     const { chain, model } = this.#agent.chosen;
     const { clock } = this.#house;
     const request = {
       ...(asked.turnNumber === 0 ? {} : this.#agent.request),
-      messages: modelMessagesOf([...asked.history]), // it grows while others may still hold the request
+      ...(plain ? { plain } : {}),
+      messages: modelMessagesOf([...messages]), // the history grows while others may still hold the request
       tools: asked.tools,
       system: asked.system,
     };

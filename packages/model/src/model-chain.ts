@@ -211,8 +211,11 @@ async function* callModel(
   const { timeouts, clock, maxStepBytes } = settings;
   const maxTokens = outputLimit(request, info);
   const profile = backend.profileOf?.(info.id) ?? plainProfile;
-  const messages = withSentPictures(request.messages, profile.pictures);
-  const asked = withSchemaInWords({ ...request, messages, model: info.id, capabilities: info, maxTokens }, info);
+  const messages = withSentPictures(request.messages, info.supportsVision ? profile.pictures : "none");
+  const { plain = false } = request;
+  const abilities = plain ? { ...info, supportsJsonSchema: false, supportsThinking: false } : info;
+  const said = plain ? withoutOptions(request) : request;
+  const asked = withSchemaInWords({ ...said, messages, model: info.id, capabilities: abilities, maxTokens }, abilities);
   const { request: full, warnings } = withSentTools(wellFormed(asked), profile);
   const options = {
     timeouts,
@@ -251,6 +254,12 @@ async function* callModel(
   } finally {
     call.ended("neutral"); // the caller left; every other end was reported before
   }
+}
+
+/** A request without what it can do without. */
+function withoutOptions(request: ChainRequest): ChainRequest {
+  const { temperature: _t, topP: _p, effort: _e, needsThinking: _n, ...rest } = request;
+  return rest;
 }
 
 /** What a tool call or a block of thinking costs besides its text: many empty ones must not be free. */

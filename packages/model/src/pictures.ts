@@ -20,11 +20,19 @@ export function pictureProblem(image: ImagePart, limits: PictureLimits): string 
   return `it has ${width} x ${height} pixels, this model takes ${limits.maxPixels} in all`;
 }
 
-/** The messages with a sentence in place of each picture that the vendor would refuse. The latest pictures count. */
-export function withSentPictures(messages: readonly Message[], limits: PictureLimits): readonly Message[] {
-  let left = limits.maxCount;
+/**
+ * The messages with a sentence in place of each picture that the vendor would refuse: all of them where the model takes
+ * `none`. The latest pictures count.
+ */
+export function withSentPictures(messages: readonly Message[], limits: PictureLimits | "none"): readonly Message[] {
+  let left = limits === "none" ? 0 : limits.maxCount;
   const sent = (image: ImagePart): ImagePart | TextPart => {
-    const problem = left > 0 ? pictureProblem(image, limits) : "newer ones leave no room for it";
+    const problem =
+      limits === "none"
+        ? "this model takes text only"
+        : left > 0
+          ? pictureProblem(image, limits)
+          : "newer ones leave no room for it";
     if (problem === undefined) {
       left -= 1;
       return image;

@@ -92,6 +92,21 @@ export type AssistantPart = Static<typeof AssistantPart>;
 
 export type ContentPart = UserPart | AssistantPart | ToolResultPart;
 
+/** What of a conversation a vendor may refuse. `plain`: all that a request can do without besides its messages. */
+export const pieceKinds = ["image", "file", "thinking", "result", "message", "plain"] as const;
+export type PieceKind = (typeof pieceKinds)[number];
+
+/**
+ * Pieces of these kinds are not sent any more, of so many messages before an answer. People's messages among the last
+ * `but` ones keep their words.
+ */
+export const LeftOut = Type.Object({
+  kinds: Type.Array(Type.Enum([...pieceKinds])),
+  messages: Type.Integer({ minimum: 0 }),
+  but: Type.Optional(Type.Integer({ minimum: 0 })),
+});
+export type LeftOut = Static<typeof LeftOut>;
+
 const writtenBy = {
   /** Name of the agent that it comes from; absent: `default`. No model sees it. */
   agent: Type.Optional(Type.String()),
@@ -115,7 +130,13 @@ export const Message = Type.Union([
     /** Epoch ms of writing, where the next message counts from it what was said in between. No model sees it. */
     atMs: Type.Optional(Type.Integer()),
   }),
-  Type.Object({ role: Type.Literal("assistant"), content: Type.Array(AssistantPart), ...writtenBy }),
+  Type.Object({
+    role: Type.Literal("assistant"),
+    content: Type.Array(AssistantPart),
+    /** What a vendor has refused of the messages before this one. */
+    leftOut: Type.Optional(Type.Array(LeftOut)),
+    ...writtenBy,
+  }),
   Type.Object({
     role: Type.Literal("tool"),
     content: Type.Array(ToolResultPart),

@@ -20,6 +20,9 @@ export const en = {
     cancelled: "Cancelled.",
     failed: "Sorry, the model service failed and this message was not answered.",
     failedForNow: "Sorry, the model service is not available right now. Please try again later.",
+    refused:
+      "Sorry, the model's vendor refuses this message, or what came with it. The conversation continues without it: please say it differently. If that does not help either, /new begins a new conversation.",
+    leftOut: "The model's vendor refused the request, so the answer was made without: {pieces}.",
     tooLong: "The conversation is too long for the model. Please start a new one.",
     abandoned:
       "Sorry, handling this message failed several times and was given up. Actions already taken are not undone.",
@@ -73,6 +76,14 @@ export const en = {
   semicolon: "; ",
   labelled: (label: string, value: string) => `- ${label}: ${value}`,
   /** What a result is, in 20 characters at most. */
+  pieces: {
+    image: "pictures",
+    file: "attachments",
+    thinking: "earlier thoughts of the model",
+    result: "results of tools",
+    message: "earlier messages",
+    plain: "optional settings and details of tools",
+  },
   summaries: {
     text: (count: number) => `text, ${shortCount(count)} chars`,
     json: (count: number) => `JSON, ${shortCount(count)} entries`,

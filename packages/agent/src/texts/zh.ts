@@ -16,6 +16,9 @@ export const zh: Texts = {
     cancelled: "已取消。",
     failed: "抱歉，模型服务出错，这条消息没有得到回答。",
     failedForNow: "抱歉，模型服务暂时不可用，请稍后再试。",
+    refused:
+      "抱歉，模型供应商拒绝了这条消息或随它发送的内容。对话会略去它继续进行：请换个说法再试。如果仍然不行，发送 /新对话 开始新的对话。",
+    leftOut: "模型供应商拒绝了请求，因此回答时略去了：{pieces}。",
     tooLong: "对话太长，模型无法继续，请开始新的对话。",
     abandoned: "抱歉，处理这条消息时多次出错，已放弃。已执行的操作不会撤销。",
     settingsLost: "这个对话的设置无法读取，已恢复为默认设置。",
@@ -61,6 +64,14 @@ export const zh: Texts = {
   comma: "、",
   semicolon: "；",
   labelled: (label, value) => `- ${label}：${value}`,
+  pieces: {
+    image: "图片",
+    file: "附件",
+    thinking: "模型之前的思考",
+    result: "工具的结果",
+    message: "较早的消息",
+    plain: "可选的设置和工具的细节",
+  },
   summaries: {
     text: (count) => `文本 ${shortCount(count)} 字`,
     json: (count) => `JSON，${shortCount(count)} 项`,

@@ -89,7 +89,7 @@ function bodyOf(request: ModelRequest, info: Readonly<ModelInfo>, dialect: Diale
     model: request.model,
     messages: chatMessages(request, dialect),
     stream: true,
-    stream_options: { include_usage: true },
+    ...(request.plain === true ? {} : { stream_options: { include_usage: true } }),
     ...toolsOf(request),
     ...limitOf(request, dialect),
     ...effortOf(request, info, dialect),
@@ -103,8 +103,10 @@ type Param = OpenAI.Chat.Completions.ChatCompletionMessageParam;
 /** The system prompt and history as Chat Completions messages. */
 function chatMessages(request: ModelRequest, dialect: Dialect): Param[] {
   const system = systemBlocksOf(request).map((block) => block.text);
-  const ids = sentCallIds(request.messages, dialect);
-  const params = request.messages.flatMap((message) => paramsOf(message, { ...dialect, ids }));
+  const isPlain = request.plain === true;
+  const rules: Dialect = isPlain ? { ...dialect, callIds: "nine-letters", callsNeedThoughts: false } : dialect;
+  const ids = sentCallIds(request.messages, isPlain ? { ...rules, signer: "" } : rules);
+  const params = request.messages.flatMap((message) => paramsOf(message, { ...rules, ids }));
   return system.length === 0 ? params : [{ role: "system", content: system.join("\n\n") }, ...params];
 }
 
