@@ -179,7 +179,7 @@ describe("a run that is read by the SDK", () => {
       [{ temperature: 1 }, /'temperature'/],
       [{ model: { name: "other" } }, /model .*'name'/],
       [{ model: { effort: "all" } }, /model\.effort/],
-      [{ model: { temperature: 3 } }, /model\.temperature/],
+      [{ model: { temperature: "3" } }, /model\.temperature/],
       [{ model: { topP: -1 } }, /model\.topP/],
       [{ model: { maxOutputTokens: 0 } }, /model\.maxOutputTokens/],
       [form({ properties: { a: { type: "text" } } }), /output\.schema/],
@@ -249,7 +249,7 @@ describe("a run that is read by the SDK", () => {
     expect(JSON.stringify(system.model.requests.at(-1)?.body)).toContain(image);
   });
 
-  it("AT-21: obeys the options of a run, and answers in its form", async () => {
+  it("AT-21, EE-22: obeys the options of a run, and answers in its form", async () => {
     system.model.setScript(() => ({ text: ['{"note":', '"good"}'] }));
     try {
       const schema = { type: "object", properties: { note: { type: "string" } }, required: ["note"] };
@@ -261,6 +261,9 @@ describe("a run that is read by the SDK", () => {
       const [result, messages] = await Promise.all([run.result(), all(run.messages())]);
       expect(result).toMatchObject({ finalOutput: { note: "good" }, reason: "" });
       expect(system.model.requests.at(-1)?.body).toMatchObject({ max_tokens: 77, temperature: 0.25 });
+      // The vendor judges sampling values.
+      const hot = clientOf().run("note", { model: { temperature: 3 } });
+      await expect(hot.result()).rejects.toMatchObject({ code: "api_bad_request" });
       expect(await run.report()).toMatchObject({
         output: { note: "good" },
         final_output: '{"note":"good"}',

@@ -162,7 +162,7 @@ export function createAccumulator(): Accumulator {
         ending = { ...ending, model: chunk.model, maxTokens: chunk.maxTokens };
         return [];
       case "usage_so_far":
-        if (current !== undefined) current.usage = chunk.usage;
+        if (current !== undefined) current.usage = completeUsage(chunk.usage);
         return [];
       case "restart":
         endCall();
@@ -170,11 +170,11 @@ export function createAccumulator(): Accumulator {
         ending = { stopReason: "other", usage: null, model: chunk.model };
         return [];
       case "message_stop":
-        ending = { ...ending, stopReason: chunk.stopReason, usage: chunk.usage };
+        ending = { ...ending, stopReason: chunk.stopReason, usage: completeUsage(chunk.usage) };
         if (chunk.model !== undefined) ending.model = chunk.model;
         if (chunk.responseId !== undefined) ending.responseId = chunk.responseId;
-        if (current !== undefined && chunk.usage !== null) {
-          Object.assign(current, { usage: chunk.usage, complete: true });
+        if (current !== undefined && ending.usage !== null) {
+          Object.assign(current, { usage: ending.usage, complete: true });
         }
         return endBlock(blocks);
       case "error":
@@ -186,6 +186,21 @@ export function createAccumulator(): Accumulator {
   }
 
   return { push, result: () => resultOf(blocks, ending, { warnings, calls: [...ended, ...call()] }) };
+}
+
+function count(value: unknown): number {
+  return typeof value === "number" && value > 0 ? value : 0;
+}
+
+/** Every count, also of a backend that leaves some out. */
+function completeUsage(usage: Partial<Usage> | null): Usage | null {
+  if (usage === null) return null;
+  return {
+    inputTokens: count(usage.inputTokens),
+    outputTokens: count(usage.outputTokens),
+    cacheReadTokens: count(usage.cacheReadTokens),
+    cacheCreationTokens: count(usage.cacheCreationTokens),
+  };
 }
 
 interface Blocks {

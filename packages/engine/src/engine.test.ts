@@ -1,4 +1,4 @@
-import { isTerminal, type Message } from "@larkline/protocol";
+import { isTerminal, type Message, type Usage } from "@larkline/protocol";
 import { parseRunRecord, type RunRecord } from "@larkline/protocol/views/engine-events";
 import { defineTool } from "@larkline/tool-kit";
 import { startModelServer } from "@larkline/testkit";
@@ -177,6 +177,25 @@ describe("a run", () => {
     expect(after?.slice(0, before?.length)).toEqual(before);
     expect(JSON.stringify(after)).toContain("second");
     expect(() => engine.run("s3", [])).toThrow(/input must end with a message/);
+  });
+
+  it("EE-11: counts what a backend leaves out as nothing, and takes the usual window", async () => {
+    const model: ModelProvider = {
+      name: "own",
+      models: () => [{ id: "any", provider: "script" } as ReturnType<ModelProvider["models"]>[number]],
+      stream: async function* () {
+        yield { type: "text_delta", text: "hi" };
+        yield await Promise.resolve({
+          type: "message_stop",
+          stopReason: "end_turn",
+          usage: { inputTokens: 5, outputTokens: 2 } as Usage,
+        } as const);
+      },
+    };
+    const events = (await all(engineWith(model).run("s1", "first"))).map(({ event }) => event);
+    expect(events.filter(({ type }) => type === "warning")).toEqual([]);
+    expect(events.find(({ type }) => type === "turn_start")).toMatchObject({ contextWindowTokens: expect.any(Number) });
+    expect(events.at(-2)).toMatchObject({ type: "done", totalInputTokens: 5, totalOutputTokens: 2, totalCostUsd: 0 });
   });
 
   it("runs of one session come one after the other, of several together", async () => {

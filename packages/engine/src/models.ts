@@ -176,6 +176,8 @@ export class ModelBook {
     }
     const health = this.#health.get(name) ?? new ModelHealth({ slots: Number.POSITIVE_INFINITY, clock: this.#clock });
     this.#health.set(name, health);
-    return { info: findModelInfo(provider, id, backend.models?.() ?? []), backend, health };
+    const info = findModelInfo(provider, id, backend.models?.() ?? []);
+    // A provider of the embedder's own may leave out what it does not know.
+    return { info: completeModelInfo({ ...findModelInfo("", id), ...info }), backend, health };
   }
 }

@@ -23,16 +23,7 @@ export const RunRequest = Type.Object(
     /** What the end of the connection does to the run, where the request follows it; absent: `continue`. */
     on_disconnect: Type.Optional(Type.Enum(["cancel", "continue"])),
     /** Options of the model requests, each in place of the agent's. */
-    model: Type.Optional(
-      Type.Object(
-        {
-          ...RunModelOptions.properties,
-          temperature: Type.Optional(Type.Number({ minimum: 0, maximum: 2 })),
-          topP: Type.Optional(Type.Number({ minimum: 0, maximum: 1 })),
-        },
-        { additionalProperties: false },
-      ),
-    ),
+    model: Type.Optional(RunModelOptions),
     /** The form of the answer, in place of the agent's; the schema has at most 32 KB. */
     output: Type.Optional(OutputForm),
     /** For the client itself; returned with the report of the run. */
