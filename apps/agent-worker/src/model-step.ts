@@ -247,10 +247,11 @@ export class ModelSteps {
 
   /** Asks the model to its end, or until the signal breaks it off, and counts what that used. */
   async #ask(asked: Asked, messages: readonly Message[], limit?: AbortSignal): Promise<StepResult> {
-    const { model, controller, budget, watch } = this.#run;
+    const { model, controller, budget, watch, stored } = this.#run;
     const { signal } = controller;
     const ends = limit === undefined ? signal : AbortSignal.any([signal, limit]);
-    const request = { ...asked.options, messages, tools: asked.tools, ...systemOf(asked) };
+    const conversation = stored.turn.message.session;
+    const request = { ...asked.options, messages, tools: asked.tools, ...systemOf(asked), conversation };
     const { turnNumber, onEvent } = asked;
     const chunks = model.chain.stream(request, ends, this.#past());
     const result = await readStep(chunks, { turnNumber, onEvent, onRetry: (retry) => watch.retried(retry) });

@@ -468,6 +468,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
       messages: modelMessagesOf([...messages]), // the history grows while others may still hold the request
       tools: asked.tools,
       system: asked.system,
+      conversation: this.#head.message.session,
     };
     const startedMs = clock.monotonic();
     const { signal } = this.#controller;

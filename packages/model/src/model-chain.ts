@@ -48,7 +48,10 @@ export interface ModelChain {
 }
 
 /** What a caller says; the chain adds the model. */
-export type ChainRequest = Omit<ModelRequest, "model" | "capabilities" | "alive">;
+export interface ChainRequest extends Omit<ModelRequest, "model" | "capabilities" | "alive"> {
+  /** Whose request it is: however often a model fails in one conversation, it has failed for others once. */
+  conversation?: string;
+}
 
 /** What became of a step before this stream: it may have been put off several times. */
 export interface StepPast {
@@ -199,10 +202,10 @@ function refusedBy(why: "open" | "crowded", waitMs: number): AttemptEnd {
 
 async function* callModel(
   model: Required<ChainModel>,
-  request: ChainRequest,
+  { conversation, ...request }: ChainRequest,
   { settings, signal }: CallContext,
 ): AsyncGenerator<ModelChunk, AttemptEnd> {
-  const admitted = model.health.admit();
+  const admitted = model.health.admit(conversation);
   if ("refused" in admitted) {
     return refusedBy(admitted.refused, admitted.waitMs);
   }
@@ -484,8 +487,14 @@ const silentMs = 3_000;
 /** How often it is looked for calls that have fallen silent, while there are many. */
 const lookMs = 500;
 
-/** How many failures in a row open the circuit, and for how long: it doubles up to the longest. */
+/** How many conversations in a row open the circuit when the model fails them, and for how long: it doubles up to the longest. */
 const failuresToOpen = 5;
+
+/** How long a probe is left to conversations that the model has not failed, ms: theirs may be what it cannot answer. */
+const freshProbeMs = 2_000;
+
+/** Of how many conversations it is known that the model has failed them. */
+const maxKnown = 1_000;
 
 const longestOpenMs = 120_000;
 
@@ -507,7 +516,9 @@ export class ModelHealth {
   readonly #clock: Clock;
   readonly #maxSilent: number;
   readonly #calls = new Set<StartedCall>();
-  #failures = 0;
+  /** Conversations that it has failed since its last answer; a call without one counts by itself. */
+  readonly #failed = new Set<string>();
+  #unnamed = 0;
   #openUntilMs = 0;
   #openMs = 0;
   #probing = false;
@@ -518,12 +529,14 @@ export class ModelHealth {
     this.#maxSilent = slots === Number.POSITIVE_INFINITY ? slots : Math.max(1, Math.floor(slots * silentShare));
   }
 
-  admit(): Admission {
+  /** `conversation`: whose call it is. */
+  admit(conversation = `unnamed ${(this.#unnamed += 1)}`): Admission {
     const nowMs = this.#clock.monotonic();
     const isOpen = this.#openMs > 0;
     // Once the time is over, one call probes whether the model answers again.
-    if (isOpen && (nowMs < this.#openUntilMs || this.#probing)) {
-      return { refused: "open", waitMs: Math.max(1_000, this.#openUntilMs - nowMs) };
+    const probeMs = this.#openUntilMs + (this.#failed.has(conversation) ? freshProbeMs : 0);
+    if (isOpen && (nowMs < probeMs || this.#probing)) {
+      return { refused: "open", waitMs: Math.max(1_000, probeMs - nowMs) };
     }
     const isFull = this.#calls.size >= this.#maxSilent;
     if (isFull && this.#silentCalls().length >= this.#maxSilent) return { refused: "crowded", waitMs: 1_000 };
@@ -536,7 +549,7 @@ export class ModelHealth {
         call.lastDataMs = this.#clock.monotonic();
       },
       ended: (how) => {
-        if (this.#calls.delete(call)) this.#ended(how, isOpen);
+        if (this.#calls.delete(call)) this.#ended(how, { conversation, wasProbe: isOpen });
       },
     };
     this.#calls.add(call);
@@ -567,15 +580,18 @@ export class ModelHealth {
     return [...this.#calls].filter(({ lastDataMs }) => lastDataMs <= sinceMs);
   }
 
-  #ended(how: "answered" | "failed" | "neutral", wasProbe: boolean): void {
+  #ended(
+    how: "answered" | "failed" | "neutral",
+    { conversation, wasProbe }: { conversation: string; wasProbe: boolean },
+  ): void {
     if (wasProbe) this.#probing = false;
     if (how === "answered") {
-      this.#failures = 0;
+      this.#failed.clear();
       this.#openMs = 0;
     }
     if (how !== "failed") return;
-    this.#failures += 1;
-    if (!wasProbe && (this.#openMs > 0 || this.#failures < failuresToOpen)) return;
+    if (this.#failed.size < maxKnown) this.#failed.add(conversation);
+    if (!wasProbe && (this.#openMs > 0 || this.#failed.size < failuresToOpen)) return;
     this.#openMs = Math.min(longestOpenMs, Math.max(shortestOpenMs, this.#openMs * 2));
     this.#openUntilMs = this.#clock.monotonic() + this.#openMs;
   }

@@ -35,8 +35,8 @@ class SetClock implements Clock {
 function healthOf(slots: number) {
   const clock = new SetClock();
   const health = new ModelHealth({ slots, clock });
-  const admit = (): HealthCall => {
-    const admitted = health.admit();
+  const admit = (conversation?: string): HealthCall => {
+    const admitted = health.admit(conversation);
     if ("refused" in admitted) throw new Error(`refused: ${admitted.refused}`);
     return admitted.call;
   };
@@ -59,6 +59,26 @@ it("is open after five failures in a row, and one call finds out whether the mod
   admit().ended("answered");
   admit();
   admit();
+});
+
+it("counts by conversation: what one of them does is no reason to leave others without the model", () => {
+  const { clock, health, admit } = healthOf(50);
+  for (let n = 0; n < 20; n += 1) admit("poisoned").ended("failed");
+  for (const other of ["a", "b", "c"]) admit(other).ended("failed");
+  admit("d");
+  admit("e").ended("failed");
+  expect(health.admit("f")).toEqual({ refused: "open", waitMs: 10_000 });
+  clock.set(10_000);
+  expect(health.admit("poisoned")).toEqual({ refused: "open", waitMs: 2_000 });
+  admit("fresh").ended("answered");
+  admit("poisoned");
+});
+
+it("lets conversations that it has failed probe where no other one comes", () => {
+  const { clock, admit } = healthOf(50);
+  for (const one of ["a", "b", "c", "d", "e"]) admit(one).ended("failed");
+  clock.set(12_000);
+  admit("a").ended("answered");
 });
 
 it("lets a probe that was broken off be followed by another one", () => {
