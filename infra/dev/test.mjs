@@ -1,6 +1,7 @@
 // `npm test [-- --only <part>]`: sets up, runs the checks and the tests that `test/parts.json` gives to no other part, or
 // one part, and ends with "N passed, N failed". `npm run test:all [-- --only <part>]`: every part, each of them longer.
-import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { parseArgs } from "node:util";
@@ -20,6 +21,8 @@ import {
 } from "./launcher/set-up.mjs";
 
 const resultFile = join(dataFolder("test"), "vitest.json");
+/** The content of the checkout with which each check has last passed. */
+const checkedFile = join(dataFolder("test"), "checks.json");
 /** What each file of tests cost, a line each; by `test/each-file.ts`. */
 const costFile = join(dataFolder("test"), "cpu.jsonl");
 
@@ -81,12 +84,33 @@ function sayOutcome(title, { failed }, startedMs) {
   console.log(`== ${title}: ${failed === 0 ? "ok" : "FAILED"} (${((Date.now() - startedMs) / 1_000).toFixed(1)} s)`);
 }
 
-/** Checks run one after the other beside the tests; what each says is printed at its end, in one piece. */
+/** The digest of everything that a commit of this moment would hold; undefined without Git. */
+function contentDigest(folder) {
+  const env = { ...process.env, GIT_INDEX_FILE: join(folder, "index") };
+  const git = (...args) => spawnSync("git", args, { cwd: root, env, encoding: "utf8" });
+  if (git("add", "--all").status !== 0) return undefined;
+  return git("write-tree").stdout.trim() || undefined;
+}
+
+function checksThatPassed() {
+  return existsSync(checkedFile) ? JSON.parse(readFileSync(checkedFile, "utf8")) : {};
+}
+
+/**
+ * Checks run one after the other beside the tests; what each says is printed at its end, in one piece. Their answer
+ * depends on the content of the checkout alone, so one that has passed with this content is not run again.
+ */
 async function runChecks(signal) {
   const folder = mkdtempSync(join(tmpdir(), "larkline-checks-"));
   try {
     const outcomes = [];
+    const content = contentDigest(folder);
     for (const { title, command } of checks) {
+      if (content !== undefined && checksThatPassed()[title] === content) {
+        console.log(`\n== ${title}: ok (with this content before)`);
+        outcomes.push({ passed: 1, failed: 0 });
+        continue;
+      }
       const startedMs = Date.now();
       const path = join(folder, "output");
       const file = openSync(path, "w");
@@ -97,6 +121,7 @@ async function runChecks(signal) {
       console.log(`\n== ${title}\n${readFileSync(path, "utf8").trimEnd()}`);
       sayOutcome(title, outcome, startedMs);
       outcomes.push(outcome);
+      if (code === 0) writeFileSync(checkedFile, JSON.stringify({ ...checksThatPassed(), [title]: content }));
     }
     return sum(outcomes);
   } finally {
@@ -129,11 +154,11 @@ function beginningOf(message) {
 }
 
 /**
- * A file of `npm test` is too dear when it costs both more than this and a fortieth of all files: seconds of CPU are
- * worth less on a slow or busy machine, shares are not.
+ * A file of `npm test` is too dear when it costs both more than this and a 25th of all files: seconds of CPU are worth
+ * less on a slow or busy machine, shares are not.
  */
 const dearSeconds = 15;
-const dearShare = 1 / 40;
+const dearShare = 1 / 25;
 
 /** Says what the dearest files cost, and returns those that cost more than a file of this part may. */
 function sayCosts(part, isLong) {
