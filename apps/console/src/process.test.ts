@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { codeCache, freePort, startRedis } from "@larkline/testkit";
 import { afterEach, expect, inject, it, vi } from "vitest";
+import { startConsoleApp } from "./app.ts";
 
 const main = fileURLToPath(new URL("main.ts", import.meta.url));
 const children: ChildProcess[] = [];
@@ -51,16 +52,16 @@ it("without a password it says that only this machine is served, and ends at SIG
 });
 
 it("does not start where others could reach it without a password", async () => {
-  const { child, output } = launch({ HOST: "0.0.0.0", REDIS_URL: inject("redisUrl") });
-  expect(await exitCodeOf(child)).toBe(1);
-  expect(output().trim()).toBe("HOST is 0.0.0.0, which others can reach: set CONSOLE_PASSWORD, or HOST=127.0.0.1.");
+  const starting = startConsoleApp({ HOST: "0.0.0.0", REDIS_URL: inject("redisUrl") });
+  await expect(starting).rejects.toThrow(
+    /^HOST is 0\.0\.0\.0, which others can reach: set CONSOLE_PASSWORD, or HOST=127\.0\.0\.1\.$/,
+  );
 });
 
 it("while Redis is away it says so, and shows pages again when it is back", async () => {
   const redis = await startRedis();
-  const port = await freePort();
-  launch({ REDIS_URL: redis.url, PORT: String(port) });
-  const url = `http://127.0.0.1:${port}`;
+  const running = await startConsoleApp({ REDIS_URL: redis.url, PORT: "0", LOG_LEVEL: "silent" });
+  const url = `http://127.0.0.1:${running.port}`;
   await untilReady(url);
   await redis.stop();
   await untilReady(url, 503);
@@ -70,5 +71,6 @@ it("while Redis is away it says so, and shows pages again when it is back", asyn
   const again = await startRedis({ port: redis.port });
   await untilReady(url);
   expect((await fetch(url)).status).toBe(200);
+  await running.close();
   await again.stop();
 });

@@ -1,12 +1,14 @@
-import { spawn, type ChildProcess } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, inject, it, vi } from "vitest";
+import type { RunningApp } from "@larkline/process/app";
 import { turnIdOf, type EngineEvent } from "@larkline/protocol";
 import { SessionStore } from "@larkline/store";
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import { codeCache, freePort, startRedis } from "@larkline/testkit";
+import { startIngressApp } from "./app.ts";
 import { doneEvent, openStream, postChat } from "./ingress.fixture.ts";
 
 declare module "vitest" {
@@ -15,41 +17,35 @@ declare module "vitest" {
   }
 }
 
-const main = fileURLToPath(new URL("main.ts", import.meta.url));
-const children: ChildProcess[] = [];
+const apps: RunningApp[] = [];
 const connections: RedisConnection[] = [];
 
 afterEach(async () => {
-  for (const child of children.splice(0)) {
-    if (child.exitCode === null && child.kill("SIGKILL")) await once(child, "exit");
-  }
+  await Promise.all(apps.splice(0).map(async (app) => await app.close()));
   await Promise.all(connections.splice(0).map(closeRedis));
 });
 
-function launch(env: Record<string, string>): { child: ChildProcess; output: () => string } {
-  const child = spawn(process.execPath, [main], {
-    env: { PATH: process.env["PATH"] ?? "", HOST: "127.0.0.1", NODE_COMPILE_CACHE: codeCache, ...env },
-  });
-  children.push(child);
-  let output = "";
-  for (const stream of [child.stdout, child.stderr]) stream?.on("data", (data: Buffer) => (output += data.toString()));
-  return { child, output: () => output };
+interface Started {
+  app: RunningApp;
+  url: string;
+  /** What it has logged. */
+  output(): string;
 }
 
-async function started(
-  env: Record<string, string>,
-): Promise<{ url: string; child: ChildProcess; output: () => string }> {
-  const port = await freePort();
-  const { child, output } = launch({ PORT: String(port), ...env });
-  const url = `http://127.0.0.1:${port}`;
-  await vi.waitFor(
-    async () => {
-      if (child.exitCode !== null) throw new Error(output());
-      expect((await fetch(`${url}/ready`)).status).toBe(200);
-    },
-    { timeout: 60_000, interval: 50 },
-  );
-  return { url, child, output };
+/** Ingress as a deployment starts it, in this process. */
+async function started(env: Record<string, string>): Promise<Started> {
+  let output = "";
+  const destination = { write: (line: string) => void (output += line) };
+  const app = await startIngressApp({ HOST: "127.0.0.1", PORT: "0", ...env }, { destination });
+  apps.push(app);
+  return { app, url: `http://127.0.0.1:${app.port}`, output: () => output };
+}
+
+async function untilReady({ url }: Started, status = 200): Promise<void> {
+  await vi.waitFor(async () => expect((await fetch(`${url}/ready`)).status).toBe(status), {
+    timeout: 60_000,
+    interval: 20,
+  });
 }
 
 function storeOf(redisUrl: string, namespace: string) {
@@ -58,14 +54,7 @@ function storeOf(redisUrl: string, namespace: string) {
   return new SessionStore({ redis, namespace, stateKey: "0".repeat(64) });
 }
 
-/** When all that it has said was read, too. */
-async function exitCodeOf(child: ChildProcess): Promise<number | null> {
-  if (child.exitCode === null) await once(child, "exit");
-  for (const stream of [child.stdout, child.stderr]) if (stream?.closed === false) await once(stream, "close");
-  return child.exitCode;
-}
-
-describe("the ingress process", () => {
+describe("ingress with its environment", () => {
   it("any replica streams any session, also the rest of a run whose replica was stopped", async () => {
     const redisUrl = inject("redisUrl");
     const namespace = `test-${randomUUID()}`;
@@ -82,7 +71,7 @@ describe("the ingress process", () => {
     await store.emit(batch({ type: "text_delta", text: "一" }));
     await first.until(/一/);
 
-    one.child.kill("SIGTERM");
+    const stopped = one.app.close();
     await first.end();
     expect(first.text()).toMatch(/: shutdown\n\n$/);
     const rest = await openStream(`${two.url}/chat/s/events`, { headers: { "last-event-id": "1" } });
@@ -93,7 +82,7 @@ describe("the ingress process", () => {
       { type: "assistant", content: "二", seq: 2 },
       { type: "done", final: "一二", seq: 3 },
     ]);
-    expect(await exitCodeOf(one.child)).toBe(0);
+    await stopped;
     // The stop of a replica is no reason to cancel a run.
     expect((await store.history(session)).length).toBe(0);
     expect((await store.summary(session)).state).toBe("idle");
@@ -151,16 +140,10 @@ describe("the ingress process", () => {
   });
 
   it("SA-27: before Redis has ever answered there is one error frame", async () => {
-    const port = await freePort();
-    const url = `http://127.0.0.1:${port}`;
-    const ingress = launch({ PORT: String(port), REDIS_URL: `redis://127.0.0.1:${await freePort()}` });
-    const early = await vi.waitUntil(async () => await postChat({ url }, { message: "hi" }).catch(() => undefined), {
-      timeout: 60_000,
-    });
+    const ingress = await started({ REDIS_URL: `redis://127.0.0.1:${await freePort()}` });
+    const early = await postChat(ingress, { message: "hi" });
     await early.end();
     expect(early.text()).toBe('data: {"type":"error","message":"Agent 未初始化"}\n\n');
-    ingress.child.kill("SIGTERM");
-    expect(await exitCodeOf(ingress.child)).toBe(0);
   });
 
   it("SA-27: while Redis is silent or away it says what is known, and serves again when it is back", async () => {
@@ -178,29 +161,32 @@ describe("the ingress process", () => {
     attached.leave();
     redis.process.kill("SIGKILL");
     await once(redis.process, "exit");
-    await vi.waitFor(async () => expect((await fetch(`${ingress.url}/ready`)).status).toBe(503), 60_000);
+    await untilReady(ingress, 503);
     const gone = await postChat(ingress, { message: "hi" });
     expect([gone.status, gone.headers.get("retry-after")]).toEqual([503, "1"]);
     expect((await fetch(`${ingress.url}/health`)).status).toBe(200);
     const restarted = await startRedis({ port: redis.port });
-    await vi.waitFor(async () => expect((await fetch(`${ingress.url}/ready`)).status).toBe(200), 60_000);
+    await untilReady(ingress);
     const back = await postChat(ingress, { message: "hi" });
     await back.until(/user_message/);
     back.leave();
-    ingress.child.kill("SIGTERM");
-    expect(await exitCodeOf(ingress.child)).toBe(0);
+    await ingress.app.close();
     await restarted.stop();
   });
 
-  it("a wrong configuration ends it with every problem, a taken port with one line", async () => {
-    const wrong = launch({ REDIS_URL: "nonsense", FEISHU_APP_SECRET: "hunter2", PORT: "x" });
-    expect(await exitCodeOf(wrong.child)).toBe(1);
-    expect(wrong.output().trim().split("\n")).toHaveLength(3);
-    expect(wrong.output()).not.toContain("hunter2");
-    const running = await started({ REDIS_URL: inject("redisUrl") });
-    const port = new URL(running.url).port;
-    const second = launch({ REDIS_URL: inject("redisUrl"), PORT: port, LOG_LEVEL: "silent" });
-    expect(await exitCodeOf(second.child)).toBe(1);
-    expect(second.output().trim()).toMatch(new RegExp(`^ingress cannot start: .*${port}.*$`));
+  it("does not start where its port is taken, and says so in one line", async () => {
+    const { app } = await started({ REDIS_URL: inject("redisUrl") });
+    const second = started({ REDIS_URL: inject("redisUrl"), PORT: String(app.port), LOG_LEVEL: "silent" });
+    await expect(second).rejects.toThrow(new RegExp(`^ingress cannot start: .*${app.port}.*$`));
   });
+});
+
+it("the process of ingress ends with every problem of its configuration, a line each", async () => {
+  const program = fileURLToPath(new URL("main.ts", import.meta.url));
+  const wrong = { REDIS_URL: "nonsense", FEISHU_APP_SECRET: "hunter2", PORT: "x" };
+  const env = { PATH: process.env["PATH"] ?? "", NODE_COMPILE_CACHE: codeCache, ...wrong };
+  const { status, stdout, stderr } = spawnSync(process.execPath, [program], { env, encoding: "utf8" });
+  expect(status).toBe(1);
+  expect(`${stdout}${stderr}`.trim().split("\n")).toHaveLength(3);
+  expect(`${stdout}${stderr}`).not.toContain("hunter2");
 });
