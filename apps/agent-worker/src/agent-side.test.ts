@@ -4,7 +4,7 @@ import type { AvailableTool } from "@larkline/store/runners";
 import { describe, expect, it } from "vitest";
 import { agentFor, agentsOf, createAgentModels, type Agent } from "./agents.ts";
 import type { Services } from "./services.ts";
-import { append, inbound, newWorld, servicesOf, settle } from "./turn-world.fixture.ts";
+import { append, inbound, newWorld, offer, servicesOf, settle } from "./turn-world.fixture.ts";
 
 function tool(name: string): [string, AvailableTool] {
   const spec = { name, description: `Tool ${name}.`, inputSchema: { type: "object" } };
@@ -42,7 +42,7 @@ function deployment(): Services {
   const found = models.ok ? models.value : expect.fail(models.error);
   const agents = agentsOf(settings, found);
   const services = { ...servicesOf(newWorld()), settings, agents };
-  services.runners.tools = async () => new Map([tool("search"), tool("shell")]);
+  offer(services.runners, new Map([tool("search"), tool("shell")]));
   return services;
 }
 
@@ -75,14 +75,14 @@ describe("the tools of an agent", () => {
 
   it("have no runner's tool under a built-in tool's name", async () => {
     const { runners } = services;
-    const tools = runners.tools.bind(runners);
-    runners.tools = async () => new Map([tool(readResultName), tool("search")]);
+    const view = runners.view.bind(runners);
+    offer(runners, new Map([tool(readResultName), tool("search")]));
     await services.toolCatalog.refresh();
     const turn = { message: inbound("om_1", "hi") };
     const agent = services.agents.get("ops") ?? expect.fail("no such agent");
     const offered = services.toolCatalog.ofTurn({ agent, memories: undefined, stored: { turn } });
     expect(offered.get(readResultName)?.runner).toBe(builtInRunner);
-    runners.tools = tools;
+    runners.view = view;
   });
 });
 

@@ -35,7 +35,7 @@ import type {
   SessionStore,
 } from "@larkline/store";
 import { Renewals } from "@larkline/store/redis";
-import type { AvailableTool } from "@larkline/store/runners";
+import type { AvailableTool, RunnerDirectory } from "@larkline/store/runners";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { createLogger, Metrics, silentTelemetry } from "@larkline/process/telemetry";
 import { expect, vi } from "vitest";
@@ -94,6 +94,11 @@ function announced(name: string, fields: Partial<ToolAnnouncement> = {}): [strin
   const spec = { name, description: `Tool ${name}.`, inputSchema: { type: "object" } };
   const announcement: ToolAnnouncement = { spec, effect: "once", requiresApproval: false, timeoutMs: 1_000, ...fields };
   return [name, { runner: "test", announcement }];
+}
+
+/** What this directory finds from now on. */
+export function offer(runners: RunnerDirectory, tools: Map<string, AvailableTool>): void {
+  runners.view = async () => await Promise.resolve({ tools, living: [], away: [], clashes: [] });
 }
 
 /** The tools of the runner of this world: `pay` needs an approval. */
@@ -295,7 +300,7 @@ export function servicesOf(world: World, differences: Differences = {}, parts: P
   };
   const stores = { ...openStores(config, settings, world.redis), store, approvals, rules, ...kept };
   const there = new Map([...tools].map(([name, tool]) => [name, { ...tool, ...presence }]));
-  stores.runners.tools = async () => there;
+  offer(stores.runners, there);
   const bot = new Bot(settings, world.api, stores.lookups, log);
   bot.groupsOf = async (openId) => await groupsOf(bot.app, openId);
   bot.reactions.remove = async (messageId, purpose) => void world.takenBack.push([messageId, purpose]);
