@@ -440,7 +440,8 @@ function noticeOf(step: StepResult): NoticeName | undefined {
   if (step.stopReason === "max_tokens") return dropped ? "callCutOff" : "truncated";
   if (step.stopReason === "refusal") return "refusal";
   if (dropped) return "callsDropped";
-  return step.text.trim() === "" ? "empty" : undefined;
+  if (step.text.trim() === "") return "empty";
+  return step.stopReason === "other" ? "oddEnd" : undefined;
 }
 
 /** The answer as stored. When calls were dropped, the notice is stored with it, so that the model reads it later. */

@@ -90,13 +90,19 @@ describe("createModelChain", () => {
   const asks = (retryAfterMs: number) => modelFailure("api_rate_limit", "slow", { retryAfterMs });
 
   it("EE-50: waits in place as long as the vendor asks when that is short", async () => {
-    const { chain, waits } = chainOf([scripted([asks(2_000)], [stop]).backend, scripted([stop]).backend]);
+    const { chain, waits } = chainOf([
+      scripted([asks(2_000)], [text("ok"), stop]).backend,
+      scripted([text("ok"), stop]).backend,
+    ]);
     expect((await collect(chain.stream(request))).at(-1)).toEqual({ ...stop, model: "m0" });
     expect(waits).toEqual([2_000]);
   });
 
   it("EE-50: is put off for up to a minute that the vendor asks for, before the fallback is asked", async () => {
-    const { chain, waits } = chainOf([scripted([asks(40_000)], [asks(40_000)]).backend, scripted([stop]).backend]);
+    const { chain, waits } = chainOf([
+      scripted([asks(40_000)], [asks(40_000)]).backend,
+      scripted([text("ok"), stop]).backend,
+    ]);
     expect(await collect(chain.stream(request))).toMatchObject([{ retryInMs: 40_000, askedWaitMs: 40_000 }]);
     const past = { rounds: 1, elapsedMs: 40_000, askedWaitMs: 40_000 };
     expect((await collect(chain.stream(request, undefined, past))).at(-1)).toEqual({ ...stop, model: "m1" });
@@ -104,8 +110,8 @@ describe("createModelChain", () => {
   });
 
   it("EE-50: goes to the fallback at once when the vendor asks for more; without one it waits within bounds", async () => {
-    const { chain, waits } = chainOf([scripted([asks(300_000)]).backend, scripted([stop]).backend]);
-    expect(await collect(chain.stream(request))).toEqual([{ ...stop, model: "m1" }]);
+    const { chain, waits } = chainOf([scripted([asks(300_000)]).backend, scripted([text("ok"), stop]).backend]);
+    expect(await collect(chain.stream(request))).toEqual([text("ok"), { ...stop, model: "m1" }]);
     expect(waits).toEqual([]);
     const alone = chainOf([scripted([asks(120_000)]).backend]).chain;
     expect(await collect(alone.stream(request))).toMatchObject([{ retryInMs: 120_000 }]);
@@ -115,7 +121,10 @@ describe("createModelChain", () => {
 
   it("tells of each repeat", async () => {
     const vendor = { message: "too many", requestId: "req_1" };
-    const { chain } = chainOf([scripted([busy], [{ ...asks(300_000), vendor }]).backend, scripted([stop]).backend]);
+    const { chain } = chainOf([
+      scripted([busy], [{ ...asks(300_000), vendor }]).backend,
+      scripted([text("ok"), stop]).backend,
+    ]);
     const retry = { type: "retry", model: "m0" };
     const all: ModelChunk[] = [];
     for await (const chunk of chain.stream(request)) if (chunk.type === "retry") all.push(chunk);
@@ -163,23 +172,24 @@ describe("createModelChain", () => {
 
   for (const code of ["api_bad_request", "context_overflow", "api_auth_error"] as const) {
     it(`does not repeat ${code} on the same model, but tries the next one`, async () => {
-      const first = scripted([modelFailure(code, "no")], [stop]);
+      const first = scripted([modelFailure(code, "no")], [text("ok"), stop]);
       const second = scripted([text("b"), stop]);
       const { chain, waits } = chainOf([first.backend, second.backend]);
       expect((await collect(chain.stream(request))).at(-1)).toEqual({ ...stop, model: "m1" });
       expect(first.seen).toHaveLength(1);
       expect(waits).toEqual([]);
-      const alone = chainOf([scripted([modelFailure(code, "no")], [stop]).backend]);
+      const alone = chainOf([scripted([modelFailure(code, "no")], [text("ok"), stop]).backend]);
       expect(await collect(alone.chain.stream(request))).toMatchObject([{ type: "error", code, partial: false }]);
     });
   }
 
   it("falls back after the repeats of an overloaded model and names the new one in the restart", async () => {
     const first = scripted([busy], [busy], [text("x"), busy]);
-    const { chain } = chainOf([first.backend, scripted([stop]).backend]);
+    const { chain } = chainOf([first.backend, scripted([text("ok"), stop]).backend]);
     expect(await collect(chain.stream(request))).toEqual([
       text("x"),
       { type: "restart", model: "m1", reason: "api_overloaded" },
+      text("ok"),
       { ...stop, model: "m1" },
     ]);
   });
@@ -195,6 +205,48 @@ describe("createModelChain", () => {
     expect((await collect(silent.chain.stream(request))).at(-1)).toMatchObject({ code: "stream_truncated" });
     const faulty = chainOf([scripted(["throw"]).backend], options);
     expect(await collect(faulty.chain.stream(request))).toMatchObject([{ type: "error", code: "internal_error" }]);
+  });
+
+  const thought: ModelChunk = { type: "thinking_delta", index: 0, text: "hm" };
+  const blank = text(" \n");
+
+  it.each<[string, Step]>([
+    ["nothing", [stop]],
+    ["blanks", [blank, stop]],
+    ["thoughts alone", [thought, stop]],
+    ["a text with an unknown end", [text("half"), messageStop("other")]],
+    ["the end of calls without a call", [messageStop("tool_use")]],
+  ])(
+    "asks once more for an answer that is %s, then the fallback, and takes it as it is at last",
+    async (_what, odd) => {
+      const restarts = odd.length > 1;
+      const restart = (model: string) => (restarts ? [{ type: "restart", model, reason: "stream_truncated" }] : []);
+      const first = scripted(odd, odd);
+      const good = scripted([text("ok"), stop]);
+      expect(await collect(chainOf([first.backend, good.backend]).chain.stream(request))).toEqual([
+        ...odd.slice(0, -1),
+        ...restart("m0"),
+        ...odd.slice(0, -1),
+        ...restart("m1"),
+        text("ok"),
+        { ...stop, model: "m1" },
+      ]);
+      const alone = scripted(odd, odd);
+      const { chain, waits } = chainOf([alone.backend]);
+      expect((await collect(chain.stream(request))).at(-1)).toMatchObject({ type: "message_stop", model: "m0" });
+      expect([alone.seen.length, first.seen.length, good.seen.length, waits]).toEqual([2, 2, 1, []]);
+    },
+  );
+
+  it.each<[string, Step]>([
+    ["calls under an unknown end", [toolCallDelta(0), messageStop("other")]],
+    ["cut off before its text", [messageStop("max_tokens")]],
+    ["refused without a word", [messageStop("refusal")]],
+    ["a block of the vendor alone", [{ ...thought, text: "", providerMetadata: { opaque: "x" } }, stop]],
+  ])("asks once for an answer that is %s", async (_what, step) => {
+    const { backend, seen } = scripted(step);
+    expect((await collect(chainOf([backend]).chain.stream(request))).at(-1)).toMatchObject({ type: "message_stop" });
+    expect(seen.length).toBe(1);
   });
 
   it("needs a model", () => {
@@ -229,13 +281,13 @@ describe("deadlines and cancellation", () => {
         yield busy;
       },
     };
-    const { chain, waits } = chainOf([pinging, scripted([stop]).backend], { timeouts });
+    const { chain, waits } = chainOf([pinging, scripted([text("ok"), stop]).backend], { timeouts });
     let over = false;
     const result = collect(chain.stream(request)).finally(() => (over = true));
     await vi.advanceTimersByTimeAsync(450);
     expect(over).toBe(false);
     await vi.advanceTimersByTimeAsync(60);
-    expect(await result).toEqual([{ ...stop, model: "m1" }]);
+    expect(await result).toEqual([text("ok"), { ...stop, model: "m1" }]);
     expect(waits).toEqual([]);
   });
 
@@ -293,7 +345,7 @@ describe("deadlines and cancellation", () => {
   });
 
   it("EE-43: abort during a wait ends the stream, nothing more is asked", async () => {
-    const { backend, seen } = scripted([busy], [stop]);
+    const { backend, seen } = scripted([busy], [text("ok"), stop]);
     const controller = new AbortController();
     const options = { sleep: (_ms: number, signal: AbortSignal | undefined) => rejectOn(signal) };
     const result = collect(chainOf([backend], options).chain.stream(request, controller.signal));

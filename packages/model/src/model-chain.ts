@@ -4,6 +4,7 @@ import {
   systemRandom,
   wellFormed,
   type Clock,
+  type MessageStop,
   type ModelChunk,
   type ModelFailure,
   type ModelRetry,
@@ -149,6 +150,8 @@ interface StepState {
   at: number;
   tries: number;
   askedWaitMs: number;
+  /** An answer had no good end. */
+  wasOdd: boolean;
 }
 
 async function* stream(
@@ -157,12 +160,16 @@ async function* stream(
   { signal, past }: { signal: AbortSignal | undefined; past: StepPast },
 ): AsyncGenerator<ModelChunk> {
   const startMs = settings.clock.monotonic();
-  const state: StepState = { at: 0, tries: 1, askedWaitMs: past.askedWaitMs };
+  const state: StepState = { at: 0, tries: 1, askedWaitMs: past.askedWaitMs, wasOdd: false };
   for (;;) {
     const model = settings.models[state.at];
     if (model === undefined || signal?.aborted === true) return;
     const end = yield* callModel(model, request, { settings, signal });
-    const { failure } = end;
+    const { failure, odd } = end;
+    if (odd !== undefined) {
+      if (!(yield* afterOddEnd({ ...end, odd }, state, { settings, model: model.info.id }))) return;
+      continue;
+    }
     if (failure === null) return;
     const elapsedMs = past.elapsedMs + settings.clock.monotonic() - startMs;
     const continues = yield* afterFailure({ ...end, failure }, state, {
@@ -185,6 +192,8 @@ interface AttemptEnd {
   failure: ModelFailure | null;
   delivered: boolean;
   refused?: { why: "open" | "crowded"; waitMs: number };
+  /** It ended without text and calls, or by a word that is not known. */
+  odd?: MessageStop;
 }
 
 const notAsked = {
@@ -230,6 +239,7 @@ async function* callModel(
   };
   const size = new StepSize(maxStepBytes);
   let delivered = false;
+  const answer = { hasText: false, hasCalls: false };
   try {
     yield* warnings;
     yield { type: "attempt", model: info.id, maxTokens };
@@ -240,11 +250,15 @@ async function* callModel(
       }
       if (chunk.type === "message_stop") {
         call.ended("answered");
-        yield { ...chunk, model: info.id };
+        const stop = { ...chunk, model: info.id };
+        if (isOddEnd(stop, answer)) return { failure: null, delivered, odd: stop };
+        yield stop;
         return { failure: null, delivered };
       }
       const kept = size.take(chunk);
       delivered ||= isContent(kept);
+      answer.hasCalls ||= kept.type === "tool_call_delta";
+      answer.hasText ||= isAnswer(kept);
       yield kept;
       if (!size.isFull) continue;
       call.ended("answered");
@@ -331,6 +345,46 @@ function thinksSilently({ backend }: ChainModel, { needsThinking, effort }: Chai
 function healthOf({ code }: ModelFailure): "answered" | "failed" | "neutral" {
   if (code === "api_overloaded" || code === "stream_truncated") return "failed";
   return code === "api_rate_limit" ? "neutral" : "answered";
+}
+
+/** Text, or a block that only the vendor understands: it may be what was asked for. */
+function isAnswer(chunk: ModelChunk): boolean {
+  if (chunk.type === "text_delta") return chunk.text.trim() !== "";
+  return chunk.type === "thinking_delta" && chunk.providerMetadata?.["opaque"] !== undefined;
+}
+
+/** Whether an answer has no good end: nothing was said and called, or the vendor's word for the end is not known. */
+function isOddEnd(
+  { stopReason }: MessageStop,
+  { hasText, hasCalls }: { hasText: boolean; hasCalls: boolean },
+): boolean {
+  if (hasCalls || stopReason === "max_tokens" || stopReason === "refusal") return false;
+  return stopReason === "other" || !hasText;
+}
+
+/**
+ * An answer without a good end is asked for once more, then of the next model. At last it counts as it is, and the
+ * caller says so. False when the stream is over.
+ */
+async function* afterOddEnd(
+  { odd, delivered }: AttemptEnd & { odd: MessageStop },
+  state: StepState,
+  { settings, model }: { settings: ChainSettings; model: string },
+): AsyncGenerator<ModelChunk, boolean> {
+  const isLast = state.at + 1 >= settings.models.length;
+  if (state.wasOdd && isLast) {
+    yield odd;
+    return false;
+  }
+  if (odd.usage !== null) yield { type: "usage_so_far", usage: odd.usage };
+  const problem =
+    odd.stopReason === "other" ? "The end of the answer has a word that is not known." : "The answer is empty.";
+  yield { type: "retry", code: "stream_truncated", problem, model, waitMs: 0, attempt: state.tries };
+  if (state.wasOdd) Object.assign(state, { at: state.at + 1, tries: 1 });
+  else Object.assign(state, { tries: state.tries + 1, wasOdd: true });
+  const next = settings.models[state.at]?.info.id ?? model;
+  if (delivered) yield { type: "restart", model: next, reason: "stream_truncated" };
+  return true;
 }
 
 function isContent(chunk: ModelChunk): boolean {
