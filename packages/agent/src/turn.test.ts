@@ -343,9 +343,19 @@ describe("calls that must not run", () => {
     }
   });
 
-  it("AL-23: calls with another stop reason are not executed, and that is said", () => {
+  it("AL-23: a complete call runs whatever the stop reason says, and beside it one that was cut off does not", () => {
     for (const stopReason of ["end_turn", "other", "refusal", "max_tokens"] as const) {
-      const run = stepped(startRun(), "text", { calls: [call("c1")], stopReason });
+      for (const cut of ['{"ci', ...(stopReason === "max_tokens" ? [""] : [])]) {
+        const run = stepped(startRun(), "text", { calls: [call("c1"), call("c2", "weather", cut)], stopReason });
+        expect(run.next).toMatchObject({ do: "tools", calls: [{ id: "c1" }] });
+        expect(eventsOf(run, "tool_result")).toMatchObject([{ id: "c2", isError: true }]);
+      }
+    }
+  });
+
+  it("AL-23: where every call was cut off none runs, and that is said", () => {
+    for (const stopReason of ["end_turn", "other", "refusal", "max_tokens"] as const) {
+      const run = stepped(startRun(), "text", { calls: [call("c1", "weather", '{"ci')], stopReason });
       expect(eventsOf(run, "tool_use")).toEqual([]);
       expect(eventsOf(run, "warning")).toMatchObject([{ code: "tool_calls_dropped" }]);
       expect(roles(run)).toEqual(["user", "assistant"]);

@@ -4,6 +4,7 @@ import {
   type EventOf,
   type ModelFailure,
   type PutOffStep,
+  type ToolCall,
   type QueuedMessage,
   type ToolSpec,
   type TurnState,
@@ -68,7 +69,7 @@ import {
 import { shownText } from "./structured-answer.ts";
 import { maxHelperDepth, runningHelpers, taskEvents, type HelperTarget } from "./helper.ts";
 import type { TransferTarget } from "./transfer.ts";
-import { attemptOf } from "./tool-call.ts";
+import { attemptOf, parseArguments } from "./tool-call.ts";
 import { addUse, noUse, requestTokens } from "./context.ts";
 import { exhaustedText, noticeText, inlineCode, textsOf } from "./texts/index.ts";
 
@@ -246,17 +247,16 @@ export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironmen
   const { turn: said, events: told } = withLeftOutNote(turn, step, env);
   const { turn: next, events: warned } = warnFullWindow(withThinking(counted(said, numbers), step), step, env);
   const events = [...told, ...warned];
-  const decided =
-    step.stopReason === "tool_use" && step.toolCalls.length > 0
-      ? openRound(
-          {
-            ...withText(next, env.output === undefined ? step.text : shownText(step.text, env.output)),
-            openStep: numbers,
-          },
-          step,
-          env,
-        )
-      : finalAnswer(next, step, { env, numbers, end: turn.team === undefined ? endDone : contributionEnds(env) });
+  const decided = hasCompleteCalls(step)
+    ? openRound(
+        {
+          ...withText(next, env.output === undefined ? step.text : shownText(step.text, env.output)),
+          openStep: numbers,
+        },
+        withoutCutCalls(step),
+        env,
+      )
+    : finalAnswer(next, step, { env, numbers, end: turn.team === undefined ? endDone : contributionEnds(env) });
   return { ...decided, events: [...events, ...decided.events] };
 }
 
@@ -271,6 +271,28 @@ function withLeftOutNote(
   const message = `The vendor refused the request; it was made without: ${kindsOf(leftOut).join(", ")}.`;
   const events: EngineEvent[] = [{ type: "warning", code: "left_out", message, detail: kindsOf(leftOut).join(",") }];
   return { turn: { ...turn, notes: [...new Set([...(turn.notes ?? []), note])] }, events };
+}
+
+/** Whether calls of a step run: those that are complete do, whatever the vendor says of its end. */
+function hasCompleteCalls({ stopReason, toolCalls }: StepResult): boolean {
+  if (stopReason === "tool_use") return toolCalls.length > 0;
+  return toolCalls.some((call) => !isCutCall(call, stopReason));
+}
+
+/** The step whose calls that were cut off are answered with an error: no arguments at all would be taken for `{}`. */
+function withoutCutCalls(step: StepResult): StepResult {
+  const { stopReason, toolCalls } = step;
+  if (!toolCalls.some((call) => isCutCall(call, stopReason))) return step;
+  const marked = toolCalls.map((call) =>
+    isCutCall(call, stopReason) ? { ...call, arguments: call.arguments || "{" } : call,
+  );
+  return { ...step, toolCalls: marked };
+}
+
+/** At the length limit the last call may have been cut off before its arguments. */
+function isCutCall({ name, arguments: text }: ToolCall, stopReason: StepResult["stopReason"]): boolean {
+  if (stopReason === "tool_use") return false;
+  return name === "" || !parseArguments(text).ok || (stopReason === "max_tokens" && text.trim() === "");
 }
 
 /** A request that takes this share of the model's window is warned of. */

@@ -1,3 +1,4 @@
+import type { ModelInfo } from "@larkline/model";
 import { isTerminal, type Message, type Usage } from "@larkline/protocol";
 import { parseRunRecord, type RunRecord } from "@larkline/protocol/views/engine-events";
 import { defineTool } from "@larkline/tool-kit";
@@ -182,7 +183,7 @@ describe("a run", () => {
   it("EE-11: counts what a backend leaves out as nothing, and takes the usual window", async () => {
     const model: ModelProvider = {
       name: "own",
-      models: () => [{ id: "any", provider: "script" } as ReturnType<ModelProvider["models"]>[number]],
+      models: () => [{ id: "any", provider: "script" } as ModelInfo],
       stream: async function* () {
         yield { type: "text_delta", text: "hi" };
         yield await Promise.resolve({
