@@ -94,7 +94,7 @@ interface Asked {
   notes?: string;
   history: readonly Message[];
   tools: readonly ToolSpec[];
-  options?: TurnOptions["request"];
+  options?: TurnOptions["request"] & { maxPauses?: number };
   /** Called with the model's output as it streams. */
   onEvent?: (event: EngineEvent) => void;
 }
@@ -116,10 +116,13 @@ export class ModelSteps {
   }
 
   /** The next step of the answer. `brokenOff` is set where the run's signal has ended it. */
-  async answer(tools: readonly ToolSpec[], onEvent: (event: EngineEvent) => void): Promise<StepResult> {
+  async answer(
+    { tools, maxPauses }: { tools: readonly ToolSpec[]; maxPauses: number },
+    onEvent: (event: EngineEvent) => void,
+  ): Promise<StepResult> {
     const { agent, memories, model, stored } = this.#run;
     const { instructions } = agent.config;
-    const { request: options } = this.#run.options;
+    const options = { ...this.#run.options.request, maxPauses };
     const { turn, history } = stored;
     const team = turn.team === undefined ? undefined : this.#services.agents.get(turn.team.name)?.config.team;
     const system = team == null ? instructions : `${instructions}\n\n${teamNote(team.members, agent.name)}`;

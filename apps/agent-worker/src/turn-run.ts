@@ -35,6 +35,7 @@ import {
   type SchemaCheck,
   type ToolSpec,
   type TurnState,
+  iterationsOf,
 } from "@larkline/protocol";
 import type { SchemaChecks } from "@larkline/process/schemas";
 import type { SaveResult } from "@larkline/store";
@@ -443,7 +444,10 @@ export class TurnRun {
 
   /** Undefined when the step was broken off. */
   async #askModel(): Promise<StepResult | undefined> {
-    const result = await this.#steps.answer(await this.#offered(), (event) => this.#streamed(event));
+    const { turn } = this.#stored;
+    const maxPauses = this.#environment().limits.maxIterations - iterationsOf(turn) - 1;
+    const offered = { tools: await this.#offered(), maxPauses };
+    const result = await this.#steps.answer(offered, (event) => this.#streamed(event));
     if (result.brokenOff !== true) return result;
     this.#stored.live = { text: "", thinking: "", ...this.#stored.live, broken: result };
     return undefined;

@@ -1,6 +1,7 @@
 import {
   type LeftOut,
   type ModelChunk,
+  type MessageStop,
   type ModelFailure,
   type ModelRetry,
   type ModelWarning,
@@ -20,6 +21,7 @@ import {
   type TurnState,
   type Message,
   itemOfPart,
+  iterationsOf,
 } from "@larkline/protocol";
 import { writtenTokens, addUse, allTokens, noUse, stepUse } from "./context.ts";
 import {
@@ -34,7 +36,7 @@ import {
   withText,
   withNeeds,
 } from "./transition.ts";
-import { noticeText, type NoticeName } from "./texts/index.ts";
+import { exhaustedText, noticeText, type NoticeName } from "./texts/index.ts";
 import {
   correctionMessage,
   maxAnswerRetries,
@@ -62,6 +64,10 @@ export interface StepResult {
   responseId?: string;
   /** Most output tokens that the last request allowed. */
   maxTokens?: number;
+  /** Requests that continued an answer which had paused. */
+  pauses?: number;
+  /** It has paused once more, and no further request was allowed. */
+  paused?: true;
   /** Set when the stream failed; the other fields hold what arrived before. */
   failure?: ModelFailure;
   /** Every call of a vendor, including the last one; absent where the stream does not report them. */
@@ -111,6 +117,7 @@ interface Ending {
   model?: string;
   responseId?: string;
   maxTokens?: number;
+  paused?: true;
   failure?: ModelFailure;
 }
 
@@ -127,6 +134,7 @@ export function createAccumulator(): Accumulator {
   let current: VendorCall | undefined;
   /** By the calls that the current one continues. */
   let writtenBefore = 0;
+  let pauses = 0;
 
   function written(): number {
     const { parts, callsByIndex } = blocks;
@@ -159,6 +167,7 @@ export function createAccumulator(): Accumulator {
         endCall();
         current = { model: chunk.model, usage: null, complete: false, writtenTokens: 0 };
         writtenBefore = chunk.continues === true ? written() : 0;
+        pauses += chunk.continues === true ? 1 : 0;
         ending = { ...ending, model: chunk.model, maxTokens: chunk.maxTokens };
         return [];
       case "usage_so_far":
@@ -170,9 +179,7 @@ export function createAccumulator(): Accumulator {
         ending = { stopReason: "other", usage: null, model: chunk.model };
         return [];
       case "message_stop":
-        ending = { ...ending, stopReason: chunk.stopReason, usage: completeUsage(chunk.usage) };
-        if (chunk.model !== undefined) ending.model = chunk.model;
-        if (chunk.responseId !== undefined) ending.responseId = chunk.responseId;
+        ending = { ...ending, ...endingOf(chunk) };
         if (current !== undefined && ending.usage !== null) {
           Object.assign(current, { usage: ending.usage, complete: true });
         }
@@ -185,11 +192,21 @@ export function createAccumulator(): Accumulator {
     }
   }
 
-  return { push, result: () => resultOf(blocks, ending, { warnings, calls: [...ended, ...call()] }) };
+  return { push, result: () => resultOf(blocks, ending, { warnings, pauses, calls: [...ended, ...call()] }) };
 }
 
 function count(value: unknown): number {
   return typeof value === "number" && value > 0 ? value : 0;
+}
+
+function endingOf({ stopReason, usage, model, responseId, paused }: MessageStop): Ending {
+  return {
+    stopReason,
+    usage: completeUsage(usage),
+    ...(model === undefined ? {} : { model }),
+    ...(responseId === undefined ? {} : { responseId }),
+    ...(paused === undefined ? {} : { paused }),
+  };
 }
 
 /** Every count, also of a backend that leaves some out. */
@@ -307,9 +324,10 @@ function addCall(blocks: Blocks, delta: ToolCallDelta): BlockEvent[] {
 function resultOf(
   blocks: Blocks,
   ending: Ending,
-  { warnings, calls }: { warnings: readonly ModelWarning[]; calls: readonly VendorCall[] },
+  { warnings, pauses, calls }: { warnings: readonly ModelWarning[]; pauses: number; calls: readonly VendorCall[] },
 ): StepResult {
   return {
+    ...(pauses === 0 ? {} : { pauses }),
     ...(calls.length === 0 ? {} : { vendorCalls: calls }),
     text: textOfParts(blocks.parts),
     toolCalls: sortedCalls(blocks),
@@ -387,10 +405,10 @@ export function finalAnswer(
   const { output } = env;
   const language = languageOfMessage(turn.message, env.texts);
   const name = noticeOf(step);
-  const notice = name === undefined ? "" : noticeText(name, language);
-  const { stopReason, text } = step;
-  const isCut = stopReason === "max_tokens" || stopReason === "refusal";
-  const read = output === undefined || isCut ? undefined : readAnswer(text, output, env.schemas);
+  const notice = step.paused === true ? exhaustedText : name === undefined ? "" : noticeText(name, language);
+  const { text } = step;
+  const stopped = stopOf(step);
+  const read = output === undefined || stopped !== "" ? undefined : readAnswer(text, output, env.schemas);
   const said = [...blockEvents(step), ...droppedCallsEvents(step)];
   if (read?.ok === false && mayCorrect(turn, read, env)) {
     return askedAgain(turn, { stored: storedAnswer(step, notice), error: read.error }, { env, said, numbers });
@@ -402,17 +420,23 @@ export function finalAnswer(
     history: [stored],
     events: [...said, ...(read?.ok === false ? [misfit(read.error)] : []), stepEnd(turn.steps, numbers, step)],
     reply: [shown, notice].filter((line) => line.trim() !== "").join("\n\n"),
-    reason: isCut ? stopReason : read?.ok === false ? "output_invalid" : "",
+    reason: read?.ok === false ? "output_invalid" : stopped,
     final: text,
     ...(name === undefined ? {} : { notice: name }),
     ...(stored.content.some((part) => part.type === "text" && part.text === notice) ? { historyNote: notice } : {}),
   });
 }
 
+/** The reason of an end that is not the model's own; empty for a plain one. */
+function stopOf({ stopReason, paused }: StepResult): string {
+  if (paused === true) return "max_turns_reached";
+  return stopReason === "max_tokens" || stopReason === "refusal" ? stopReason : "";
+}
+
 /** Whether the model may answer again: not when its answer could not be checked. */
-function mayCorrect({ answerRetries = 0, steps }: TurnState, read: ReadAnswer, { limits }: TurnEnvironment): boolean {
+function mayCorrect(turn: TurnState, read: ReadAnswer, { limits }: TurnEnvironment): boolean {
   const isUnchecked = !read.ok && read.isUnchecked === true;
-  return !isUnchecked && answerRetries < maxAnswerRetries && steps < limits.maxIterations;
+  return !isUnchecked && (turn.answerRetries ?? 0) < maxAnswerRetries && iterationsOf(turn) < limits.maxIterations;
 }
 
 /** Asks the model again, with the reason why its answer does not fit. */
@@ -436,6 +460,7 @@ function misfit(error: string): EngineEvent {
 
 /** The notice that the person gets beside the text of an answer. */
 function noticeOf(step: StepResult): NoticeName | undefined {
+  if (step.paused === true) return undefined; // the reply says that it has taken too many steps
   const dropped = step.toolCalls.length > 0;
   if (step.stopReason === "max_tokens") return dropped ? "callCutOff" : "truncated";
   if (step.stopReason === "refusal") return "refusal";

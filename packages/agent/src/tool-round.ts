@@ -21,6 +21,7 @@ import {
   rejectedText,
   type ControlEntry,
   type DecisionWord,
+  iterationsOf,
 } from "@larkline/protocol";
 import { type StepResult, blockEvents, leftOutOf, stepEnd, stepStart } from "./step.ts";
 import {
@@ -246,7 +247,7 @@ function settleRound(open: TurnState, env: TurnEnvironment): Transition {
   const { history, events: ends } = roundRecords(turn, env.history, transfer);
   const records: Records = { history, events: [...events, ...ends] };
   const hasSteps = turn.helpers === undefined || hasStepsLeft(turn, env.limits);
-  if (turn.steps >= env.limits.maxIterations || !hasSteps) return after(records, exhausted(turn, env));
+  if (iterationsOf(turn) >= env.limits.maxIterations || !hasSteps) return after(records, exhausted(turn, env));
   if (transfer?.endsTeam === true) return endsInstead(turn, records, env);
   const { openStep: _openStep, held: _held, ...rest } = turn;
   const next: TurnState = { ...rest, calls: [] };
@@ -281,6 +282,7 @@ function exhausted(turn: TurnState, { output }: TurnEnvironment): Transition {
   const shown = shownText(final, output);
   return endDone(withoutText(turn, final), {
     history: [assistantText(exhaustedText)],
+    historyNote: exhaustedText,
     events: [],
     reply: shown.trim() === "" ? exhaustedText : `${shown}\n\n${exhaustedText}`,
     reason: "max_turns_reached",

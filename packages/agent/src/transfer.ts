@@ -7,6 +7,7 @@ import {
   type ToolOutcome,
   type ToolSpec,
   type TurnState,
+  iterationsOf,
 } from "@larkline/protocol";
 import type { TeamFacts } from "./team.ts";
 import type { TurnEnvironment, TurnModel } from "./transition.ts";
@@ -125,7 +126,7 @@ export interface SettledTransfer {
  */
 export function settledTransfer(
   call: CallState,
-  { steps }: TurnState,
+  turn: TurnState,
   { transfers, limits }: TurnEnvironment,
   ended: string | undefined,
 ): SettledTransfer {
@@ -133,7 +134,8 @@ export function settledTransfer(
   const refused = (error: string): SettledTransfer => ({ call, outcome: { ok: false, error } });
   if (target === undefined) return refused(noSuchAgent(call.name));
   if (!target.isAllowed) return refused(notAllowed(target.to));
-  if (steps >= limits.maxIterations) return refused("The turn has no further steps: nothing was handed over.");
+  const isLast = iterationsOf(turn) >= limits.maxIterations;
+  if (isLast) return refused("The turn has no further steps: nothing was handed over.");
   if (ended !== undefined) return { ...refused(ended), endsTeam: true };
   return { call, outcome: { ok: true, result: `Transferred to ${target.to}.` }, target };
 }

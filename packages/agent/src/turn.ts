@@ -245,7 +245,9 @@ export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironmen
   if (failure !== undefined) return stepFailure(turn, { ...step, failure }, env);
   const numbers = measured(step, turn, env);
   const { turn: said, events: told } = withLeftOutNote(turn, step, env);
-  const { turn: next, events: warned } = warnFullWindow(withThinking(counted(said, numbers), step), step, env);
+  const pauses = (turn.pauses ?? 0) + (step.pauses ?? 0);
+  const made = { ...counted(said, numbers), ...(pauses === 0 ? {} : { pauses }) };
+  const { turn: next, events: warned } = warnFullWindow(withThinking(made, step), step, env);
   const events = [...told, ...warned];
   const decided = hasCompleteCalls(step)
     ? openRound(

@@ -2,7 +2,7 @@ import type { ModelInfo } from "@larkline/model";
 import { isTerminal, type Message, type Usage } from "@larkline/protocol";
 import { parseRunRecord, type RunRecord } from "@larkline/protocol/views/engine-events";
 import { defineTool } from "@larkline/tool-kit";
-import { startModelServer } from "@larkline/testkit";
+import { replyOfStream, startModelServer } from "@larkline/testkit";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import {
   anthropic,
@@ -197,6 +197,27 @@ describe("a run", () => {
     expect(events.filter(({ type }) => type === "warning")).toEqual([]);
     expect(events.find(({ type }) => type === "turn_start")).toMatchObject({ contextWindowTokens: expect.any(Number) });
     expect(events.at(-2)).toMatchObject({ type: "done", totalInputTokens: 5, totalOutputTokens: 2, totalCostUsd: 0 });
+  });
+
+  it("EE-4: an answer that only pauses is asked for as often as the agent may iterate, and ends with a reason", async () => {
+    const search = { type: "server_tool_use", id: "srvtoolu_1", name: "web_search", input: {} };
+    const events = [
+      { type: "message_start", message: { id: "msg_1", usage: { input_tokens: 1, output_tokens: 1 } } },
+      { type: "content_block_start", index: 0, content_block: { type: "text", text: "Searching." } },
+      { type: "content_block_stop", index: 0 },
+      { type: "content_block_start", index: 1, content_block: search },
+      { type: "content_block_stop", index: 1 },
+      { type: "message_delta", delta: { stop_reason: "pause_turn" }, usage: { output_tokens: 2 } },
+      { type: "message_stop" },
+    ];
+    const server = await startModelServer({ script: ({ dialect }) => replyOfStream(dialect, { events }) });
+    onTestFinished(async () => await server.close());
+    const engine = engineWith(anthropic({ apiKey: "k", baseUrl: server.url }), {
+      agents: { default: { model: "script/claude-sonnet-4-6", maxIterations: 6 } },
+    });
+    const end = endOf(await all(engine.run("s1", "first")));
+    expect(server.requests).toHaveLength(6);
+    expect(end).toMatchObject({ type: "done", reason: "max_turns_reached", turnCount: 1 });
   });
 
   it("runs of one session come one after the other, of several together", async () => {

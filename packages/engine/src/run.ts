@@ -53,6 +53,7 @@ import {
   type ToolOutcome,
   type ToolSpec,
   type TurnState,
+  iterationsOf,
 } from "@larkline/protocol";
 import { MessageView } from "@larkline/protocol/views/chat-view";
 import type { AnyMessage } from "@larkline/protocol/views/chat-messages";
@@ -469,6 +470,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
       tools: asked.tools,
       system: asked.system,
       conversation: this.#head.message.session,
+      maxPauses: this.#agent.limits.maxIterations - iterationsOf(this.#running()) - 1,
     };
     const startedMs = clock.monotonic();
     const { signal } = this.#controller;

@@ -50,6 +50,8 @@ export interface ModelRequest {
   capabilities?: Readonly<ModelInfo> | null;
   /** Says no more than it must, because the vendor has refused it otherwise: plain schemas, nothing that is optional. */
   plain?: boolean;
+  /** How often an answer that has only paused may be continued; absent: 20 times. */
+  maxPauses?: number;
   /** Called for the vendor's headers and each piece of its body, whatever is in it. Must not throw. */
   alive?: () => void;
 }

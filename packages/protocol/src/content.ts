@@ -218,6 +218,8 @@ export interface MessageStop {
   model?: string;
   /** The id under which the vendor knows the answer. */
   responseId?: string;
+  /** The answer has only paused, and may not be continued: as many requests as were allowed have been made. */
+  paused?: true;
 }
 
 /** A value of the request was changed for this vendor, or something else non-fatal happened. */

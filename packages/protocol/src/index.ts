@@ -223,6 +223,7 @@ export {
   TurnState,
   TeamState,
   TurnTotals,
+  iterationsOf,
 } from "./turn.ts";
 export {
   agentChanges,

@@ -189,6 +189,8 @@ export const TurnState = Type.Object({
   message: InboundMessage,
   /** Model steps finished so far; the iteration limit counts these over the whole turn. */
   steps: Type.Integer({ minimum: 0 }),
+  /** Requests that only continued an answer which had paused: they count as steps do. */
+  pauses: Type.Optional(Type.Integer({ minimum: 0 })),
   calls: Type.Array(CallState),
   /** Present while `calls` is not empty. */
   openStep: Type.Optional(OpenStep),
@@ -240,3 +242,8 @@ export const TurnState = Type.Object({
   stopping: Type.Optional(Type.String()),
 });
 export type TurnState = Static<typeof TurnState>;
+
+/** The requests that the iteration limit counts: finished steps, and those that continued an answer which had paused. */
+export function iterationsOf({ steps, pauses = 0 }: Pick<TurnState, "steps" | "pauses">): number {
+  return steps + pauses;
+}

@@ -113,7 +113,8 @@ async function* streamed(
     if (!hasEnded) return;
     const stop = reader.stop() ?? modelFailure("stream_truncated", "The model's stream broke off.");
     if (stop.type === "error") return void (yield { ...stop, partial: received.partial });
-    if (!reader.hasPaused || calls > maxPauses) return void (yield stop);
+    if (!reader.hasPaused) return void (yield stop);
+    if (calls > (request.maxPauses ?? usualPauses)) return void (yield { ...stop, paused: true });
     said.push(...reader.blocks());
     if (stop.usage !== null) yield { type: "usage_so_far", usage: stop.usage };
     yield { type: "attempt", model: request.model, maxTokens, continues: true };
@@ -173,8 +174,8 @@ async function* oneCall(
   return signal?.aborted !== true;
 }
 
-/** How often an answer may pause (`pause_turn`) before it is taken as it is. */
-const maxPauses = 20;
+/** How often an answer may pause (`pause_turn`) before it is taken as it is, where the caller does not say. */
+const usualPauses = 20;
 
 /** The model that makes an answer, and who understands what it signs: the model at its address. */
 interface Maker {
