@@ -244,6 +244,9 @@ function decided({ call, use, tool }: Candidate, verdict: Verdict, { turn, env }
       return { call: { ...allowed, deadlineMs }, use, events: suggestions };
     }
     case "ask": {
+      // The runner would refuse them after people have approved.
+      const checked = env.schemas.check(tool.announcement.spec.inputSchema, call.arguments);
+      if (!checked.ok && checked.isUnchecked !== true) return refuse(misfit(checked.error));
       if (denials >= env.limits.maxDenials) return refuse(noMoreQuestions(denials));
       const { question, findings } = verdict;
       const approval = approvalOf(turn, { kind: "call", call, question, findings }, env);
@@ -252,6 +255,10 @@ function decided({ call, use, tool }: Candidate, verdict: Verdict, { turn, env }
       return { call: waiting, use, approval, events: [...suggestions, ...requested] };
     }
   }
+}
+
+function misfit(error: string): string {
+  return `The arguments do not fit: ${error}. The tool was not run, and no approval was asked for.`;
 }
 
 function denied(reason: string): string {

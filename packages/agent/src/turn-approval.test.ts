@@ -103,6 +103,20 @@ describe("a call that people are asked about", () => {
     expect(results(run)).toEqual([]);
   });
 
+  it("is asked for only with arguments that its tool takes, or where that cannot be known", () => {
+    const inputSchema = { type: "object", properties: { env: { type: "string" } }, required: ["env"] };
+    const spec = { name: "deploy", description: "", inputSchema };
+    const deploy = { runner: "main", announcement: announcement("deploy", { requiresApproval: true, spec }) };
+    const facts: TurnEnvironment = { ...env, tools: new Map([["deploy", deploy]]) };
+    const wrong = asking([["c1", "deploy", '{"env":1}']], facts);
+    expect(wrong.approvals).toEqual([]);
+    const error = expect.stringContaining("no approval was asked for") as string;
+    expect(results(wrong)).toMatchObject([{ id: "c1", isError: true, content: error }]);
+    expect(asking([["c1", "deploy", '{"env":"prod"}']], facts).approvals).toHaveLength(1);
+    const check = () => ({ ok: false, error: "it took too long", isUnchecked: true }) as const;
+    expect(asking([["c1", "deploy", '{"env":1}']], { ...facts, schemas: { check } }).approvals).toHaveLength(1);
+  });
+
   it("is shown to people in the words of its tool, with short values and masked secrets in place of arguments", () => {
     const words = {
       title: "Deploy",
