@@ -355,10 +355,10 @@ function isAnswer(chunk: ModelChunk): boolean {
 
 /** Whether an answer has no good end: nothing was said and called, or the vendor's word for the end is not known. */
 function isOddEnd(
-  { stopReason }: MessageStop,
+  { stopReason, paused }: MessageStop,
   { hasText, hasCalls }: { hasText: boolean; hasCalls: boolean },
 ): boolean {
-  if (hasCalls || stopReason === "max_tokens" || stopReason === "refusal") return false;
+  if (hasCalls || paused === true || stopReason === "max_tokens" || stopReason === "refusal") return false;
   return stopReason === "other" || !hasText;
 }
 

@@ -83,6 +83,20 @@ for (const [reason, ours] of [
   });
 }
 
+it("takes a stream that is closed after its last block for one without a known end", async () => {
+  const block = [
+    { type: "content_block_start", index: 0, content_block: { type: "text", text: "all" } },
+    { type: "content_block_stop", index: 0 },
+  ];
+  for (const rest of [[], end("end_turn").slice(0, 1)]) {
+    expect((await read([start, ...block, ...rest])).at(-1)).toMatchObject({
+      type: "message_stop",
+      stopReason: "other",
+    });
+  }
+  expect((await read([start, ...block.slice(0, 1)])).at(-1)).toMatchObject({ type: "error", code: "stream_truncated" });
+});
+
 it("calls a stream without message_stop truncated, even when a stop reason came", async () => {
   const chunks = await read([start, ...end("end_turn").slice(0, 1)]);
   expect(chunks).toMatchObject([{ type: "error", code: "stream_truncated", retryable: true, partial: false }]);

@@ -502,6 +502,8 @@ class Reader {
   readonly #first: number;
   /** By index, with what their deltas have added. */
   readonly #blocks = new Map<number, RawBlock>();
+  /** Those that have not ended. */
+  readonly #open = new Set<number>();
   /** JSON text of inputs under way. */
   readonly #inputs = new Map<number, string>();
   #lastIndex = -1;
@@ -557,10 +559,16 @@ class Reader {
     ) as unknown as Anthropic.Messages.ContentBlockParam[];
   }
 
-  /** The end of the answer; null when the vendor never said that it was complete. */
+  /**
+   * The end of the answer; null when it broke off. Where a server has closed the connection after the last block, without
+   * saying that the answer is complete, even a plain end is one without a known word.
+   */
   stop(): MessageStop | ModelFailure | null {
     const usage = this.#hasUsage ? this.#usage : null;
-    return this.#complete ? endOf(this.#ending, this.#maker, { usage, id: this.#responseId }) : null;
+    const isClosed = this.#blocks.size > 0 && this.#open.size === 0;
+    if (!this.#complete && !isClosed) return null;
+    const word = !this.#complete && this.#ending === "end_turn" ? "" : this.#ending;
+    return endOf(word, this.#maker, { usage, id: this.#responseId });
   }
 
   #readReason(source: unknown): void {
@@ -590,6 +598,7 @@ class Reader {
     const index = this.#first + at;
     const block: RawBlock = { ...given, type };
     this.#blocks.set(at, block);
+    this.#open.add(at);
     switch (type) {
       case "text": {
         const text = partsTextIn(block, "text");
@@ -652,6 +661,7 @@ class Reader {
     const index = this.#first + at;
     const block = this.#blocks.get(at);
     const input = this.#inputs.get(at);
+    this.#open.delete(at);
     if (block === undefined) return [];
     // Compatible servers send an input whole, at the start of a call.
     const whole = input === undefined ? jsonTextIn(block, "input") : "{}";

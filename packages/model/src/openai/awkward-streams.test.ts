@@ -117,10 +117,14 @@ describe("Chat Completions", () => {
     expect(await chat(delta({}, "something_new"), done)).toMatchObject([{ stopReason: "other" }]);
   });
 
-  it("calls a stream without a stop reason truncated, also when it ends in [DONE]", async () => {
-    expect(await chat(delta({ content: "half" }), done)).toMatchObject([
+  it("calls a stream without a stop reason truncated, unless the server says that nothing follows", async () => {
+    expect(await chat(delta({ content: "half" }))).toMatchObject([
       { type: "text_delta" },
       { type: "error", code: "stream_truncated", partial: true },
+    ]);
+    expect(await chat(delta({ content: "all" }), done)).toMatchObject([
+      { type: "text_delta" },
+      { stopReason: "other" },
     ]);
   });
 
@@ -174,6 +178,15 @@ describe("Responses", () => {
     expect(await respond({ type: "response.failed", response: { error } } as never)).toMatchObject([
       { type: "error", code: "api_rate_limit", retryable: true },
     ]);
+  });
+
+  it("takes a stream that is closed after its last item for one without a known end", async () => {
+    const item = { type: "message", id: "msg_1", role: "assistant", status: "completed", content: [] };
+    const begun = { type: "response.output_item.added", output_index: 0, item } as never;
+    const text = { type: "response.output_text.delta", output_index: 0, delta: "all" } as never;
+    const whole = { type: "response.output_item.done", output_index: 0, item } as never;
+    expect((await respond(begun, text, whole)).at(-1)).toMatchObject({ type: "message_stop", stopReason: "other" });
+    expect((await respond(begun, text)).at(-1)).toMatchObject({ type: "error", code: "stream_truncated" });
   });
 
   it("stores nothing at the vendor", async () => {

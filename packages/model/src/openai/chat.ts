@@ -249,6 +249,7 @@ class ChatReader implements Reader {
   readonly #metadata: ProviderMetadata;
   readonly #text: TaggedThoughts;
   #finish = "";
+  #isClosed = false;
   #usage: Usage | null = null;
   #responseId: unknown;
   #refused = false;
@@ -271,13 +272,17 @@ class ChatReader implements Reader {
     return delta === undefined ? [] : this.#delta(delta);
   }
 
+  close(): void {
+    this.#isClosed = true;
+  }
+
   rest(): ModelChunk[] {
     return this.#chunksOf(this.#text.end());
   }
 
   stop(): MessageStop | ModelFailure | null {
     const finish = this.#finish;
-    if (finish === "") return null;
+    if (finish === "" && !this.#isClosed) return null;
     const end = endOf(finish, this.#dialect, { usage: this.#usage, id: this.#responseId });
     if (end.type === "error") return end;
     if (this.#refused) return { ...end, stopReason: "refusal" };

@@ -66,6 +66,8 @@ export interface Reader {
   rest?(): ModelChunk[];
   /** The end of the answer; null when the vendor never said that it was complete. */
   stop(): MessageStop | ModelFailure | null;
+  /** The server has said that nothing follows. */
+  close?(): void;
 }
 
 /** Runs one request: local rules, vendor stream, and whatever goes wrong as last chunk. Never throws. */
@@ -118,7 +120,7 @@ async function* chunksOf(
   about: Pick<VendorRefusal, "requestId" | "secret" | "profile">,
 ): AsyncGenerator<ModelChunk> {
   for await (const { data } of events) {
-    if (data.startsWith(done)) return;
+    if (data.startsWith(done)) return reader.close?.();
     const event: unknown = JSON.parse(data);
     if (errorIn(event)) return void (yield failureOfRefusal({ ...refusalIn(event), ...about }));
     for (const chunk of reader.read(event)) {

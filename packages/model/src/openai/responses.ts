@@ -207,8 +207,11 @@ class ResponsesReader implements Reader {
     }
   }
 
+  /** Where the server has closed the connection after the last item, an end without a known word. */
   stop(): MessageStop | null {
-    return this.#stop;
+    const given = [...this.#items.values()];
+    const isWhole = given.length > 0 && given.every(({ isDone }) => isDone);
+    return this.#stop ?? (isWhole ? messageStop("other") : null);
   }
 
   /** Servers that leave the index out send one item after the other. */
