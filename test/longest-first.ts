@@ -3,7 +3,7 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 /** Those that take a minute or more on a busy machine: begun last, one would run while all others are done. */
 const long = new RegExp(
   [
-    "/test/(?:bench|chaos|e2e|upgrade|launcher|packages|playground)/",
+    "/test/(?:bench|chaos|e2e|upgrade|launcher|packages|playground|simulate)/",
     "test/deploy/redis-users\\.",
     "sandbox/src/(?:attack|probe|process-pool|sandbox-life|sandbox-run)\\.",
     "runner/src/(?:levels|mcp|mount|process|process-level)\\.",
