@@ -16,7 +16,7 @@ export interface DisasterScene {
   watch: AnswerWatch;
   weather: ModelWeather;
   random: ReturnType<typeof createRandom>;
-  /** How long a stopped process sleeps: longer than its heartbeat and locks live. */
+  /** How long a stopped process sleeps: longer than its beat is good for. */
   freezeMs: number;
   /** Fills the disk of Redis, and gives the room back; absent where no disk could be made for it. */
   disk: { fill(): Promise<void>; clear(): Promise<void> } | undefined;

@@ -47,12 +47,6 @@ describe("what only some deployments use", () => {
   });
 });
 
-it("the thread that renews locks loads neither schemas nor the packages of its process", async () => {
-  const loaded = await packagesOf("packages/store/src/renewal-thread.ts");
-  expect(loaded).toContain("ioredis");
-  expect(["typebox", "ajv", "lru-cache", "bullmq"].filter((name) => loaded.has(name))).toEqual([]);
-});
-
 it("the store loads BullMQ for its queues only, and PostgreSQL's driver when a database is used", async () => {
   const manifest = JSON.parse(readFileSync(join(repository, "packages/store/package.json"), "utf8")) as {
     exports: Record<string, string>;

@@ -13,8 +13,7 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import type { CardReply, OutboxRecord, StaleSession } from "@larkline/store";
-import type { Renewals } from "@larkline/store/redis";
-import { applyOrder, type Presence } from "@larkline/store/operations";
+import { applyOrder } from "@larkline/store/operations";
 import { changeAgent } from "./agent-versions.ts";
 import { endsLate } from "./helpers.ts";
 import type { Services } from "./services.ts";
@@ -63,8 +62,8 @@ export function startSweeper(services: Services): { close(): Promise<void> } {
     pass = sweep();
   };
   let cancelNext = clock.after(sweepEveryMs, start);
-  services.renewals.onSilence(() => {
-    if (!closed) void sweepSilent(services);
+  services.presence.onEnded(() => {
+    if (!closed) void sweepEnded(services);
   });
   return {
     close: async () => {
@@ -95,11 +94,11 @@ function besideOthers(
 }
 
 /** Of the workers that notice a dead one, one takes its sessions; if that fails, the next sweep does. */
-async function sweepSilent(services: Services): Promise<void> {
+async function sweepEnded(services: Services): Promise<void> {
   const { presence, owner, clock, log } = services;
   try {
     const isOurs = await presence.takeDuty("orphans", owner, orphanDutyMs);
-    if (isOurs) await sweepOrphans(services, clock.now() - orphanMs);
+    if (isOurs) await sweepOrphans(services, clock.now());
   } catch (error) {
     log.warn({ error }, "sweep");
   }
@@ -135,55 +134,21 @@ async function sweepSessions(services: Services): Promise<void> {
   const nowMs = clock.now();
   await sweepOrphans(services, nowMs - orphanMs);
   for (const session of await store.stale(nowMs - staleMs, portion)) {
-    if (await isBeingRun(services, session)) await store.touch(session.session);
+    // Its worker lives: the others were healed just now.
+    if (session.state === "running") await store.touch(session.session);
     else await healSession(services, session);
   }
 }
 
 async function sweepOrphans(services: Services, beforeMs: number): Promise<void> {
-  const { store } = services;
+  const { store, presence } = services;
   const running = (await store.stale(beforeMs, manyRunning)).filter(({ state }) => state === "running");
-  const silent = await silentAmong(services, [...new Set(running.map(({ owner }) => owner))]);
-  for (const session of running) if (silent.has(session.owner)) await healSession(services, session);
-}
-
-interface Heartbeats {
-  presence: Presence;
-  renewals: Renewals;
-}
-
-/**
- * Whether a worker has died: its heartbeat has expired, and it did not announce its end. Right after an outage of Redis
- * this waits until living workers have renewed their heartbeats. Rejects while Redis takes no heartbeats.
- */
-export async function hasDied(heartbeats: Heartbeats, owner: string): Promise<boolean> {
-  const { presence, renewals } = heartbeats;
-  if ((await presence.alive([owner])).has(owner) || (await presence.hasLeft(owner))) return false;
-  if (!renewals.isTaken()) throw new Error("Redis takes no heartbeats, so it is unknown which workers live");
-  return (await silentAmong(heartbeats, [owner])).has(owner);
-}
-
-/** Those of `owners` that have no heartbeat, dead or ended; none while Redis takes no heartbeats. Waits as above. */
-export async function silentAmong({ presence, renewals }: Heartbeats, owners: readonly string[]): Promise<Set<string>> {
-  const silent = await withoutHeartbeat(presence, owners);
-  if (silent.size === 0 || renewals.isSteady()) return silent;
-  // On a busy machine renewals may be late repeatedly; a second look is enough each time.
-  if (renewals.isTaken()) await renewals.settled();
-  return renewals.isTaken() ? await withoutHeartbeat(presence, [...silent]) : new Set();
-}
-
-async function withoutHeartbeat(presence: Presence, owners: readonly string[]): Promise<Set<string>> {
-  const alive = await presence.alive(owners);
-  return new Set(owners.filter((owner) => !alive.has(owner)));
-}
-
-/** A claim lives within the job of its generation: without the job the session is not run, even if its worker lives. */
-async function isBeingRun({ turns }: Services, { state, session, gen }: StaleSession): Promise<boolean> {
-  return state === "running" && (await turns.alive(session, gen));
+  const fates = await presence.fatesOf([...new Set(running.map(({ owner }) => owner))]);
+  for (const session of running) if (fates.get(session.owner) !== "alive") await healSession(services, session);
 }
 
 async function healSession(services: Services, stale: StaleSession): Promise<void> {
-  const gen = await services.store.heal(stale.session, stale.gen);
+  const gen = await services.store.heal(stale.session, stale.gen, stale.owner);
   if (gen === undefined) return;
   const added = await services.turns.ensure(stale.session, gen);
   const { session, owner: worker } = stale;

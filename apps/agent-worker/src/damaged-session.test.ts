@@ -17,7 +17,7 @@ import {
 } from "./turn-world.fixture.ts";
 
 /** Errors after which the workers of these tests give up. */
-const maxTries = 50;
+const maxFailures = 50;
 const unreadable = /cannot be read|is not readable/;
 
 interface Stored {
@@ -43,7 +43,7 @@ function stored(): Stored {
 async function runUntilDone(world: World): Promise<number> {
   const gen = world.wakes.shift() ?? 0;
   const run = runnerOf(world);
-  for (let errors = 0; errors <= maxTries; errors += 1) {
+  for (let errors = 0; errors <= maxFailures; errors += 1) {
     const result = await run({ v: 1, session, gen }, new AbortController().signal).catch((error: unknown) => error);
     if (result === "done") return errors;
     expect(result).toMatchObject({ message: expect.stringMatching(unreadable) });
@@ -77,7 +77,7 @@ describe("what is stored of a turn and cannot be read", () => {
     const { world, redis, key } = stored();
     await waiting(world);
     await redis.hset(await key("state"), field, value);
-    expect(await runUntilDone(world)).toBe(maxTries);
+    expect(await runUntilDone(world)).toBe(maxFailures);
     await expectGivenUp(world);
     expect(await world.approvals.pending(session)).toEqual([]);
     await append(world, inbound("om_2", "hello"));
@@ -137,7 +137,7 @@ describe("what is stored of a turn and cannot be read", () => {
     const { world, redis, key } = stored();
     await waiting(world);
     await redis.rpush((await key("state")).replace(":state:", ":ctl:"), "not an entry");
-    expect(await runUntilDone(world)).toBe(maxTries);
+    expect(await runUntilDone(world)).toBe(maxFailures);
     await expectGivenUp(world);
   });
 
@@ -146,8 +146,8 @@ describe("what is stored of a turn and cannot be read", () => {
     await waiting(world);
     const [approval = ""] = await redis.keys(`${(await key("state")).replace(":state:", ":approval:")}:*`);
     await redis.hset(approval, "approval", "{{{");
-    expect(await runUntilDone(world)).toBe(maxTries);
-    await expectGivenUp(world, "om_1", "crashed");
+    expect(await runUntilDone(world)).toBe(maxFailures);
+    await expectGivenUp(world, "om_1", "in the same way");
   });
 
   it("is given up when it is the history, and no word of that is logged or kept elsewhere", async () => {
@@ -156,7 +156,7 @@ describe("what is stored of a turn and cannot be read", () => {
     await runWakes(world);
     await redis.rpush(await key("h"), "the wages of Li Hua");
     await append(world, inbound("om_2", "hello"));
-    expect(await runUntilDone(world)).toBe(maxTries);
+    expect(await runUntilDone(world)).toBe(maxFailures);
     const letters = (await world.letters?.list(9)) ?? [];
     expect(letters).toMatchObject([{ messageId: "om_2", reason: expect.stringContaining("cannot be read") }]);
     const events = await world.events.read(session, 0, 10_000);
@@ -170,7 +170,7 @@ describe("what is stored of a turn and cannot be read", () => {
     await redis.lset(await key("in"), 0, `1:${JSON.stringify(broken)}`);
     // Others are not held up: what they append is accepted, and answered next.
     await append(world, inbound("om_2", "hi"));
-    expect(await runUntilDone(world)).toBe(maxTries);
+    expect(await runUntilDone(world)).toBe(maxFailures);
     expect((await outboxOf(world)).map(({ text }) => text)).toEqual([
       expect.stringContaining("given up"),
       "answer to hi",
@@ -182,7 +182,7 @@ describe("what is stored of a turn and cannot be read", () => {
     const { world, redis, key } = stored();
     await append(world, inbound("om_1", "hello"));
     await redis.lset(await key("in"), 0, "1:{{{");
-    expect(await runUntilDone(world)).toBe(maxTries);
+    expect(await runUntilDone(world)).toBe(maxFailures);
     expect(await world.store.summary(session)).toMatchObject({ state: "idle", waiting: 0, unsent: 0 });
     await checkEnds(world, [1]);
   });
@@ -232,6 +232,8 @@ describe("a message whose workers have died", () => {
     for (let turn = 0; turn < 3; turn += 1) {
       expect(await run({ v: 1, session, gen }, new AbortController().signal)).toBe("postpone");
     }
-    expect(await world.store.claim(session, gen, "newer", { features: ["from-tomorrow"] })).toMatchObject({ tries: 0 });
+    expect(await world.store.claim(session, gen, "newer", { features: ["from-tomorrow"] })).toMatchObject({
+      failures: {},
+    });
   });
 });

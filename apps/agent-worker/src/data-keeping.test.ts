@@ -3,7 +3,7 @@ import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import { createLogger } from "@larkline/process/telemetry";
 import { systemClock, type InboundMessage, type Message } from "@larkline/protocol";
 import { type Archive, AuditLog, MemoryStore, PermissionRules, SessionRetention, SessionStore } from "@larkline/store";
-import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
+import { closeRedis, connectRedis, type OwnPresence, type RedisConnection } from "@larkline/store/redis";
 import { Presence } from "@larkline/store/operations";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from "vitest";
@@ -91,7 +91,7 @@ function keeping(later = 0, given: Partial<Services> = { archive }): Services {
     auditLog: new AuditLog({ redis, namespace }),
     memories: new MemoryStore({ redis, namespace }),
     rules: new PermissionRules({ redis, namespace }),
-    presence: new Presence({ redis, namespace }),
+    presence: new Presence({ redis, namespace }) as OwnPresence, // its duties alone are used
     settings: { ...base.settings, retention },
     log: createLogger({ service: "test", level: "warn", destination }),
     clock: { ...systemClock, now: () => Date.now() + later * dayMs },

@@ -512,7 +512,7 @@ describe("a helper", () => {
     const [key = ""] = await world.redis.keys(`{${world.namespace}:*}:state:${session}`);
     expect(await world.redis.hset(key, "turn", "{{{")).toBe(0);
     const [gen = 0] = world.wakes.splice(0);
-    const run = runnerOf(world, { ...differences, maxTries: 1 });
+    const run = runnerOf(world, { ...differences, maxFailures: 1 });
     const job = { v: 1, session, gen } as const;
     await expect(run(job, new AbortController().signal)).rejects.toThrow("cannot be read");
     await run(job, new AbortController().signal);
@@ -561,9 +561,10 @@ describe("a helper", () => {
   it("AT-12: stops at once when its asker is given up, and so do those below it", async () => {
     const { world, published, differences } = await waitingBelow("dig(a); dig(dig(echo(b)))");
     const [gen = 0] = world.wakes.splice(0);
-    expect(await world.store.claim(session, gen, "worker-1")).toBeDefined();
-    world.wakes.push((await world.store.heal(session, gen)) ?? 0);
-    await runWakes(world, { ...differences, maxTries: 1 });
+    const claim = await world.store.claim(session, gen, "worker-1");
+    await world.store.fail(session, claim?.epoch ?? "", "TypeError");
+    world.wakes.push(gen);
+    await runWakes(world, { ...differences, maxFailures: 1 });
     expect((await eventsOf(world)).some(({ type }) => type === "error")).toBe(true);
     await runChildren(world, differences);
     expect(await world.store.childrenAtWork(session)).toEqual([]);

@@ -3,7 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { messageStop, toolCallDelta, type LlmBackend } from "@larkline/model";
 import { systemClock } from "@larkline/protocol";
 import type { SessionStore } from "@larkline/store";
-import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
+import { closeRedis, connectRedis, type OwnPresence, type RedisConnection } from "@larkline/store/redis";
 import { Presence } from "@larkline/store/operations";
 import { openTestStores } from "@larkline/store/testing";
 import { freePort, startRedis } from "@larkline/testkit";
@@ -25,9 +25,9 @@ import {
   type World,
 } from "./turn-world.fixture.ts";
 
-const maxTries = 5;
+const maxFailures = 5;
 /** More often than a message may fail. */
-const outages = maxTries + 2;
+const outages = maxFailures + 2;
 
 interface Trouble {
   begins(redis: RedisConnection): Promise<unknown>;
@@ -107,7 +107,7 @@ it.each([
     const { world, redis } = await ownWorld();
     if ("isHeld" in kind) holding(world, "late");
     const { parts, begun } = troubled(world, redis, kind);
-    const differences = { ...calling(["echo"]), maxTries };
+    const differences = { ...calling(["echo"]), maxFailures };
     await append(world, inbound("om_1", "please"));
     await runJobs(world, runnerOf(world, differences, parts));
     expect(begun()).toBe(outages);
@@ -136,18 +136,18 @@ it.each([
       },
     };
     await append(world, inbound("om_1", "please"));
-    await runJobs(world, runnerOf(world, { backend, maxTries }, parts));
+    await runJobs(world, runnerOf(world, { backend, maxFailures }, parts));
     expect(await heldByClients(world)).toEqual([{ held: "all is well", final: "all is well" }]);
     await checkEnds(world, [1]);
   },
 );
 
 interface Seen {
-  tries: number;
+  failures: Record<string, number>;
   deaths: { together: number; alone: number };
 }
 
-const uncounted = { tries: 0, deaths: { together: 0, alone: 0 } };
+const uncounted = { failures: {}, deaths: { together: 0, alone: 0 } };
 
 /**
  * Two workers that live in a part of Redis which takes writes. That of the session becomes read-only while the model
@@ -158,7 +158,8 @@ async function twoWorkers(clock = systemClock) {
   const elsewhere = connectRedis(inject("redisUrl"));
   onTestFinished(async () => await closeRedis(elsewhere));
   const namespace = `test-${randomUUID()}`;
-  const presence = new Presence({ redis: elsewhere, namespace });
+  const presence = new Presence({ redis: elsewhere, namespace }) as OwnPresence; // no locks, no beats
+  presence.fatesOf = async (ids) => new Map(ids.map((id) => [id, "died"]));
   let isTroubled = false;
   const backend: LlmBackend = {
     async *stream(request) {
@@ -182,7 +183,7 @@ async function twoWorkers(clock = systemClock) {
         };
       },
     });
-    const run = runnerOf(world, { backend, maxTries, services: { clock, owner, presence } }, { ...world, store });
+    const run = runnerOf(world, { backend, maxFailures, services: { clock, owner, presence } }, { ...world, store });
     return {
       claims,
       run: async (gen: number) => await run({ v: 1, session, gen }, new AbortController().signal),
@@ -238,7 +239,7 @@ it("a worker that dies with a session that Redis has not failed counts as a deat
   const run = second.run(healed ?? 0);
   await vi.waitUntil(() => second.claims.length > 0, { timeout: 60_000 });
   expect(first.claims).toEqual([]);
-  expect(second.claims).toMatchObject([{ tries: 1, deaths: { together: 1, alone: 0 } }]);
+  expect(second.claims).toMatchObject([{ failures: {}, deaths: { together: 1, alone: 0 } }]);
   await readOnly.ends(redis);
   await run;
 });

@@ -43,9 +43,10 @@ import {
   connectRedis,
   isAnswered,
   type RedisConnection,
-  Renewals,
+  OwnPresence,
   ServerClock,
   takesWrites,
+  workersGroup,
 } from "@larkline/store/redis";
 import {
   AgentVersions,
@@ -54,7 +55,6 @@ import {
   RatingStore,
   OperatorOrders,
   Pauses,
-  Presence,
   RunLog,
   StateMigration,
   UsageStore,
@@ -108,8 +108,8 @@ export interface Services extends Stores, Queues {
   builtInsAtWork: Map<string, Promise<void>>;
   /** Sessions whose stored files this worker has waited for in vain, until it can read them. */
   filesGivenUp: LRUCache<SessionKey, true>;
-  /** Renews the heartbeat of this worker and the locks of its jobs, from a thread. */
-  renewals: Renewals;
+  /** That of this worker, with the locks of its jobs; and what has become of other processes. */
+  presence: OwnPresence;
   runnerKeys: RunnerKeys;
   /** Moves entries that runners have handed in to their sessions. */
   handoffs: HandoffImport;
@@ -154,7 +154,6 @@ export interface Stores {
   /** The runners that live, and their tools. */
   runners: RunnerDirectory;
   /** Heartbeats of the workers, and who has which duty. */
-  presence: Presence;
   /** Why workers have died. */
   stallNotes: StallNotes;
   /** Announces this process to the others. */
@@ -262,18 +261,18 @@ export async function connect(parts: ServiceParts, accesses: readonly BotAccess[
   });
   await serverClock.followed;
   const { redisUrl, namespace } = config;
-  const renewals = await Renewals.start({ redisUrl, namespace, owner, onError });
+  const presence = await OwnPresence.start({ redisUrl, namespace, id: owner, group: workersGroup, onError });
   const extractor = createTextExtractor({
     maxBytes: settings.limits.attachmentBytes,
     cpuMs: settings.limits.attachmentCpuMs,
     deadlineMs: Math.max(20_000, 4 * settings.limits.attachmentCpuMs),
   });
-  const services = createServices({ ...parts, stores, queues, redis, bots, renewals, extractor });
+  const services = createServices({ ...parts, stores, queues, redis, bots, presence, extractor });
   const close = async (): Promise<void> => {
     serverClock.close();
     services.liveReplies.close();
     await Promise.all([services.outboxSender.close(), services.approvalCards.close(), services.runs.close()]);
-    await Promise.all([extractor.close(), services.schemas.close(), renewals.close()]);
+    await Promise.all([extractor.close(), services.schemas.close(), presence.close()]);
     for (const { api } of bots) api.close();
     await Promise.all([queues.turns.close(), queues.tools.close(), stores.archive?.close()]);
     await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
@@ -317,7 +316,6 @@ export function openStores(config: WorkerConfig, settings: LarklineConfig, redis
       runnerKeys: new RunnerKeys(config.callSigningKey),
       owners: settings.toolOwners,
     }),
-    presence: new Presence(on),
     stallNotes: new StallNotes(on),
     instances: new InstanceDirectory(on),
     migration: new StateMigration(on),
@@ -348,7 +346,7 @@ export interface OpenedParts extends ServiceParts {
   queues: Queues;
   redis: RedisConnection;
   bots: readonly Bot[];
-  renewals: Renewals;
+  presence: OwnPresence;
   extractor: TextExtractor;
 }
 

@@ -29,8 +29,7 @@ import {
   type SessionSettings,
   type SessionTotals,
 } from "@larkline/store";
-import { isRedisTrouble } from "@larkline/store/redis";
-import { hasDied } from "./background-jobs.ts";
+import { isRedisTrouble, type Fate } from "@larkline/store/redis";
 import type { Services } from "./services.ts";
 import type { EndedRun } from "./run-records.ts";
 import { TurnRun } from "./turn-run.ts";
@@ -43,24 +42,25 @@ const maxInRow = 8;
 /** Runs wake-up jobs: claims the session, runs its turns, releases it. */
 export class SessionRunner {
   readonly #services: Services;
-  /** Errors of one message after which it is given up. */
-  readonly #maxTries: number;
+  /** Runs of one message that its own code has ended in the same way, after which it is given up. */
+  readonly #maxFailures: number;
   /** Pause between looks for a cancel whose broadcast was missed, ms. */
   readonly #cancelPollMs: number;
-  /** Epochs of runs that could not be released before their slot was given back. */
-  readonly #unreleased = new Map<SessionKey, string>();
+  /** Sessions of this process: those that run, and those that Redis has not taken back yet. */
+  readonly #held = new Set<SessionKey>();
   /** Apps without credentials, and reasons of refused claims, that were logged already. */
   readonly #logged = new Set<string>();
 
-  constructor(services: Services, { maxTries = 5, cancelPollMs = 2_000 } = {}) {
+  constructor(services: Services, { maxFailures = 5, cancelPollMs = 2_000 } = {}) {
     this.#services = services;
-    this.#maxTries = maxTries;
+    this.#maxFailures = maxFailures;
     this.#cancelPollMs = cancelPollMs;
   }
 
   /** `alone`: no other job of this process runs meanwhile. */
   async run({ session, gen }: TurnJob, shutdown: AbortSignal, alone = false): Promise<JobResult> {
-    if (!this.#serves(session)) return "postpone";
+    // A second wake-up of a session that runs here.
+    if (!this.#serves(session) || this.#held.has(session)) return "postpone";
     const { turnHolds } = this.#services;
     turnHolds.jobBegins();
     if (alone) turnHolds.makeRoom();
@@ -92,33 +92,34 @@ export class SessionRunner {
   #logRefused(session: SessionKey, { reason, message }: ClaimRefusedError): void {
     const { log } = this.#services;
     if (reason === "alone") log.warn({ session }, "its worker died twice: its message runs with no other beside it");
+    else if (reason === "held") log.debug({ session }, "left to its worker, which lives");
     else if (!this.#logged.has(message)) log.warn({ session }, `left to newer workers: ${message}`);
     this.#logged.add(message);
   }
 
   async #claimAndRun(session: SessionKey, gen: number, how: HowToRun): Promise<JobResult> {
     const { store, owner, log } = this.#services;
-    const unreleased = this.#unreleased.get(session);
-    if (unreleased !== undefined) {
-      if ((await tryRelease(this.#services, { session, epoch: unreleased })) === "later") return "postpone";
-      this.#unreleased.delete(session);
-    }
+    this.#held.add(session);
+    let keeps = false;
     let lastOwner: string | undefined;
-    const claim = await store.claim(session, gen, owner, {
-      alone: how.alone,
-      hasDied: async (last) => await hasDiedWith(this.#services, (lastOwner = last), session),
-    });
-    if (claim === undefined) return "done";
-    for (const facts of claim.unreadable ?? []) {
-      log.error({ session, ...facts }, "stored state cannot be read and is replaced");
-    }
     try {
-      return await this.#runClaim({ ...claim, ...(await this.#causeOfDeath(claim, lastOwner)) }, how);
-    } catch (error) {
-      if (!isRedisTrouble(error)) throw error;
-      const result = await releaseUncounted(this.#services, claim, { error, shutdown: how.shutdown });
-      if (result === "postpone") this.#unreleased.set(session, claim.epoch);
-      return result;
+      const claim = await store.claim(session, gen, owner, {
+        alone: how.alone,
+        fateOf: async (last) => await fateWith(this.#services, (lastOwner = last), session),
+      });
+      if (claim === undefined) return "done";
+      for (const facts of claim.unreadable ?? []) {
+        log.error({ session, ...facts }, "stored state cannot be read and is replaced");
+      }
+      try {
+        return await this.#runClaim({ ...claim, ...(await this.#causeOfDeath(claim, lastOwner)) }, how);
+      } catch (error) {
+        const result = await this.#giveBack(claim, error, how.shutdown);
+        keeps = result === "later";
+        return result === "later" ? "postpone" : result;
+      }
+    } finally {
+      if (!keeps) this.#held.delete(session);
     }
   }
 
@@ -127,6 +128,32 @@ export class SessionRunner {
     if (lastOwner === undefined || deaths.alone < maxDeathsAlone) return {};
     const causeOfDeath = await this.#services.stallNotes.read(lastOwner);
     return causeOfDeath === undefined ? {} : { causeOfDeath };
+  }
+
+  /** A run has ended in an error. "later": Redis takes no writes for long; the session is given back when it does. */
+  async #giveBack(claim: Claim, error: unknown, shutdown: AbortSignal): Promise<JobResult | "later"> {
+    const trouble = isRedisTrouble(error) ? error : await countFailure(this.#services, claim, error);
+    if (trouble === undefined) throw error; // BullMQ tries it again, after a pause
+    const { session } = claim;
+    this.#services.log.warn(
+      { session, error: trouble },
+      "Redis failed a turn; it continues when Redis takes writes again",
+    );
+    const result = await releaseUncounted(this.#services, claim, { error: trouble, shutdown });
+    if (result === "later") void this.#keepReleasing(claim, trouble, shutdown);
+    return result;
+  }
+
+  /** Another worker leaves the session to this one while it lives, so this one has to give it back. Never rejects. */
+  async #keepReleasing(claim: Claim, error: unknown, shutdown: AbortSignal): Promise<void> {
+    const { log } = this.#services;
+    for (let result: JobResult | "later" = "later"; result === "later" && !shutdown.aborted;) {
+      result = await releaseUncounted(this.#services, claim, { error, shutdown }).catch((cause: unknown) => {
+        log.error({ session: claim.session, error: cause }, "a session is not given back");
+        return "done" as const;
+      });
+    }
+    this.#held.delete(claim.session);
   }
 
   async #runClaim(claim: Claim, { shutdown, alone }: HowToRun): Promise<JobResult> {
@@ -161,7 +188,7 @@ export class SessionRunner {
     const { session, head } = start;
     const { message } = head;
     const turnId = turnIdOf(session, head.seq);
-    const givenUp = whyGivenUp(start, this.#maxTries);
+    const givenUp = whyGivenUp(start, this.#maxFailures);
     if (start.damaged !== undefined && givenUp === undefined) {
       throw newEngineError("internal_error", `what is stored of ${turnId} cannot be read: ${start.damaged}`);
     }
@@ -261,13 +288,36 @@ interface HowToRun {
   alone: boolean;
 }
 
-/** Whether the worker that had the session before, and has not released it, has died. */
-async function hasDiedWith(services: Services, last: string, session: SessionKey): Promise<boolean> {
-  const { store, presence } = services;
-  // Its run was over, and it waited for Redis to take the session back: its end was no work of the message.
+/** What has become of the worker that had the session before, and has not released it. */
+async function fateWith({ store, presence }: Services, last: string, session: SessionKey): Promise<Fate> {
+  const fate = await presence.fateOf(last);
+  if (fate !== "died") return fate;
+  // Its run was over, and it waited for Redis to take the session back: it has not died with the message.
   const epoch = await presence.unreleased(last, session);
-  if (epoch !== undefined && (await store.releaseUncounted(session, epoch)).uncounted) return false;
-  return await hasDied(services, last);
+  return epoch !== undefined && (await store.releaseUncounted(session, epoch)).uncounted ? "left" : fate;
+}
+
+/** Counts a run that its own code has ended. Resolves to what has gone wrong where Redis does not take that. */
+async function countFailure({ store }: Services, { session, epoch }: Claim, error: unknown): Promise<unknown> {
+  try {
+    await store.fail(session, epoch, wayOf(error));
+    return undefined;
+  } catch (trouble) {
+    if (isRedisTrouble(trouble)) return trouble;
+    throw trouble;
+  }
+}
+
+/** How a run has failed, without anything of the conversation: which error, and where. */
+function wayOf(error: unknown): string {
+  if (!(error instanceof Error)) return typeof error;
+  const code = "code" in error && typeof error.code === "string" ? ` ${error.code}` : "";
+  const frame = /^\s+at (?:async )?(?:([\w.#<> ]+) \()?.*?([\w.-]+:\d+):\d+\)?$/m.exec(error.stack ?? "");
+  const [, name = "", place = ""] = frame ?? [];
+  return `${error.name}${code}${place === "" ? "" : ` in ${[name.trim(), place].filter(Boolean).join(" ")}`}`.slice(
+    0,
+    200,
+  );
 }
 
 /** Pauses between looks whether Redis takes writes again, ms; the last one repeats. */
@@ -279,28 +329,30 @@ const longestLookMs = 1_000;
 
 /**
  * Redis has failed a run, which says nothing about its message: once writes are taken again the session is given back,
- * and nothing is counted. Where that takes longer than the hold, the slot is given to others and the job comes again;
- * the first claim after that releases it uncounted. The try counts where too many were left uncounted already.
+ * and nothing is counted. "later": that takes longer than the hold, and the slot is for others. Where too many ends were
+ * left uncounted already, this one counts as a failure of the run.
  */
 async function releaseUncounted(
   services: Services,
   { session, gen, epoch }: Claim,
   { error, shutdown }: { error: unknown; shutdown: AbortSignal },
-): Promise<JobResult> {
-  const { clock, log, turns } = services;
-  log.warn({ session, error }, "Redis failed a turn; it continues when Redis takes writes again");
+): Promise<JobResult | "later"> {
+  const { clock, turns, store } = services;
   const sinceMs = clock.monotonic();
   for (let look = 0; ; look += 1) {
     const result = await tryRelease(services, { session, epoch });
     if (result !== "later") {
-      if (!result.uncounted) throw error;
+      if (!result.uncounted) {
+        await store.fail(session, epoch, `Redis failed it too often: ${wayOf(error)}`);
+        throw error;
+      }
       // The job of the claim is put back; a sweeper, or a commit whose answer was lost, has asked for another one.
       if (result.wakeGen !== undefined && result.wakeGen !== gen) await turns.wake(session, result.wakeGen);
       return "requeue";
     }
     if (shutdown.aborted) throw error;
     const pauseMs = releasePausesMs[Math.min(look, releasePausesMs.length - 1)] ?? 0;
-    if (clock.monotonic() - sinceMs + pauseMs > releaseHoldMs) return "postpone";
+    if (clock.monotonic() - sinceMs + pauseMs > releaseHoldMs) return "later";
     await pause(clock, pauseMs, shutdown); // then once more
   }
 }
@@ -337,15 +389,22 @@ async function withPublished(services: Services, start: TurnStart | undefined): 
 
 /** Deaths of its worker, with nothing else at work in it, after which a message is given up. */
 const maxDeathsAlone = 3;
+/** Failures of all kinds after which it is, as a multiple of those in the same way. */
+const maxFailuresInAnyWay = 3;
 
 /** Why a message is not run again; undefined while it is. Deaths beside other turns may be the fault of those. */
-function whyGivenUp({ tries, deaths, causeOfDeath, damaged }: TurnStart, maxTries: number): string | undefined {
+function whyGivenUp({ failures, deaths, causeOfDeath, damaged }: TurnStart, maxFailures: number): string | undefined {
   if (deaths.alone >= maxDeathsAlone) {
     const cause = causeOfDeath === undefined ? "" : `: ${causeOfDeath}`;
     return `its worker died ${deaths.alone} times, with nothing else at work in it${cause}`;
   }
-  if (tries - deaths.alone - deaths.together < maxTries) return undefined;
-  return damaged === undefined ? `its runs crashed ${tries} times` : `what is stored of it cannot be read: ${damaged}`;
+  const ways = Object.entries(failures).toSorted(([, one], [, other]) => other - one);
+  const [[way, times] = ["", 0]] = ways;
+  const all = ways.reduce((sum, [, count]) => sum + count, 0);
+  if (times < maxFailures && all < maxFailuresInAnyWay * maxFailures) return undefined;
+  if (damaged !== undefined) return `what is stored of it cannot be read: ${damaged}`;
+  if (times >= maxFailures) return `its runs failed ${times} times in the same way: ${way}`;
+  return `its runs failed ${all} times: ${ways.map(([one]) => one).join("; ")}`;
 }
 
 /**
@@ -409,7 +468,7 @@ async function afterCommit(
     settings,
     ...(totals === undefined ? {} : { totals }),
     mayHaveWaited: true,
-    tries: 0,
+    failures: {},
     ranBefore: false,
     deaths,
     othersWait,
@@ -440,18 +499,19 @@ export class TurnWatch {
   readonly #run: Span;
   #isFirstText: boolean;
 
-  constructor({ telemetry, clock }: Services, { session, head, tries, turn }: TurnStart) {
+  constructor({ telemetry, clock }: Services, { session, head, failures, deaths, ranBefore, turn }: TurnStart) {
     const { message } = head;
     this.telemetry = isCanary(session) ? silentTelemetry : telemetry;
     this.tags = { traceparent: traceparentOfMessage(message), session, turn: turnIdOf(session, head.seq) };
     this.#clock = clock;
     this.#message = message;
-    this.#isFirstText = tries === 0 && (turn === undefined || !hasSpoken(turn));
+    const tries = Object.values(failures).reduce((sum, count) => sum + count, deaths.together + deaths.alone);
+    this.#isFirstText = !ranBefore && (turn === undefined || !hasSpoken(turn));
     const { tracer, events } = this.telemetry;
     const waited = turn === undefined ? { queuedMs: this.#sinceReceiptMs() } : {};
     const claimed = { ...this.tags, ...waited, tries, resumed: turn !== undefined };
     events.emit({ eventName: "turn.claimed", attributes: claimed });
-    if (tries > 0) events.emit({ eventName: "turn.healed", attributes: { ...this.tags, what: "crash", tries } });
+    if (ranBefore) events.emit({ eventName: "turn.healed", attributes: { ...this.tags, what: "crash", tries } });
     this.#run = tracer.startSpan("turn.run", { attributes: this.tags });
   }
 

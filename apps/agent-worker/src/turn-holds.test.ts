@@ -278,8 +278,8 @@ describe("a turn that may keep its slot", () => {
     expect(await world.store.summary(session)).toMatchObject({ state: "running" });
     // What the dead one has done is all that is known: its calls are handed out once more, and it is fenced.
     const gen = await world.store.heal(session, 1);
-    const claim = await world.store.claim(session, gen ?? 0, "worker-2", { hasDied: async () => true });
-    expect(claim).toMatchObject({ tries: 1, deaths: { together: 1 }, turn: { calls: [{ state: "running" }] } });
+    const claim = await world.store.claim(session, gen ?? 0, "worker-2", { fateOf: async () => "died" });
+    expect(claim).toMatchObject({ failures: {}, deaths: { together: 1 }, turn: { calls: [{ state: "running" }] } });
     await world.store.handOff(session, claim?.epoch ?? "");
     const outcome = await world.store.deliver(session, "c1-0", { ok: true, result: "kept" });
     world.holds.delivered(session, outcome);

@@ -75,7 +75,7 @@ export interface TurnStart {
   totals?: SessionTotals;
   /** As in a claim. */
   mayHaveWaited: boolean;
-  tries: number;
+  failures: Claim["failures"];
   ranBefore: boolean;
   deaths: Claim["deaths"];
   /** What the last worker that died with the message has noted. */

@@ -105,23 +105,22 @@ describe("running a session", () => {
       expect(await run({ v: 1, session, gen }, shutdown.signal)).toBe("requeue");
       expect(await world.store.summary(session)).toMatchObject({ state: "queued", gen });
     }
-    const claim = await world.store.claim(session, gen, "next", { hasDied: async () => true });
-    expect(claim).toMatchObject({ tries: 0, deaths: { together: 0, alone: 0 } });
+    const claim = await world.store.claim(session, gen, "next", { fateOf: async () => "died" });
+    expect(claim).toMatchObject({ failures: {}, deaths: { together: 0, alone: 0 } });
     world.wakes.push((await world.store.heal(session, gen)) ?? 0);
     await settle(world);
     expect(world.sent.map(({ text }) => text)).toEqual(["answer to hello"]);
   });
 
-  it("a message that crashes every time is given up with an honest reply, and the next one is answered", async () => {
+  it("a message that fails every time is given up with an honest reply, and the next one is answered", async () => {
     const world = newWorld();
-    const { wakeGen } = await world.store.append(inbound("om_1", "poison"));
+    const { wakeGen = 0 } = await world.store.append(inbound("om_1", "poison"));
     await world.store.append(inbound("om_2", "next"));
-    let gen = wakeGen;
-    for (let crash = 0; crash < 50 && gen !== undefined; crash += 1) {
-      await world.store.claim(session, gen, "worker-1"); // and dies
-      gen = await world.store.heal(session, gen);
+    for (let failures = 0; failures < 50; failures += 1) {
+      const claim = await world.store.claim(session, wakeGen, "worker-1");
+      await world.store.fail(session, claim?.epoch ?? "", "TypeError");
     }
-    world.wakes.push(gen ?? 0);
+    world.wakes.push(wakeGen);
     await settle(world);
     const texts = (await world.store.history(session)).map(textOf);
     expect(texts[0]).toBe("poison");

@@ -34,7 +34,8 @@ import type {
   PermissionRules,
   SessionStore,
 } from "@larkline/store";
-import { Renewals } from "@larkline/store/redis";
+import { Presence } from "@larkline/store/operations";
+import type { OwnPresence } from "@larkline/store/redis";
 import type { AvailableTool, RunnerDirectory } from "@larkline/store/runners";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { createLogger, Metrics, silentTelemetry } from "@larkline/process/telemetry";
@@ -208,11 +209,12 @@ export function newWorld(stores: TestStores = openTestStores()): World {
 
 const extractor = createTextExtractor({ maxBytes: 1_000 });
 
-/** Says that Redis takes heartbeats: a worker that has none is dead. */
-const renewals: Renewals = Object.assign(Object.create(Renewals.prototype) as Renewals, {
-  isTaken: () => true,
-  isSteady: () => true,
-}); // it renews nothing, so it needs no thread
+/** Every other worker has died. This one does not beat, and has no locks to renew. */
+function presenceOf({ redis, namespace }: World): OwnPresence {
+  const presence = new Presence({ redis, namespace });
+  presence.fatesOf = async (ids) => new Map(ids.map((id) => [id, "died"]));
+  return Object.assign(presence, { onEnded: () => undefined }) as Presence as OwnPresence; // nothing else of it is used
+}
 
 /** What an agent and its process differ in from the plain ones of these tests. */
 export interface Differences {
@@ -230,8 +232,8 @@ export interface Differences {
   groupsOf?: (app: string, openId: string) => Promise<readonly string[]>;
   /** Fetches what messages refer to. */
   prepare?: (message: InboundMessage, signal: AbortSignal) => Promise<InboundMessage>;
-  /** Errors after which a message is given up; 50 if absent. */
-  maxTries?: number;
+  /** Failures in the same way after which a message is given up; 50 if absent. */
+  maxFailures?: number;
   /** What the directory says of every tool besides. */
   presence?: Pick<AvailableTool, "awayForMs" | "livingSinceMs">;
   /** Everything else. */
@@ -316,7 +318,7 @@ export function servicesOf(world: World, differences: Differences = {}, parts: P
     queues: queuesOf(world, queues),
     redis: world.redis,
     bots: [bot],
-    renewals,
+    presence: presenceOf(world),
     extractor,
   });
   services.runningTurns = world.running;
@@ -360,8 +362,8 @@ function queuesOf(world: World, { dispatch }: Parts["queues"]): Queues {
 /** A worker of this world; see {@link servicesOf}. */
 export function runnerOf(world: World, differences: Differences = {}, parts: Parts = world) {
   const services = servicesOf(world, differences, parts);
-  const { maxTries = 50 } = differences;
-  const runner = new SessionRunner(services, { maxTries, cancelPollMs: 20 });
+  const { maxFailures = 50 } = differences;
+  const runner = new SessionRunner(services, { maxFailures, cancelPollMs: 20 });
   return async (job: TurnJob, signal: AbortSignal, alone = false): Promise<JobResult> => {
     await services.toolCatalog.refresh();
     return await runner.run(job, signal, alone);

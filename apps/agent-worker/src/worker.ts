@@ -23,7 +23,7 @@ export interface AgentWorker {
  */
 export async function startWorker(connections: Connections): Promise<AgentWorker> {
   const { services, serverClock } = connections;
-  const { cancels, runningTurns, handoffs, renewals, presence, owner, toolCatalog, approvalCards, log } = services;
+  const { cancels, runningTurns, handoffs, presence, owner, toolCatalog, approvalCards, log } = services;
   const onError = (error: unknown): void => log.warn({ error }, "background error");
   const stopping = new AbortController();
   await refuseOlderInstances(services.instances, {
@@ -63,8 +63,7 @@ export async function startWorker(connections: Connections): Promise<AgentWorker
     await Promise.all([work?.close(), approvalCards.close()]);
     stopping.abort();
     await handoffs.settled();
-    await Promise.all([renewals.close(), announcer.close()]);
-    await presence.leave(owner).catch(onError);
+    await Promise.all([presence.close(), announcer.close()]);
     await connections.close();
   };
   let closed: Promise<void> | undefined;
@@ -88,6 +87,9 @@ interface Work {
 function startWork(connections: Connections): Work {
   const { services } = connections;
   const turns = startTurns(connections);
+  services.presence.onEnded(
+    () => void turns.recover().catch((error: unknown) => services.log.warn({ error }, "recovery")),
+  );
   const jobs = [startSweeper(services), startDataKeeper(services), startOrders(services)];
   return {
     turns,
@@ -98,9 +100,8 @@ function startWork(connections: Connections): Work {
   };
 }
 
-// Shorter than BullMQ's default: a wake-up whose worker died before it claimed, or between saving and
-// handing out calls, has no quicker way back. A job that is taken away too early is fenced.
-const stalledIntervalMs = 500;
+/** Wake-ups of dead workers are put back when their deaths are noticed; this finds the rest. */
+const stalledIntervalMs = 5_000;
 
 function startTurns({ services, queue }: Connections): JobWorker {
   const runner = new SessionRunner(services);
@@ -108,14 +109,17 @@ function startTurns({ services, queue }: Connections): JobWorker {
     redact: scrubText,
     ...queue,
     concurrency: services.config.concurrency,
-    renewals: services.renewals,
+    presence: services.presence,
     stalledIntervalMs,
     handle: async (job, signal, alone) => await runner.run(job, signal, alone),
     onFailed: async ({ session, gen }, error) => await wakeAgain(services, session, { gen, error }),
   });
 }
 
-/** A wake-up failed for good, or stalled too often: the session is woken again where there is something to run. */
+/**
+ * A wake-up failed for good, or was lost too often: the session is woken again where there is something to run. One that
+ * runs has a worker, and is looked after by the sweeper.
+ */
 async function wakeAgain(
   { store, turns, telemetry, log }: Services,
   session: SessionKey,
@@ -123,7 +127,7 @@ async function wakeAgain(
 ): Promise<void> {
   log.error({ session, error }, "a wake-up failed; the session is woken again");
   telemetry.events.emit({ exception: error, attributes: { session } });
-  const healed = await store.heal(session, gen);
+  const healed = await store.heal(session, gen, "");
   if (healed !== undefined) await turns.ensure(session, healed);
 }
 

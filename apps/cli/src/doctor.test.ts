@@ -1,3 +1,4 @@
+import { noteBeat } from "@larkline/store/testing";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
@@ -10,7 +11,6 @@ import { panelCommands } from "@larkline/agent";
 import { AppInspector, WebhookVerifier } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
-import { Presence } from "@larkline/store/operations";
 import { RunnerDirectory } from "@larkline/store/runners";
 import {
   freePort,
@@ -80,7 +80,7 @@ async function announceEverything(): Promise<void> {
   const inspector = new AppInspector({ ...app, domain: platform.url });
   await inspector.setPanel(panelCommands());
   inspector.close();
-  await new Presence({ redis, namespace }).beat("worker-1", 60_000);
+  await noteBeat({ redis, namespace }, "worker-1", 60_000);
   const spec = { name: "roll_dice", description: "", inputSchema: { type: "object" } };
   const tool = { spec, effect: "pure", requiresApproval: false, timeoutMs: 1_000 } as const;
   const announced = await new RunnerDirectory({ redis, namespace }).announce(

@@ -1,3 +1,4 @@
+import { noteBeat } from "@larkline/store/testing";
 import type { GateState, ServerState } from "@larkline/store/operations";
 import { Metrics, silentLogger } from "@larkline/process/telemetry";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -91,7 +92,7 @@ describe("GET /metrics of the console", () => {
   let console: TestConsole;
   beforeAll(async () => {
     world = openWorld();
-    await world.presence.beat("worker-1", 600_000);
+    await noteBeat(world, "worker-1", 600_000);
     await world.tools.dispatch("default", [callOf("c1")]);
     await world.store.append({
       v: 1,

@@ -1,3 +1,4 @@
+import { noteBeat } from "@larkline/store/testing";
 import { InboundMessage, parserOf, turnIdOf } from "@larkline/protocol";
 import { CardLedger, type DeadLetter, DeadLetters, type OutboxRecord } from "@larkline/store";
 import { EventWatchReports, InstanceDirectory } from "@larkline/store/operations";
@@ -271,7 +272,7 @@ it("shows the processes, those that went silent, and messages that never came", 
   ] as const;
   await directory.announce({ ...instance, id: "ingress-a", feeds }, 30_000);
   await directory.announce({ ...instance, id: "ingress-b", feeds: [] }, -1_000);
-  await world.presence.beat("worker-old", 30_000);
+  await noteBeat(world, "worker-old", 30_000);
   const before = await textOf(viewer.get("/instances"));
   expect(before).toMatch(
     /ingress-a ingress node-1 1\.2\.3 1 minute ago .*websocket \(connected\), last event 5 minutes ago alive/,

@@ -1,3 +1,4 @@
+import { noteBeat } from "@larkline/store/testing";
 import { toolJobId } from "@larkline/protocol";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
@@ -78,7 +79,7 @@ const bodyOf = async (page: Page): Promise<string> => await page.locator("body")
 
 it("an operator signs in and sees at a glance what waits and who is there", async () => {
   await announceRunner();
-  await world.presence.beat("worker-1", 600_000);
+  await noteBeat(world, "worker-1", 600_000);
   await world.approvals.add(questionOf("1".repeat(32)));
   await world.turns.wake(session, 1);
   await world.tools.dispatch("ops", [callOf("c1"), callOf("c2")]);

@@ -1,5 +1,5 @@
 import { UsageCounter } from "@larkline/store/operations";
-import { runOf } from "@larkline/store/testing";
+import { runOf, noteBeat } from "@larkline/store/testing";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
 import { launchBrowser, openPage, signInAs, untilShown } from "./browser.fixture.ts";
@@ -151,7 +151,7 @@ it("says in Chinese that nothing has run, without anything beyond the edge of a 
 it("begins the overview with what is wrong now", async () => {
   const page = await visit("/");
   expect(await page.getByRole("listitem").filter({ hasText: "No agent-worker is alive" }).count()).toBe(1);
-  await world.presence.beat("worker-1", 600_000);
+  await noteBeat(world, "worker-1", 600_000);
   await page.reload();
   await page.getByRole("status").getByText("Nothing is wrong").waitFor();
   for (let at = 0; at < 2; at += 1) await recordRuns();

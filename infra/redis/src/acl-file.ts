@@ -41,7 +41,7 @@ function scriptRules({ namespace }: Place): string[] {
  * changed while it is in use; without any, no client can sign in as this user.
  */
 export function rulesOf(user: RedisUser, passwords: readonly string[] = []): string {
-  const { place, commands, runsScripts, grants, publishes = [], subscribes = [] } = user;
+  const { place, commands, runsScripts, grants, publishes = [], subscribes = [], isPresent = false } = user;
   return [
     "on",
     ...passwords.map((password) => `#${createHash("sha256").update(password).digest("hex")}`),
@@ -52,6 +52,7 @@ export function rulesOf(user: RedisUser, passwords: readonly string[] = []): str
     ...grants.map((grant) => grantSelector(grant, place)),
     ...channelSelector(publishes, "publish", place),
     ...channelSelector(subscribes, "subscribe unsubscribe", place),
+    ...channelSelector(isPresent ? ["presence"] : [], "ssubscribe", place),
   ].join(" ");
 }
 

@@ -7,7 +7,8 @@ import type { Grant, RedisUser } from "./redis-user.ts";
 // has refused nothing.
 
 /** Opening a connection, asking for the server's version and clock, and transactions. */
-const connection = "ping info select time multi exec discard client|setname cluster|slots cluster|nodes cluster|info";
+const connection =
+  "ping info select time multi exec discard client|setname cluster|slots cluster|nodes cluster|info pubsub|shardnumsub";
 
 /** The rate limits of the platform, its access tokens, and looked-up facts. */
 const platform: Grant[] = [
@@ -266,10 +267,10 @@ function agentWorker(place: Place): RedisUser {
       { keys: ["approved"], commands: "sadd scard pexpire" },
       { keys: ["spending"], commands: "set zincrby zscore zcard zremrangebyrank sadd pexpireat" },
       { keys: ["blobs"], commands: "hset hmget pexpire" },
-      { keys: ["alive"], commands: "set del mget" },
-      { keys: ["workers"], commands: "zadd zrem zrange zrangebyscore zremrangebyscore" },
+      { keys: ["alive"], commands: "get set del mget exists" },
+      { keys: ["present"], commands: "zadd zrem zrange zrangebyscore zremrangebyscore" },
       { keys: ["duties"], commands: "set" },
-      { keys: ["everyRunner"], commands: "hvals" },
+      { keys: ["everyRunner"], commands: "hgetall" },
       { keys: ["runnerNames"], commands: "smembers" },
       { keys: ["toolOwners"], commands: "hgetall hset hsetnx hdel" },
       { keys: ["turnQueue"], commands: workQueue },
@@ -277,6 +278,7 @@ function agentWorker(place: Place): RedisUser {
     ],
     publishes: ["eventBatches", "cancels", "runnerCancels", "handoffAnswers", "pausesChanged", "agentVersionsChanged"],
     subscribes: ["cancels", "runnersChanged", "handoffNotifications", "pausesChanged", "agentVersionsChanged"],
+    isPresent: true,
   };
 }
 
@@ -297,9 +299,12 @@ function toolRunner(place: Place): RedisUser {
       { keys: ["runnerNames"], commands: "smembers sadd" },
       { keys: ["toolOwners"], commands: "hgetall" },
       { keys: ["blobs"], commands: "hset pexpire" },
+      { keys: ["alive"], commands: "get set del exists" },
+      { keys: ["present"], commands: "zadd zrem zrangebyscore zremrangebyscore" },
     ],
     publishes: ["handoffNotifications", "runnersChanged"],
     subscribes: ["runnerCancels", "handoffAnswers", "runnersChanged"],
+    isPresent: true,
   };
 }
 
@@ -338,11 +343,11 @@ function operatorConsole(place: Place): RedisUser {
       { keys: ["rulesByExpiry"], commands: "zrangebyscore" },
       { keys: ["memoryIndexes"], commands: "zcard" },
       { keys: ["spending"], commands: "zscore zmscore zrevrangebyscore" },
-      { keys: ["everyRunner"], commands: "hvals hgetall unlink" },
+      { keys: ["everyRunner"], commands: "hgetall unlink" },
       { keys: ["runnerNames"], commands: "smembers srem" },
       { keys: ["toolOwners"], commands: "hgetall hdel" },
-      { keys: ["alive"], commands: "mget" },
-      { keys: ["workers"], commands: "zrange" },
+      { keys: ["alive"], commands: "get exists" },
+      { keys: ["present"], commands: "zrange" },
       // For "Why no answer?": traces, and the ledgers that say where a message stands.
       { keys: ["traceLines", "traceNames", "oldTraces"], commands: "lrange" },
       { keys: ["traceRecords"], commands: "get" },
@@ -416,11 +421,11 @@ function admin(place: Place): RedisUser {
       { keys: ["namesByTime"], commands: "zrem" },
       { keys: ["turnQueue", "toolQueues"], commands: eraseJobs },
       { keys: ["audits"], commands: "xrange xadd" },
-      { keys: ["everyRunner"], commands: "hvals hgetall unlink" },
+      { keys: ["everyRunner"], commands: "hgetall unlink" },
       { keys: ["runnerNames"], commands: "smembers srem" },
       { keys: ["toolOwners"], commands: "hgetall hdel" },
-      { keys: ["alive"], commands: "mget" },
-      { keys: ["workers"], commands: "zrange" },
+      { keys: ["alive"], commands: "get exists" },
+      { keys: ["present"], commands: "zrange" },
     ],
     publishes: ["eventBatches"],
   };

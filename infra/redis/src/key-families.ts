@@ -113,8 +113,13 @@ export const keyFamilies = {
   runnerNames: whole("runner-names"),
   /** Which runner a name of a tool belongs to. */
   toolOwners: whole("tool-owners"),
-  alive: whole("alive:*"),
-  workers: whole("workers"),
+  /** What is known of processes: of one runner, or of all that beat. */
+  alive: ({ namespace, runner }: Place): string[] => [
+    runner === undefined ? `{${namespace}}:alive:*` : `{${namespace}}:alive:runner:${runner}:*`,
+  ],
+  present: ({ namespace, runner }: Place): string[] => [
+    `{${namespace}}:present:${runner === undefined ? "workers" : `runner:${runner}`}`,
+  ],
   stateVersion: whole("state-version"),
   duties: whole("duty:*"),
   watchDuties: whole("duty:event-watch:*"),
@@ -153,6 +158,10 @@ export const channelFamilies = {
   handoffNotifications: ({ namespace }: Place): string[] => [`{${namespace}}:handoff`, `{${namespace}}:handoff:*`],
   handoffAnswers: ({ namespace, runner }: Place): string[] => [`{${namespace}}:begun:${runner ?? "*"}`],
   runnersChanged: whole("runners-changed"),
+  /** On which a process can be seen to live. */
+  presence: ({ namespace, runner }: Place): string[] => [
+    `{${namespace}}:presence:${runner === undefined ? "worker-*" : `runner:${runner}:*`}`,
+  ],
   pausesChanged: whole("pauses-changed"),
   agentVersionsChanged: whole("agent-versions-changed"),
 } as const satisfies Record<string, (place: Place) => string[]>;

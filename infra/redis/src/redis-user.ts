@@ -17,4 +17,6 @@ export interface RedisUser {
   grants: readonly Grant[];
   publishes?: readonly ChannelFamily[];
   subscribes?: readonly ChannelFamily[];
+  /** Whether others see by a subscription that its process lives. Default: no. */
+  isPresent?: boolean;
 }

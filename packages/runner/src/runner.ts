@@ -9,7 +9,9 @@ import {
   connectRedis,
   isAnswered,
   type RedisConnection,
-  Renewals,
+  heartbeatMs,
+  OwnPresence,
+  runnerGroup,
   ServerClock,
   takesWrites,
 } from "@larkline/store/redis";
@@ -115,7 +117,9 @@ interface Connections {
   /** Waits for Redis without limit, as queue workers must. */
   queueRedis: RedisConnection;
   clock: ServerClock;
-  renewals: Renewals;
+  presence: OwnPresence;
+  /** The name of this instance, in the directory and at the end of the id of its presence. */
+  instance: string;
   /** Aborts when the connections close. */
   closing: AbortSignal;
   onError: (error: unknown) => void;
@@ -123,7 +127,7 @@ interface Connections {
 }
 
 async function openConnections(
-  { config: { redisUrl, namespace }, logger }: RunnerSetup,
+  { config: { redisUrl, namespace, runner }, logger, random = systemRandom }: RunnerSetup,
   onError: (error: unknown) => void,
 ): Promise<Connections> {
   const redis = connectRedis(redisUrl, { onError });
@@ -135,8 +139,11 @@ async function openConnections(
     clock.close();
     await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
   };
-  const renewals = await clock.followed
-    .then(async () => await Renewals.start({ redisUrl, namespace, onError }))
+  const group = runnerGroup(runner);
+  const instance = random.uuid();
+  const id = `${group}:${instance}`;
+  const presence = await clock.followed
+    .then(async () => await OwnPresence.start({ redisUrl, namespace, id, group, onError }))
     .catch(async (error: unknown) => {
       await close();
       throw error;
@@ -145,11 +152,12 @@ async function openConnections(
     redis,
     queueRedis,
     clock,
-    renewals,
+    presence,
+    instance,
     closing: closing.signal,
     onError,
     close: async () => {
-      await Promise.all([renewals.close(), close()]);
+      await Promise.all([presence.close(), close()]);
     },
   };
 }
@@ -239,13 +247,12 @@ interface Announced {
 /** A mounted tool that cannot be offered is left out for a while; without its own tools a runner must stop. */
 async function announceTools(
   setup: RunnerSetup,
-  { redis, clock, closing, onError }: Connections,
+  { redis, clock, instance, closing, onError }: Connections,
   { mounts, follow }: OpenedMounts,
 ): Promise<Announced> {
-  const { config, logger, onRefused, random = systemRandom } = setup;
+  const { config, logger, onRefused } = setup;
   const { runner } = config;
   const directory = new RunnerDirectory({ redis, namespace: config.namespace, runnerKey: config.runnerKey });
-  const instance = random.uuid();
   const generation = new GenerationState();
   const announcement = await startAnnouncement({
     directory,
@@ -334,7 +341,7 @@ interface AnnouncementOptions {
   tools(): ToolAnnouncement[];
   /** Default 2 s. */
   intervalMs?: number;
-  /** Default 8 s: how long workers believe in a runner that fell silent. */
+  /** Default {@link heartbeatMs}: how long workers believe in a runner that fell silent while its connection stands. */
   ttlMs?: number;
   onError: (error: unknown) => void;
   /**
@@ -356,7 +363,7 @@ export class AnnouncementRefusedError extends Error {
 
 /** Announces an instance and keeps renewing. Throws {@link AnnouncementRefusedError}. */
 export async function startAnnouncement(options: AnnouncementOptions): Promise<Announcement> {
-  const { directory, instance, tools, serverClock, intervalMs = 2_000, ttlMs = 8_000 } = options;
+  const { directory, instance, tools, serverClock, intervalMs = 2_000, ttlMs = heartbeatMs } = options;
   const { onError, onCurrent, onRefused } = options;
   const announce = async () =>
     await directory.announce({ ...instance, tools: tools(), clock: serverClock?.problem }, ttlMs);
@@ -452,8 +459,8 @@ async function work(parts: Parts, announced: Announced): Promise<ToolRunner> {
   };
 }
 
-/** A killed runner's calls run elsewhere once their locks have expired and another runner has looked for them. */
-const stalledIntervalMs = 250;
+/** Calls of dead instances are put back when their deaths are noticed; this finds the rest. */
+const stalledIntervalMs = 5_000;
 
 /** How long a call rests that is meant for another process of this runner. */
 const givenBackMs = 250;
@@ -484,7 +491,7 @@ async function startWorkers({ setup, connections }: Parts, handler: CallHandler)
       ...queueOptions,
       ...limited,
       runner,
-      renewals: connections.renewals,
+      presence: connections.presence,
       stalledIntervalMs,
       postponeMs: givenBackMs,
       handle: async (job, signal) => await handler.handle(job, signal),
@@ -496,6 +503,9 @@ async function startWorkers({ setup, connections }: Parts, handler: CallHandler)
     await queues.limit(runner, tool.name, tool.limits);
     workers.push(worker({ limitedTool: tool.name, concurrency: limitedConcurrency(tool, concurrency) }));
   }
+  connections.presence.onEnded(() => {
+    for (const each of workers) void each.recover().catch(onError);
+  });
   return {
     isRunning: () => workers.every((each) => each.isRunning()),
     take: async (jobs) => {

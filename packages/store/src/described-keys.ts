@@ -20,7 +20,7 @@ export const describedKeys: readonly DescribedKey[] = [
     key: "`{<ns>:<c>}:state:<s>`",
     type: "hash",
     content:
-      "written by workers only: `runningGeneration`, `epoch`, head message `headSeq`, its failed runs `tries`, deaths of its workers beside others `deaths` and alone `deathsAlone`, the run counted last `counted`, excused runs `excused`, whether it runs `alone`, the worker that `lost` it, what its checkpoint `needs`, who `waits` at the head for people only, turns set aside `asides` `aside:…` `waits:<person>`, `owner`, checkpoint `turn`, messages that joined the turn `absorbed`, context (`contextStart` in the history, `summary`, `contextVersion`), messages removed from the history `historyBase`, `settings`, what its runs have used `totals`; `turn`, `summary` and `settings` are sealed",
+      "written by workers only: `runningGeneration`, `epoch`, head message `headSeq`, runs that failed by their own code `failures` (JSON, by way), deaths of its workers beside others `deaths` and alone `deathsAlone`, the head whose run was broken off `brokenOff`, runs that Redis failed `uncounted`, whether it runs `alone`, the worker that `lost` it, what its checkpoint `needs`, who `waits` at the head for people only, turns set aside `asides` `aside:…` `waits:<person>`, `owner`, checkpoint `turn`, messages that joined the turn `absorbed`, context (`contextStart` in the history, `summary`, `contextVersion`), messages removed from the history `historyBase`, `settings`, what its runs have used `totals`; `turn`, `summary` and `settings` are sealed",
   },
   { key: "`{<ns>:<c>}:in:<s>`", type: "list", content: "waiting messages as `seq:message`" },
   { key: "`{<ns>:<c>}:ctl:<s>`", type: "list", content: "unread control entries; written by workers only" },
@@ -215,11 +215,15 @@ export const describedKeys: readonly DescribedKey[] = [
     content: "the runner that a name of a tool, or a prefix ending in `*`, belongs to; written by workers alone",
   },
   { key: "`{<ns>}:runners-changed`", type: "channel", content: "an instance came or went" },
-  { key: "`{<ns>}:alive:<worker>`", type: "string", content: "heartbeat of a worker; 0.8 s" },
   {
-    key: "`{<ns>}:alive:<worker>:left`",
+    key: "`{<ns>}:alive:<process>`",
     type: "string",
-    content: "the worker ended in an orderly way: what it leaves is not counted as its death; 1 hour",
+    content: "the last beat of a worker or runner, and the server that saw its connection; a day",
+  },
+  {
+    key: "`{<ns>}:alive:<process>:left`",
+    type: "string",
+    content: "the process ended in an orderly way: what it leaves is not counted as its death; 1 hour",
   },
   {
     key: "`{<ns>}:alive:<worker>:stalled`",
@@ -230,12 +234,17 @@ export const describedKeys: readonly DescribedKey[] = [
     key: "`{<ns>}:alive:<worker>:unexcused:<s>`",
     type: "string",
     content:
-      "epoch of a run that the worker could not give back because the session's shard took no writes: that run must not count as a try; 1 hour",
+      "epoch of a run that the worker could not give back because the session's shard took no writes: its death is none of the message; 1 hour",
   },
   {
-    key: "`{<ns>}:workers`",
+    key: "`{<ns>}:present:<group>`",
     type: "sorted set",
-    content: "workers by their last beat, for diagnosis; dead ones a day",
+    content: "workers, or instances of one runner, by their last beat; dead ones a day",
+  },
+  {
+    key: "`{<ns>}:presence:<process>`",
+    type: "channel",
+    content: "nothing is published here: a process lives while it listens (a shard channel)",
   },
   {
     key: "`{<ns>}:duty:<name>`",

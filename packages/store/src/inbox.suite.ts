@@ -316,7 +316,7 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
         expect(await store.dueDeadlines(farFutureMs, 10)).toEqual([]);
         expect(await store.wakeDue(session)).toEqual({ accepted: false });
         const again = await mustClaim(store, session, wakeGen ?? 0);
-        expect(again).toMatchObject({ tries: 0, control: [], turn: claim.turn ?? {} });
+        expect(again).toMatchObject({ failures: {}, control: [], turn: claim.turn ?? {} });
       });
 
       it("an entry wakes such a turn early, and its end forgets the time", async () => {

@@ -10,4 +10,4 @@ export {
   type RedisConnection,
 } from "./connection.ts";
 export { ServerClock } from "./server-clock.ts";
-export { Renewals } from "./renewals.ts";
+export { type Fate, heartbeatMs, OwnPresence, runnerGroup, workersGroup } from "./presence.ts";

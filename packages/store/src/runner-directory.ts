@@ -199,6 +199,8 @@ export class RunnerDirectory {
   readonly #names: string;
   readonly #owners: string;
   readonly #base: string;
+  readonly #presences: string;
+  readonly #presenceChannels: string;
   readonly #channel: string;
   readonly #runnerKey: string | undefined;
   readonly #runnerKeys: RunnerDirectoryOptions["runnerKeys"];
@@ -212,6 +214,8 @@ export class RunnerDirectory {
     this.#names = keys.global("runner-names");
     this.#owners = keys.global("tool-owners");
     this.#base = keys.global("runners:");
+    this.#presences = keys.global("alive:");
+    this.#presenceChannels = keys.global("presence:");
     this.#channel = keys.global("runners-changed");
     this.#runnerKey = options.runnerKey;
     this.#runnerKeys = options.runnerKeys;
@@ -297,15 +301,18 @@ export class RunnerDirectory {
   }
 
   async #view(): Promise<RunnersView> {
-    const places = { names: this.#names, owners: this.#owners };
-    const reply = await runScript(this.#redis, readRunners, places, { base: this.#base });
+    const keys = { names: this.#names, owners: this.#owners };
+    const places = { base: this.#base, presences: this.#presences, channels: this.#presenceChannels };
+    const reply = await runScript(this.#redis, readRunners, keys, places);
     const [now, owned = "{}", ...answered] = reply as string[]; // shape fixed by the script
     const stored: AnnouncedInstance[] = [];
-    for (let i = 0; i + 1 < answered.length; i += 2) {
+    for (let i = 0; i + 2 < answered.length; i += 3) {
       const runner = answered[i] ?? "";
+      const isGone = Number(answered[i + 2]) === 1;
       const read = readAnnouncement(answered[i + 1] ?? "", { runner, runnerKey: this.#runnerKeys?.of(runner) });
       if (!read.ok) continue; // not an announcement of this runner
-      const { instance, generation, beganAtMs, expiresAtMs, tools, clock } = read.value;
+      const { instance, generation, beganAtMs, tools, clock } = read.value;
+      const expiresAtMs = isGone ? Math.min(read.value.expiresAtMs, Number(now)) : read.value.expiresAtMs;
       const seen = clock === undefined ? {} : { clock };
       stored.push({ runner, instance, generation, beganAtMs, expiresAtMs, tools, ...seen });
     }

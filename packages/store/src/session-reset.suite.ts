@@ -102,7 +102,7 @@ export function describeSessionReset(name: string, makeHarness: MakeSessionStore
       const claim = await mustClaim(store, session, next);
       expect(claim.head?.message.id).toBe("om_2");
       expect(claim.turn).toBeUndefined();
-      expect(claim.tries).toBe(0);
+      expect(claim.failures).toEqual({});
     });
 
     it("does not take a message that no worker has begun", async () => {

@@ -19,6 +19,7 @@ import { describeRaces } from "./session-races.suite.ts";
 import { describeSessionReset } from "./session-reset.suite.ts";
 import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
 import type { SessionStore } from "./session-store.ts";
+import type { Fate } from "./presence.ts";
 import { type Claim, type ClaimOptions, maxUncounted } from "./session-types.ts";
 import { describeSetAside } from "./set-aside.suite.ts";
 import {
@@ -180,7 +181,7 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         await store.append(message);
         await store.append(messageOf(session, "om_2"));
         const claim = await mustClaim(store, session, 1);
-        expect(claim).toMatchObject({ session, gen: 1, tries: 0, control: [], history: [] });
+        expect(claim).toMatchObject({ session, gen: 1, failures: {}, control: [], history: [] });
         expect(claim.head).toEqual({ seq: 1, message });
         expect(claim).not.toHaveProperty("turn");
         expect(await store.summary(session)).toMatchObject({ state: "running", waiting: 2 });
@@ -217,13 +218,14 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         await saveAs(store, first, { mode: "suspend", turn, history: [userText("om_1")], open: openCalls("c1") });
         const { wakeGen } = await store.deliver(session, "c1", succeeded);
         const second = await mustClaim(store, session, wakeGen);
-        expect(second).toMatchObject({ turn, tries: 0, history: [userText("om_1")] });
+        expect(second).toMatchObject({ turn, failures: {}, history: [userText("om_1")] });
         expect(second.control).toEqual([{ type: "outcome", callId: "c1", outcome: succeeded }]);
       });
     });
 
-    describe("deaths of workers", () => {
-      const dead = { hasDied: async () => true };
+    describe("what has become of the last worker", () => {
+      const fate = (what: Fate): ClaimOptions => ({ fateOf: async () => await Promise.resolve(what) });
+      const dead = fate("died");
 
       /** Another worker takes the session up, after it has lost its worker. */
       async function lost(worker: string, options: ClaimOptions = dead): Promise<Claim> {
@@ -233,60 +235,82 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         return claim;
       }
 
-      async function startedBy(worker: string): Promise<void> {
+      async function startedBy(worker: string): Promise<number> {
         const { wakeGen = 0 } = await store.append(messageOf(session, "om_1"));
         await store.claim(session, wakeGen, worker);
+        return wakeGen;
       }
 
-      it("are counted apart from errors: a worker that lives has lost a session in an error", async () => {
-        await startedBy("w1");
+      it("is asked about, and a living one keeps its session: nothing is written or counted", async () => {
+        const gen = await startedBy("w1");
         const asked: string[] = [];
-        const hasDied = async (owner: string): Promise<boolean> => asked.push(owner) === 0;
-        expect(await lost("w2", { hasDied })).toMatchObject({ tries: 1, deaths: { together: 0, alone: 0 } });
+        const fateOf = async (owner: string): Promise<Fate> => {
+          asked.push(owner);
+          return await Promise.resolve("alive");
+        };
+        await expect(store.claim(session, gen, "w2", { fateOf })).rejects.toMatchObject({ reason: "held" });
         expect(asked).toEqual(["w1"]);
-        expect(await lost("w2", { hasDied })).toMatchObject({ tries: 2, deaths: { together: 0, alone: 0 } });
-        expect(asked).toEqual(["w1"]); // one's own life needs no proof
-        expect(await lost("w3")).toMatchObject({ tries: 3, deaths: { together: 1, alone: 0 } });
+        expect(await store.summary(session)).toMatchObject({ state: "running" });
+        expect(await store.heal(session, gen, "w2")).toBeUndefined();
+        expect(await store.heal(session, gen, "")).toBeUndefined();
       });
 
-      it("beside other turns, two of them, make the message run alone", async () => {
+      it.each(["left", "silent", "unknown"] as const)(
+        "counts nothing where it is not known to have died (%s)",
+        async (what) => {
+          const gen = await startedBy("w1");
+          expect(await store.claim(session, gen, "w2", fate(what))).toMatchObject({
+            failures: {},
+            ranBefore: true,
+            deaths: { together: 0, alone: 0 },
+          });
+        },
+      );
+
+      it("is not asked about by itself, and counts nothing", async () => {
         await startedBy("w1");
-        expect(await lost("w2")).toMatchObject({ tries: 1, deaths: { together: 1, alone: 0 } });
+        const fateOf = async (): Promise<Fate> => await Promise.reject(new Error("it knows that"));
+        expect(await lost("w1", { fateOf })).toMatchObject({ deaths: { together: 0, alone: 0 } });
+      });
+
+      it("counts two deaths beside other turns, and makes the message run alone", async () => {
+        await startedBy("w1");
+        expect(await lost("w2")).toMatchObject({ deaths: { together: 1, alone: 0 } });
         await expect(lost("w3")).rejects.toMatchObject({ reason: "alone" });
         // Nothing is lost by the refusal, and it is counted once.
         expect(await store.summary(session)).toMatchObject({ state: "queued", waiting: 1 });
         await expect(lost("w4")).rejects.toMatchObject({ reason: "alone" });
         const claim = await lost("w4", { ...dead, alone: true });
-        expect(claim).toMatchObject({ tries: 2, deaths: { together: 2, alone: 0 } });
+        expect(claim).toMatchObject({ deaths: { together: 2, alone: 0 } });
         expect(await lost("w5", { ...dead, alone: true })).toMatchObject({ deaths: { together: 2, alone: 1 } });
         const last = await lost("w6", { ...dead, alone: true });
-        expect(last).toMatchObject({ tries: 4, deaths: { together: 2, alone: 2 } });
+        expect(last).toMatchObject({ failures: {}, deaths: { together: 2, alone: 2 } });
         await commitOf(store, last);
       });
 
-      it("are those of one message: the next one begins without", async () => {
+      it("counts deaths of one message: the next one begins without", async () => {
         await startedBy("w1");
         await store.append(messageOf(session, "om_2"));
         const claim = await lost("w2");
         await commitOf(store, claim, { more: true });
-        expect(await lost("w3")).toMatchObject({ tries: 1, deaths: { together: 1, alone: 0 } });
+        expect(await lost("w3")).toMatchObject({ deaths: { together: 1, alone: 0 } });
       });
 
-      it("are not counted for a session that was given back", async () => {
+      it("does not count again for a session that was given back", async () => {
         await startedBy("w1");
         await saveAs(store, await lost("w2"), { mode: "handoff" });
         const claim = await store.claim(session, (await store.summary(session)).gen, "w3", dead);
-        expect(claim).toMatchObject({ tries: 1, deaths: { together: 1, alone: 0 } });
+        expect(claim).toMatchObject({ deaths: { together: 1, alone: 0 } });
       });
 
-      it("are not counted for a session that was given back before anything was saved", async () => {
+      it("does not count again for a session that was given back before anything was saved", async () => {
         await startedBy("w1");
         const claim = await lost("w2");
         expect(await store.handOff(session, claim.epoch)).toBe(true);
         const { state, gen } = await store.summary(session);
         expect(state).toBe("queued");
         const taken = await store.claim(session, gen, "w3", dead);
-        expect(taken).toMatchObject({ gen, tries: 1, deaths: { together: 1, alone: 0 }, head: claim.head });
+        expect(taken).toMatchObject({ gen, deaths: { together: 1, alone: 0 }, head: claim.head });
         expect(await store.handOff(session, claim.epoch)).toBe(false);
         expect(await store.summary(session)).toMatchObject({ state: "running" });
       });
@@ -300,7 +324,7 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         await expect(store.claim(session, 1, "w")).rejects.toThrow("from-tomorrow");
         expect(await store.summary(session)).toMatchObject({ state: "queued", epoch: claim.epoch });
         const taken = await store.claim(session, 1, "w", { features: ["from-tomorrow"] });
-        expect(taken).toMatchObject({ tries: 0, turn: { needs: ["from-tomorrow"] } });
+        expect(taken).toMatchObject({ failures: {}, turn: { needs: ["from-tomorrow"] } });
       });
 
       it("is left to them when it is a message, and what comes before it is not", async () => {
@@ -323,95 +347,82 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         const claim = await started();
         await saveAs(store, claim, { mode: "continue", turn: turnOf(claim, { needs: ["from-tomorrow"] }) });
         await saveAs(store, claim, { mode: "handoff" });
-        expect(await store.claim(session, 1, "w")).toMatchObject({ tries: 0 });
+        expect(await store.claim(session, 1, "w")).toMatchObject({ failures: {} });
       });
     });
 
-    describe("tries", () => {
-      it("counts each claim that finds the message's last run crashed", async () => {
-        await started();
-        for (const tries of [1, 2, 3]) expect(await mustClaim(store, session, 1)).toMatchObject({ tries });
+    describe("failures", () => {
+      /** A run that its own code ends. */
+      async function failing(claim: Claim, way: string): Promise<Claim> {
+        expect(await store.fail(session, claim.epoch, way)).toBe(true);
+        return await mustClaim(store, session, claim.gen);
+      }
+
+      it("are counted by the way in which a run has failed, and give the session back under its generation", async () => {
+        let claim = await started();
+        expect(claim).toMatchObject({ failures: {}, ranBefore: false });
+        for (const way of ["a", "b", "a"]) claim = await failing(claim, way);
+        expect(claim).toMatchObject({ gen: 1, failures: { a: 2, b: 1 }, ranBefore: true, deaths: { together: 0 } });
       });
 
-      it("counts a crash that was healed with a new wake-up", async () => {
-        await started();
-        for (const tries of [1, 2, 3]) {
-          const gen = await store.heal(session, tries);
-          expect(gen).toBe(tries + 1);
-          expect(await mustClaim(store, session, gen)).toMatchObject({ tries });
-        }
-      });
-
-      it("does not count hand-offs and resumptions", async () => {
-        await saveAs(store, await started(), { mode: "handoff" });
-        const claim = await mustClaim(store, session, 1);
-        expect(claim.tries).toBe(0);
-        await suspendOn(store, claim, "c1");
-        const { wakeGen } = await store.deliver(session, "c1", succeeded);
-        expect(await mustClaim(store, session, wakeGen)).toMatchObject({ tries: 0 });
-      });
-
-      it("does not count the retry of a job whose worker died after suspending", async () => {
-        await suspendOn(store, await started(), "c1");
-        expect(await mustClaim(store, session, 1)).toMatchObject({ tries: 0 });
-      });
-
-      it("keeps the count over hand-offs of the same message", async () => {
-        await started();
+      it("are not counted by a worker that has lost the session", async () => {
+        const first = await started();
         const second = await mustClaim(store, session, 1);
-        await saveAs(store, second, { mode: "handoff" });
-        expect(await mustClaim(store, session, 1)).toMatchObject({ tries: 1 });
+        expect(await store.fail(session, first.epoch, "a")).toBe(false);
+        expect(await saveAs(store, second, { mode: "continue" })).toMatchObject({ state: "running" });
       });
 
-      it("start at 0 with the next message", async () => {
-        await started();
+      it("stay over hand-offs and resumptions of the same message, which are none", async () => {
+        const claim = await failing(await started(), "a");
+        await saveAs(store, claim, { mode: "handoff" });
+        const again = await mustClaim(store, session, 1);
+        expect(again.failures).toEqual({ a: 1 });
+        await suspendOn(store, again, "c1");
+        // The retry of a job whose worker ended after suspending.
+        expect(await mustClaim(store, session, 1)).toMatchObject({ failures: { a: 1 } });
+      });
+
+      it("start anew with the next message", async () => {
+        const first = await started();
         await store.append(messageOf(session, "om_2"));
         await store.append(messageOf(session, "om_3"));
-        const crashed = await mustClaim(store, session, 1);
-        expect(crashed.tries).toBe(1);
-        expect(await commitOf(store, crashed, { more: true })).toMatchObject({ state: "next" });
-        expect(await mustClaim(store, session, 1)).toMatchObject({ tries: 1, head: { seq: 2 } });
+        const failed = await failing(first, "a");
+        expect(await commitOf(store, failed, { more: true })).toMatchObject({ state: "next" });
         const second = await mustClaim(store, session, 1);
+        expect(second).toMatchObject({ failures: {}, head: { seq: 2 } });
         const requeued = await commitOf(store, second);
         expect(requeued).toMatchObject({ state: "requeue" });
         const wakeGen = requeued.state === "requeue" ? requeued.wakeGen : undefined;
-        expect(await mustClaim(store, session, wakeGen)).toMatchObject({ tries: 0, head: { seq: 3 } });
+        expect(await mustClaim(store, session, wakeGen)).toMatchObject({
+          failures: {},
+          ranBefore: false,
+          head: { seq: 3 },
+        });
       });
     });
 
     describe("releaseUncounted", () => {
-      it("of a run that the store has failed leaves no try, and the session continues under its generation", async () => {
+      it("of a run that the store has failed counts nothing, and the session continues under its generation", async () => {
         for (let round = 0; round < 7; round += 1) {
           const claim = round === 0 ? await started() : await mustClaim(store, session, 1);
-          expect(claim).toMatchObject({ tries: 0, head: { seq: 1 } });
+          expect(claim).toMatchObject({ failures: {}, ranBefore: round > 0, head: { seq: 1 } });
           expect(await store.releaseUncounted(session, claim.epoch)).toEqual({ uncounted: true, wakeGen: 1 });
         }
       });
 
-      it("takes back what another claim has counted meanwhile, once", async () => {
+      it("leaves a session that another worker has taken up to that one", async () => {
         const first = await started();
         const second = await mustClaim(store, session, 1);
-        expect(second.tries).toBe(1);
         expect(await store.releaseUncounted(session, first.epoch)).toEqual({ uncounted: true });
-        expect(await store.releaseUncounted(session, first.epoch)).toEqual({ uncounted: true });
-        // The session is still the second one's.
         expect(await saveAs(store, second, { mode: "continue" })).toMatchObject({ state: "running" });
-        expect(await mustClaim(store, session, 1)).toMatchObject({ tries: 1 });
       });
 
-      it("takes back a death that was none, and a wake-up that a sweeper has made in place of the lost one", async () => {
-        const first = await started();
-        const gen = await store.heal(session, 1);
-        const second = await store.claim(session, gen ?? 0, "w2");
-        expect(second).toMatchObject({ tries: 1, deaths: { together: 1, alone: 0 } });
-        await store.releaseUncounted(session, first.epoch);
-        const healed = await store.heal(session, gen ?? 0);
-        expect(await store.releaseUncounted(session, second?.epoch ?? "")).toEqual({
-          uncounted: true,
-          wakeGen: healed,
-        });
-        const third = await store.claim(session, healed ?? 0, "w3");
-        expect(third).toMatchObject({ tries: 0, deaths: { together: 0, alone: 0 } });
+      it("forgets the worker, of whose end a sweeper has made another wake-up", async () => {
+        const claim = await started();
+        const healed = await store.heal(session, 1);
+        expect(await store.releaseUncounted(session, claim.epoch)).toEqual({ uncounted: true, wakeGen: healed });
+        const next = await store.claim(session, healed ?? 0, "w2");
+        expect(next).toMatchObject({ failures: {}, deaths: { together: 0, alone: 0 } });
       });
 
       it("changes nothing of a turn that was saved or committed all the same", async () => {
@@ -423,21 +434,20 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         // As one does whose suspension was stored and whose answer got lost.
         expect(await store.releaseUncounted(session, claim.epoch)).toEqual({ uncounted: true, wakeGen });
         const next = await mustClaim(store, session, wakeGen);
-        expect(next.tries).toBe(0);
+        expect(next.failures).toEqual({});
         await commitOf(store, next);
         expect(await store.releaseUncounted(session, next.epoch)).toEqual({ uncounted: true });
         expect(await store.summary(session)).toMatchObject({ state: "idle", waiting: 0 });
       });
 
-      it(`leaves ${maxUncounted} runs of a message uncounted, and counts the next ones`, async () => {
+      it(`is done ${maxUncounted} times for one message; then the caller counts a failure`, async () => {
         let claim = await started();
         for (let times = 0; times < maxUncounted; times += 1) {
           expect(await store.releaseUncounted(session, claim.epoch)).toMatchObject({ uncounted: true });
           claim = await mustClaim(store, session, 1);
         }
-        expect(claim.tries).toBe(0);
         expect(await store.releaseUncounted(session, claim.epoch)).toEqual({ uncounted: false });
-        expect(await mustClaim(store, session, 1)).toMatchObject({ tries: 1 });
+        expect(await store.summary(session)).toMatchObject({ state: "running" });
       });
     });
 
@@ -756,7 +766,7 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         await store.append(messageOf(session, "om_2"));
         expect(await commitOf(store, claim)).toEqual({ state: "requeue", wakeGen: 2 });
         expect(await store.summary(session)).toMatchObject({ state: "queued", gen: 2 });
-        expect(await mustClaim(store, session, 2)).toMatchObject({ head: { seq: 2 }, tries: 0 });
+        expect(await mustClaim(store, session, 2)).toMatchObject({ head: { seq: 2 }, failures: {} });
       });
 
       it("AL-47: writes nothing a second time", async () => {

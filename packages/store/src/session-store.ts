@@ -18,6 +18,7 @@ import {
 } from "@larkline/protocol";
 import { indexApprovals } from "./approval-store.ts";
 import { auditResultOf, keepAllAudits } from "./audit-log.ts";
+import type { Fate } from "./presence.ts";
 import {
   askerValue,
   cancelledRun,
@@ -84,11 +85,11 @@ export interface HelperStep {
 export class ClaimRefusedError extends Error {
   /**
    * `alone`: workers that ran the message have died beside other turns, and it may not take others along again.
-   * `needs`: what is stored needs a newer process.
+   * `needs`: what is stored needs a newer process. `held`: the worker that has the session lives.
    */
-  readonly reason: "alone" | "needs";
+  readonly reason: "alone" | "needs" | "held";
 
-  constructor(reason: "alone" | "needs", detail: string) {
+  constructor(reason: ClaimRefusedError["reason"], detail: string) {
     super(detail);
     this.name = "ClaimRefusedError";
     this.reason = reason;
@@ -100,6 +101,7 @@ const deliver = script("deliver");
 const cancelTurn = script("cancel");
 const claim = script("claim");
 const handOff = script("hand-off");
+const fail = script("fail");
 const noteAuthors = script("note-authors");
 const releaseUncounted = script("release-uncounted");
 const save = script("save");
@@ -354,11 +356,10 @@ export class SessionStore {
    * be read is reported as `damaged`. Throws a {@link ClaimRefusedError} when this process may not take it.
    */
   async claim(session: SessionKey, gen: number, owner: string, options: ClaimOptions = {}): Promise<Claim | undefined> {
-    const { alone = false, features = knownFeatures, hasDied } = options;
+    const { alone = false, features = knownFeatures, fateOf } = options;
     const keys = this.#keys.session(session);
     const known = this.#cache.known(session);
-    // Where it is not known whether the last worker lives, it counts as dead.
-    let judged = hasDied === undefined ? { owner: "*", isDead: true } : { owner: "", isDead: false };
+    let judged: { owner: string; fate: Fate } = { owner: fateOf === undefined ? "*" : "", fate: "died" };
     for (;;) {
       const reply = (await runScript(this.#redis, claim, keys, {
         sid: session,
@@ -368,7 +369,7 @@ export class SessionStore {
         knownLength: known.messages.length,
         knownLast: known.last,
         judgedOwner: judged.owner,
-        judgedDead: judged.isDead ? 1 : 0,
+        judgedFate: judged.fate,
         alone: alone ? 1 : 0,
         features: `,${features.join(",")},`,
         deathsTogether,
@@ -379,7 +380,8 @@ export class SessionStore {
       }
       if (reply[0] === "alone") throw new ClaimRefusedError("alone", "it has taken others along");
       if (reply[0] === "needs") throw new ClaimRefusedError("needs", `it needs ${reply.slice(1).join(", ")}`);
-      judged = { owner: reply[1], isDead: hasDied !== undefined && (await hasDied(reply[1])) };
+      if (reply[0] === "held") throw new ClaimRefusedError("held", "its worker lives");
+      judged = { owner: reply[1], fate: fateOf === undefined ? "died" : await fateOf(reply[1]) };
     }
   }
 
@@ -389,10 +391,18 @@ export class SessionStore {
   }
 
   /**
+   * Counts a run under `epoch` that its own code has ended, and gives the session back under the same generation.
+   * `way` says how it has failed, without anything of the conversation. Returns false where the session was given back
+   * before, or another worker has it.
+   */
+  async fail(session: SessionKey, epoch: string, way: string): Promise<boolean> {
+    return (await runScript(this.#redis, fail, this.#keys.session(session), { sid: session, epoch, way })) === 1;
+  }
+
+  /**
    * Gives a session back whose run under `epoch` has ended because the store failed it, as while Redis takes no writes:
-   * that end is no try and no death of the message, also where another claim has counted it already. The session
-   * continues under the same generation. `uncounted` is false, and the end counts, once a message has had
-   * {@link maxUncounted} such ends.
+   * nothing is counted. The session continues under the same generation. `uncounted` is false, and nothing is done,
+   * once a message has had {@link maxUncounted} such ends.
    */
   async releaseUncounted(session: SessionKey, epoch: string): Promise<UncountedRelease> {
     const reply = await runScript(this.#redis, releaseUncounted, this.#keys.session(session), {
@@ -603,9 +613,13 @@ export class SessionStore {
     await this.#redis.zadd(this.#keys.session(session).dirty, "XX", sharedNow(), session);
   }
 
-  /** Makes a wake-up for a session whose job `deadGen` is gone. Undefined when it needs none. */
-  async heal(session: SessionKey, deadGen: number): Promise<number | undefined> {
-    const gen = Number(await runScript(this.#redis, heal, this.#keys.session(session), { sid: session, deadGen }));
+  /**
+   * Makes a wake-up for a session whose job `deadGen` is gone; where it runs, only if its worker is the one that has
+   * `ended` ("": none has, absent: whichever it is). Undefined when it needs none.
+   */
+  async heal(session: SessionKey, deadGen: number, ended = "*"): Promise<number | undefined> {
+    const values = { sid: session, deadGen, ended };
+    const gen = Number(await runScript(this.#redis, heal, this.#keys.session(session), values));
     return gen > 0 ? gen : undefined;
   }
 

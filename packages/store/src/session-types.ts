@@ -15,8 +15,9 @@ import type {
   ToolOutcome,
   TurnState,
 } from "@larkline/protocol";
+import type { Fate } from "./presence.ts";
 
-/** Ends of runs that do not count as tries of one message: what keeps breaking the store may be the message itself. */
+/** Ends of runs by failures of Redis that are not counted: what keeps breaking it may be the message itself. */
 export const maxUncounted = 20;
 
 /** Deaths of its worker beside other turns after which a message runs alone. */
@@ -108,11 +109,11 @@ export interface Claim {
   head?: QueuedMessage;
   /** False: nothing was before the head message when it came. What is known only since this field exists counts as true. */
   mayHaveWaited: boolean;
-  /** How often a run of the head message ended in an error, or with its worker. */
-  tries: number;
-  /** A run of the head message ended before, also by no fault of its own: it may have published more than it saved. */
+  /** How often its own code has ended a run of the head message, by the way in which it failed. */
+  failures: Readonly<Record<string, number>>;
+  /** A run of the head message was broken off before, by whatever: it may have published more than it saved. */
   ranBefore: boolean;
-  /** How often its worker died among them: beside other turns, and with this turn alone. */
+  /** How often its worker has died with it: beside other turns, and with this turn alone. */
   deaths: { together: number; alone: number };
   /** What is stored of the turn and cannot be read; it is missing here. */
   damaged?: string;
@@ -147,8 +148,8 @@ export interface ClaimOptions {
   alone?: boolean;
   /** What the process can read and do, see `needs` of a checkpoint; all of this version if absent. */
   features?: readonly string[];
-  /** Whether the worker that held the session and has not given it back has died. Absent: it has. */
-  hasDied?: (owner: string) => Promise<boolean>;
+  /** What has become of the worker that held the session and has not given it back. Absent: it has died. */
+  fateOf?: (owner: string) => Promise<Fate>;
 }
 
 export interface OpenCall {

@@ -71,7 +71,7 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       const second = await store.append(said("bob", "om_2"));
       expect(second).toMatchObject({ result: "accepted", seq: 2, ahead: 0, wakeGen: 2 });
       const claim = await mustClaim(store, session, 2);
-      expect(claim).toMatchObject({ head: { seq: 2 }, tries: 0, othersWait: true, control: [] });
+      expect(claim).toMatchObject({ head: { seq: 2 }, failures: {}, othersWait: true, control: [] });
       expect(claim).not.toHaveProperty("turn");
       const { setAside, waiting } = await store.summary(session);
       expect(setAside).toMatchObject([{ head: { seq: 1 }, turn: { turnId: turnIdOf(session, 1) } }]);
@@ -216,7 +216,7 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       expect(await harness.approvals.pending(session)).toHaveLength(1);
       const cancelled = await store.cancel(session, { turnId: turnIdOf(session, 2), reason: "recalled" });
       const claim = await mustClaim(store, session, cancelled.wakeGen);
-      expect(claim).toMatchObject({ head: { seq: 1 }, tries: 1, deaths: { together: 1, alone: 0 } });
+      expect(claim).toMatchObject({ head: { seq: 1 }, failures: {}, deaths: { together: 1, alone: 0 } });
     });
 
     it("a crash of the turn that runs is its own", async () => {
@@ -224,13 +224,13 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       const { wakeGen = 0 } = await store.append(said("bob", "om_2"));
       await store.claim(session, wakeGen, "worker-0");
       const healed = await store.heal(session, wakeGen);
-      expect(await mustClaim(store, session, healed)).toMatchObject({ head: { seq: 2 }, tries: 1 });
+      expect(await mustClaim(store, session, healed)).toMatchObject({ head: { seq: 2 }, deaths: { together: 1 } });
       await harness.approvals.settle(session, approvalIdOf(1), "undeliverable");
       const again = await mustClaim(store, session, healed);
-      expect(again).toMatchObject({ head: { seq: 2 }, tries: 2, control: [] });
+      expect(again).toMatchObject({ head: { seq: 2 }, deaths: { together: 1 }, control: [] });
       const ended = await commitOf(store, again);
       const anns = await mustClaim(store, session, "wakeGen" in ended ? ended.wakeGen : 0);
-      expect(anns).toMatchObject({ head: { seq: 1 }, tries: 0, control: [{ state: "undeliverable" }] });
+      expect(anns).toMatchObject({ head: { seq: 1 }, failures: {}, control: [{ state: "undeliverable" }] });
     });
 
     it("ends with a reset of the session, which tells every person that waits", async () => {

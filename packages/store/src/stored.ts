@@ -458,7 +458,7 @@ type ClaimedReply = [
   epoch: string,
   turn: string,
   head: string,
-  tries: number,
+  failures: string,
   deaths: number,
   deathsAlone: number,
   version: string,
@@ -474,7 +474,12 @@ type ClaimedReply = [
 ];
 
 /** What claim.lua answers. */
-export type ClaimReply = ClaimedReply | ["alone"] | ["owner", owner: string] | ["needs", ...features: string[]];
+export type ClaimReply =
+  | ClaimedReply
+  | ["alone"]
+  | ["held"]
+  | ["owner", owner: string]
+  | ["needs", ...features: string[]];
 
 interface ClaimedWith {
   session: SessionKey;
@@ -510,8 +515,22 @@ function replaceableParts(
 
 /** Unreadable parts are left out and named, so that the worker ends the turn in place of failing at it each time. */
 export function claimFrom({ session, gen, known, cache, seal }: ClaimedWith, reply: ClaimedReply): Claim {
-  const [, epoch, turn, first, tries, together, byAlone, version, from, tail, control, settings, summary, ...others] =
-    reply;
+  const [
+    ,
+    epoch,
+    turn,
+    first,
+    failures,
+    together,
+    byAlone,
+    version,
+    from,
+    tail,
+    control,
+    settings,
+    summary,
+    ...others
+  ] = reply;
   const [othersWait, mayHaveWaited, totals, ranBefore] = others;
   const damaged: string[] = [];
   const readable = <T>(what: string, read: () => T): T | undefined => {
@@ -546,7 +565,7 @@ export function claimFrom({ session, gen, known, cache, seal }: ClaimedWith, rep
     ...(checkpoint === undefined ? {} : { turn: checkpoint }),
     ...(head === undefined ? {} : { head }),
     mayHaveWaited: head !== undefined && mayHaveWaited === 1,
-    tries,
+    failures: failures === "" ? {} : (JSON.parse(failures) as Record<string, number>), // written by fail.lua
     ranBefore: ranBefore === 1,
     deaths: { together, alone: byAlone },
     ...(damaged.length === 0 ? {} : { damaged: damaged.join("; ") }),

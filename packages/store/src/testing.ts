@@ -19,11 +19,13 @@ import { DeadLetters } from "./dead-letters.ts";
 import { EventLog } from "./event-log.ts";
 import { EventWatchReports } from "./event-watch-reports.ts";
 import { InstanceDirectory } from "./instance-directory.ts";
+import { createKeyspace, type StoreOptions } from "./keys.ts";
 import { LookupCache, TokenCache, RateGovernor } from "./platform.ts";
 import { MemoryStore } from "./memory-store.ts";
 import { SessionFiles } from "./session-files.ts";
 import { NameBook } from "./name-book.ts";
 import { PermissionRules } from "./permission-rules.ts";
+import { heartbeatMs, workersGroup } from "./presence.ts";
 import { RedisBlobStore } from "./blob-store.ts";
 import { SessionRetention } from "./retention.ts";
 import { RatingStore, RunLog, type RunRecord } from "./runs.ts";
@@ -44,6 +46,14 @@ export interface TestStoreOptions {
   cardsLeaseMs?: number;
   /** Time passes only by `advance`, as scripts see it: for windows of a second, which a slow machine would leave. */
   isClockStill?: boolean;
+}
+
+/** A worker has beaten for the next `ms`, and Redis cannot see whether its connection stands. */
+export async function noteBeat({ redis, namespace }: StoreOptions, id: string, ms: number): Promise<void> {
+  const { global } = createKeyspace(namespace);
+  const atMs = Date.now() + ms - heartbeatMs;
+  await redis.set(global(`alive:${id}`), `${atMs} `);
+  await redis.zadd(global(`present:${workersGroup}`), String(atMs), id);
 }
 
 /** The store with some methods replaced, such as by ones that fail. */

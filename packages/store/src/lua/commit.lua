@@ -93,6 +93,6 @@ if first == '' then
 end
 -- Only a claim knows whether this process may take a message that needs features.
 if more ~= '1' or string.find(first, '^%d+:{"needs":') then return requeue() end
-redis.call('HSET', state, 'headSeq', seqOf(first), 'tries', 0, 'deaths', 0, 'deathsAlone', 0)
+redis.call('HSET', state, 'headSeq', seqOf(first), 'failures', '', 'deaths', 0, 'deathsAlone', 0)
 redis.call('ZADD', dirty, now(), sid)
 return {1, leased, first}

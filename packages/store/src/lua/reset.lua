@@ -52,7 +52,7 @@ endCalls()
 cancelApprovals(redis.call('ZRANGE', pending, 0, -1))
 if seq ~= '0' then redis.call('HDEL', children, 'steps ' .. sid .. '-' .. seq) end
 redis.call('HSET', state, 'epoch', above(epoch))
-redis.call('HDEL', state, 'turn', 'absorbed', 'needs', 'headSeq', 'tries', 'lost', 'deaths', 'deathsAlone', 'settings')
+redis.call('HDEL', state, 'turn', 'absorbed', 'needs', 'headSeq', 'failures', 'lost', 'deaths', 'deathsAlone', 'settings')
 redis.call('DEL', control, calls, requests)
 setContext('0', '')
 for _, other in ipairs(others) do

@@ -8,7 +8,7 @@
 
 -- include inbox
 
-local turnFields = {'turn', 'absorbed', 'needs', 'tries', 'deaths', 'deathsAlone'}
+local turnFields = {'turn', 'absorbed', 'needs', 'failures', 'deaths', 'deathsAlone'}
 local turnsRead
 -- Read once in a run; `noteTurnsSetAside` says that a script has read or changed them.
 local function noteTurnsSetAside(value) turnsRead = value or ',' end
@@ -29,7 +29,8 @@ end
 -- Whether a worker has run the message at the head, or has died of it.
 local function hasBegun(first)
   if first == '' then return false end
-  local v = redis.call('HMGET', state, 'turn', 'headSeq', 'tries', 'lost')
-  return v[1] or (v[2] == seqOf(first) and (tonumber(v[3] or 0) > 0 or v[4]))
+  local v = redis.call('HMGET', state, 'turn', 'headSeq', 'brokenOff', 'lost')
+  local seq = seqOf(first)
+  return v[1] or (v[2] == seq and (v[3] == seq or v[4]))
 end
 local function numberOf(turnId) return string.match(turnId, '%-(%d+)$') or '' end

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { toolJobId, toolsQueue, type ToolJob, type TurnJob } from "@larkline/protocol";
+import { toolJobId, toolsQueue, turnJobId, type ToolJob, type TurnJob } from "@larkline/protocol";
 import { startRedis } from "@larkline/testkit";
 import { Queue } from "bullmq";
 import { Redis } from "ioredis";
@@ -8,13 +8,14 @@ import {
   type QueueOptions,
   ToolQueues,
   TurnQueue,
-  type LockRenewals,
+  type JobPresence,
   type Scripts,
   createToolWorker,
   createTurnWorker,
   type JobResult,
   type JobWorker,
 } from "./queues.ts";
+import type { Fate } from "../presence.ts";
 
 // Shorter than a lock, so that nothing here passes because a stalled job was recovered.
 const patience = { timeout: 60_000, interval: 10 };
@@ -296,43 +297,66 @@ describe.each(both)("wake-ups, by %s scripts", (scripts) => {
     expect(failed).toEqual([1]);
   });
 
-  it("that stalled come back where renewals are late again and again", async () => {
-    // Its process has died: it is active, and no process renews its lock.
-    await turns.wake("app.oc_1", 1);
+  /** What a worker knows of the processes that hold jobs. */
+  const presenceOf = (fates: Record<string, Fate>, isSteady = true): JobPresence => ({
+    id: "own",
+    lockMs: 30_000,
+    hold: () => () => undefined,
+    isSteady: () => isSteady,
+    fatesOf: async (ids) => await Promise.resolve(new Map(ids.map((id) => [id, fates[id] ?? "unknown"]))),
+  });
+
+  /** A job that a process has taken. */
+  async function takenBy(holder: string, gen: number): Promise<void> {
+    await turns.wake("app.oc_1", gen);
     await redis.rpoplpush(`${options.prefix}:turns:wait`, `${options.prefix}:turns:active`);
-    const seen: number[] = [];
-    const late: (() => void)[] = [];
-    const renewals: LockRenewals = {
-      lockMs: 1_000,
-      hold: () => () => undefined,
-      isTaken: () => true,
-      settled: async () => await new Promise<void>((resolve) => void late.push(resolve)),
-    };
-    const handle = async ({ gen }: TurnJob): Promise<JobResult> => {
-      seen.push(gen);
-      return await Promise.resolve("done");
-    };
-    const onFailed = async (): Promise<void> => {};
+    await redis.set(`${options.prefix}:turns:${turnJobId("app.oc_1", gen)}:lock`, `${holder}:7`);
+  }
+
+  function startWorker(presence: JobPresence, seen: number[]): JobWorker {
     const worker = createTurnWorker({
       ...options,
       redact,
       concurrency: 4,
-      handle,
-      onFailed,
-      renewals,
-      stalledIntervalMs: 100,
+      handle: async ({ gen }) => {
+        seen.push(gen);
+        return await Promise.resolve("done");
+      },
+      onFailed: async () => {},
+      presence,
+      stalledIntervalMs: 600_000,
     });
     workers.push(worker);
-    // The locks of the living may not be there yet: it waits, and then looks in each round.
-    for (let round = 1; round <= 2; round += 1) {
-      await vi.waitFor(() => expect(late).toHaveLength(1), patience);
-      expect(seen).toEqual([]);
-      // As time does, sometimes a ms later than the timer of the worker.
-      await redis.del(`${options.prefix}:turns:stalled-check`);
-      late.pop()?.();
+    return worker;
+  }
+
+  it("of dead processes come back at once, and those of the living and of strangers stay", async () => {
+    for (const [at, holder] of ["dead", "alive", "stranger", "left"].entries()) await takenBy(holder, at + 1);
+    const fates: Record<string, Fate> = { dead: "alive", alive: "alive", left: "alive" };
+    const seen: number[] = [];
+    const worker = startWorker(presenceOf(fates), seen);
+    await worker.recover();
+    expect(seen).toEqual([]);
+    Object.assign(fates, { dead: "died", left: "left" });
+    await worker.recover();
+    await vi.waitFor(() => expect(seen.toSorted()).toEqual([1, 4]), patience);
+    expect(await redis.lrange(`${options.prefix}:turns:active`, 0, -1)).toHaveLength(2);
+  });
+
+  it("without a lock stay right after an outage of Redis, in which locks of the living have run out", async () => {
+    await takenBy("alive", 1);
+    await redis.del(`${options.prefix}:turns:${turnJobId("app.oc_1", 1)}:lock`);
+    const seen: number[] = [];
+    let isSteady = false;
+    const worker = startWorker({ ...presenceOf({}), isSteady: () => isSteady }, seen);
+    for (let looks = 0; looks < 3; looks += 1) await worker.recover();
+    expect(seen).toEqual([]);
+    isSteady = true;
+    for (let looks = 0; looks < 2; looks += 1) {
+      await redis.del(`${options.prefix}:turns:stalled-check`); // as time does
+      await worker.recover();
     }
     await vi.waitFor(() => expect(seen).toEqual([1]), patience);
-    for (const resolve of late.splice(0)) resolve();
   });
 
   it("with data that cannot be right are refused before they are queued", async () => {

@@ -30,13 +30,14 @@ import {
   RedisQueueBackend,
   type BackendFactory,
   type KeepJobs,
+  type Processor,
   raw2NextJobData,
   type WorkerOptions,
 } from "bullmq";
 import { runScript, scriptsBeside, type Script } from "@larkline/protocol/lua";
 import { setMaxListeners } from "node:events";
 import { isRedisTrouble, type RedisConnection } from "../connection.ts";
-import type { JobLock } from "../renewals.ts";
+import type { Fate, JobLock } from "../presence.ts";
 
 // The jobs of all queues: how they are added, and how workers take, run and finish them.
 
@@ -260,9 +261,9 @@ export interface JobWorkerOptions<T> extends QueueOptions {
   redact: Redact;
   /** The job failed for good (thrown, or stalled too often). May be called more than once. */
   onFailed: (job: T, error: Error) => Promise<void>;
-  /** Renews the locks of jobs; if absent BullMQ does, as often as the event loop lets it. */
-  renewals?: LockRenewals;
-  /** Without `renewals`: ms without renewal after which a job counts as stalled. Renewed at half of it. */
+  /** Renews the locks of jobs and knows who has died; if absent BullMQ renews, and locks alone decide. */
+  presence?: JobPresence;
+  /** Without `presence`: ms without renewal after which a job counts as stalled. Renewed at half of it. */
   lockDurationMs?: number;
   /** How long a postponed job rests, ms; 5 s if absent. */
   postponeMs?: number;
@@ -279,12 +280,14 @@ export interface JobWorkerOptions<T> extends QueueOptions {
 export interface JobWorker {
   /**
    * Stops taking jobs, aborts the signals of the running ones and waits for them up to `deadlineMs`
-   * (default 8 s); what still runs then is recovered by other workers as stalled. Idempotent.
+   * (default 8 s); what still runs then is recovered by other workers. Idempotent.
    */
   close(options?: { deadlineMs?: number; abort?: boolean }): Promise<void>;
   isRunning(): boolean;
   /** Whether jobs are taken; those that run continue either way. */
   take(jobs: boolean): Promise<void>;
+  /** Puts jobs of dead processes back at once; done as well every `stalledIntervalMs`. */
+  recover(): Promise<void>;
 }
 
 /** Processes wake-ups of sessions. */
@@ -401,7 +404,20 @@ function pauseAfterRefusals(worker: Worker, closing: AbortSignal, clock: Clock):
 }
 
 class PatientWorker extends Worker {
-  renewals: LockRenewals | undefined;
+  readonly #presence: JobPresence | undefined;
+
+  constructor(setup: KeptJobRules & { scripts: Scripts; queue: string }, process: Processor, options: WorkerOptions) {
+    // The tokens of locks begin with the id of the worker, which has to be set before it takes the first job.
+    super(setup.queue, process, { ...options, autorun: false }, workerBackend(setup));
+    const { presence } = setup;
+    this.#presence = presence;
+    if (presence !== undefined) Object.defineProperty(this, "id", { value: presence.id });
+    this.run().catch((error: unknown) => this.emit("error", asError(error)));
+  }
+
+  async recover(): Promise<void> {
+    await this.backend.moveStalledJobsToWait();
+  }
 
   override get maximumBlockTimeout(): number {
     return blockForS;
@@ -410,7 +426,7 @@ class PatientWorker extends Worker {
   /** The lock is renewed until Redis knows how the job has ended, not only until it has. */
   override async processJob(...given: Parameters<Worker["processJob"]>): Promise<void | Job> {
     const [{ id = "" }, token] = given;
-    const release = this.renewals?.hold({ queue: this.toKey(""), id, token });
+    const release = this.#presence?.hold({ queue: this.toKey(""), id, token });
     try {
       return await super.processJob(...given);
     } finally {
@@ -420,7 +436,7 @@ class PatientWorker extends Worker {
 }
 
 function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
-  const lockDuration = setup.renewals?.lockMs ?? setup.lockDurationMs ?? 10_000;
+  const lockDuration = setup.presence?.lockMs ?? setup.lockDurationMs ?? 10_000;
   // One signal for all jobs: BullMQ's own misses a job that is fetched while the worker closes, the
   // very one that was just put back.
   const closing = new AbortController();
@@ -431,7 +447,7 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
     resume: () => void worker.resume(),
   });
   const worker: PatientWorker = new PatientWorker(
-    setup.queue,
+    setup,
     async (job: Job, token?: string) => {
       const parsed = setup.parse(job.data);
       if (!parsed.ok) throw new UnrecoverableError(`job data: ${parsed.error}`);
@@ -445,15 +461,13 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
       prefix: setup.prefix ?? defaultQueuePrefix,
       concurrency: setup.concurrency,
       lockDuration,
-      skipLockRenewal: setup.renewals !== undefined,
+      skipLockRenewal: setup.presence !== undefined,
       drainDelay: blockForS,
       stalledInterval: setup.stalledIntervalMs ?? lockDuration / 2,
       // Repeating a stalled wake-up is harmless, because the store fences all writes.
       maxStalledCount: 10,
     },
-    workerBackend(setup),
   );
-  worker.renewals = setup.renewals;
   pauseAfterRefusals(worker, closing.signal, setup.clock);
   worker.on("error", (error) => setup.onError?.(error));
   worker.on("failed", (job, error) => {
@@ -466,6 +480,7 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
   return {
     close: closer(worker, closing, setup.clock),
     isRunning: () => worker.isRunning(),
+    recover: async () => await worker.recover(),
     take: async (jobs) => {
       takes = jobs;
       if (jobs) await worker.resume();
@@ -572,6 +587,8 @@ export const kept = {
 } as const satisfies Record<string, KeepJobs>;
 
 const finishJobOfRunner = script("finish-job-of-runner");
+const jobHolders = script("job-holders");
+const unlockJobs = script("unlock-jobs");
 
 /** For runners in other languages, with the names of its keys and arguments in order. */
 export const finishJobScript = {
@@ -685,11 +702,28 @@ export class KeepingBackend extends RedisQueueBackend {
     return inMachineTime(await super.moveToActive(token, name));
   }
 
-  /** Right after an outage of Redis the locks of living workers are not there yet: waits until they are. */
+  /**
+   * Jobs of dead processes are put back at once. Those without a lock, which has run out, only when those who live have
+   * had the time to lock their jobs again.
+   */
   override async moveStalledJobsToWait(): Promise<string[]> {
-    const { renewals } = this.rules;
-    if (renewals?.isTaken() === true) await renewals.settled();
-    return renewals?.isTaken() === false ? [] : await super.moveStalledJobsToWait();
+    const { presence } = this.rules;
+    if (presence === undefined) return await super.moveStalledJobsToWait();
+    const unlocked = await this.#unlockJobsOfTheDead(presence);
+    return unlocked > 0 || presence.isSteady() ? await super.moveStalledJobsToWait() : [];
+  }
+
+  async #unlockJobsOfTheDead(presence: JobPresence): Promise<number> {
+    const { active = "", stalled = "", "stalled-check": stalledCheck = "", "": queue = "" } = this.keys;
+    const client = await this.client;
+    const asked = { queue, own: presence.id };
+    const holders = (await runScript(client, jobHolders, { active }, asked)) as string[]; // as the script has it
+    if (holders.length === 0) return 0;
+    const fates = await presence.fatesOf(holders);
+    // Of runners in other languages nothing is known: their locks run out.
+    const dead = holders.filter((id) => !["alive", "unknown"].includes(fates.get(id) ?? "unknown"));
+    if (dead.length === 0) return 0;
+    return Number(await runScript(client, unlockJobs, { active, stalled, stalledCheck }, { queue, dead }));
   }
 
   override async waitForJob(blockTimeout: number): Promise<{ member: string; score: number } | null> {
@@ -728,19 +762,21 @@ interface KeptJobRules {
   /** Whether the jobs are tool calls, whose arguments are not kept. */
   isCall: boolean;
   redact: Redact;
-  renewals?: LockRenewals | undefined;
+  presence?: JobPresence | undefined;
 }
 
-/** Renews the locks of running jobs, even while the event loop of this process is blocked. */
-export interface LockRenewals {
+/** What workers need to know of processes: that of their own, and of those that hold jobs. */
+export interface JobPresence {
+  /** Of this process; the tokens of its locks begin with it. */
+  readonly id: string;
   /** How long a lock is good for, ms. */
   readonly lockMs: number;
   /** Renews the lock of a job until the returned function is called. */
   hold(lock: JobLock): () => void;
-  /** Whether Redis takes renewals at this moment. */
-  isTaken(): boolean;
-  /** Resolves when the locks of all jobs that run are there, some seconds after an outage of Redis at most. */
-  settled(): Promise<void>;
+  /** Whether the locks of all jobs that run are there: not right after an outage of Redis. */
+  isSteady(): boolean;
+  /** What has become of processes. */
+  fatesOf(ids: readonly string[]): Promise<Map<string, Fate>>;
 }
 
 /**

@@ -1,0 +1,214 @@
+import { spawn } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { startRedis, startRedisCluster } from "@larkline/testkit";
+import type { Redis } from "ioredis";
+import { afterEach, describe, expect, inject, it, onTestFinished, vi } from "vitest";
+import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
+import { heartbeatMs, OwnPresence, Presence } from "./presence.ts";
+
+const wait = { timeout: 60_000, interval: 10 };
+const group = "workers";
+
+interface World {
+  redisUrl: string;
+  namespace: string;
+  redis: RedisConnection;
+  errors: string[];
+  own: OwnPresence;
+}
+
+async function begin(redisUrl: string, namespace: string, id: string, errors: string[] = []): Promise<OwnPresence> {
+  const onError = (error: Error): void => void errors.push(error.message);
+  const presence = await OwnPresence.start({ redisUrl, namespace, id, group, onError });
+  onTestFinished(async () => await presence.close());
+  return presence;
+}
+
+async function newWorld(redisUrl = inject("redisUrl")): Promise<World> {
+  const namespace = `test-${randomUUID()}`;
+  const redis = connectRedis(redisUrl);
+  onTestFinished(async () => await closeRedis(redis));
+  const errors: string[] = [];
+  return { redisUrl, namespace, redis, errors, own: await begin(redisUrl, namespace, "one", errors) };
+}
+
+/** A real process that is present as `id`; its presence is in `program`. */
+async function otherProcess({ redisUrl, namespace }: World, id: string) {
+  const options = JSON.stringify({ redisUrl, namespace, id, group });
+  const program = `
+    const { OwnPresence } = await import(${JSON.stringify(import.meta.resolve("./presence.ts"))});
+    await OwnPresence.start({ ...${options}, onError: () => {} });
+    console.log("present");
+    setInterval(() => {}, 1000);`;
+  const child = spawn(process.execPath, ["--input-type=module", "-e", program], {
+    cwd: fileURLToPath(new URL(".", import.meta.url)),
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  onTestFinished(() => void child.kill("SIGKILL"));
+  await once(child.stdout, "data");
+  return child;
+}
+
+/** The last beat of a process, moved into the past. */
+async function age({ redis, namespace }: World, id: string, byMs: number): Promise<void> {
+  const key = `{${namespace}}:alive:${id}`;
+  const [ms = "", server = ""] = ((await redis.get(key)) ?? "").split(" ");
+  await redis.set(key, `${Number(ms) - byMs} ${server}`);
+}
+
+afterEach(() => vi.useRealTimers());
+
+describe("the presence of a process", () => {
+  it("is there while its connection stands: a kill is known as a death, and is reported once", async () => {
+    const world = await newWorld();
+    const { own } = world;
+    let reports = 0;
+    own.onEnded(() => (reports += 1));
+    const other = await otherProcess(world, "other");
+    expect(await own.fateOf("other")).toBe("alive");
+    other.kill("SIGKILL");
+    await once(other, "exit");
+    // The kernel has closed its sockets: nothing has to run out.
+    await expect.poll(async () => await own.fateOf("other"), wait).toBe("died");
+    await vi.waitUntil(() => reports > 0, wait);
+    expect(await own.members()).toEqual(["one"]);
+    expect(reports).toBe(1);
+  });
+
+  it("stays while the process is stopped, and is silent once its last beat is too old", async () => {
+    const world = await newWorld();
+    const other = await otherProcess(world, "other");
+    other.kill("SIGSTOP");
+    expect(await world.own.fateOf("other")).toBe("alive");
+    await age(world, "other", heartbeatMs);
+    expect(await world.own.fateOf("other")).toBe("silent");
+    other.kill("SIGCONT");
+    await expect.poll(async () => await world.own.fateOf("other"), wait).toBe("alive");
+  });
+
+  it("that ends in an orderly way has left, and one that nobody knows is unknown", async () => {
+    const { own, redisUrl, namespace } = await newWorld();
+    const other = await begin(redisUrl, namespace, "other");
+    expect((await own.members()).toSorted()).toEqual(["one", "other"]);
+    await other.close();
+    await other.close();
+    expect(await own.fatesOf(["other", "never"])).toEqual(
+      new Map([
+        ["other", "left"],
+        ["never", "unknown"],
+      ]),
+    );
+    expect(await own.members()).toEqual(["one"]);
+  });
+
+  it("comes back by another connection when its own is cut, and is not taken for dead meanwhile", async () => {
+    const { own, redis, redisUrl, namespace } = await newWorld();
+    const other = await begin(redisUrl, namespace, "other");
+    const reader = new Presence({ redis, namespace });
+    const channel = `{${namespace}}:presence:other`;
+    const listeners = async (): Promise<unknown> => await redis.call("PUBSUB", "SHARDNUMSUB", channel);
+    for (let times = 0; times < 5; times += 1) {
+      const clients = String(await redis.call("CLIENT", "LIST", "TYPE", "pubsub"));
+      for (const line of clients.split("\n")) {
+        const [, id = ""] = /^id=(\d+) .* ssub=1 /.exec(line) ?? [];
+        if (id !== "") await redis.call("CLIENT", "KILL", "ID", id);
+      }
+      expect(await reader.fateOf("other")).toBe("alive");
+      await expect.poll(listeners, wait).toEqual([channel, 1]);
+    }
+    expect(await own.fateOf(other.id)).toBe("alive");
+  });
+
+  it("decides by beats alone where Redis does not tell which connections stand", async () => {
+    const server = await startRedis();
+    onTestFinished(async () => await server.stop());
+    const admin = connectRedis(server.url);
+    onTestFinished(async () => await closeRedis(admin));
+    await admin.call("ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-ssubscribe", "-pubsub");
+    const world = await newWorld(server.url.replace("redis://", "redis://app:secret@"));
+    expect(world.errors).toEqual([expect.stringContaining("deaths are noticed by missing beats alone")]);
+    const other = await otherProcess(world, "other");
+    other.kill("SIGKILL");
+    await once(other, "exit");
+    expect(await world.own.fateOf("other")).toBe("alive");
+    await age(world, "other", heartbeatMs);
+    expect(await world.own.fateOf("other")).toBe("died");
+  });
+
+  it("is taken for dead by nobody after Redis has restarted, until its beat has run out", async () => {
+    const directory = await mkdtemp(join(tmpdir(), "larkline-presence-"));
+    onTestFinished(async () => await rm(directory, { recursive: true }));
+    const server = await startRedis({ directory });
+    const world = await newWorld(server.url);
+    const { own, redisUrl, namespace } = world;
+    const other = await otherProcess(world, "other");
+    other.kill("SIGSTOP"); // it does not come back
+    await server.stop();
+    const again = await startRedis({ port: server.port, directory });
+    onTestFinished(async () => await again.stop());
+    const late = await begin(redisUrl, namespace, "late");
+    expect(await late.fateOf("other")).toBe("alive");
+    await expect.poll(async () => await late.fateOf("one"), wait).toBe("alive");
+    await age(world, "other", heartbeatMs);
+    expect(await own.fateOf("other")).toBe("alive"); // it has had no time to come back
+  });
+
+  it("does not start where Redis takes no beat", async () => {
+    const onError = (): void => undefined;
+    const options = { redisUrl: "redis://127.0.0.1:1", namespace: "n", id: "one", group, onError };
+    await expect(OwnPresence.start(options)).rejects.toThrow();
+  });
+});
+
+it("in a Cluster, a process is present on the node that has the slot, and its death is seen there", async () => {
+  const nodes = await startRedisCluster();
+  onTestFinished(async () => await nodes.stop());
+  const world = await newWorld(nodes.url);
+  const other = await otherProcess(world, "other");
+  expect(world.errors).toEqual([]);
+  expect(await world.own.fateOf("other")).toBe("alive");
+  other.kill("SIGKILL");
+  await once(other, "exit");
+  await expect.poll(async () => await world.own.fateOf("other"), wait).toBe("died");
+});
+
+describe("locks of jobs", () => {
+  /** A job as a worker has taken it. */
+  async function takeJob({ redis, own, namespace }: World, id: string, token: string): Promise<() => void> {
+    const queue = `{${namespace}}:turns:`;
+    await redis.lpush(`${queue}active`, id);
+    await redis.sadd(`${queue}stalled`, id);
+    await redis.set(`${queue}${id}:lock`, token, "PX", own.lockMs);
+    return own.hold({ queue, id, token });
+  }
+
+  const lockOf = async ({ redis, namespace }: World, id: string): Promise<string | null> =>
+    await redis.get(`{${namespace}}:turns:${id}:lock`);
+
+  it("are taken again when they have run out, where the job is still active, and left to others that have them", async () => {
+    const world = await newWorld();
+    const { redis, namespace } = world;
+    const queue = `{${namespace}}:turns:`;
+    await takeJob(world, "expired", "mine");
+    await takeJob(world, "given", "mine");
+    await takeJob(world, "others", "mine");
+    const release = await takeJob(world, "released", "mine");
+    release();
+    await (redis as Redis)
+      .multi()
+      .del(`${queue}expired:lock`, `${queue}given:lock`, `${queue}released:lock`)
+      .lrem(`${queue}active`, 1, "given")
+      .set(`${queue}others:lock`, "another")
+      .exec();
+    await expect.poll(async () => await lockOf(world, "expired"), wait).toBe("mine");
+    expect(await lockOf(world, "given")).toBeNull();
+    expect(await lockOf(world, "others")).toBe("another");
+    expect(await lockOf(world, "released")).toBeNull();
+    expect((await redis.smembers(`${queue}stalled`)).toSorted()).toEqual(["given", "others", "released"]);
+  });
+});
