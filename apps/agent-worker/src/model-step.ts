@@ -48,6 +48,7 @@ import {
   type LeftOut,
   type Message,
   type ModelFailure,
+  type ModelWarning,
   type StepUse,
   type TextPart,
   type ToolSpec,
@@ -78,6 +79,10 @@ const filesPatienceMs = 10 * 60_000;
 
 /** Share of the window from which on a refusal may be one because of the size: our count of tokens is rough. */
 const nearWindow = 0.75;
+
+/** Tools that are left out are logged once by each process. */
+const loggedTools = new Set<string>();
+const maxLoggedTools = 1_000;
 
 /** Files that are read from their store at once. */
 const filesAtOnce = 8;
@@ -257,11 +262,22 @@ export class ModelSteps {
     const request = { ...asked.options, messages, tools: asked.tools, ...systemOf(asked), conversation };
     const { turnNumber, onEvent } = asked;
     const chunks = model.chain.stream(request, ends, this.#past());
-    const result = await readStep(chunks, { turnNumber, onEvent, onRetry: (retry) => watch.retried(retry) });
+    const read = await readStep(chunks, { turnNumber, onEvent, onRetry: (retry) => watch.retried(retry) });
+    const result = { ...read, warnings: read.warnings.filter((warning) => this.#isNews(warning, turnNumber)) };
     const use = stepUse(result, asked, model.model);
     await budget.charge(use);
     const uses = callUses(result, asked);
     return { ...result, use, uses, ...(signal.aborted ? { brokenOff: true } : {}) };
+  }
+
+  /** Whether a warning of the model stream is for the events: each step leaves the same tools out, the first one says so. */
+  #isNews({ code, message }: ModelWarning, turnNumber: number): boolean {
+    if (code !== "tool_left_out") return true;
+    if (!loggedTools.has(message) && loggedTools.size < maxLoggedTools) {
+      loggedTools.add(message);
+      this.#services.log.warn({ tool: message }, "a tool is not offered to the model");
+    }
+    return turnNumber <= 1;
   }
 
   /** What the chain needs to know of a step that was put off. */

@@ -461,6 +461,15 @@ describe("npm run doctor", () => {
     ]);
   });
 
+  it("warns of a tool whose arguments are no object: no model is offered it", async () => {
+    const spec = { name: "odd", description: "", inputSchema: { oneOf: [{ type: "string" }] } };
+    const tool = { spec, effect: "pure", requiresApproval: false, timeoutMs: 1_000 } as const;
+    await new RunnerDirectory({ redis, namespace }).announce({ runner: "odd", instance: "1", tools: [tool] }, 60_000);
+    expect((await examined(healthy())).of("running.schemas")).toMatchObject([
+      { status: "warning", text: "No model is offered the tool odd: its arguments are no object" },
+    ]);
+  });
+
   it("sends both webhook addresses the challenge, and says what does not fit", async () => {
     const verifier = new WebhookVerifier(app);
     const receiver = createServer(async (request, response) => {

@@ -1,5 +1,5 @@
 import { withDeadline, type Clock } from "@larkline/protocol";
-import type { Env, LarklineConfig } from "@larkline/process/config";
+import { toolProblem, type Env, type LarklineConfig } from "@larkline/process/config";
 import { AppInspector } from "@larkline/feishu";
 import { closeRedis, connectRedis, type RedisConnection, redisUrlProblem } from "@larkline/store/redis";
 import { Presence, readServerFacts } from "@larkline/store/operations";
@@ -19,6 +19,7 @@ import {
 } from "./local-checks.ts";
 import {
   type AnnouncedRunner,
+  type NotOffered,
   checkModelKey,
   clockFindings,
   readyOf,
@@ -63,6 +64,7 @@ interface RedisResult {
   runners?: AnnouncedRunner[];
   tools?: string[];
   clashes?: ToolClash[];
+  notOffered?: NotOffered[];
 }
 
 function messageOf(error: unknown): string {
@@ -79,7 +81,11 @@ async function announced(redis: RedisConnection, namespace: string) {
     const all = [...new Set([...(before?.tools ?? []), ...names])];
     byName.set(runner, { runner, instances: (before?.instances ?? 0) + 1, tools: all });
   }
-  return { runners: [...byName.values()], tools: [...offered.keys()], clashes };
+  const notOffered = [...offered].flatMap(([name, { announcement }]) => {
+    const why = toolProblem(announcement.spec);
+    return why === undefined ? [] : [{ tool: name, why }];
+  });
+  return { runners: [...byName.values()], tools: [...offered.keys()], clashes, notOffered };
 }
 
 async function readRedis(redis: RedisConnection, namespace: string): Promise<RedisResult> {
@@ -237,6 +243,7 @@ async function runningParts({ deployment }: DoctorInput, redis: RedisResult): Pr
   if (redis.workers !== undefined) parts.workers = redis.workers;
   if (redis.tools !== undefined) parts.tools = redis.tools;
   if (redis.clashes !== undefined) parts.clashes = redis.clashes;
+  if (redis.notOffered !== undefined) parts.notOffered = redis.notOffered;
   if (redis.runners !== undefined) parts.runners = redis.runners;
   else if (runner === true) parts.runners = [{ runner: "local", instances: 1 }];
   return parts;

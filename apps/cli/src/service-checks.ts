@@ -95,6 +95,12 @@ export interface AnnouncedRunner {
   tools?: readonly string[];
 }
 
+/** A tool whose schema no vendor of models takes. */
+export interface NotOffered {
+  tool: string;
+  why: string;
+}
+
 /** What runs. Absent: it could not be found out. */
 export interface Running {
   /** Whether the ingress of this machine is ready; absent: no answer. */
@@ -105,6 +111,7 @@ export interface Running {
   tools?: readonly string[];
   /** Names that runners offer although they belong to others. */
   clashes?: readonly ToolClash[];
+  notOffered?: readonly NotOffered[];
 }
 
 /** Asks a process of this machine whether it is ready; undefined without an answer. */
@@ -197,6 +204,16 @@ function toolFindings(tools: readonly string[] | undefined, config: LarklineConf
   ];
 }
 
+/** `why`: in English, as the log has it. */
+function notOfferedFinding({ tool, why }: NotOffered): Finding {
+  const text = { zh: `工具 ${tool} 无法提供给模型：${why}`, en: `No model is offered the tool ${tool}: ${why}` };
+  const advice = {
+    zh: "工具的参数必须是 JSON 对象：更正它的 schema。",
+    en: "The arguments of a tool are a JSON object: correct its schema.",
+  };
+  return warning("running.schemas", text, advice);
+}
+
 function near(tool: string, offered: readonly string[], words: (name: string) => string): string {
   const name = nearestName(tool, offered);
   return name === undefined ? "" : words(name);
@@ -237,6 +254,7 @@ export function runningFindings(running: Running, config: LarklineConfig | undef
     ...runnerFindings(running.runners),
     ...toolFindings(running.tools, config),
     ...clashFindings(running.clashes ?? []),
+    ...(running.notOffered ?? []).map(notOfferedFinding),
   ];
 }
 

@@ -49,6 +49,7 @@ export {
   type ThoughtRequest,
   type VendorProfile,
 } from "./profile.ts";
+export { toolProblem } from "./tool-schema.ts";
 export { textStream } from "./text-stream.ts";
 export {
   failureOfCall,

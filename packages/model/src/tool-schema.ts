@@ -57,6 +57,12 @@ function sentTool(spec: ToolSpec, rules: Rules): SentTool {
   return made;
 }
 
+/** Why no model can be offered a tool; undefined where it can. */
+export function toolProblem(spec: ToolSpec): string | undefined {
+  const made = toolAsSent(spec, { schemaWithout: [], isPlain: false });
+  return "problem" in made ? made.problem : undefined;
+}
+
 /** A tool as a vendor takes it, or why there is no such form of it. */
 export function toolAsSent(spec: ToolSpec, { schemaWithout, isPlain }: Omit<Rules, "name">): SentTool {
   const top = objectSchema(spec.inputSchema, spec.inputSchema, 0);

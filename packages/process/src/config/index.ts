@@ -55,6 +55,7 @@ export {
   type McpServerConfig,
   type McpToolSettings,
 } from "./mcp-config.ts";
+export { toolProblem } from "@larkline/model";
 export {
   profileOfModel,
   readModelNames,
