@@ -93,7 +93,12 @@ export function paragraph(text: string, properties = ""): string {
 /** A workbook: sheet names to rows (`row` elements). */
 export function workbookOf(sheets: Record<string, string>, strings: readonly string[] = []): Buffer {
   const names = Object.keys(sheets);
-  const list = names.map((name, i) => `<sheet name="${name}" sheetId="${i + 1}" r:id="rId${i + 1}"/>`).join("");
+  const list = names
+    .map(
+      (name, i) =>
+        `<sheet name="${name}" sheetId="${i + 1}"${name === "hidden" ? ' state="hidden"' : ""} r:id="rId${i + 1}"/>`,
+    )
+    .join("");
   const parts = Object.fromEntries(
     names.map((name, i) => [
       `xl/worksheets/sheet${i + 1}.xml`,
@@ -109,7 +114,7 @@ export function workbookOf(sheets: Record<string, string>, strings: readonly str
       ["styles", "styles.xml"],
     ),
     "xl/sharedStrings.xml": `${declaration}<sst xmlns="x">${strings.map((text) => `<si>${text}</si>`).join("")}</sst>`,
-    "xl/styles.xml": `${declaration}<styleSheet xmlns="x"><numFmts count="1"><numFmt numFmtId="170" formatCode="yyyy&quot;年&quot;m&quot;月&quot;d&quot;日&quot;"/></numFmts><cellStyleXfs><xf numFmtId="14"/></cellStyleXfs><cellXfs><xf numFmtId="0"/><xf numFmtId="14"/><xf numFmtId="170"/><xf numFmtId="22"/></cellXfs></styleSheet>`,
+    "xl/styles.xml": `${declaration}<styleSheet xmlns="x"><numFmts count="2"><numFmt numFmtId="171" formatCode="0.0%;[Red]-0.0%"/><numFmt numFmtId="170" formatCode="yyyy&quot;年&quot;m&quot;月&quot;d&quot;日&quot;"/></numFmts><cellStyleXfs><xf numFmtId="14"/></cellStyleXfs><cellXfs><xf numFmtId="0"/><xf numFmtId="14"/><xf numFmtId="170"/><xf numFmtId="22"/><xf numFmtId="9"/><xf numFmtId="171"/></cellXfs></styleSheet>`,
     ...parts,
   });
 }

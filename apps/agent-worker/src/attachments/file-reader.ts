@@ -2,6 +2,7 @@ import { Draft, DraftFull, passwordNeeded, Refusal } from "./draft.ts";
 import type { Extraction, ReadingJob } from "./extraction.ts";
 import { type FileKind, fileKindOf } from "./file-kind.ts";
 import { readHtml } from "./html-text.ts";
+import { isMail, readMail } from "./mail-text.ts";
 import { mainPartOf, type OfficeKind, openZip, type ZipArchive } from "./office-package.ts";
 import { readOpenDocument } from "./open-document-text.ts";
 import { readWorkbook } from "./sheet-text.ts";
@@ -58,7 +59,12 @@ async function readZip(bytes: Uint8Array, draft: Draft): Promise<void> {
 /** Old binary Office files, and new ones in an encrypted envelope (MS-OFFCRYPTO, 2.3.4.4). */
 function readOle(bytes: Uint8Array): never {
   const envelope = Buffer.from("EncryptedPackage", "utf16le");
-  if (Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).includes(envelope)) throw passwordNeeded();
+  const whole = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  if (whole.includes(envelope)) throw passwordNeeded();
+  // The properties of an Outlook message have streams of their own (MS-OXMSG, 2.4).
+  if (whole.includes(Buffer.from("__substg1.0_", "utf16le"))) {
+    throw new Refusal("unsupported", "Outlook messages (.msg) cannot be read; save it as .eml or PDF.");
+  }
   throw new Refusal("unsupported", "Old binary Office files cannot be read; save it as docx, xlsx, pptx or PDF.");
 }
 
@@ -74,6 +80,7 @@ function readText(job: ReadingJob, draft: Draft): void {
   }
   const extension = extensionOf(job.name);
   draft.truncated = decoded.truncated;
+  if (isMail(decoded.text, extension)) return readMail(job.bytes, draft);
   if (isHtml(decoded.text, extension)) {
     draft.mediaType = "text/html";
     readHtml(decoded.text, draft);

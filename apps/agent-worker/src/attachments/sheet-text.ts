@@ -11,11 +11,11 @@ import {
 
 /** What all sheets of a workbook share. */
 interface Workbook {
-  sheets: { name: string; path: string }[];
+  sheets: { name: string; path: string; isHidden: boolean }[];
   dateSystem: 1900 | 1904;
   strings: string[];
-  /** For each cell style whether it shows dates. */
-  dateStyles: boolean[];
+  /** For each cell style how it shows numbers. */
+  styles: NumberStyle[];
 }
 
 // A cell far to the right of its neighbour would otherwise cost 16,383 tabs.
@@ -51,22 +51,22 @@ async function sharedStrings(archive: ZipArchive, path: string, draft: Draft): P
   return strings;
 }
 
-async function dateStyles(archive: ZipArchive, path: string): Promise<boolean[]> {
+async function numberStyles(archive: ZipArchive, path: string): Promise<NumberStyle[]> {
   const codes = new Map<number, string>();
-  const dates: boolean[] = [];
+  const styles: NumberStyle[] = [];
   let inCells = false;
   await walkXml(archive.read(path), {
     open(name, attributes) {
       const id = Number(attributeOf(attributes, "numFmtId") ?? 0);
       if (name === "numFmt") codes.set(id, attributeOf(attributes, "formatCode") ?? "");
       else if (name === "cellXfs") inCells = true;
-      else if (name === "xf" && inCells) dates.push(isDateFormat(id, codes.get(id)));
+      else if (name === "xf" && inCells) styles.push(numberStyle(id, codes.get(id)));
     },
     close(name) {
       if (name === "cellXfs") inCells = false;
     },
   });
-  return dates;
+  return styles;
 }
 
 async function openWorkbook(archive: ZipArchive, path: string, draft: Draft): Promise<Workbook> {
@@ -78,14 +78,16 @@ async function openWorkbook(archive: ZipArchive, path: string, draft: Draft): Pr
     open(name, attributes) {
       if (name === "workbookPr" && /^(?:1|true)$/.test(attributeOf(attributes, "date1904") ?? "")) dateSystem = 1904;
       const sheet = name === "sheet" ? paths.get(attributeOf(attributes, "id") ?? "") : undefined;
-      if (sheet?.type === "worksheet") sheets.push({ name: attributeOf(attributes, "name") ?? "", path: sheet.path });
+      if (sheet?.type !== "worksheet") return;
+      const isHidden = (attributeOf(attributes, "state") ?? "visible") !== "visible";
+      sheets.push({ name: attributeOf(attributes, "name") ?? "", path: sheet.path, isHidden });
     },
   });
   return {
     sheets,
     dateSystem,
     strings: await sharedStrings(archive, pathOf(relationships, "sharedStrings"), draft),
-    dateStyles: await dateStyles(archive, pathOf(relationships, "styles")),
+    styles: await numberStyles(archive, pathOf(relationships, "styles")),
   };
 }
 
@@ -154,8 +156,12 @@ class SheetReader implements XmlListener {
     if (value === "") return "";
     if (this.#type === "s") return this.#workbook.strings[Number(value)] ?? "";
     if (this.#type === "b") return value === "1" ? "TRUE" : "FALSE";
-    if (this.#type !== "n" || this.#workbook.dateStyles[this.#style] !== true) return value;
-    return dateOfSerial(Number(value), this.#workbook.dateSystem) ?? value;
+    const style = this.#type === "n" ? this.#workbook.styles[this.#style] : undefined;
+    if (style === "date") return dateOfSerial(Number(value), this.#workbook.dateSystem) ?? value;
+    const percent = Number(value) * 100;
+    return style === undefined || style === "plain" || Number.isNaN(percent)
+      ? value
+      : `${percent.toFixed(style.percentDigits)}%`;
   }
 }
 
@@ -163,8 +169,8 @@ class SheetReader implements XmlListener {
 export async function readWorkbook(archive: ZipArchive, path: string, draft: Draft): Promise<void> {
   const workbook = await openWorkbook(archive, path, draft);
   draft.pages = workbook.sheets.length;
-  for (const { name, path: sheet } of workbook.sheets) {
-    draft.add(`\n[Sheet: ${name}]\n`);
+  for (const { name, path: sheet, isHidden } of workbook.sheets) {
+    draft.add(`\n[Sheet: ${name}${isHidden ? ", hidden" : ""}]\n`);
     await walkXml(archive.read(sheet), new SheetReader(draft, workbook));
   }
 }
@@ -184,6 +190,21 @@ export function isDateFormat(id: number, code: string | undefined): boolean {
   if (code === undefined) return isBuiltInDate(id);
   const start = code.slice(0, maxFormatCharacters);
   return /[ymdhs]/i.test(start.replaceAll(/"[^"]*"|\[[^\]]*\]|\\.|_./g, "").replaceAll(/general/gi, ""));
+}
+
+/** How numbers of a cell are shown. */
+export type NumberStyle = "plain" | "date" | { percentDigits: number };
+
+/** The style of a number format; 9 and 10 are the percentages that Excel numbers without describing them. */
+export function numberStyle(id: number, code: string | undefined): NumberStyle {
+  if (isDateFormat(id, code)) return "date";
+  const described = code ?? { 9: "0%", 10: "0.00%" }[id] ?? "";
+  const [positive = ""] = described
+    .slice(0, maxFormatCharacters)
+    .replaceAll(/"[^"]*"|\[[^\]]*\]|\\.|_./g, "")
+    .split(";");
+  if (!positive.includes("%")) return "plain";
+  return { percentDigits: /\.([0#?]+)/.exec(positive)?.[1]?.length ?? 0 };
 }
 
 const dayMs = 86_400_000;

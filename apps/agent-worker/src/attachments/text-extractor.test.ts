@@ -162,6 +162,52 @@ describe("office documents", () => {
     });
   });
 
+  it("shows percentages as a reader saw them, and says which sheets are hidden", async () => {
+    const file = workbookOf(
+      {
+        hidden: '<row><c r="A1" s="4"><v>0.125</v></c><c r="B1" s="5"><v>0.125</v></c><c r="C1"><v>0.125</v></c></row>',
+      },
+      [],
+    );
+    expect(await extract("a.xlsx", file)).toMatchObject({ text: "[Sheet: hidden, hidden]\n13%\t12.5%\t0.125" });
+  });
+
+  it("reads an e-mail with its texts decoded, and names what is attached", async () => {
+    const gb2312 = Buffer.from([0xc4, 0xe3, 0xba, 0xc3]).toString("base64"); // 你好
+    const mail = [
+      "From: =?gb2312?B?xOO6ww==?= <ann@example.com>",
+      "Subject: =?UTF-8?Q?caf=C3=A9?=",
+      'Content-Type: multipart/mixed;\r\n boundary="b1"',
+      "",
+      "--b1",
+      "Content-Type: text/plain; charset=gb2312",
+      "Content-Transfer-Encoding: base64",
+      "",
+      gb2312,
+      "--b1",
+      'Content-Type: application/pdf; name="plan.pdf"',
+      "Content-Disposition: attachment",
+      "",
+      "AAAA",
+      "--b1--",
+    ].join("\r\n");
+    expect(await extract("a.eml", Buffer.from(mail))).toEqual({
+      state: "ready",
+      text: "From: 你好 <ann@example.com>\nSubject: café\n\n你好\n\n[Attached: plan.pdf]",
+      mediaType: "message/rfc822",
+      truncated: false,
+    });
+  });
+
+  it("calls an Outlook message by its name", async () => {
+    const head = Buffer.from([0xd0, 0xcf, 0x11, 0xe0, 0xa1, 0xb1, 0x1a, 0xe1]);
+    const file = Buffer.concat([head, Buffer.alloc(504), Buffer.from("__substg1.0_0037001F", "utf16le")]);
+    expect(await extract("a.msg", file)).toMatchObject({
+      state: "unsupported",
+      detail: expect.stringContaining(".msg"),
+    });
+  });
+
   it("reads the cells of a workbook, dates as dates", async () => {
     const file = workbookOf(
       {
