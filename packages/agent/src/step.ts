@@ -36,6 +36,7 @@ import {
   withText,
   withNeeds,
 } from "./transition.ts";
+import { sourcesLine } from "./citations.ts";
 import { exhaustedText, noticeText, type NoticeName } from "./texts/index.ts";
 import {
   correctionMessage,
@@ -419,7 +420,9 @@ export function finalAnswer(
     ...(output === undefined || read?.ok !== true ? {} : { output: { value: read.value, form: output } }),
     history: [stored],
     events: [...said, ...(read?.ok === false ? [misfit(read.error)] : []), stepEnd(turn.steps, numbers, step)],
-    reply: [shown, notice].filter((line) => line.trim() !== "").join("\n\n"),
+    reply: [shown, output === undefined ? sourcesLine(step, language) : "", notice]
+      .filter((line) => line.trim() !== "")
+      .join("\n\n"),
     reason: read?.ok === false ? "output_invalid" : stopped,
     final: text,
     ...(name === undefined ? {} : { notice: name }),

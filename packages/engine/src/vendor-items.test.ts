@@ -1,3 +1,4 @@
+import type { RunEvent } from "@larkline/protocol/views/engine-events";
 import { defineTool } from "@larkline/tool-kit";
 import { replyOfStream, startModelServer, vendorAnswers, type ModelServer } from "@larkline/testkit";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
@@ -130,6 +131,25 @@ describe("the messages of an answer", () => {
       { type: "message_output_item", agent: "default", rawItem: commentary },
       { type: "message_output_item", agent: "default", rawItem: answer },
     ]);
+  });
+
+  it("name what they cite as links below the answer, except what it links to itself", async () => {
+    const engine = engineOn();
+    const linked = { ...cited, title: "Linked", url: "https://example.com/b" };
+    const odd = { ...cited, title: "Odd](x", url: "javascript:alert(1)" };
+    const said = text("See https://example.com/b", [
+      cited,
+      linked,
+      odd,
+      { ...cited, title: "a [b](c)", url: "https://x.com/(d)" },
+    ]);
+    answerWith([streamOf([{ ...answer, content: [said] }])]);
+    const ends: RunEvent[] = [];
+    for await (const { event } of engine.run("s", "hi")) if (event.type === "done") ends.push(event);
+    expect(ends[0]).toMatchObject({
+      final: "See https://example.com/b",
+      reply: "See https://example.com/b\n\nSources: [Site](https://example.com/a) · [a b c](https://x.com/%28d%29)",
+    });
   });
 
   it("are read one below the other where the vendor names no phases", async () => {

@@ -50,6 +50,13 @@ export function partsTextIn(value: unknown, name: string): string {
   return parts.map((part) => (typeof part === "string" ? part : textIn(part, "text"))).join("");
 }
 
+/** What a text cites of the web, as its part keeps it: a list of `{url, title}` as JSON text. */
+export function keptCitations(citations: readonly unknown[]): Record<string, string> {
+  const kept = citations.map((one) => ({ url: textIn(one, "url"), title: textIn(one, "title") }));
+  const found = kept.filter(({ url }) => url !== "");
+  return found.length === 0 ? {} : { citations: JSON.stringify(found) };
+}
+
 /** JSON text that some servers send as the value itself. */
 export function jsonTextIn(value: unknown, name: string): string {
   const field = fieldIn(value, name) ?? "";

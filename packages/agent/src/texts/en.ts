@@ -11,6 +11,7 @@ export const en = {
     exhausted: "Reached the maximum number of steps without completing the request.",
     refusal: "The model refused to answer this request.",
     truncated: "The answer reached its length limit and was cut off.",
+    sources: "Sources: ",
     oddEnd: "The model ended its answer in an unusual way: it may be incomplete.",
     callCutOff: "The answer reached its length limit before its tool call was complete, so nothing was run.",
     callsDropped: "The answer did not end properly, so the tool calls in it were not run.",

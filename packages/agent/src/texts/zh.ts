@@ -7,6 +7,7 @@ export const zh: Texts = {
     exhausted: "已达到最大步数，请求没有完成。",
     refusal: "模型拒绝回答这个请求。",
     truncated: "回答达到长度上限，被截断了。",
+    sources: "来源：",
     oddEnd: "模型没有以正常的方式结束回答，内容可能不完整。",
     callCutOff: "回答达到长度上限，工具调用没有写完，因此没有执行任何操作。",
     callsDropped: "模型的回答没有正常结束，其中的工具调用没有执行。",

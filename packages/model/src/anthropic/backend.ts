@@ -44,6 +44,7 @@ import {
   fieldIn,
   indexIn,
   jsonTextIn,
+  keptCitations,
   listIn,
   objectIn,
   partsTextIn,
@@ -667,8 +668,10 @@ class Reader {
     const whole = input === undefined ? jsonTextIn(block, "input") : "{}";
     if (input !== undefined || typeof block["input"] === "string") block["input"] = parsedInput(input ?? whole);
     switch (block.type) {
-      case "text":
-        return listIn(block, "citations").length === 0 ? [] : [this.#opaque(index, citationsOf(block))];
+      case "text": {
+        const citations = listIn(block, "citations");
+        return citations.length === 0 ? [] : [this.#opaque(index, citationsOf(block), keptCitations(citations))];
+      }
       case "thinking": {
         const signature = textIn(block, "signature");
         if (signature === "") return [];
@@ -689,9 +692,9 @@ class Reader {
     return [...this.#start(at, block), ...this.#end(at)];
   }
 
-  #opaque(index: number, block: RawBlock): ModelChunk {
+  #opaque(index: number, block: RawBlock, more: ProviderMetadata = {}): ModelChunk {
     const providerMetadata = thinkingMetadata(this.#maker, { opaque: JSON.stringify(block) });
-    return { type: "thinking_delta", index, text: "", providerMetadata };
+    return { type: "thinking_delta", index, text: "", providerMetadata: { ...providerMetadata, ...more } };
   }
 }
 

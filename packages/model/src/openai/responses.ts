@@ -39,6 +39,7 @@ import {
 } from "./client.ts";
 import {
   asObject,
+  keptCitations,
   countIn,
   fieldIn,
   indexIn,
@@ -298,6 +299,7 @@ class ResponsesReader implements Reader {
     const { isCommentary, text } = given;
     const kept = isCommentary ? (isKnownItem(whole) ? keptItem(whole) : undefined) : keptMessage(whole, text);
     if (kept === undefined) return rest;
+    if (!isCommentary) Object.assign(kept, keptCitations(annotationsIn(whole)));
     return [...rest, { type: isCommentary ? "thinking_delta" : "text_delta", index, text: "", ...this.#signed(kept) }];
   }
 
@@ -330,6 +332,11 @@ class ResponsesReader implements Reader {
       message: textIn(error, "message") || otherwise,
     });
   }
+}
+
+function annotationsIn(item: JsonObject): unknown[] {
+  const cited = listIn(item, "content").flatMap((part) => listIn(part, "annotations"));
+  return cited.filter((one) => textIn(one, "type") === "url_citation");
 }
 
 /** Compatible servers leave out the annotations of texts that have none. */
