@@ -101,7 +101,7 @@ export class MessagePreparer {
     const { chatId, messageId, inThread } = reply;
     const place = inThread && messageId !== "" ? { chatId, threadOf: messageId } : { chatId };
     const afterMs = Math.max(...times, createdAtMs - saidWithinMs);
-    const time = { afterMs, beforeMs: createdAtMs, sinceOwn: times.length === 0 };
+    const time = { afterMs, before: { messageId, createdAtMs }, sinceOwn: times.length === 0 };
     try {
       const said = await bot.api.history.said({ ...place, ...time, most }, patience);
       const people = [...new Set(said.map(({ senderId }) => senderId))];

@@ -1,3 +1,4 @@
+import { systemClock } from "@larkline/protocol";
 import type { OutboxRecord } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { noticeCard } from "../cards/notice-cards.ts";
@@ -106,4 +107,20 @@ describe("an answer that may have been sent hours ago", () => {
     expect(world.shown().map(({ answer }) => answer)).toContain("one two");
     expect(await world.unsent(turn)).toBe(0);
   });
+});
+
+it("what was said before a message has those of the same millisecond that come before it", async () => {
+  const createdAtMs = Date.now();
+  const world = await replyWorld({ simulator: { clock: { ...systemClock, now: () => createdAtMs } } });
+  for (const text of ["one", "two"]) await world.say(text);
+  const messageId = await world.say("what did they say?");
+  await world.say("three");
+  const said = await world.api.history.said({
+    chatId: world.chatId,
+    afterMs: createdAtMs - 1_000,
+    before: { messageId, createdAtMs },
+    sinceOwn: false,
+    most: 10,
+  });
+  expect(said.map(({ content }) => content)).toEqual(['{"text":"one"}', '{"text":"two"}']);
 });

@@ -30,14 +30,15 @@ export interface FindCardRequest {
   mark: string;
 }
 
-/** What was said in a chat before a moment. */
+/** What was said in a chat before a message. */
 export interface SaidRequest {
   chatId: string;
   /** A message of the thread that counts in place of the chat. */
   threadOf?: string;
-  /** Epoch ms, both exclusive. */
+  /** Epoch ms, exclusive. */
   afterMs: number;
-  beforeMs: number;
+  /** The message; others may be of the same millisecond as it. */
+  before: { messageId: string; createdAtMs: number };
   /** Nothing that is older than the newest message of the app's own in that time. */
   sinceOwn: boolean;
   most: number;
@@ -122,14 +123,17 @@ export class ChatHistory {
 
   /** The newest messages of people in a chat, oldest first: none of bots, and none that were taken back. */
   async said(request: SaidRequest, options?: CallOptions): Promise<SaidMessage[]> {
-    const { chatId, threadOf, afterMs: sinceMs, beforeMs, sinceOwn, most } = request;
+    const { chatId, threadOf, afterMs: sinceMs, before, sinceOwn, most } = request;
     const threadId = threadOf === undefined ? undefined : await this.#threadOf(threadOf, options);
     const container: Container =
       threadId === undefined ? { type: "chat", id: chatId, sinceMs } : { type: "thread", id: threadId, sinceMs };
     const said: SaidMessage[] = [];
+    let isReached = false;
     for await (const message of this.#messagesOf(container, options)) {
       const atMs = Number(message.create_time ?? 0);
-      if (atMs >= beforeMs) continue;
+      const isNewer = atMs > before.createdAtMs || (atMs === before.createdAtMs && !isReached);
+      isReached ||= message.message_id === before.messageId;
+      if (isNewer) continue;
       if (atMs <= sinceMs || said.length === most) break;
       if (sinceOwn && isOurs(message, this.#caller.appId)) break;
       if (message.sender?.sender_type === "user" && message.deleted !== true) said.unshift(saidMessage(message));
