@@ -1,5 +1,5 @@
 // `node infra/dev/run.mjs --redis infra/dev/screenshots.mjs`: takes the pictures of the documents anew. The tests on what
-// people see (test/e2e/states.test.ts) take them in a real browser, of real processes, in Chinese and English. An argument
+// people see (test/e2e/states.test.ts) take them in a real browser, in Chinese and English. An argument
 // names the Chromium to use; film.mjs makes the one that moves. Needs a font with Chinese and one with emoji, and pngquant, which makes the files small.
 import { spawnSync } from "node:child_process";
 import { readdir } from "node:fs/promises";

@@ -2,7 +2,7 @@ import { fileURLToPath } from "node:url";
 import { write } from "../system/answers.ts";
 import { decide, openQuestions, untilAsked } from "../system/approvals.ts";
 import { answerTo } from "../system/sending.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 import { spread, type Spread } from "./measure.ts";
 
 /** What it costs to ask a person. */
@@ -25,11 +25,11 @@ interface Person {
   chatId: string;
 }
 
-function peopleOf(system: System, count: number, prefix: string): Person[] {
+function peopleOf(system: ProcessSystem, count: number, prefix: string): Person[] {
   return Array.from({ length: count }, (_, index) => system.person(`${prefix} ${index}`));
 }
 
-async function plain(system: System, turns: number): Promise<ApprovalNumbers> {
+async function plain(system: ProcessSystem, turns: number): Promise<ApprovalNumbers> {
   const people = peopleOf(system, turns, "plain");
   const startMs = performance.now();
   await Promise.all(
@@ -40,7 +40,7 @@ async function plain(system: System, turns: number): Promise<ApprovalNumbers> {
   return { name: "no person is asked", turnsPerSecond: (turns * 1_000) / (performance.now() - startMs) };
 }
 
-async function approved(system: System, turns: number): Promise<ApprovalNumbers> {
+async function approved(system: ProcessSystem, turns: number): Promise<ApprovalNumbers> {
   const people = peopleOf(system, turns, "asked");
   const written = await Promise.all(
     people.map(async (person, index) => await write(system, person, `a\ncall ask_pure {"key":"a${index}"}`)),
@@ -73,7 +73,7 @@ async function approved(system: System, turns: number): Promise<ApprovalNumbers>
 
 /** The same turns with and without a person in between. */
 export async function measureApprovals(turns: number): Promise<ApprovalNumbers[]> {
-  const system = await startSystem({
+  const system = await startProcesses({
     env: { LOG_LEVEL: "error", RUNNER_TOOLS: tools },
     config: { agents: { default: { reply: "text" } }, feishu: { rateLimits: false }, approvals: { learnAfter: 0 } },
   });

@@ -5,14 +5,14 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import { startSystem, type System, type SystemOptions } from "../system/system.ts";
+import { startProcesses, type ProcessSystem, type ProcessOptions } from "../system/system.ts";
 import { freshChat, load, WebhookSender, type LoadOptions, type LoadResult, type Recipient } from "./driver.ts";
 import type { BenchVendors, Before, Trip } from "./vendors.ts";
 
 /** One way to do the work. */
 export interface Subject {
   name: string;
-  options: SystemOptions;
+  options: ProcessOptions;
 }
 
 /** Replies of plain text, as fast as they come: what the baselines send, too. */
@@ -98,7 +98,7 @@ export const naiveBullmq: Subject = {
 /** A subject whose processes run. */
 export interface Running {
   readonly name: string;
-  readonly system: System;
+  readonly system: ProcessSystem;
   /** Sends it messages and waits for the answers. */
   load(work: Omit<LoadOptions, "vendors" | "sender" | "recipient">): Promise<LoadResult>;
   readonly sender: WebhookSender;
@@ -110,7 +110,7 @@ export interface Running {
 const allRunning = new Set<Running>();
 
 export async function startSubject(vendors: BenchVendors, { name, options }: Subject): Promise<Running> {
-  const system = await startSystem({
+  const system = await startProcesses({
     transport: "webhook",
     vendors: { model: vendors.url, feishu: vendors.url },
     ...options,
@@ -185,7 +185,7 @@ export const processNames = ["ingress", "agent-worker", "tool-runner", "Redis"] 
 export type ProcessName = (typeof processNames)[number];
 export type PerProcess = Record<ProcessName, number>;
 
-function pidsOf({ ingresses, workers, runners, redis }: System): Record<ProcessName, number[]> {
+function pidsOf({ ingresses, workers, runners, redis }: ProcessSystem): Record<ProcessName, number[]> {
   const pids = (apps: readonly { pid: number }[]): number[] => apps.map(({ pid }) => pid);
   return {
     ingress: pids(ingresses),
@@ -223,7 +223,7 @@ export interface RedisUse {
   bytesOut: number;
 }
 
-export function redisUse(system: System): RedisUse {
+export function redisUse(system: ProcessSystem): RedisUse {
   const info = execFileSync("redis-cli", ["-p", String(system.redis.port), "info", "all"]).toString();
   const calls = [...info.matchAll(/cmdstat_([^:]+):calls=(\d+)/g)].map(([, name, number]) => [name, Number(number)]);
   const value = (name: string): number => Number(new RegExp(`^${name}:([\\d.]+)`, "m").exec(info)?.[1] ?? 0);
@@ -236,7 +236,7 @@ export function redisUse(system: System): RedisUse {
 }
 
 /** CPU of each kind of process so far, with the processes that they started. */
-function cpuOf(system: System, redis: RedisUse): PerProcess {
+function cpuOf(system: ProcessSystem, redis: RedisUse): PerProcess {
   const pids = pidsOf(system);
   return perProcess((name) => (name === "Redis" ? redis.cpuMs : sum(pids[name].flatMap(familyOf).map(cpuMs))));
 }

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 import { plainText } from "./measure.ts";
 
 /** A message that keeps its worker (a slow model) or its runner (a slow tool) busy when the kill comes. */
@@ -10,18 +10,18 @@ const busyTexts = {
 
 type Victim = keyof typeof busyTexts;
 
-function groupOf(system: System, kind: Victim) {
+function groupOf(system: ProcessSystem, kind: Victim) {
   return kind === "agent-worker" ? system.workers : system.runners;
 }
 
-async function untilModelAsked(system: System, requests: number): Promise<void> {
+async function untilModelAsked(system: ProcessSystem, requests: number): Promise<void> {
   const until = Date.now() + 5_000;
   while (system.model.requests.length <= requests && Date.now() < until) await delay(5);
   await delay(60); // now the tool runs, or the model is silent
 }
 
 /** Kills one of two processes while a message is in work: ms from the kill to the answer, if the victim had it. */
-async function oneKill(system: System, kind: Victim): Promise<number | undefined> {
+async function oneKill(system: ProcessSystem, kind: Victim): Promise<number | undefined> {
   const { openId, chatId } = system.person("recovery");
   const { feishu, appId, model } = system;
   const asked = model.requests.length;
@@ -40,7 +40,7 @@ async function oneKill(system: System, kind: Victim): Promise<number | undefined
 
 /** Times from kill -9 to the answer, for messages that the killed process was working on. */
 export async function measureRecovery(kind: Victim, samples: number): Promise<number[]> {
-  const system = await startSystem({ workers: 2, runners: 2, config: plainText, env: { LOG_LEVEL: "error" } });
+  const system = await startProcesses({ workers: 2, runners: 2, config: plainText, env: { LOG_LEVEL: "error" } });
   try {
     const times: number[] = [];
     for (let attempt = 0; times.length < samples && attempt < samples * 6; attempt += 1) {

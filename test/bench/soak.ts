@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { execFileSync } from "node:child_process";
 import { write } from "../system/answers.ts";
 import { answerTo } from "../system/sending.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 import { residentMb } from "./measure.ts";
 
 /** Memory of the processes at one moment, MB. */
@@ -21,7 +21,7 @@ export interface SoakOptions {
   everyMs: number;
 }
 
-function sampleOf({ ingresses, workers, runners, redis }: System): Record<string, number> {
+function sampleOf({ ingresses, workers, runners, redis }: ProcessSystem): Record<string, number> {
   const named = [
     ...ingresses.map(({ pid }) => ["ingress", pid] as const),
     ...workers.map(({ pid }) => ["agent-worker", pid] as const),
@@ -34,7 +34,7 @@ function sampleOf({ ingresses, workers, runners, redis }: System): Record<string
 
 /** A steady load for a long time: what grows with time and not with what is stored would show. */
 export async function soak({ minutes, turnsPerSecond, people, everyMs }: SoakOptions): Promise<SoakSample[]> {
-  const system = await startSystem({
+  const system = await startProcesses({
     transport: "webhook",
     config: { agents: { default: { reply: "text" } }, feishu: { rateLimits: false } },
     simulator: { logCapacity: 100 },

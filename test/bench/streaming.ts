@@ -1,10 +1,10 @@
-import type { System } from "../system/system.ts";
+import type { ProcessSystem } from "../system/system.ts";
 import { elementOf, waitForAnswer } from "../system/answer.ts";
 import type { Written } from "../system/answers.ts";
 import { untilShown } from "../system/card-watch.ts";
 import { createPromptedModel, type PromptedModel } from "../system/model-script.ts";
 import { streamAtOnce, type Seen } from "../system/streaming-load.ts";
-import { startSystem } from "../system/system.ts";
+import { startProcesses } from "../system/system.ts";
 import { spread, type Spread } from "./measure.ts";
 
 export interface StreamingNumbers {
@@ -51,7 +51,7 @@ function words(count: number): string[] {
 }
 
 /** Stops one long answer after the other; ms from each click to the closed card. */
-async function measureStops(system: System, model: PromptedModel, clicks: number): Promise<number[]> {
+async function measureStops(system: ProcessSystem, model: PromptedModel, clicks: number): Promise<number[]> {
   const times: number[] = [];
   for (let click = 0; click < clicks; click += 1) {
     const text = `stop ${click}`;
@@ -77,7 +77,7 @@ function framesOf(seen: readonly Seen[]): StreamingNumbers["framesPerCard"] {
 /** Lets many chats ask at the same moment, with the platform's limits enforced. */
 export async function measureStreaming(chats: number, streamMs: number): Promise<StreamingNumbers> {
   const model = createPromptedModel();
-  const system = await startSystem({
+  const system = await startProcesses({
     workers: 2,
     workerConcurrency: chats,
     script: model.script,

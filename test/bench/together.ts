@@ -4,7 +4,7 @@ import type { MemoryOwner } from "@larkline/protocol";
 import { MemoryStore } from "@larkline/store";
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import { startRedis, type ModelScript } from "@larkline/testkit";
-import { startSystem } from "../system/system.ts";
+import { startProcesses } from "../system/system.ts";
 import { larkline, median, plainText, spread, startSubject, warmUp, type Running, type Spread } from "./measure.ts";
 import type { BenchVendors, Before, Trip } from "./vendors.ts";
 import { measureFollows, type FollowNumbers } from "./views.ts";
@@ -135,7 +135,7 @@ async function measureSizes(): Promise<SizeNumbers> {
     },
     teams: { team: { members, select: "round_robin", end: { messages: contributions } } },
   };
-  const system = await startSystem({ script: sizeScript, config, env: { LOG_LEVEL: "error" } });
+  const system = await startProcesses({ script: sizeScript, config, env: { LOG_LEVEL: "error" } });
   const redis = connectRedis(system.redis.url);
   try {
     const client = createClient({ url: system.ingresses[0]?.url ?? "" });

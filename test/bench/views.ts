@@ -2,7 +2,7 @@ import { createClient } from "@larkline/sdk";
 import { systemClock, turnIdOf, type EngineEvent } from "@larkline/protocol";
 import { SessionStore } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 import { spread, type Spread } from "./measure.ts";
 
 /** How long an event takes from Redis into the loops of those who follow its run. */
@@ -83,7 +83,7 @@ function eventsOf(count: number): EngineEvent[] {
 }
 
 async function follow(
-  system: System,
+  system: ProcessSystem,
   store: SessionStore,
   { followers, events = 300 }: { followers: number; events?: number },
 ): Promise<FollowNumbers> {
@@ -130,8 +130,10 @@ async function read(url: string, runId: string, view: string): Promise<ViewNumbe
   return { view, bytes, ms: spread(times) };
 }
 
-async function withIngress<Result>(work: (system: System, store: SessionStore) => Promise<Result>): Promise<Result> {
-  const system = await startSystem({ workers: 0, runners: 0, env: { LOG_LEVEL: "error" } });
+async function withIngress<Result>(
+  work: (system: ProcessSystem, store: SessionStore) => Promise<Result>,
+): Promise<Result> {
+  const system = await startProcesses({ workers: 0, runners: 0, env: { LOG_LEVEL: "error" } });
   const redis = connectRedis(system.redis.url);
   const store = new SessionStore({ redis, namespace: "larkline", stateKey: "0".repeat(64) });
   try {

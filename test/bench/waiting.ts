@@ -3,7 +3,7 @@ import { fileURLToPath } from "node:url";
 import { write } from "../system/answers.ts";
 import { decide, openQuestions, untilAsked } from "../system/approvals.ts";
 import { answerTo } from "../system/sending.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 import { residentMb, spread, type Spread } from "./measure.ts";
 
 /** What it costs that many people are waited for. */
@@ -27,16 +27,16 @@ const tools = ["recording-tools.ts", "approval-tools.ts"]
 const chatsAtOnce = 64;
 const clicks = 100;
 
-function redisCli({ redis }: System, ...args: string[]): string {
+function redisCli({ redis }: ProcessSystem, ...args: string[]): string {
   return execFileSync("redis-cli", ["-p", String(redis.port), ...args]).toString();
 }
 
-function usedBytes(system: System): number {
+function usedBytes(system: ProcessSystem): number {
   return Number(/used_memory:(\d+)/.exec(redisCli(system, "info", "memory"))?.[1] ?? 0);
 }
 
 /** Jobs that are in work or due, over all queues. */
-function jobsOf(system: System): number {
+function jobsOf(system: ProcessSystem): number {
   const queues = redisCli(system, "--scan", "--pattern", "*:meta").trim().split("\n");
   const lengths = queues.flatMap((meta) =>
     ["active", "wait"].map((list) => Number(redisCli(system, "llen", meta.replace(/meta$/, list)))),
@@ -52,7 +52,7 @@ async function inLanes(count: number, work: (index: number) => Promise<void>): P
   await Promise.all(Array.from({ length: chatsAtOnce }, lane));
 }
 
-async function othersPerSecond(system: System, turns: number): Promise<number> {
+async function othersPerSecond(system: ProcessSystem, turns: number): Promise<number> {
   const startMs = performance.now();
   await inLanes(turns, async (index) => {
     const person = system.person(`other ${index}`);
@@ -63,7 +63,7 @@ async function othersPerSecond(system: System, turns: number): Promise<number> {
 
 /** Leaves many sessions waiting for a person, and measures what they hold. */
 export async function measureWaiting(sessions: number): Promise<WaitingNumbers> {
-  const system = await startSystem({
+  const system = await startProcesses({
     env: { LOG_LEVEL: "error", RUNNER_TOOLS: tools },
     config: { agents: { default: { reply: "text" } }, feishu: { rateLimits: false }, approvals: { learnAfter: 0 } },
   });

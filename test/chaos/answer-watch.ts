@@ -1,5 +1,5 @@
 import { answersTo, write, type Written } from "../system/answers.ts";
-import type { System } from "../system/system.ts";
+import type { ProcessSystem } from "../system/system.ts";
 
 /** A message with the times of the chaos run's own clock, ms. */
 export interface Watched extends Written {
@@ -20,7 +20,7 @@ export interface AnswerWatch {
 /** How often it looks: the resolution of all times. */
 const lookMs = 25;
 
-export function watchAnswers(system: System): AnswerWatch {
+export function watchAnswers(system: ProcessSystem): AnswerWatch {
   const all: Watched[] = [];
   const open = new Set<Watched>();
   const look = (): void => {

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { answersTo, repeats, untilAnswered, write, type Written } from "../system/answers.ts";
 import { decide, openQuestions } from "../system/approvals.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 import { killUntil } from "./attacks.ts";
 import { createRandom } from "./random.ts";
 
@@ -66,7 +66,7 @@ function keyOn(card: unknown): string {
 
 /** Decides whatever is asked in a chat, mostly with two clicks at the same moment. */
 async function decideAll(
-  system: System,
+  system: ProcessSystem,
   { openId, chatId }: Person,
   { random, decisions, over }: { random: ReturnType<typeof createRandom>; decisions: Decisions; over: AbortSignal },
 ): Promise<void> {
@@ -87,7 +87,7 @@ async function decideAll(
 }
 
 async function writeChat(
-  system: System,
+  system: ProcessSystem,
   person: Person & { chat: number },
   options: ApprovalChaosOptions,
 ): Promise<Written[]> {
@@ -106,7 +106,7 @@ function resultsIn(text: string): number {
 
 /** Sends batches, decides and kills at random moments, then counts. */
 export async function runApprovalChaos(options: ApprovalChaosOptions): Promise<ApprovalChaosReport> {
-  const system = await startSystem({
+  const system = await startProcesses({
     workers: 2,
     runners: 2,
     ingresses: 2,

@@ -1,19 +1,19 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { AppProcess } from "../system/app-process.ts";
-import type { System } from "../system/system.ts";
+import type { ProcessSystem } from "../system/system.ts";
 import type { createRandom } from "./random.ts";
 
 export type Kind = "ingress" | "agent-worker" | "tool-runner";
 type Victim = Kind | "redis";
 
 /** The system's own list of the processes of one kind. */
-export function groupOf(system: System, kind: Kind): AppProcess[] {
+export function groupOf(system: ProcessSystem, kind: Kind): AppProcess[] {
   if (kind === "ingress") return system.ingresses;
   return kind === "agent-worker" ? system.workers : system.runners;
 }
 
 /** Kills one process with SIGKILL and starts another in its place. */
-async function killOne(system: System, kind: Kind, index: number): Promise<void> {
+async function killOne(system: ProcessSystem, kind: Kind, index: number): Promise<void> {
   const group = groupOf(system, kind);
   const victim = group[index];
   if (victim === undefined) return;
@@ -22,7 +22,7 @@ async function killOne(system: System, kind: Kind, index: number): Promise<void>
 }
 
 /** Redis is killed with SIGKILL and comes back with what its append-only file holds. */
-export async function restartRedis(system: System, random: ReturnType<typeof createRandom>): Promise<void> {
+export async function restartRedis(system: ProcessSystem, random: ReturnType<typeof createRandom>): Promise<void> {
   system.redis.process.kill("SIGKILL");
   await system.withoutRedis(async () => await delay(random.below(1_500)));
 }
@@ -51,7 +51,7 @@ interface KillPlan {
 }
 
 async function killAndCount(
-  system: System,
+  system: ProcessSystem,
   { kinds, pauseMs, random, kills = {}, most = Number.POSITIVE_INFINITY }: KillPlan,
   over: AbortSignal,
 ): Promise<Kills> {

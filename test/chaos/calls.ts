@@ -1,5 +1,5 @@
 import { answersTo, repeats, untilAnswered, write, type Written } from "../system/answers.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 import { killUntil, type Kills } from "./attacks.ts";
 import { createRandom } from "./random.ts";
 
@@ -45,7 +45,7 @@ function textOf(key: string, count: number, random: ReturnType<typeof createRand
 const kinds = ["agent-worker", "tool-runner"] as const;
 
 async function writeChat(
-  system: System,
+  system: ProcessSystem,
   { chat, kills }: { chat: number; kills: Kills },
   options: CallChaosOptions,
 ): Promise<Written[]> {
@@ -65,7 +65,7 @@ async function writeChat(
 
 /** Runs many calls while workers and runners are killed, then counts. The model reads unknown outcomes. */
 export async function runCallChaos(options: CallChaosOptions): Promise<CallChaosReport> {
-  const system = await startSystem({
+  const system = await startProcesses({
     workers: 2,
     runners: 3,
     env: { RUNNER_CONCURRENCY: "8" },

@@ -8,7 +8,7 @@ import { answersTo, repeats, tally, untilAnswered, write, type Written } from ".
 import { decide, openQuestions } from "../system/approvals.ts";
 import { obedientModel } from "../system/model-script.ts";
 import { groupOf } from "../system/sending.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 import { watchAnswers, type Watched } from "./answer-watch.ts";
 import { disasters, healedBy, startAgain, type DisasterName, type DisasterScene } from "./disasters.ts";
 import { createModelWeather, weatherLimits } from "./model-weather.ts";
@@ -237,14 +237,14 @@ async function wreak(scene: DisasterScene, options: ChaosOptions, over: AbortSig
   return havoc;
 }
 
-function botMessages({ feishu }: System): SimMessage[] {
+function botMessages({ feishu }: ProcessSystem): SimMessage[] {
   return [...feishu.chats.keys()].flatMap((chatId) =>
     feishu.messages(chatId).filter(({ senderType }) => senderType === "app"),
   );
 }
 
 /** A person clicks on the stop button of some open card now and then; returns how many clicks stopped a turn. */
-async function clickStops(system: System, options: ChaosOptions, over: AbortSignal): Promise<number> {
+async function clickStops(system: ProcessSystem, options: ChaosOptions, over: AbortSignal): Promise<number> {
   const random = createRandom(options.seed + 1);
   let clicks = 0;
   while (!over.aborted) {
@@ -366,7 +366,7 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosReport & { s
   const { workers, runners, ingresses, freezeMs } = options;
   const disk = options.plan.includes("disk_full") ? await mountDisk() : undefined;
   const { logDirectory } = options;
-  const system = await startSystem({
+  const system = await startProcesses({
     lines: true,
     ...(logDirectory === undefined ? {} : { logDirectory }),
     ...(disk === undefined ? {} : { redisDirectory: disk.path }),

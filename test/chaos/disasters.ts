@@ -4,7 +4,7 @@ import type { FaultAction } from "@larkline/simulator";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { metricOf } from "../system/answers.ts";
 import type { AppProcess } from "../system/app-process.ts";
-import type { System } from "../system/system.ts";
+import type { ProcessSystem } from "../system/system.ts";
 import type { AnswerWatch } from "./answer-watch.ts";
 import { groupOf, restartRedis, type Kind } from "./attacks.ts";
 import type { ModelWeather } from "./model-weather.ts";
@@ -12,7 +12,7 @@ import type { createRandom } from "./random.ts";
 
 /** What disasters happen to. */
 export interface DisasterScene {
-  system: System;
+  system: ProcessSystem;
   watch: AnswerWatch;
   weather: ModelWeather;
   random: ReturnType<typeof createRandom>;
@@ -79,7 +79,11 @@ async function kill(
 }
 
 /** Another process; one more where a message that kills workers ends it before it is ready. */
-export async function startAgain(system: System, kind: Kind, env: Record<string, string> = {}): Promise<AppProcess> {
+export async function startAgain(
+  system: ProcessSystem,
+  kind: Kind,
+  env: Record<string, string> = {},
+): Promise<AppProcess> {
   for (let tries = 1; ; tries += 1) {
     try {
       return await system.start(kind, env);

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { startRedisCluster, startRedisSentinel, type TestRedisNodes } from "@larkline/testkit";
 import { visibleAnswers } from "../system/answer.ts";
 import { answersTo, repeats, tally, untilAnswered, type Tally } from "../system/answers.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 import { watchAnswers, type AnswerWatch, type Watched } from "./answer-watch.ts";
 import { replaceMaster, type MasterFailure } from "./master-failure.ts";
 import { createRandom } from "./random.ts";
@@ -40,7 +40,7 @@ export interface FailoverReport extends Tally {
 }
 
 interface Scene {
-  system: System;
+  system: ProcessSystem;
   watch: AnswerWatch;
   options: FailoverOptions;
 }
@@ -75,7 +75,7 @@ async function writeChat({ system, watch }: Scene, chat: number, over: AbortSign
 }
 
 /** Whether something shows as an answer that was asked for elsewhere. */
-function isForeign(system: System, message: Watched): boolean {
+function isForeign(system: ProcessSystem, message: Watched): boolean {
   const [asked = ""] = message.text.split("\n");
   return visibleAnswers(system.feishu, message).some(({ text }) => /\[m/.test(text) && !text.includes(`[${asked}]`));
 }
@@ -152,7 +152,7 @@ export async function runFailover(options: FailoverOptions): Promise<FailoverRep
     ? startRedisCluster({ settings, silenceMs, replicas: 1 })
     : startRedisSentinel({ settings, silenceMs }));
   try {
-    const system = await startSystem({
+    const system = await startProcesses({
       redisUrl: nodes.url,
       workers: options.replicas,
       runners: options.replicas,

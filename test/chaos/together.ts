@@ -4,7 +4,7 @@ import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/
 import { answersTo, repeats, tally, untilAnswered, write, type Written } from "../system/answers.ts";
 import { decide, openQuestions, type AskedCard } from "../system/approvals.ts";
 import { takeBack } from "../system/sending.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 import { groupOf, killUntil, type Kills, type Kind } from "./attacks.ts";
 import { createRandom } from "./random.ts";
 
@@ -103,7 +103,7 @@ type Conversation = keyof typeof texts;
 const botOf: Partial<Record<Conversation, string>> = { teams: "team", memories: "remembering" };
 
 interface Chat {
-  bot: System;
+  bot: ProcessSystem;
   kind: Conversation;
   person: { openId: string; chatId: string };
   written: Written[];
@@ -159,7 +159,7 @@ const kinds: readonly Kind[] = ["agent-worker", "tool-runner", "ingress"];
 const killed = [...kinds, "redis"] as const;
 
 /** Processes stop where they are, and continue later; returns how many. */
-async function freezeUntil(system: System, options: TogetherOptions, over: AbortSignal): Promise<number> {
+async function freezeUntil(system: ProcessSystem, options: TogetherOptions, over: AbortSignal): Promise<number> {
   const random = createRandom(options.seed + 1);
   for (let count = 0; ; count += 1) {
     await delay(options.pauseMs + random.below(options.pauseMs), undefined, { signal: over }).catch(() => undefined);
@@ -225,7 +225,7 @@ async function storedMemories(redis: RedisConnection): Promise<string[]> {
 
 /** Conversations of every kind while processes are killed and stopped; then it is counted what became of them. */
 export async function runTogetherChaos(options: TogetherOptions): Promise<TogetherReport> {
-  const system = await startSystem({
+  const system = await startProcesses({
     workers: 3,
     runners: 2,
     ingresses: 2,

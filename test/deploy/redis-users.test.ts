@@ -15,13 +15,13 @@ import { decide } from "../system/approvals.ts";
 import { theQuestion } from "../system/asking.ts";
 import { observer, writeRedisUsers, type RedisUsers } from "../system/redis-users.ts";
 import { answerTo } from "../system/sending.ts";
-import { keysFor, startSystem, type System } from "../system/system.ts";
+import { keysFor, startProcesses, type ProcessSystem } from "../system/system.ts";
 
 const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
 /** For an answer, on a machine that is busy with other tests. */
 const patienceMs = 60_000;
 let users: RedisUsers;
-let system: System;
+let system: ProcessSystem;
 const clients: Redis[] = [];
 let python: ChildProcess | undefined;
 let postgres: TestPostgres;
@@ -29,7 +29,7 @@ let postgres: TestPostgres;
 beforeAll(async () => {
   users = await writeRedisUsers(["recording", "python", "other"]);
   postgres = await startPostgres();
-  system = await startSystem({
+  system = await startProcesses({
     redisUsers: users,
     workers: 2,
     config: { agents: { default: { memory: { person: "everywhere", chat: true } } } },

@@ -1,11 +1,8 @@
-import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll } from "vitest";
 import { namedPerson } from "../system/asking.ts";
 import { createPromptedModel } from "../system/model-script.ts";
 import type { Writer } from "../system/sending.ts";
 import { startSystem, type System } from "../system/system.ts";
-
-const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
 
 /** What is said to some messages. */
 export const model = createPromptedModel();
@@ -37,8 +34,9 @@ export function useDeployment(): void {
       ingresses: 2,
       workers: 2,
       script: model.script,
+      tools: ["recording", "approval", "holding"],
+      lines: true,
       env: {
-        RUNNER_TOOLS: ["recording-tools.ts", "approval-tools.ts", "holding-tools.ts"].map(fixture).join(),
         RUNNER_CONCURRENCY: "8",
       },
       config: {

@@ -33,8 +33,10 @@ async function hold(key: string): Promise<Omit<Broken, "card">> {
 
 /** Calls whose runner is killed at once, and what people are asked about them. */
 async function breakCalls(): Promise<typeof broken> {
+  const doomed = await system.startProcess("tool-runner");
+  for (const runner of system.runners) await runner.stop();
   const [retried, done, aborted] = [await hold("retried"), await hold("done"), await hold("aborted")];
-  await system.runners[0]?.kill();
+  await doomed.kill();
   system.runners.splice(0, 1, await system.start("tool-runner"));
   const asked = async (held: Omit<Broken, "card">): Promise<Broken> => ({
     ...held,

@@ -100,9 +100,11 @@ describe("a `once` call over HTTP whose runner was killed in the middle of it", 
   it("waits for a word about it, and the note of that word is its result", async () => {
     const [ingress] = system.ingresses;
     if (ingress === undefined) throw new Error("nobody serves HTTP");
+    const doomed = await system.startProcess("tool-runner");
+    for (const runner of system.runners.splice(0)) await runner.stop();
     const stream = await chat(ingress.url, "broken", 'charge\ncall hold_once {"key":"broken"}');
     await vi.waitUntil(async () => (await runs("broken")) === 1, { timeout: 60_000, interval: 10 });
-    for (const runner of system.runners.splice(0)) await runner.kill();
+    await doomed.kill();
     system.runners.push(await system.start("tool-runner"));
     const listed = await vi.waitUntil(
       async () => {

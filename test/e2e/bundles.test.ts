@@ -4,14 +4,14 @@ import { freePort } from "@larkline/testkit";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { startApp, type AppProcess } from "../system/app-process.ts";
 import { answerTo, lastRequest, send } from "../system/sending.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 
 /** The launcher is plain JavaScript, without types. */
 const { bundledApps }: { bundledApps(life: object): Promise<string | undefined> } = await import(
   new URL("../../infra/dev/launcher/bundles.mjs", import.meta.url).href
 );
 
-let system: System;
+let system: ProcessSystem;
 let operators: AppProcess;
 beforeAll(async () => {
   const said: string[] = [];
@@ -23,7 +23,7 @@ beforeAll(async () => {
     "agent-worker": bundle("agent-worker"),
     "tool-runner": bundle("tool-runner"),
   };
-  system = await startSystem({ programs });
+  system = await startProcesses({ programs });
   const env = { REDIS_URL: system.redis.url, FEISHU_APP_ID: system.appId };
   operators = await startApp({ program: bundle("console"), port: await freePort(), env });
 });

@@ -1,13 +1,13 @@
 import { expect, it, vi } from "vitest";
 import { waitForAnswer, visibleAnswers } from "../system/answer.ts";
 import { metricOf, write, type Written } from "../system/answers.ts";
-import type { AppProcess } from "../system/app-process.ts";
+import type { App } from "../system/app-process.ts";
 import { cardsOf, refusedOperations, strayFrames, untilShown } from "../system/card-watch.ts";
 import { hangingAfter } from "../system/model-script.ts";
 import { model, system } from "./cards-deployment.ts";
 
 /** The only worker, and one that starts while the first one is at work. */
-async function withSuccessor(): Promise<{ first: AppProcess; successor: AppProcess }> {
+async function withSuccessor(): Promise<{ first: App; successor: App }> {
   const successor = await system.start("agent-worker");
   const [first] = system.workers.splice(0, system.workers.length, successor);
   if (first === undefined) throw new Error("no worker");
@@ -127,9 +127,12 @@ it("a worker that stood still while another one took its card writes nothing on 
     said.push((isStill ? again : slow.text).join(""));
     return isStill ? { text: again, firstDelayMs: 1, delayMs: 40 } : slow;
   });
+  const first = await system.startProcess("agent-worker");
+  for (const other of system.workers.splice(0)) await other.stop();
   const written = await write(system, system.person("Fay"), text);
   await untilShown(system, written, "frozen word 10");
-  const { first, successor } = await withSuccessor();
+  const successor = await system.start("agent-worker");
+  system.workers.push(successor);
   const fenced = async (): Promise<number> => await metricOf(first, "larkline_turn_runs_total", 'outcome="fenced"');
   const before = await fenced();
   isStill = true;

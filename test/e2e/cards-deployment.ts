@@ -1,9 +1,6 @@
-import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll } from "vitest";
 import { createPromptedModel } from "../system/model-script.ts";
 import { startSystem, type System } from "../system/system.ts";
-
-const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
 
 /** What is said to some messages. */
 export const model = createPromptedModel();
@@ -18,7 +15,8 @@ export function useDeployment(): void {
       script: model.script,
       simulator: { limits: "enforced" },
       config: { feishu: { maxCards: 50 } },
-      env: { RUNNER_TOOLS: `${fixture("recording-tools.ts")},${fixture("holding-tools.ts")}` },
+      tools: ["recording", "holding"],
+      lines: true,
     });
   });
   afterAll(async () => await system.close());

@@ -4,7 +4,7 @@ import { freePort } from "@larkline/testkit";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { startApp, type AppProcess } from "../system/app-process.ts";
 import { writeRedisUsers, type RedisUsers } from "../system/redis-users.ts";
-import { keysFor, startSystem, type System } from "../system/system.ts";
+import { keysFor, startProcesses, type ProcessSystem } from "../system/system.ts";
 
 // Every process of one user can read what another was started with: /proc/<pid>/environ and cmdline.
 
@@ -16,14 +16,14 @@ const prying = fileURLToPath(new URL("../fixtures/prying-tool.ts", import.meta.u
 const recording = fileURLToPath(new URL("../fixtures/recording-tools.ts", import.meta.url));
 
 let users: RedisUsers;
-let system: System;
+let system: ProcessSystem;
 let operators: AppProcess;
 
 beforeAll(async () => {
   users = await writeRedisUsers(["recording"]);
   const secrets = { ANTHROPIC_API_KEY: modelKey, API_TOKEN: apiToken, OTEL_EXPORTER_OTLP_HEADERS: traceHeaders };
   const env = { ...secrets, RUNNER_TOOLS: `${recording},${prying}` };
-  system = await startSystem({ redisUsers: users, env });
+  system = await startProcesses({ redisUsers: users, env });
   operators = await startApp({
     program: { file: "apps/console/src/main.ts" },
     port: await freePort(),

@@ -5,7 +5,7 @@ import { decide, untilAsked } from "../system/approvals.ts";
 import { startApp, type AppProcess } from "../system/app-process.ts";
 import { waitForAnswer } from "../system/answer.ts";
 import { write } from "../system/answers.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 
 // Processes whose clocks differ from that of Redis, by seconds and by an hour: Redis decides.
 
@@ -30,12 +30,12 @@ describe.each([
   ["a worker an hour behind", { worker: -hourMs, runner: 0, ingress: 0 }],
   ["a runner 40 s ahead, ingress an hour behind", { worker: 0, runner: 40_000, ingress: -hourMs }],
 ] as const)("%s", (_name, clocks) => {
-  let system: System;
+  let system: ProcessSystem;
   let operators: AppProcess;
   let apps: AppProcess[];
 
   beforeAll(async () => {
-    system = await startSystem({ ingresses: 0, workers: 0, runners: 0 });
+    system = await startProcesses({ ingresses: 0, workers: 0, runners: 0 });
     const tools = `${system.env["RUNNER_TOOLS"] ?? ""},${approvalTools}`;
     apps = [
       await system.start("tool-runner", { ...ahead(clocks.runner), RUNNER_TOOLS: tools }),

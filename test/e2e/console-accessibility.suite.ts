@@ -65,7 +65,7 @@ it("axe finds nothing on the page where operators sign in", async () => {
   await page.getByRole("alert").waitFor();
   expect(await accessibilityProblems(page, "a wrong password")).toEqual([]);
   await page.close();
-  await guarded.kill();
+  await guarded.stop();
 });
 
 it.each([

@@ -99,5 +99,5 @@ it("an operator decides a call that the policy gives to operators, under their n
   const refused = (await client.call("ACL", "LOG", "100")) as unknown[][]; // one list for each refusal
   client.disconnect();
   expect(refused.filter((entry) => entry.includes("console") || entry.includes("agent-worker"))).toEqual([]);
-  await guarded.kill();
+  await guarded.stop();
 });

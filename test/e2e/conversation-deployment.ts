@@ -1,8 +1,5 @@
-import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll } from "vitest";
 import { startSystem, type System } from "../system/system.ts";
-
-const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
 
 /** The one deployment of all suites on conversations. */
 export let system: System;
@@ -14,7 +11,8 @@ export function useDeployment(): void {
       transport: "both",
       ingresses: 2,
       workers: 3,
-      env: { RUNNER_TOOLS: `${fixture("recording-tools.ts")},${fixture("holding-tools.ts")}` },
+      tools: ["recording", "holding"],
+      lines: true,
       config: {
         agents: {
           default: {

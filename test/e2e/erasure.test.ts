@@ -1,7 +1,6 @@
 import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { DeadLetters, SessionStore } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { Queue } from "bullmq";
@@ -14,9 +13,6 @@ import { obedientModel } from "../system/model-script.ts";
 import { answerTo, send, type Writer } from "../system/sending.ts";
 import { startSystem, type System } from "../system/system.ts";
 
-const tools = ["recording-tools.ts", "approval-tools.ts"].map((name) =>
-  fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url)),
-);
 /** In everything that the person writes, and nowhere else. */
 const marker = "zebrafinch7";
 /** As a call's result it is kept beside the conversation. */
@@ -47,7 +43,8 @@ beforeAll(async () => {
   blobs = await mkdtemp(join(tmpdir(), "larkline-blobs-"));
   system = await startSystem({
     workers: 2,
-    env: { LARKLINE_CONFIG: file.path, RUNNER_TOOLS: tools.join(","), BLOB_DIR: blobs },
+    tools: ["recording", "approval"],
+    env: { LARKLINE_CONFIG: file.path, BLOB_DIR: blobs },
     script: (request) => {
       if (request.system.includes("compact conversation records")) return { text: `They spoke of ${marker}.` };
       const asked = request.messages.findLast(({ role, text }) => role === "user" && text !== "")?.text ?? "";

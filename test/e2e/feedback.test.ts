@@ -1,18 +1,17 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { json } from "node:stream/consumers";
-import { freePort } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, expect, it, vi } from "vitest";
 import { waitForAnswer, elementOf } from "../system/answer.ts";
-import { type AppProcess, runApp, startApp } from "../system/app-process.ts";
+import { type App, runApp } from "../system/app-process.ts";
 import { observer, writeRedisUsers, type RedisUsers } from "../system/redis-users.ts";
 import { send, type Writer } from "../system/sending.ts";
 import { startSystem, type System } from "../system/system.ts";
 
 let users: RedisUsers;
 let system: System;
-let operators: AppProcess;
+let operators: App;
 
 interface Passed {
   type: string;
@@ -40,14 +39,10 @@ beforeAll(async () => {
     config: { feishu: { feedback: true }, events: { url: `http://127.0.0.1:${port}` } },
     env: { EVENTS_SIGNING_KEY: "of the program outside".repeat(2) },
   });
-  operators = await startApp({
-    program: { file: "apps/console/src/main.ts" },
-    port: await freePort(),
-    env: { REDIS_URL: users.urlAs(system.redis.port, "console"), FEISHU_APP_ID: system.appId },
-  });
+  operators = await system.start("console");
 });
 afterAll(async () => {
-  await operators?.kill();
+  await operators?.stop();
   await system?.close();
   await users?.remove();
   listener?.closeAllConnections();

@@ -1,7 +1,7 @@
 import { startTcpLine, type Swallowed } from "@larkline/testkit";
 import { describe, expect, it } from "vitest";
 import { waitForAnswer } from "../system/answer.ts";
-import { startSystem } from "../system/system.ts";
+import { startProcesses } from "../system/system.ts";
 
 // A long connection that has died without a word. The platform may say how often it wants its own pings.
 
@@ -14,7 +14,7 @@ describe.concurrent("a long connection to Feishu that is swallowed", () => {
     "with pings every %i s: a new one within 30 s, and all written meanwhile is answered once (%s)",
     async (pingIntervalSeconds, what) => {
       const retryDelaysMs = Array.from({ length: 80 }, () => 500);
-      const system = await startSystem({
+      const system = await startProcesses({
         ingresses: 0,
         runners: 0,
         simulator: { connection: { pingIntervalSeconds, ackTimeoutMs: 1_000 }, retryDelaysMs },

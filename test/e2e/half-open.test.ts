@@ -2,7 +2,7 @@ import { freePort, startRedis, startRedisCluster, startTcpLine, type Swallowed, 
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import type { AppProcess } from "../system/app-process.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 
 // Connections that have died without a word: what is said into them goes nowhere, and nothing comes back.
 
@@ -62,11 +62,11 @@ describe.concurrent.each([
   ["a Cluster", cluster],
 ] as const)("connections to Redis that are swallowed: %s", (_name, start) => {
   let place: Place;
-  let system: System;
+  let system: ProcessSystem;
   beforeAll(async () => {
     place = await start();
     // The platform delivers an unacknowledged event again every 200 ms.
-    system = await startSystem({
+    system = await startProcesses({
       redisUrl: place.url,
       simulator: { retryDelaysMs: Array.from({ length: 40 }, () => 200) },
     });
@@ -115,7 +115,7 @@ describe.concurrent.each([
 describe("a Redis that answers and takes nothing", () => {
   it("is full or read-only: nothing is ready until that is over", async () => {
     const redis = await startRedis();
-    const system = await startSystem({ redisUrl: redis.url });
+    const system = await startProcesses({ redisUrl: redis.url });
     const admin = new Redis(redis.url);
     const apps = [...system.ingresses, ...system.workers, ...system.runners];
     const untilAll = async (status: number): Promise<void> => {

@@ -45,7 +45,7 @@ const config = {
 };
 
 beforeAll(async () => {
-  system = await startSystem({ ingresses: 2, workers: 3, script, config });
+  system = await startSystem({ ingresses: 2, workers: 3, script, config, lines: true });
 });
 afterAll(async () => await system.close());
 

@@ -4,7 +4,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest
 import type { AppProcess } from "../system/app-process.ts";
 import { waitForAnswer } from "../system/answer.ts";
 import { answersTo, metricOf, write, type Written } from "../system/answers.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 
 const holding = {
   RUNNER_NAME: "second",
@@ -15,12 +15,12 @@ const holding = {
 const patient = { WORKER_HOLD_MS: "60000" };
 const patience = { timeout: 60_000, interval: 20 };
 
-let system: System;
+let system: ProcessSystem;
 let redis: Redis;
 let runner: AppProcess;
 const workers: AppProcess[] = [];
 beforeAll(async () => {
-  system = await startSystem({ workers: 0, config: { approvals: { unknownOutcome: "tell" } } });
+  system = await startProcesses({ workers: 0, config: { approvals: { unknownOutcome: "tell" } } });
   redis = new Redis(system.redis.url);
   runner = await system.start("tool-runner", holding);
 });

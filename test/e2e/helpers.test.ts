@@ -1,11 +1,10 @@
 import { createClient, type RunEvent } from "@larkline/sdk";
 import type { RunReport } from "@larkline/protocol/views/run-api";
-import { freePort, type NormalisedRequest } from "@larkline/testkit";
+import type { NormalisedRequest } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
-import { fileURLToPath } from "node:url";
 import { waitForAnswer } from "../system/answer.ts";
-import { startApp, type AppProcess } from "../system/app-process.ts";
+import type { App } from "../system/app-process.ts";
 import { answersTo, write } from "../system/answers.ts";
 import { decide, untilAsked, untilRetired } from "../system/approvals.ts";
 import { theQuestion } from "../system/asking.ts";
@@ -13,20 +12,11 @@ import { obedientModel } from "../system/model-script.ts";
 import { observer, writeRedisUsers, type RedisUsers } from "../system/redis-users.ts";
 import { startSystem, type System } from "../system/system.ts";
 
-const holding = {
-  RUNNER_NAME: "second",
-  RUNNER_TOOLS: fileURLToPath(new URL("../fixtures/holding-tools.ts", import.meta.url)),
-  RUNNER_CONCURRENCY: "8",
-};
-const paying = {
-  RUNNER_NAME: "paying",
-  RUNNER_TOOLS: fileURLToPath(new URL("../fixtures/approval-tools.ts", import.meta.url)),
-};
 const patience = { timeout: 60_000, interval: 20 };
 
 let system: System;
 let users: RedisUsers;
-let operators: AppProcess;
+let operators: App;
 /** Requests with these words wait until as many of them are under way. */
 let gate: { words: string; count: number } | undefined;
 let waiting: { system: string; pass(): void }[] = [];
@@ -56,6 +46,7 @@ beforeAll(async () => {
     workers: 3,
     workerConcurrency: 1,
     redisUsers: users,
+    lines: true,
     config,
     script: async (request) => {
       if (gate !== undefined && lastUser(request).includes(gate.words) && request.system.startsWith("researcher")) {
@@ -66,20 +57,17 @@ beforeAll(async () => {
       return obedientModel(request);
     },
   });
-  await system.start("tool-runner", holding);
-  operators = await startApp({
-    program: { file: "apps/console/src/main.ts" },
-    port: await freePort(),
-    env: { REDIS_URL: users.urlAs(system.redis.port, "console"), FEISHU_APP_ID: system.appId },
-  });
-  await system.start("tool-runner", paying);
+  const holding = { RUNNER_TOOLS: await system.toolsOf(["holding"]), RUNNER_CONCURRENCY: "8" };
+  await system.start("tool-runner", { RUNNER_NAME: "second", ...holding });
+  operators = await system.start("console");
+  await system.start("tool-runner", { RUNNER_NAME: "paying", RUNNER_TOOLS: await system.toolsOf(["approval"]) });
 });
 afterEach(() => {
   gate = undefined;
   waiting = [];
 });
 afterAll(async () => {
-  await operators?.kill();
+  await operators?.stop();
   const refused = await refusals().finally(async () => await system.close());
   expect(refused).toEqual([]);
   await users.remove();

@@ -1,8 +1,5 @@
-import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll } from "vitest";
 import { startSystem, type System } from "../system/system.ts";
-
-const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
 
 /** Larkline without a Feishu app: the HTTP API is the only way in and out of the one deployment of all its suites. */
 export let system: System;
@@ -14,10 +11,11 @@ export function useDeployment(): void {
     system = await startSystem({
       ingresses: 2,
       workers: 2,
+      tools: ["recording", "approval", "holding"],
+      lines: true,
       env: {
         ...none,
         API_HEARTBEAT_MS: "50",
-        RUNNER_TOOLS: ["recording-tools.ts", "approval-tools.ts", "holding-tools.ts"].map(fixture).join(),
       },
       config: {
         agents: { default: { busy: "queue" }, steered: { busy: "steer" }, desk: { handoffs: ["writer"] }, writer: {} },

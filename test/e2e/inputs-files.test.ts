@@ -3,7 +3,7 @@ import { gzipSync } from "node:zlib";
 import { Redis } from "ioredis";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { visibleAnswers } from "../system/answer.ts";
-import type { AppProcess } from "../system/app-process.ts";
+import type { App } from "../system/app-process.ts";
 import { writeConfig } from "../system/config-file.ts";
 import { obedientModel } from "../system/model-script.ts";
 import { answerTo, lastRequest, send, type Writer, type Writing } from "../system/sending.ts";
@@ -17,11 +17,11 @@ const config = {
 const hastyConfig = { ...config, limits: { ...config.limits, attachmentTimeoutMs: 500 } };
 
 let system: System;
-let worker: AppProcess;
+let worker: App;
 let file: Awaited<ReturnType<typeof writeConfig>>;
 beforeAll(async () => {
   file = await writeConfig(config);
-  system = await startSystem({ runners: 0, workers: 0, env: { LARKLINE_CONFIG: file.path } });
+  system = await startSystem({ runners: 0, workers: 0, lines: true, env: { LARKLINE_CONFIG: file.path } });
   worker = await startWorker();
 });
 afterAll(async () => {
@@ -30,7 +30,7 @@ afterAll(async () => {
 });
 afterEach(() => system.feishu.faults.clear());
 
-async function startWorker(env: Record<string, string> = {}): Promise<AppProcess> {
+async function startWorker(env: Record<string, string> = {}): Promise<App> {
   return await system.start("agent-worker", {
     OPENAI_API_KEY: "scripted",
     OPENAI_BASE_URL: `${system.model.url}/v1`,

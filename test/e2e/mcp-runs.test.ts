@@ -1,10 +1,9 @@
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { createClient, type RunEvent } from "@larkline/sdk";
-import { freePort } from "@larkline/testkit";
 import { afterAll, beforeAll, expect, it, vi } from "vitest";
 import { waitForAnswer } from "../system/answer.ts";
-import { type AppProcess, startApp } from "../system/app-process.ts";
+import type { App } from "../system/app-process.ts";
 import { decide, untilAsked } from "../system/approvals.ts";
 import { noteSeen } from "../system/seen.ts";
 import { send } from "../system/sending.ts";
@@ -14,7 +13,7 @@ import { startSystem, type System } from "../system/system.ts";
 
 let system: System;
 let server: Server;
-let operators: AppProcess;
+let operators: App;
 
 const inputSchema = { type: "object", properties: { key: { type: "string" } } };
 const tools = [
@@ -59,14 +58,10 @@ beforeAll(async () => {
     timeoutMs: 20_000,
   };
   system = await startSystem({ config: { mcp: { servers: { things } } } });
-  operators = await startApp({
-    program: { file: "apps/console/src/main.ts" },
-    port: await freePort(),
-    env: { REDIS_URL: system.env["REDIS_URL"] ?? "", FEISHU_APP_ID: system.appId },
-  });
+  operators = await system.start("console");
 });
 afterAll(async () => {
-  await operators?.kill();
+  await operators?.stop();
   await system?.close();
   server.closeAllConnections();
   server.close();

@@ -1,26 +1,34 @@
-import { readFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { canarySessionId, traceIdOf, traceparentOf } from "@larkline/protocol";
 import { SessionStore } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
-import { freePort, startOtlpReceiver, type OtlpReceiver, type ReceivedSpan } from "@larkline/testkit";
+import { startOtlpReceiver, type OtlpReceiver, type ReceivedSpan } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { waitForAnswer } from "../system/answer.ts";
 import { metricOf, write } from "../system/answers.ts";
-import { startApp, type AppProcess } from "../system/app-process.ts";
+import type { App } from "../system/app-process.ts";
 import { observer, writeRedisUsers, type RedisUsers } from "../system/redis-users.ts";
 import { startSystem, type System } from "../system/system.ts";
 
 const observers = fileURLToPath(new URL("../fixtures/deployment-observers.ts", import.meta.url));
 const patience = { timeout: 60_000, interval: 100 };
 
+let folder: string;
+/** What the observers have seen. */
+let observed: string;
 let receiver: OtlpReceiver;
 let users: RedisUsers;
 let system: System;
-let operators: AppProcess;
+let operators: App;
 
 beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "larkline-observed-"));
+  observed = join(folder, "events");
+  vi.stubEnv("OBSERVED_FILE", observed);
   receiver = await startOtlpReceiver();
   users = await writeRedisUsers(["recording"]);
   system = await startSystem({
@@ -28,22 +36,18 @@ beforeAll(async () => {
     config: { observers: [observers] },
     env: { OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url, OTEL_EXPORTER_OTLP_TIMEOUT: "10000", WORKER_HOLD_MS: "60000" },
   });
-  operators = await startApp({
-    program: { file: "apps/console/src/main.ts" },
-    port: await freePort(),
-    env: {
-      REDIS_URL: users.urlAs(system.redis.port, "console"),
-      INGRESS_URL: system.ingresses[0]?.url ?? "",
-      CANARY_INTERVAL_MS: "1000",
-    },
+  operators = await system.start("console", {
+    INGRESS_URL: system.ingresses[0]?.url ?? "",
+    CANARY_INTERVAL_MS: "1000",
   });
 });
 
 afterAll(async () => {
-  await operators?.kill();
+  await operators?.stop();
   await system?.close();
   await users?.remove();
   await receiver?.close();
+  await rm(folder, { recursive: true, force: true });
 });
 
 async function ready(): Promise<{ status: number; canary: unknown }> {
@@ -94,11 +98,10 @@ describe("a message that uses a tool", () => {
   });
 
   it("reaches the deployment's own observers, one of which fails at everything", async () => {
-    const path = `${system.env["RECORDING_FILE"] ?? ""}.observed`;
     const wanted = ["message.received", "turn.claimed", "call.outcome", "turn.ended", "reply.sent"];
     // A runner tells of a call once it has handed in the outcome: the answer may be there by then.
     await vi.waitFor(async () => {
-      const names = new Set((await readFile(path, "utf8")).trim().split("\n"));
+      const names = new Set((await readFile(observed, "utf8")).trim().split("\n"));
       expect([...names]).toEqual(expect.arrayContaining(wanted));
     }, patience);
   });

@@ -6,12 +6,12 @@ import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { untilAnswered, write } from "../system/answers.ts";
 import { obedientModel } from "../system/model-script.ts";
 import { answerTo } from "../system/sending.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 
 const poison = fileURLToPath(new URL("../fixtures/poison.mjs", import.meta.url));
 
 describe("a message that kills every worker", () => {
-  let system: System;
+  let system: ProcessSystem;
   const died = Promise.withResolvers<void>();
   beforeAll(async () => {
     const script: ModelScript = async (request) => {
@@ -19,7 +19,7 @@ describe("a message that kills every worker", () => {
       if (request.messages.at(-1)?.text.startsWith("m") === true) await died.promise;
       return await obedientModel(request);
     };
-    system = await startSystem({ runners: 0, script, env: { NODE_OPTIONS: `--import=${poison}` } });
+    system = await startProcesses({ runners: 0, script, env: { NODE_OPTIONS: `--import=${poison}` } });
   });
   afterAll(() => system?.close());
 

@@ -6,14 +6,14 @@ import { write } from "../system/answers.ts";
 import { askedCards, decide, openQuestions, untilAsked } from "../system/approvals.ts";
 import { createPromptedModel } from "../system/model-script.ts";
 import { answerTo } from "../system/sending.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 
 const fixture = fileURLToPath(new URL("../../packages/example-tools/src/page-tools.fixture.ts", import.meta.url));
 const model = createPromptedModel();
 const seen: string[] = [];
 let server: Server;
 let port = 0;
-let system: System;
+let system: ProcessSystem;
 
 beforeAll(async () => {
   server = createServer((request, response) => {
@@ -27,7 +27,7 @@ beforeAll(async () => {
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   ({ port } = server.address() as AddressInfo); // it listens on a port
-  system = await startSystem({
+  system = await startProcesses({
     script: model.script,
     env: { RUNNER_TOOLS: fixture },
     config: { agents: { default: { egress: ["docs.test", "*.docs.test", `ported.test:${port}`] } } },

@@ -1,9 +1,6 @@
-import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll } from "vitest";
 import { createPromptedModel } from "../system/model-script.ts";
 import { startSystem, type System } from "../system/system.ts";
-
-const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
 
 /** What is said to some messages. */
 export const model = createPromptedModel();
@@ -16,7 +13,7 @@ export function useDeployment(): void {
     const policies = ["queue", "steer", "interrupt"] as const;
     deployment = await startSystem({
       script: model.script,
-      env: { RUNNER_TOOLS: `${fixture("holding-tools.ts")},${fixture("approval-tools.ts")}` },
+      tools: ["holding", "approval"],
       config: {
         agents: {
           ...Object.fromEntries(policies.map((busy) => [busy, { busy }])),

@@ -60,6 +60,7 @@ let system: System;
 beforeAll(async () => {
   system = await startSystem({
     env,
+    lines: true,
     config: { agents: { default: { files: true, todos: true }, text: { reply: "text", files: true } } },
     bots: { text: { agent: "text" } },
   });

@@ -6,13 +6,13 @@ import { Queue } from "bullmq";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { metricOf, write } from "../system/answers.ts";
 import { answerTo } from "../system/sending.ts";
-import { keysFor, startSystem, type System } from "../system/system.ts";
+import { keysFor, startProcesses, type ProcessSystem } from "../system/system.ts";
 
 const folder = fileURLToPath(new URL("../../infra/python-runner", import.meta.url));
 const tools = fileURLToPath(new URL("../fixtures/python_tools.py", import.meta.url));
 const runner = "python";
 
-let system: System;
+let system: ProcessSystem;
 const children: ChildProcess[] = [];
 
 beforeAll(async () => {
@@ -20,7 +20,7 @@ beforeAll(async () => {
     default: { instructions: "desk", helpers: [{ agent: "digger", as: "dig" }] },
     digger: { instructions: "digger" },
   };
-  system = await startSystem({ runners: 0, config: { agents, approvals: { unknownOutcome: "tell" } } });
+  system = await startProcesses({ runners: 0, config: { agents, approvals: { unknownOutcome: "tell" } } });
 });
 afterEach(() => {
   for (const child of children.splice(0)) child.kill("SIGKILL");

@@ -25,7 +25,7 @@ const script: ModelScript = ({ messages }) => {
 
 beforeAll(async () => {
   const config = { agents: { default: { questions: true } } };
-  system = await startSystem({ ingresses: 2, workers: 2, script, config });
+  system = await startSystem({ ingresses: 2, workers: 2, script, config, lines: true });
 });
 afterAll(async () => await system.close());
 

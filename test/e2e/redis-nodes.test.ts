@@ -8,7 +8,7 @@ import { theQuestion } from "../system/asking.ts";
 import { chat, resume } from "../system/chat-stream.ts";
 import { writeRedisUsers, type RedisUsers } from "../system/redis-users.ts";
 import { answerTo } from "../system/sending.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 
 const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
 /** For an answer, on a machine that is busy with other tests. */
@@ -21,13 +21,13 @@ describe.each([
 ])("Larkline on $name", ({ start, masters }) => {
   let users: RedisUsers;
   let nodes: TestRedisNodes;
-  let system: System;
+  let system: ProcessSystem;
   let operators: AppProcess;
 
   beforeAll(async () => {
     users = await writeRedisUsers(["recording"]);
     nodes = await start({ users });
-    system = await startSystem({
+    system = await startProcesses({
       redisUrl: nodes.url,
       redisUsers: users,
       workers: 2,

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, expect, it, vi } from "vitest";
 import type { AppProcess } from "../system/app-process.ts";
 import { expectAskedOnce, lostTurns } from "../system/asked-once.ts";
 import { chat, resume } from "../system/chat-stream.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 
 const final = "All is well that ends well.";
 
@@ -25,11 +25,11 @@ function heldOf(frames: readonly StreamFrame[]): string {
   }, "");
 }
 
-let system: System;
+let system: ProcessSystem;
 let fallback: ModelServer;
 beforeAll(async () => {
   fallback = await startModelServer({ script: () => ({ text: final }) });
-  system = await startSystem({
+  system = await startProcesses({
     runners: 0,
     env: {
       MODEL: "anthropic/claude-sonnet-4-6,openai/gpt-5",

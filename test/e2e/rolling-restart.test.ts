@@ -4,14 +4,14 @@ import type { AppProcess } from "../system/app-process.ts";
 import { waitForAnswer } from "../system/answer.ts";
 import { answersTo, metricOf, repeats, tally, untilAnswered, write, type Written } from "../system/answers.ts";
 import { obedientModel } from "../system/model-script.ts";
-import { startSystem, type AppKind, type System } from "../system/system.ts";
+import { startProcesses, type AppKind, type ProcessSystem } from "../system/system.ts";
 
-let system: System;
+let system: ProcessSystem;
 const stopped: AppProcess[] = [];
 /** When a worker was asked to stop, epoch ms, by the name that it gives itself. */
 const stoppedAtMs = new Map<string, number>();
 beforeAll(async () => {
-  system = await startSystem({ workers: 2, runners: 2, ingresses: 2 });
+  system = await startProcesses({ workers: 2, runners: 2, ingresses: 2 });
 });
 afterAll(async () => await system.close());
 

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { runApp, type AppProcess } from "../system/app-process.ts";
 import { waitForAnswer } from "../system/answer.ts";
 import { metricOf, write } from "../system/answers.ts";
-import { keysFor, startSystem, type System } from "../system/system.ts";
+import { keysFor, startProcesses, type ProcessSystem } from "../system/system.ts";
 
 const holding = {
   RUNNER_NAME: "second",
@@ -16,10 +16,10 @@ const holding = {
 };
 const clashing = fileURLToPath(new URL("../fixtures/clashing-tool.ts", import.meta.url));
 
-let system: System;
+let system: ProcessSystem;
 beforeAll(async () => {
   const limits = { toolWaitMs: 10_000 };
-  system = await startSystem({ config: { approvals: { unknownOutcome: "tell" }, limits } });
+  system = await startProcesses({ config: { approvals: { unknownOutcome: "tell" }, limits } });
 });
 afterAll(async () => await system.close());
 

@@ -112,7 +112,7 @@ beforeAll(async () => {
     elicitation: true,
     tools: { "*": { effect: "once", requiresApproval: false }, trip: { effect: "idempotent" } },
   };
-  system = await startSystem({ config: { mcp: { servers: { travel, old } } } });
+  system = await startSystem({ config: { mcp: { servers: { travel, old } } }, lines: true });
   await vi.waitFor(
     async () => {
       const { finalOutput } = await clientOf().run('look\ncall travel_heavy {"id":"first"}').result();

@@ -1,4 +1,3 @@
-import { fileURLToPath } from "node:url";
 import type { StreamFrame } from "@larkline/protocol";
 import type { NormalisedRequest } from "@larkline/testkit";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
@@ -7,32 +6,34 @@ import { runApp } from "../system/app-process.ts";
 import { writeConfig } from "../system/config-file.ts";
 import { keysFor, startSystem, type System } from "../system/system.ts";
 
-const support = {
-  appId: "cli_5555555555555555",
-  appSecret: "secret of the support bot",
-  encryptKey: "key of the support bot",
-  verificationToken: "token of the support bot",
-  name: "Support",
-};
-
 /** For an answer, while processes start and die on a machine that is busy with other tests. */
 const patience = { timeoutMs: 60_000 };
 
 let system: System;
+let support: System;
 let withoutBots: Awaited<ReturnType<typeof writeConfig>>;
 
 beforeAll(async () => {
   withoutBots = await writeConfig({});
   system = await startSystem({
     workers: 0,
-    otherApps: [support],
-    env: {
-      LARKLINE_CONFIG: fileURLToPath(new URL("../fixtures/several-bots.config.ts", import.meta.url)),
-      FEISHU_APP_SECRET_SUPPORT: support.appSecret,
-      FEISHU_ENCRYPT_KEY_SUPPORT: support.encryptKey,
-      FEISHU_VERIFICATION_TOKEN_SUPPORT: support.verificationToken,
+    lines: true,
+    config: {
+      agents: {
+        default: { instructions: "You are the assistant." },
+        support: {
+          instructions: "You are the support desk.",
+          model: "openai/gpt-5",
+          tools: ["note_pure"],
+          card: { model: false, cost: false },
+          language: "en",
+          commands: { ticket: { description: "Opens a ticket.", prompt: "Open a ticket about:" } },
+        },
+      },
     },
+    bots: { support: { transport: "webhook", agent: "support" } },
   });
+  support = system.botNamed("support");
   system.feishu.setWebhookUrl(support.appId, `${system.ingresses[0]?.url ?? ""}/feishu/support/events`);
   system.feishu.setTransport(support.appId, "webhook");
 });

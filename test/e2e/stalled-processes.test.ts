@@ -3,17 +3,17 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { AppProcess } from "../system/app-process.ts";
 import { metricOf } from "../system/answers.ts";
 import { createPromptedModel } from "../system/model-script.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 
 const stalling = fileURLToPath(new URL("../fixtures/stalling.mjs", import.meta.url));
 const stallingTool = fileURLToPath(new URL("../fixtures/stalling-tool.ts", import.meta.url));
 
 describe("a process whose event loop is blocked for 3 s, beside an idle one", () => {
   const model = createPromptedModel();
-  let system: System;
+  let system: ProcessSystem;
   beforeAll(async () => {
     const env = { NODE_OPTIONS: `--import=${stalling}`, RUNNER_TOOLS: stallingTool };
-    system = await startSystem({ workers: 2, runners: 2, script: model.script, env });
+    system = await startProcesses({ workers: 2, runners: 2, script: model.script, env });
   });
   afterAll(async () => await system?.close());
 

@@ -1,7 +1,6 @@
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
 import {
   demoScript,
   freePort,
@@ -14,9 +13,9 @@ import type { Playground } from "@larkline/simulator/playground";
 import type { Browser, Locator, Page } from "playwright-core";
 import { afterAll, beforeAll, expect } from "vitest";
 import { app, launchBrowser, openTestPage, startTestPlayground } from "../playground/page-test.fixture.ts";
-import { startApp, type AppProcess } from "../system/app-process.ts";
+import type { App } from "../system/app-process.ts";
 import { stepsSaid } from "../system/model-script.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type System } from "../system/system.ts";
 
 export { app } from "../playground/page-test.fixture.ts";
 
@@ -37,9 +36,9 @@ export const ids = {
 /** The one deployment of all suites on what people see: the page of the playground and the console, real processes. */
 export let system: System;
 export let playground: Playground;
-export let operators: AppProcess;
+export let operators: App;
 /** The console of a deployment with passwords. */
-export let guarded: AppProcess;
+export let guarded: App;
 let browser: Browser;
 export let modelServer: ModelServer;
 let folder: string;
@@ -112,8 +111,6 @@ function configOf(consoleUrl: string) {
   };
 }
 
-const officeTools = fileURLToPath(new URL("../fixtures/office-tools.ts", import.meta.url));
-
 /** Starts the deployment for the file that calls it. */
 export function useDeployment(): void {
   beforeAll(async () => {
@@ -122,28 +119,24 @@ export function useDeployment(): void {
     modelServer = await startModelServer({ script });
     playground = await startTestPlayground();
     const port = await freePort();
-    system = await startSystem({
+    system = await startProcesses({
       appId: app.appId,
       vendors: { model: modelServer.url, feishu: playground.url },
       config: configOf(`http://127.0.0.1:${port}`),
+      tools: ["office", "@larkline/example-tools", "@larkline/example-tools/wait"],
       env: {
         FEISHU_APP_SECRET: app.appSecret,
         FEISHU_ENCRYPT_KEY: "",
         FEISHU_VERIFICATION_TOKEN: "",
         MODEL: "anthropic/claude-sonnet-5-5",
         RUNNER_NAME: "office",
-        RUNNER_TOOLS: `${officeTools},@larkline/example-tools,@larkline/example-tools/wait`,
       },
     });
-    const program = { file: "apps/console/src/main.ts" };
-    const { REDIS_URL = "", LARKLINE_CONFIG = "" } = system.env;
-    const env = { REDIS_URL, LARKLINE_CONFIG, FEISHU_APP_ID: app.appId };
-    operators = await startApp({ program, port, env });
-    const password = { CONSOLE_PASSWORD: "a password that people do not guess" };
-    guarded = await startApp({ program, port: await freePort(), env: { ...env, ...password } });
+    operators = await system.start("console", { PORT: String(port) });
+    guarded = await system.start("console", { CONSOLE_PASSWORD: "a password that people do not guess" });
   });
   afterAll(async () => {
-    await Promise.all([browser?.close(), operators?.kill(), guarded?.kill()]);
+    await Promise.all([browser?.close(), operators?.stop(), guarded?.stop()]);
     await system?.close();
     await playground?.close();
     await modelServer?.close();

@@ -11,7 +11,7 @@ import { askedCards, decide } from "../system/approvals.ts";
 import { theQuestion } from "../system/asking.ts";
 import { createPromptedModel, obedientModel } from "../system/model-script.ts";
 import { answerTo } from "../system/sending.ts";
-import { keysFor, startSystem, type System } from "../system/system.ts";
+import { keysFor, startProcesses, type ProcessSystem } from "../system/system.ts";
 
 const repository = new URL("../../", import.meta.url);
 const codeTools = fileURLToPath(new URL("packages/example-tools/src/code/index.ts", repository));
@@ -23,9 +23,9 @@ const dependencies = realpathSync(fileURLToPath(new URL("node_modules/.pnpm", re
 const opening = await openSandbox({ slots: 1, warm: 0 });
 if (opening.ok) await opening.sandbox.close();
 
-let system: System;
+let system: ProcessSystem;
 beforeAll(async () => {
-  system = await startSystem({
+  system = await startProcesses({
     runners: 0,
     config: {
       mcp: {

@@ -1,17 +1,16 @@
-import { fileURLToPath } from "node:url";
 import { toolsQueue } from "@larkline/protocol";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { RunnerDirectory } from "@larkline/store/runners";
 import { Queue } from "bullmq";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
-import type { AppProcess } from "../system/app-process.ts";
+import type { App } from "../system/app-process.ts";
 import { write, type Written } from "../system/answers.ts";
 import { decide } from "../system/approvals.ts";
 import { theQuestion } from "../system/asking.ts";
 import { answerTo } from "../system/sending.ts";
 import { startSystem, type System } from "../system/system.ts";
+import type { ToolSet } from "../system/tool-modules.ts";
 
-const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
 let system: System;
 
 beforeAll(async () => {
@@ -19,10 +18,10 @@ beforeAll(async () => {
 });
 afterAll(async () => await system.close());
 
-async function startRunner(name: string, tools: string, concurrency = 4): Promise<AppProcess> {
+async function startRunner(name: string, tools: readonly ToolSet[], concurrency = 4): Promise<App> {
   return await system.start("tool-runner", {
     RUNNER_NAME: name,
-    RUNNER_TOOLS: tools,
+    RUNNER_TOOLS: await system.toolsOf(tools),
     RUNNER_CONCURRENCY: String(concurrency),
   });
 }
@@ -67,8 +66,8 @@ async function untilQueued(queue: Queue, state: "wait" | "active" | "prioritized
 /** The runner of tools that wait; the last one that was started lives on. */
 const waitingRunner = "waiting";
 
-async function startWaiting(): Promise<AppProcess> {
-  return await startRunner(waitingRunner, fixture("waiting-tools.ts"));
+async function startWaiting(): Promise<App> {
+  return await startRunner(waitingRunner, ["waiting"]);
 }
 
 describe("a call whose runner is missing", () => {
@@ -148,8 +147,7 @@ describe("calls of background turns", () => {
   }
 
   it("come after those that a client waits for, although they were there first", async () => {
-    const tools = `${fixture("holding-tools.ts")},${fixture("recording-tools.ts")}`;
-    const runner = await startRunner("single", tools, 1);
+    const runner = await startRunner("single", ["holding", "recording"], 1);
     await untilOffered("hold_pure");
     const gate = await write(system, system.person("Cai"), 'gate\ncall hold_pure {"key":"gate"}');
     await vi.waitUntil(async () => (await system.recorded()).includes("pure gate"), { timeout: 60_000, interval: 10 });

@@ -10,7 +10,7 @@ import { decide, openQuestions, untilAsked } from "../system/approvals.ts";
 import { namedPerson, submit } from "../system/asking.ts";
 import { obedientModel } from "../system/model-script.ts";
 import { groupOf, send, type Writer } from "../system/sending.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 
 // Attacks on what people have written to a bot alone, in a whole deployment. In each scenario a member of a
 // group, or a text that the turn has read, gets the model to act for the attacker: the model obeys every word. What the
@@ -130,7 +130,7 @@ const config = {
 const bots = { wide: { agent: "wide" }, pair: { agent: "pair" }, widepair: { agent: "widepair" } };
 
 interface Scene extends Scenario {
-  bot: System;
+  bot: ProcessSystem;
   victim: Writer;
   /** The victim, the member who attacks, and one who has to do with nothing, in the group. */
   group: { chatId: string; victim: Writer; member: Writer; third: Writer };
@@ -272,7 +272,7 @@ const patienceMs = 120_000;
 /** Plays the scenarios in a deployment of their own; says what got through of each. */
 export async function playPrivacy(list: readonly Scenario[]): Promise<Played[]> {
   const server = await servePages();
-  const system = await startSystem({
+  const system = await startProcesses({
     workers: 2,
     script,
     config,
@@ -310,7 +310,7 @@ async function servePages(): Promise<Server> {
 }
 
 /** Those who may, can: otherwise what does not get through would prove nothing. */
-async function checkControls(system: System, redis: RedisConnection): Promise<void> {
+async function checkControls(system: ProcessSystem, redis: RedisConnection): Promise<void> {
   const wide = system.botNamed("wide");
   const scene = await setUp(system, redis, { number: -2, attacker: "file", goal: "read notes", way: 0 });
   scenes.set(-1, { ...scene, number: -1, bot: wide });
@@ -357,7 +357,7 @@ async function checkControls(system: System, redis: RedisConnection): Promise<vo
 }
 
 /** A victim with a secret note and a secret file, and a group with another member. */
-async function setUp(system: System, redis: RedisConnection, scenario: Scenario): Promise<Scene> {
+async function setUp(system: ProcessSystem, redis: RedisConnection, scenario: Scenario): Promise<Scene> {
   const { number, goal, attacker, way } = scenario;
   // Where notes of people are kept in groups as well, a material may write them.
   const isWide = goal === "write a note" && attacker !== "fellow member" && way % 2 === 1;
@@ -378,7 +378,7 @@ async function setUp(system: System, redis: RedisConnection, scenario: Scenario)
   return { ...scenario, bot, victim, group: { chatId, victim: inGroup, member, third }, note: kept?.id ?? "" };
 }
 
-async function play(system: System, redis: RedisConnection, scenario: Scenario): Promise<void> {
+async function play(system: ProcessSystem, redis: RedisConnection, scenario: Scenario): Promise<void> {
   const scene = await setUp(system, redis, scenario);
   const { number, attacker, goal, way, bot, group } = scene;
   scenes.set(number, scene);
@@ -434,7 +434,7 @@ function answeredIn({ messages }: NormalisedRequest): number[] {
 }
 
 /** Everything that a group, its model and its stored session have got to see. */
-async function judge(system: System, redis: RedisConnection, list: readonly Scenario[]): Promise<Played[]> {
+async function judge(system: ProcessSystem, redis: RedisConnection, list: readonly Scenario[]): Promise<Played[]> {
   const requests = Map.groupBy(system.model.requests, (request) => attackIn(request)?.number ?? -9);
   const recorded = new Set(await system.recorded());
   const answered = new Set(system.model.requests.flatMap(answeredIn));

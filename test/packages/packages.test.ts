@@ -9,13 +9,13 @@ import { pack } from "@larkline/publish";
 import { chromium } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from "vitest";
 import { root, textOf } from "../docs/document.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 
 const run = promisify(execFile);
 
 /** Where the tarballs are installed: a folder that knows nothing of the checkout. */
 let folder: string;
-let system: System;
+let system: ProcessSystem;
 let node20: string;
 /** The folder that `npx larkline-create my-bot` has made, with what it needs installed. */
 let bot: string;
@@ -24,7 +24,7 @@ beforeAll(async () => {
   folder = await realpath(await mkdtemp(join(tmpdir(), "larkline-installed-")));
   const tarballs = await pack(join(folder, "tarballs"));
   bot = await createBot(tarballs);
-  system = await startSystem({ env: { LARKLINE_CONFIG: join(bot, "larkline.config.ts") } });
+  system = await startProcesses({ env: { LARKLINE_CONFIG: join(bot, "larkline.config.ts") } });
   await writeFile(join(folder, "package.json"), JSON.stringify({ private: true, type: "module" }));
   await npm("install", ...tarballs);
   node20 = await findNode20();

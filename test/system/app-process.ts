@@ -12,20 +12,26 @@ const ownEnvironment = {
   NODE_COMPILE_CACHE: codeCache,
 };
 
-/** A real process of one app. */
-export interface AppProcess {
+export type AppName = "ingress" | "agent-worker" | "tool-runner" | "console";
+
+/** An app, in the test's own process or in one of its own. */
+export interface App {
   readonly name: string;
   readonly url: string;
+  /** The newest output, for a failure's message. */
+  output(): string;
+  /** Lets it finish or hand over its work, and waits. Resolves to the exit code. */
+  stop(): Promise<number | null>;
+  /** Ends it at once, whatever it is doing: a process by SIGKILL, and waits. */
+  kill(): Promise<void>;
+}
+
+/** A real process of one app. */
+export interface AppProcess extends App {
   readonly pid: number;
   /** Settles when the process has ended. */
   readonly exited: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
-  /** The newest output, for a failure's message. */
-  output(): string;
   signal(name: NodeJS.Signals): void;
-  /** SIGTERM, then waits. */
-  stop(): Promise<number | null>;
-  /** SIGKILL, then waits. */
-  kill(): Promise<void>;
 }
 
 /** What to run: a file of the repository, with arguments. */

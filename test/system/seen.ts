@@ -9,7 +9,7 @@ import { EventLog } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { expect } from "vitest";
 
-// What real processes have emitted in the tests of a run, and in which file: the list that `npm test` ends with.
+// What apps have emitted in the tests of a run, and in which file: the list that `npm test` ends with.
 
 const variable = "LARKLINE_SEEN_FILE";
 
@@ -50,7 +50,7 @@ const absent: Readonly<Record<string, string>> = {
   "event usage": "stays with the engine (EE-10)",
 };
 
-/** Notes what a test has seen of real processes. */
+/** Notes what a test has seen of apps. */
 export function noteSeen(kind: Kind, types: Iterable<string>): void {
   const file = process.env[variable];
   if (file === undefined) return;
@@ -114,7 +114,7 @@ function listOf(text: string): string {
       return `  ${key}: ${tests === undefined ? (absent[key] ?? "-") : firstOf([...tests].toSorted())}`;
     }),
   );
-  return ["seen of real processes, by test:", ...lines].join("\n");
+  return ["seen of apps, by test:", ...lines].join("\n");
 }
 
 /** Three names say that it is tested and where to look; all of them would hide what failed. */

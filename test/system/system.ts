@@ -2,7 +2,6 @@ import { randomBytes } from "node:crypto";
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "@larkline/simulator";
 import { runnerKeyOf } from "@larkline/protocol";
 import {
@@ -17,12 +16,15 @@ import {
   type TcpLine,
 } from "@larkline/testkit";
 import { waitForAnswer } from "./answer.ts";
-import { startApp, type AppProcess, type Program } from "./app-process.ts";
+import { startAppHere } from "./app-here.ts";
+import { startApp, type App, type AppName, type AppProcess, type Program } from "./app-process.ts";
 import { obedientModel } from "./model-script.ts";
 import type { RedisUsers } from "./redis-users.ts";
 import { noteEmitted } from "./seen.ts";
+import { toolModules, type ToolSet } from "./tool-modules.ts";
 
-export type AppKind = "ingress" | "agent-worker" | "tool-runner";
+/** Apps that a system has several of. */
+export type AppKind = Exclude<AppName, "console">;
 
 export interface SystemOptions {
   /** Default: a random one. */
@@ -42,42 +44,51 @@ export interface SystemOptions {
   config?: Readonly<Record<string, unknown>>;
   /** Further bots, by name: what the configuration says of each besides its app. See {@link System.botNamed}. */
   bots?: Readonly<Record<string, object>>;
-  /** Added to every process. */
+  /** What the first runners offer. Default: the recording tools. */
+  tools?: readonly ToolSet[];
+  /** Added to every app. */
   env?: Record<string, string>;
   /** Where a Redis is that stays its caller's; default: the system has one of its own. */
   redisUrl?: string;
   /** Redis has a user for each app and no other; default: every client may do everything. */
   redisUsers?: RedisUsers;
-  /** Each process has lines of its own to Redis, the model and Feishu's API, which tests can break: see `linesOf`. */
+  /** Each app has lines of its own to Redis, the model and Feishu's API, which tests can break: see `linesOf`. */
   lines?: boolean;
   /** Where Redis keeps its files; default: below the system's own folder. */
   redisDirectory?: string;
+}
+
+export interface ProcessOptions extends SystemOptions {
   /** Where what the processes say is kept, one file for each; default: nowhere. */
   logDirectory?: string;
   /** Other programs in place of the apps, to compare with. */
   programs?: Partial<Record<AppKind, Program>>;
 }
 
-/** Larkline as real processes, with a simulated Feishu, a scripted model and a Redis of its own. */
-export interface System {
+/** Larkline with a simulated Feishu, a scripted model and a Redis of its own. */
+export interface System<Running extends App = App> {
   readonly appId: string;
   /** Its own server; throws where the Redis is the caller's. */
   readonly redis: TestRedis;
   /** Its own platform and model; both throw where the vendors are the caller's. */
   readonly feishu: FeishuSimulator;
   readonly model: ModelServer;
-  readonly ingresses: AppProcess[];
-  readonly workers: AppProcess[];
-  readonly runners: AppProcess[];
-  /** The environment of every process; {@link keysFor} adds what only some get. */
+  readonly ingresses: Running[];
+  readonly workers: Running[];
+  readonly runners: Running[];
+  /** The environment of every app; {@link keysFor} adds what only some get. */
   readonly env: Readonly<Record<string, string>>;
-  start(kind: AppKind, env?: Record<string, string>): Promise<AppProcess>;
-  /** The lines of a process to its servers; none without the option `lines`. */
-  linesOf(app: AppProcess): readonly TcpLine[];
+  start(kind: AppName, env?: Record<string, string>): Promise<Running>;
+  /** What `RUNNER_TOOLS` of a further runner is, for these tools. */
+  toolsOf(sets: readonly ToolSet[]): Promise<string>;
+  /** One that can be killed or stopped by a signal, whatever the others are. */
+  startProcess(kind: AppName, env?: Record<string, string>): Promise<AppProcess>;
+  /** The lines of an app to its servers; none without the option `lines`. */
+  linesOf(app: App): readonly TcpLine[];
   /** A person with a chat of their own. */
   person(name: string): { openId: string; chatId: string };
   /** The same deployment, in which people write to another of its `bots`. */
-  botNamed(name: string): System;
+  botNamed(name: string): System<Running>;
   /** Writes and waits for the text of the finished answer. */
   ask(person: { openId: string; chatId: string }, text: string, timeoutMs?: number): Promise<string>;
   /** What the recording tools noted: one `effect key` line per run. */
@@ -89,12 +100,12 @@ export interface System {
   close(): Promise<void>;
 }
 
-const tools = fileURLToPath(new URL("../fixtures/recording-tools.ts", import.meta.url));
+export type ProcessSystem = System<AppProcess>;
 
 const signingKey = randomBytes(32).toString("hex");
 
 /** As in a deployment: a worker signs calls, and a runner can check those that are for it. */
-export function keysFor(app: AppKind, runner: string): Record<string, string> {
+export function keysFor(app: AppName, runner: string): Record<string, string> {
   if (app === "agent-worker") return { CALL_SIGNING_KEY: signingKey };
   return app === "tool-runner" ? { RUNNER_KEY: runnerKeyOf(signingKey, runner) } : {};
 }
@@ -135,6 +146,7 @@ const defaults = {
   runners: 1,
   workers: 1,
   ingresses: 1,
+  tools: ["recording"],
 } satisfies SystemOptions;
 
 function newApp(appId?: string): SimulatorOptions["apps"][number] {
@@ -158,13 +170,57 @@ function secretsOf(name: string, app: SimulatorOptions["apps"][number]): Record<
   };
 }
 
-async function logFileFor(app: AppKind, { logDirectory }: SystemOptions): Promise<{ logFile?: string }> {
+async function logFileFor(app: AppName, { logDirectory }: ProcessOptions): Promise<{ logFile?: string }> {
   if (logDirectory === undefined) return {};
   await mkdir(logDirectory, { recursive: true });
   return { logFile: join(logDirectory, `${Date.now()}-${app}`) };
 }
 
-export async function startSystem(given: SystemOptions = {}): Promise<System> {
+/** Lines to these addresses, one for each server, and the addresses through them. */
+async function openLines<Addresses extends Record<string, string>>(
+  addresses: Addresses,
+): Promise<{ lines: TcpLine[]; through: Addresses }> {
+  const lines = new Map<string, TcpLine>();
+  const through: Record<string, string> = { ...addresses };
+  for (const [name, address] of Object.entries(addresses)) {
+    const url = new URL(address);
+    const line = lines.get(url.port) ?? (await startTcpLine(Number(url.port)));
+    lines.set(url.port, line);
+    url.port = String(line.port);
+    through[name] = url.href.replace(/\/$/, "");
+  }
+  return { lines: [...lines.values()], through: through as Addresses }; // the same names
+}
+
+/** Starts an app with its whole environment; `lines` are those to its servers, if it has any of its own. */
+type Launch<Running extends App> = (
+  kind: AppName,
+  env: Record<string, string>,
+  lines: readonly TcpLine[],
+) => Promise<Running>;
+
+/** All apps run in the process of the test, each with connections of its own. */
+export async function startSystem(options: SystemOptions = {}): Promise<System> {
+  return await openSystem(options, startAppHere, "inline");
+}
+
+/** Each app is a process, for tests of how they die, of their environment and their isolation. */
+export async function startProcesses(options: ProcessOptions = {}): Promise<ProcessSystem> {
+  return await openSystem(options, processLauncher(options), "process");
+}
+
+function processLauncher(options: ProcessOptions): Launch<AppProcess> {
+  return async (kind, env) => {
+    const program = (kind !== "console" && options.programs?.[kind]) || { file: `apps/${kind}/src/main.ts` };
+    return await startApp({ program, port: await freePort(), env, ...(await logFileFor(kind, options)) });
+  };
+}
+
+async function openSystem<Running extends App>(
+  given: SystemOptions,
+  launch: Launch<Running>,
+  toolLevel: "inline" | "process",
+): Promise<System<Running>> {
   const options = { ...defaults, ...given };
   const bot = newApp(options.appId);
   const { appId, appSecret, encryptKey = "", verificationToken = "" } = bot;
@@ -182,12 +238,17 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
   const apps = [bot, ...otherBots.map(({ app }) => app)];
   const servers = options.vendors === undefined ? await startVendors(options, apps) : undefined;
   const vendors = options.vendors ?? addressesOf(own(servers));
-  const configFile = join(folder, "larkline.config.ts");
-  const bots = otherBots.map(({ name, settings, app }) => {
-    return [name, { appId: app.appId, domain: vendors.feishu, ...settings }] as const;
-  });
-  const config = bots.length === 0 ? options.config : { ...options.config, bots: Object.fromEntries(bots) };
-  if (config !== undefined) await writeFile(configFile, `export default ${JSON.stringify(config)};\n`);
+  /** The configuration of all apps, or of one that has an address of its own for the platform. */
+  const writeConfig = async (domain: string): Promise<{ LARKLINE_CONFIG?: string }> => {
+    const bots = otherBots.map(({ name, settings, app: { appId: id } }) => [name, { appId: id, domain, ...settings }]);
+    const config = bots.length === 0 ? options.config : { ...options.config, bots: Object.fromEntries(bots) };
+    if (config === undefined) return {};
+    const LARKLINE_CONFIG = join(folder, `${new URL(domain).port}.config.ts`);
+    await writeFile(LARKLINE_CONFIG, `export default ${JSON.stringify(config)};\n`);
+    return { LARKLINE_CONFIG };
+  };
+  const toolsOf: System["toolsOf"] = async (sets) =>
+    await toolModules(sets, { folder, recordingFile, level: toolLevel });
   const { transport } = options;
   const env = {
     REDIS_URL: options.redisUrl ?? own(redis).url,
@@ -204,49 +265,36 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
     OPENAI_API_KEY: "scripted",
     WORKER_CONCURRENCY: String(options.workerConcurrency),
     RUNNER_NAME: "recording",
-    RUNNER_TOOLS: tools,
+    RUNNER_TOOLS: await toolsOf(options.tools),
     RECORDING_FILE: recordingFile,
-    ...(config === undefined ? {} : { LARKLINE_CONFIG: configFile }),
+    ...(await writeConfig(vendors.feishu)),
     ...Object.assign({}, ...otherBots.map(({ name, app }) => secretsOf(name, app))),
     ...options.env,
   };
-  const running = new Set<AppProcess>();
-  const linesOf = new Map<AppProcess, TcpLine[]>();
-  /** Addresses by which one process reaches its servers. */
-  const openLines = async (addresses: Record<string, string>) => {
-    const lines: TcpLine[] = [];
-    const through: Record<string, string> = {};
-    for (const [name, address] of Object.entries(addresses)) {
-      const url = new URL(address);
-      const line = await startTcpLine(Number(url.port));
-      lines.push(line);
-      url.port = String(line.port);
-      through[name] = url.href.replace(/\/$/, "");
-    }
-    return { lines, through };
-  };
-  const start: System["start"] = async (app, extra = {}) => {
-    const program = options.programs?.[app] ?? { file: `apps/${app}/src/main.ts` };
+  const running = new Set<App>();
+  const linesOf = new Map<App, TcpLine[]>();
+  /** An app with addresses of its own by which it reaches its servers, where there are lines. */
+  const launched = async <Launched extends App>(
+    by: Launch<Launched>,
+    app: AppName,
+    extra: Record<string, string>,
+  ): Promise<Launched> => {
     const all = { ...env, ...extra };
     const keys = keysFor(app, all.RUNNER_NAME);
-    const address = redisUsers && { REDIS_URL: redisUsers.urlFor(env.REDIS_URL, app, all.RUNNER_NAME) };
-    const { REDIS_URL, ANTHROPIC_BASE_URL, FEISHU_DOMAIN } = env;
-    const { lines, through } =
-      options.lines === true
-        ? await openLines({ REDIS_URL, ANTHROPIC_BASE_URL, FEISHU_DOMAIN })
-        : { lines: [], through: {} };
-    const ownEnv = { ...keys, ...all, ...through, ...address, ...extra };
-    const kept = await logFileFor(app, options);
-    const started = await startApp({ program, port: await freePort(), env: ownEnv, ...kept });
+    const REDIS_URL = redisUsers?.urlFor(env.REDIS_URL, app, all.RUNNER_NAME) ?? env.REDIS_URL;
+    const { ANTHROPIC_BASE_URL, OPENAI_BASE_URL, FEISHU_DOMAIN } = env;
+    const addresses = { REDIS_URL, ANTHROPIC_BASE_URL, OPENAI_BASE_URL, FEISHU_DOMAIN };
+    const { lines, through } = options.lines === true ? await openLines(addresses) : { lines: [], through: addresses };
+    const ownConfig = lines.length > 0 && otherBots.length > 0 ? await writeConfig(through.FEISHU_DOMAIN) : {};
+    const started = await by(app, { ...keys, ...all, ...through, ...ownConfig, ...extra }, lines);
     running.add(started);
     linesOf.set(started, lines);
-    void started.exited.finally(() => {
-      for (const line of lines) line.close();
-    });
     return started;
   };
+  const start: System<Running>["start"] = async (kind, extra = {}) => await launched(launch, kind, extra);
   const close = async (): Promise<void> => {
-    await Promise.all([...running].map(async (app) => await app.kill()));
+    await Promise.all([...running].map(async (app) => await ("pid" in app ? app.kill() : app.stop())));
+    for (const line of [...linesOf.values()].flat()) line.close();
     // Not where a test has stopped it, or has users of its own.
     if (redis !== undefined && redisUsers === undefined) await noteEmitted(redis.url).catch(() => undefined);
     await servers?.feishu.close();
@@ -255,7 +303,7 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
     await rm(folder, { recursive: true, force: true });
   };
   /** When one does not start, nothing stays behind. */
-  const several = async (kind: AppKind, count: number): Promise<AppProcess[]> => {
+  const several = async (kind: AppName, count: number): Promise<Running[]> => {
     const starts = await Promise.allSettled(Array.from({ length: count }, async () => await start(kind)));
     const failed = starts.find((each) => each.status === "rejected");
     if (failed === undefined) return starts.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
@@ -284,7 +332,7 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
       return (await waitForAnswer(feishu, messageId, { timeoutMs })).text;
     },
   });
-  const system: System = {
+  const system: System<Running> = {
     appId,
     get redis() {
       return own(redis);
@@ -300,13 +348,15 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
     runners,
     env,
     start,
+    toolsOf,
+    startProcess: async (kind, extra = {}) => await launched(processLauncher({}), kind, extra),
     linesOf: (app) => linesOf.get(app) ?? [],
     ...peopleOf(appId),
     botNamed: (name) => {
       const other = otherBots.find((each) => each.name === name);
       if (other === undefined) throw new Error(`no bot ${name}`);
       const { appId: id } = other.app;
-      return Object.assign(Object.create(system) as System, { appId: id, ...peopleOf(id) }); // all else is inherited
+      return Object.assign(Object.create(system) as System<Running>, { appId: id, ...peopleOf(id) }); // all else is inherited
     },
     recorded: async () => {
       const text = await readFile(recordingFile, "utf8").catch(() => "");

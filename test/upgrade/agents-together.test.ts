@@ -15,7 +15,7 @@ import { decide } from "../system/approvals.ts";
 import { theQuestion } from "../system/asking.ts";
 import { obedientModel } from "../system/model-script.ts";
 import { answerTo } from "../system/sending.ts";
-import { keysFor, startSystem, type System } from "../system/system.ts";
+import { keysFor, startProcesses, type ProcessSystem } from "../system/system.ts";
 import { checkOut, versionOfSingleAgents, type CheckedOut } from "./previous-version.ts";
 
 const folder = await mkdtemp(join(tmpdir(), "larkline-upgrade-"));
@@ -37,7 +37,7 @@ const script: ModelScript = (request) =>
   request.system.startsWith("critic") ? { text: "critic speaks" } : obedientModel(request);
 
 /** A worker of the version before, with a configuration that it can read. */
-async function startPrevious({ file }: CheckedOut, { env }: System): Promise<AppProcess> {
+async function startPrevious({ file }: CheckedOut, { env }: ProcessSystem): Promise<AppProcess> {
   const configFile = join(folder, "previous.config.ts");
   await writeFile(configFile, 'export default { agents: { default: { instructions: "desk" } } };\n');
   return await startApp({
@@ -48,7 +48,7 @@ async function startPrevious({ file }: CheckedOut, { env }: System): Promise<App
 }
 
 /** How much has been given up for good. */
-async function givenUp({ redis: { url } }: System): Promise<number> {
+async function givenUp({ redis: { url } }: ProcessSystem): Promise<number> {
   const redis = connectRedis(url);
   try {
     const catalog = createQueueCatalog({ connection: redis, prefix: "{larkline}" });
@@ -65,7 +65,7 @@ it.skipIf(previous === undefined)(
   async () => {
     if (previous === undefined) throw new Error("unreachable: the test is skipped");
     const tools = fileURLToPath(new URL("../fixtures/holding-tools.ts", import.meta.url));
-    const system = await startSystem({ config, script, env: { RUNNER_TOOLS: tools, HOLD_TIMEOUT_MS: "120000" } });
+    const system = await startProcesses({ config, script, env: { RUNNER_TOOLS: tools, HOLD_TIMEOUT_MS: "120000" } });
     let old: AppProcess | undefined;
     try {
       const [ben, cai] = [system.person("Ben"), system.person("Cai")];

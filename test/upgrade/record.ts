@@ -3,7 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { chat } from "../system/chat-stream.ts";
 import { decide, untilAsked } from "../system/approvals.ts";
 import { answerTo, send } from "../system/sending.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startProcesses, type ProcessSystem } from "../system/system.ts";
 import type { CheckedOut } from "./previous-version.ts";
 import { addPeople, askingSession, chatOf, recordedApp, unfinishedModel } from "./scenes.ts";
 import { takeSnapshot, type Snapshot } from "./snapshot.ts";
@@ -19,7 +19,7 @@ async function until(fact: () => boolean | Promise<boolean>): Promise<void> {
 }
 
 /** Brings every conversation into its state, and ends all processes in the middle of it. */
-async function play(system: System): Promise<void> {
+async function play(system: ProcessSystem): Promise<void> {
   const idle = chatOf("idle");
   await answerTo(system, await send(system, idle, { text: 'first\ncall note_once {"key":"idle"}' }));
   const asked = await send(system, idle, { text: 'second\ncall ask_once {"key":"idle"}' });
@@ -50,7 +50,7 @@ async function play(system: System): Promise<void> {
 async function record(previous: CheckedOut, version: string): Promise<Snapshot> {
   const program = (app: string) => ({ file: previous.file(`apps/${app}/src/main.ts`) });
   const tools = ["recording-tools.ts", "approval-tools.ts"].map((name) => previous.file(`test/fixtures/${name}`));
-  const system = await startSystem({
+  const system = await startProcesses({
     appId: recordedApp,
     script: unfinishedModel,
     programs: {

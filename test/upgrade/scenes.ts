@@ -1,6 +1,6 @@
 import type { ModelScript } from "@larkline/testkit";
 import { obedientModel } from "../system/model-script.ts";
-import type { System } from "../system/system.ts";
+import type { ProcessSystem } from "../system/system.ts";
 
 /** Everything in the recording belongs to this app. */
 export const recordedApp = "cli_00000000000000aa";
@@ -17,7 +17,7 @@ export function chatOf(scene: Scene): { openId: string; chatId: string } {
 }
 
 /** Gives the platform the people and chats of the recording. */
-export function addPeople({ feishu }: System): void {
+export function addPeople({ feishu }: ProcessSystem): void {
   for (const scene of scenes) {
     const { openId, chatId } = chatOf(scene);
     feishu.addUser({ openId, name: scene });

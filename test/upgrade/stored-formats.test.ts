@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { shownAnswer } from "../system/answer.ts";
 import { openQuestions } from "../system/approvals.ts";
 import { answerTo, send } from "../system/sending.ts";
-import { keysFor, startSystem, type System } from "../system/system.ts";
+import { keysFor, startProcesses, type ProcessSystem } from "../system/system.ts";
 import { addPeople, askingSession, chatOf, recordedApp, type Scene } from "./scenes.ts";
 import { restoreSnapshot, type Snapshot } from "./snapshot.ts";
 
@@ -30,7 +30,7 @@ describe("what the previous version has stored", () => {
   let redis: TestRedis;
   let connection: RedisConnection;
   let store: SessionStore;
-  let system: System;
+  let system: ProcessSystem;
 
   beforeAll(async () => {
     redis = await startRedis();
@@ -39,7 +39,7 @@ describe("what the previous version has stored", () => {
     const { CALL_SIGNING_KEY = "" } = keysFor("agent-worker", "");
     await restoreSnapshot(redis.url, JSON.parse(text) as Snapshot, stateKeyOf(CALL_SIGNING_KEY)); // record.ts has written it
     await giveCallsAnHour(redis.url);
-    system = await startSystem({
+    system = await startProcesses({
       appId: recordedApp,
       redisUrl: redis.url,
       workers: 0,

@@ -13,7 +13,7 @@ import {
   type Written,
 } from "../system/answers.ts";
 import { decide, openQuestions } from "../system/approvals.ts";
-import { keysFor, startSystem, type AppKind, type System } from "../system/system.ts";
+import { keysFor, startProcesses, type AppKind, type ProcessSystem } from "../system/system.ts";
 import type { CheckedOut } from "./previous-version.ts";
 
 export interface TwoVersionsOptions {
@@ -48,7 +48,7 @@ function textOf(chat: number, position: number): string {
   return tool === "" ? name : `${name}\ncall ${tool} ${JSON.stringify({ key })}`;
 }
 
-async function keepWriting(system: System, chat: number, stop: AbortSignal): Promise<Written[]> {
+async function keepWriting(system: ProcessSystem, chat: number, stop: AbortSignal): Promise<Written[]> {
   const person = system.person(`person ${chat}`);
   const written: Written[] = [];
   const waiting = (): number => written.filter((message) => answersTo(system, message).length === 0).length;
@@ -61,7 +61,7 @@ async function keepWriting(system: System, chat: number, stop: AbortSignal): Pro
 }
 
 /** Approves whatever is asked until it is over; a turn that the previous version started is finished by this one. */
-async function approveAll(system: System, over: AbortSignal): Promise<number> {
+async function approveAll(system: ProcessSystem, over: AbortSignal): Promise<number> {
   let approved = 0;
   while (!over.aborted) {
     await delay(50);
@@ -77,7 +77,7 @@ async function approveAll(system: System, over: AbortSignal): Promise<number> {
 }
 
 /** A process of this version in place of one of the previous one. */
-async function startCurrent(system: System, kind: AppKind): Promise<AppProcess> {
+async function startCurrent(system: ProcessSystem, kind: AppKind): Promise<AppProcess> {
   const { RUNNER_NAME = "", ...env } = system.env;
   return await startApp({
     program: { file: `apps/${kind}/src/main.ts` },
@@ -96,7 +96,7 @@ async function turnsOf(processes: readonly AppProcess[]): Promise<number> {
   return counts.reduce((sum, count) => sum + count, 0);
 }
 
-async function run(system: System, options: TwoVersionsOptions): Promise<TwoVersionsReport> {
+async function run(system: ProcessSystem, options: TwoVersionsOptions): Promise<TwoVersionsReport> {
   const { eachMs, patienceMs } = options;
   const old = [...system.ingresses, ...system.workers, ...system.runners];
   const current: AppProcess[] = [];
@@ -147,7 +147,7 @@ async function run(system: System, options: TwoVersionsOptions): Promise<TwoVers
 export async function runTwoVersions(options: TwoVersionsOptions): Promise<TwoVersionsReport> {
   const { file } = options.previous;
   const program = (kind: AppKind) => ({ file: file(`apps/${kind}/src/main.ts`) });
-  const system = await startSystem({
+  const system = await startProcesses({
     programs: {
       ingress: program("ingress"),
       "agent-worker": program("agent-worker"),
