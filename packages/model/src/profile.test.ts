@@ -218,14 +218,14 @@ function history(chunks: readonly ModelChunk[]): Message[] {
 }
 
 /** Answers once, then gets its own answer back, and last that of another model. */
-async function sentBack(profile: ProfileInput, first: object, id = "call_1_1_0") {
+async function sentBack(profile: ProfileInput, first: object, { id = "call_1_1_0", needsThinking = false } = {}) {
   const call = { index: 0, id, function: { name: "lookup", arguments: "{}" } };
   const frames = [delta(first), delta({ tool_calls: [call] }), delta({}, "tool_calls"), "data: [DONE]\n\n"];
   const server = await startModelServer({ script: () => ({ frames }) });
   const backend = createOpenAiChatBackend({ apiKey: "k", baseUrl: `${server.url}/v1`, profile });
   const said = await collected(backend.stream({ model: "m", messages: hello }));
   await collected(backend.stream({ model: "m", messages: history(said) }));
-  await collected(backend.stream({ model: "other", messages: history(said) }));
+  await collected(backend.stream({ model: "other", messages: history(said), needsThinking }));
   const [, own, foreign] = server.requests.map(({ body }) => body["messages"]);
   await server.close();
   return { own, foreign };
@@ -254,16 +254,19 @@ describe("what a model gets back", () => {
   it.each(["deepseek", "kimi"])(
     "of another model is a call with a word for its thoughts, where %s demands them",
     async (name) => {
-      expect((await sentBack(name, { reasoning_content: "hm" })).foreign).toMatchObject([
+      const hm = { reasoning_content: "hm" };
+      expect((await sentBack(name, hm, { needsThinking: true })).foreign).toMatchObject([
         {},
         { reasoning_content: "(none kept)" },
         {},
       ]);
+      // A model that does not think may refuse the field.
+      expect(JSON.stringify((await sentBack(name, hm)).foreign)).not.toContain("reasoning_content");
     },
   );
 
   it("are the ids of its calls as it gave them", async () => {
-    const { own, foreign } = await sentBack("openrouter", {}, "functions.lookup:0");
+    const { own, foreign } = await sentBack("openrouter", {}, { id: "functions.lookup:0" });
     expect(own).toMatchObject([
       {},
       { tool_calls: called("functions.lookup:0") },
@@ -277,7 +280,7 @@ describe("what a model gets back", () => {
     ["mistral", expect.stringMatching(/^[a-f0-9]{9}$/)],
     ["openai", "call_1_1_0"],
   ])("are the ids of others in the form that %s demands", async (profile, id) => {
-    const { foreign } = await sentBack(profile, {}, "call_1_1_0");
+    const { foreign } = await sentBack(profile, {});
     expect(foreign).toMatchObject([{}, { tool_calls: called(id) }, { tool_call_id: id }]);
   });
 

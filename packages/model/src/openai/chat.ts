@@ -104,7 +104,9 @@ type Param = OpenAI.Chat.Completions.ChatCompletionMessageParam;
 function chatMessages(request: ModelRequest, dialect: Dialect): Param[] {
   const system = systemBlocksOf(request).map((block) => block.text);
   const isPlain = request.plain === true;
-  const rules: Dialect = isPlain ? { ...dialect, callIds: "nine-letters", callsNeedThoughts: false } : dialect;
+  // A model that does not think may refuse the field; the plainest request is the last try, with what may be missing.
+  const callsNeedThoughts = dialect.callsNeedThoughts && (isPlain || isThinking(request, dialect));
+  const rules: Dialect = { ...dialect, callsNeedThoughts, ...(isPlain ? { callIds: "nine-letters" } : {}) };
   const ids = sentCallIds(request.messages, isPlain ? { ...rules, signer: "" } : rules);
   const params = request.messages.flatMap((message) => paramsOf(message, { ...rules, ids }));
   return system.length === 0 ? params : [{ role: "system", content: system.join("\n\n") }, ...params];
@@ -217,6 +219,15 @@ function assistantParams(parts: readonly AssistantPart[], dialect: Writing): Par
   const sent = thoughts === "" && calls.length > 0 && dialect.callsNeedThoughts ? noThoughts : thoughts;
   // A field of compatible servers, unknown to the SDK's types.
   return [isField && sent !== "" ? Object.assign(message, { [dialect.thoughtsBack]: sent }) : message];
+}
+
+/** Whether the model thinks in this conversation: it is asked to, or has done so. */
+function isThinking({ needsThinking, effort, messages }: ModelRequest, dialect: Dialect): boolean {
+  if (needsThinking === true || effort !== undefined) return true;
+  return messages.some(
+    ({ role, content }) =>
+      role === "assistant" && content.some((part) => part.type === "thinking" && isOwn(part.providerMetadata, dialect)),
+  );
 }
 
 /** Thoughts without a signer were stored by a version that did not note it. */
