@@ -4,15 +4,20 @@ import { createRandom, type SeededRandom } from "../chaos/random.ts";
 import { runThreadsInside } from "./threads.ts";
 import { ownTimeAndChance, realMs } from "./time.ts";
 
-// `npm run simulate -- --seed N [--seeds M]`: the whole product in this process, under a clock of its own, with the
+// `npm run simulate -- --seed N [--seeds M] [--stop]`: the whole product in this process, under a clock of its own, with the
 // faults of the seed. What breaks a promise is printed with the seed; the exit code is the number of such seeds, 100 at
 // most.
 
 const { values } = parseArgs({
-  options: { seed: { type: "string" }, seeds: { type: "string" }, verbose: { type: "boolean" } },
+  options: {
+    seed: { type: "string" },
+    seeds: { type: "string" },
+    verbose: { type: "boolean" },
+    stop: { type: "boolean" },
+  },
 });
 const first = Number(values.seed ?? 1);
-const count = Number(values.seeds ?? 1);
+let count = Number(values.seeds ?? 1);
 
 // Redis answers in real time, so it starts before the time is ours. The product is loaded after that.
 const redis = await startRedis();
@@ -32,6 +37,7 @@ for (let seed = first; seed < first + count; seed += 1) {
   random = createRandom(seed + 0x9e3779b9);
   const { broken, faults, history, log, simulatedMs, steps } = await simulate(seed, clock, redis.port);
   if (broken.length > 0) failed += 1;
+  if (broken.length > 0 && values.stop === true) count = seed - first + 1;
   if (broken.length > 0 || values.verbose === true) {
     console.log(`seed ${seed}: ${broken.length === 0 ? "well" : "BROKEN"}`);
     for (const line of [
@@ -43,7 +49,8 @@ for (let seed = first; seed < first + count; seed += 1) {
       console.log(`  ${line}`);
     }
     console.log(`  ${(simulatedMs / 1_000).toFixed(1)} s simulated, ${steps} steps`);
-    if (values.verbose === true) for (const line of log) console.log(`  ${line}`);
+    const shown = values.verbose === true ? log : log.filter((line) => !line.includes('"level":"info"')).slice(-40);
+    for (const line of shown) console.log(`  ${line.slice(0, 600)}`);
   }
 }
 const cpu = process.cpuUsage();

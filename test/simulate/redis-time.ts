@@ -104,9 +104,10 @@ export class RedisClock {
     return answer;
   }
 
-  /** Redis is empty and has the time of the simulation. */
+  /** Redis is empty, knows no script and has the time of the simulation. */
   async begin(): Promise<void> {
     await this.ask("FLUSHALL");
+    await this.ask("SCRIPT", "FLUSH");
     this.#agedMs = 0;
     await this.set();
   }
