@@ -227,7 +227,30 @@ export function ownTimeAndChance(random: () => SeededRandom): void {
     owners.getStore()?.servers.add(this);
     return Reflect.apply(listen, this, given);
   } as typeof listen;
+  net.Socket.prototype.setTimeout = silenceTimeout;
   syncBuiltinESMExports();
+}
+
+const silences = new WeakMap<net.Socket, Timer>();
+
+/** As the method of sockets that it replaces: `timeout` is emitted when nothing is read or written for so long. */
+function silenceTimeout(this: net.Socket, ms: number, onTimeout?: () => void): net.Socket {
+  const before = silences.get(this);
+  if (before !== undefined) before.isOff = true;
+  silences.delete(this);
+  if (onTimeout !== undefined) this[ms > 0 ? "once" : "off"]("timeout", onTimeout);
+  if (ms > 0) watchSilence(this, ms);
+  return this;
+}
+
+function watchSilence(socket: net.Socket, ms: number): void {
+  const bytes = socket.bytesRead + socket.bytesWritten;
+  const look = (): void => {
+    if (socket.destroyed) return;
+    if (socket.bytesRead + socket.bytesWritten === bytes) socket.emit("timeout");
+    else watchSilence(socket, ms);
+  };
+  silences.set(socket, time.after(ms, look));
 }
 
 function ownTime(): void {

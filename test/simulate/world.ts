@@ -124,8 +124,10 @@ export class World {
       const { port } = await started;
       if (kind === "ingress" && !owner.isDead) Object.assign(this.#ingress, { owner, port });
     } catch (error) {
-      if (!owner.isDead) write(`does not start: ${String(error)}`);
+      if (owner.isDead) return;
+      write(`does not start: ${String(error)}`);
       this.end(process);
+      time.after(1_000, () => void this.begin(kind)); // as a supervisor does
     }
   }
 
