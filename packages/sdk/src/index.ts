@@ -14,4 +14,13 @@ export {
 } from "./client.ts";
 export { ConnectionError, RequestError } from "./connection.ts";
 export * from "./items.ts";
+export {
+  EngineError,
+  formatErrorForDisplay,
+  isRetryable,
+  newEngineError,
+  wrapError,
+  type EngineErrorOptions,
+  type ErrorCode,
+} from "@larkline/protocol/error";
 export type * from "./wire-types.ts";

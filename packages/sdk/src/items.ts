@@ -16,6 +16,10 @@ export type InputItem =
 /** The raw item for the next run: a copy without absent members. What is no plain object throws an {@link AgentsError}. */
 export const toInputItem: (item: Pick<RunItem, "rawItem">) => InputItem = helpers.toInputItem as never;
 
+/** What a model has produced, for the next run: the same items in the same order, as copies. */
+export const toInputItems: (response: { output: readonly RunItem["rawItem"][] }) => InputItem[] =
+  helpers.toInputItems as never;
+
 /** The last content of a message: its text or refusal; empty for other items. */
 export const extractLastContent: (item: RunItem["rawItem"]) => string = helpers.extractLastContent as never;
 
