@@ -6,7 +6,6 @@ import type { ModelScript, NormalisedRequest, ScriptedReply } from "@larkline/te
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { waitForAnswer } from "../system/answer.ts";
 import { repeats, write } from "../system/answers.ts";
-import { expectAskedOnce, lostTurns } from "../system/asked-once.ts";
 import { cardsOf } from "../system/card-watch.ts";
 import { answerTo } from "../system/sending.ts";
 import { startSystem, type System } from "../system/system.ts";
@@ -163,7 +162,6 @@ describe("a team over HTTP", () => {
     const led = await played("chosen", "hello", "led");
     expect(led.speakers).toEqual(["judge", "critic", "judge"]);
     expect(led.end).toMatchObject({ reason: "team_limit" });
-    const lost = await lostTurns(system);
     const rambled = await played("chosen", "ramble", "rambled");
     expect(rambled.speakers).toEqual(members);
     const warnings = rambled.events.filter((event) => event.type === "warning");
@@ -171,10 +169,7 @@ describe("a team over HTTP", () => {
       Array.from({ length: warnings.length }, () => "speaker_not_chosen"),
     );
     expect(warnings).toHaveLength(3);
-    const selections = () => asked.filter(({ who }) => who === "selector").length;
-    expect(selections()).toBeGreaterThanOrEqual(9);
-    // A worker that loses its turn leaves its choice, three requests at most, to a successor.
-    await expectAskedOnce(system, () => 1 + Math.ceil((selections() - 9) / 3), lost);
+    expect(asked.filter(({ who }) => who === "selector")).toHaveLength(9);
     const used = rambled.events.flatMap((event) => (event.type === "turn_end" ? [event.inputTokens] : []));
     expect(rambled.end).toMatchObject({ totalInputTokens: used.reduce((sum, tokens) => sum + tokens, 0) });
   });
@@ -216,7 +211,6 @@ describe("a team over HTTP", () => {
 describe("a team as a helper", () => {
   it("AT-18: talks in a run of its own until it ends, and its last word is the answer of the call", async () => {
     asked = [];
-    const lost = await lostTurns(system);
     const run = clientOf().run("confer approve this and approve that", { session: "conferring", agent: "default" });
     const events = await all(run.stream({ nested: true }));
     const { finalOutput, runId } = await run.result();
@@ -230,8 +224,7 @@ describe("a team as a helper", () => {
     }
     const agents = ["critic", "desk", "writer"];
     expect([...new Set(asked.map(({ who }) => who))].toSorted()).toEqual(agents);
-    for (const agent of agents) expect(asked.filter(({ who }) => who === agent).length).toBeGreaterThanOrEqual(2);
-    await expectAskedOnce(system, () => asked.length - 5, lost);
+    for (const agent of agents) expect(asked.filter(({ who }) => who === agent)).toHaveLength(2);
     const report = await (await fetch(`${system.ingresses[1]?.url}/v1/runs/${runId}`)).json();
     expect(report).toMatchObject({
       state: "done",
