@@ -91,7 +91,7 @@ describe("the presence of a process", () => {
     await expect.poll(async () => await world.own.fateOf("other"), wait).toBe("alive");
   });
 
-  it("that ends in an orderly way has left, and one that nobody knows is unknown", async () => {
+  it("that ends in an orderly way has left, and one that never began is unknown", async () => {
     const { own, redisUrl, namespace } = await newWorld();
     const other = await begin(redisUrl, namespace, "other");
     expect((await own.members()).toSorted()).toEqual(["one", "other"]);
@@ -140,7 +140,7 @@ describe("the presence of a process", () => {
     expect(await world.own.fateOf("other")).toBe("died");
   });
 
-  it("is taken for dead by nobody after Redis has restarted, until its beat has run out", async () => {
+  it("does not count as dead after Redis has restarted, until its beat has run out", async () => {
     const directory = await mkdtemp(join(tmpdir(), "larkline-presence-"));
     onTestFinished(async () => await rm(directory, { recursive: true }));
     const server = await startRedis({ directory });

@@ -4,7 +4,7 @@ import { closeRedis, connectRedis, type RedisConnection, runScript, script } fro
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
 /**
- * What has become of a process. `died`: its connection was closed without a word. `left`: it has said that it ends.
+ * What has become of a process. `died`: its connection was closed and it has not said so. `left`: it has said that it ends.
  * `silent`: its connection stands, but it has not beaten for {@link heartbeatMs}; it may be stopped or cut off, and it
  * is not known to have died. `unknown`: it has not said anything within a day.
  */
@@ -333,7 +333,7 @@ export class OwnPresence extends Presence {
       await this.#own.set(this.leftKey(this.id), "1", "PX", leftKeptMs);
       await this.#own.del(this.aliveKey(this.id));
       await this.#own.zrem(this.keyOf(this.#options.group), this.id);
-      // Those that died without a word.
+      // Those that died without saying so.
       await this.#own.zremrangebyscore(this.keyOf(this.#options.group), "-inf", String(this.#time.now() - keptMs));
     } catch (error) {
       this.#options.onError(asError(error));
@@ -401,7 +401,7 @@ class PresenceLine {
     let refusal: unknown = new Error("no server of the Cluster is known yet");
     for (const node of nodes) {
       const connection = node.duplicate({ lazyConnect: true, retryStrategy: () => null, maxRetriesPerRequest: 0 });
-      connection.on("error", () => undefined); // what ends a connection is said by its beats
+      connection.on("error", () => undefined); // the beats notice that a connection has ended
       try {
         await connection.connect();
         await connection.ssubscribe(this.#channel);
