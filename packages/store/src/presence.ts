@@ -253,7 +253,7 @@ export class OwnPresence extends Presence {
     return this.#beatingSinceMs === Number.NEGATIVE_INFINITY;
   }
 
-  /** Right after an outage, of Redis or of this machine, others need the time of a beat to be heard again. */
+  /** Right after an outage, of Redis or of this machine, others need the time of a beat to come back. */
   protected override sinceMs(): number {
     if (this.#isFirstRun()) return 0;
     return this.#time.now() - (this.#time.monotonic() - this.#beatingSinceMs);
