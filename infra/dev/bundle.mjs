@@ -1,6 +1,7 @@
 // `node infra/dev/bundle.mjs <folder>`: makes one small bundle of each app, which starts in half the time of its sources
 // and takes half of the memory. `npm start` keeps them by a digest of the sources: see launcher/bundles.mjs.
 import { createHash } from "node:crypto";
+import http from "node:http";
 import { createRequire, registerHooks } from "node:module";
 import { readdirSync, readFileSync, realpathSync } from "node:fs";
 import { dirname, join, relative, resolve } from "node:path";
@@ -22,7 +23,10 @@ const programs = {
   "tool-process": "packages/runner/src/tool-process.ts",
   "renewal-thread": "packages/store/src/renewal-thread.ts",
   "schema-thread": "packages/process/src/schemas/schema-thread.ts",
+  "watchdog-thread": "packages/process/src/watchdog/watchdog-thread.ts",
 };
+/** Those that load no more than their own bundle. */
+const bare = new Set(["renewal-thread", "watchdog-thread"]);
 /** What modules outside of the bundles import, as configuration and tools do: they get the bundles' own. */
 const lent = {
   config: "packages/process/src/config/index.ts",
@@ -36,23 +40,17 @@ const required = {
   "node-sdk": "packages/feishu/node_modules/@larksuiteoapi/node-sdk/lib/index.js",
 };
 
-/** What stays outside: native code, files of its own, or packages that a start may go without. */
-const outside = [
-  "rolldown",
-  "openai",
-  "@larkline/openai-sdk",
-  "@bull-board/api",
-  "@bull-board/fastify",
-  "@bull-board/ui",
-];
+/** What stays outside: packages that a start may go without. */
+const outside = ["openai", "@larkline/openai-sdk"];
 
+const pageModule = join(root, "simulator/src/playground/page-script.ts");
 const schemaModule = join(root, "packages/protocol/src/compiled-schemas.ts");
 const requireOfProtocol = createRequire(join(root, "packages/protocol/package.json"));
 const shared = {
   cwd: root,
   platform: "node",
   logLevel: "warn",
-  checks: { pluginTimings: false, ineffectiveDynamicImport: false },
+  checks: { pluginTimings: false, ineffectiveDynamicImport: false, eval: false },
   onLog: (level, log, handler) => handler(log.code === "UNRESOLVED_IMPORT" ? "error" : level, log),
 };
 /** V8 keeps a text of ASCII in half the memory. The maps are for `node --enable-source-maps`; the sources lie at hand. */
@@ -67,14 +65,14 @@ const output = {
 const placeOf = (path) => relative(folder, realpathSync(join(root, path)));
 
 const validators = await compileSchemas();
-await Promise.all([bundlePrograms(), bundleValidators(), bundleAjv(), bundleSdk()]);
+await Promise.all([bundlePrograms(), bundleValidators(), bundleAjv(), bundleSdk(), bundlePage()]);
 
 async function bundlePrograms() {
   const files = Object.entries({ ...programs, ...lent }).map(([name, path]) => [name, join(root, path)]);
   await build({
     ...shared,
     input: Object.fromEntries(files),
-    plugins: [outsidePlaces(), ownPlaces(), replacing(), compiledSchemas()],
+    plugins: [outsidePlaces(), plainHttp(), ownPlaces(), replacing(), compiledSchemas(), builtPage()],
     output: { ...output, dir: folder, format: "es", entryFileNames: "[name].mjs", chunkFileNames: "[name]-[hash].mjs" },
   });
 }
@@ -92,6 +90,25 @@ function outsidePlaces() {
         return { id: found === null || found.external ? id : found.id, external: true };
       },
     },
+  };
+}
+
+/** An `import` of `node:http` reads all of its exports, and three of them load the whole client behind `fetch`. */
+function plainHttp() {
+  const names = Object.entries(Object.getOwnPropertyDescriptors(http)).flatMap(([name, { get }]) =>
+    get === undefined || ["globalAgent", "maxHeaderSize"].includes(name) ? [name] : [],
+  );
+  return {
+    name: "plain-http",
+    resolveId: {
+      order: "pre",
+      filter: { id: /^(node:)?http$/ },
+      handler: (_id, _importer, { kind }) => (kind === "import-statement" ? "plain-http" : undefined),
+    },
+    load: (id) =>
+      id === "plain-http"
+        ? `const http = process.getBuiltinModule("node:http"); export default http; export const { ${names.join(", ")} } = http;`
+        : undefined,
   };
 }
 
@@ -139,9 +156,7 @@ registerHooks({
     return { ...found, ...bundles.get(found.url) };
   },
 });`;
-  const starts = new Set(
-    Object.entries(programs).flatMap(([name, path]) => (name === "renewal-thread" ? [] : join(root, path))),
-  );
+  const starts = new Set(Object.entries(programs).flatMap(([name, path]) => (bare.has(name) ? [] : join(root, path))));
   return {
     name: "replacing",
     resolveId: (id) => (id === "replacing" ? id : undefined),
@@ -225,6 +240,22 @@ export const compiledBefore = (schema) => () => {
     resolveId: (id) => (id === "compiled-schemas" ? id : undefined),
     load: (id) =>
       id === schemaModule ? 'export * from "compiled-schemas";' : id === "compiled-schemas" ? source : undefined,
+  };
+}
+
+async function bundlePage() {
+  const input = join(root, "simulator/src/playground/page/app.tsx");
+  await build({ ...shared, platform: "browser", input, output: { file: join(folder, "page.js"), minify: true } });
+}
+
+/** The playground reads its page, and goes without the bundler. */
+function builtPage() {
+  const source = `import { readFile } from "node:fs/promises";
+export const pageScript = async () => await readFile(new URL("./page.js", import.meta.url), "utf8");`;
+  return {
+    name: "built-page",
+    resolveId: (id) => (id === "built-page" ? id : undefined),
+    load: (id) => (id === pageModule ? 'export * from "built-page";' : id === "built-page" ? source : undefined),
   };
 }
 

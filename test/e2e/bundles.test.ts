@@ -45,6 +45,9 @@ it("a bundle of each app does what its sources do", async () => {
   const page = await fetch(operators.url);
   expect(page.status).toBe(200);
   expect(await page.text()).toMatch(/Workers alive<\/dt>\s*<dd>1</);
+  const board = await (await fetch(`${operators.url}/queues`)).text();
+  const [, script = ""] = /src="([^"]+\.js)"/.exec(board) ?? [];
+  expect((await fetch(new URL(script, `${operators.url}/queues/`))).status, script).toBe(200);
   const queues = await fetch(`${operators.url}/queues/api/queues`);
   expect(JSON.stringify(await queues.json())).toContain('"name":"turns"');
 });

@@ -1,3 +1,5 @@
+import { createRequire } from "node:module";
+import { dirname } from "node:path";
 import { createBullBoard } from "@bull-board/api";
 import { BullMQAdapter } from "@bull-board/api/bullMQAdapter";
 import { FastifyAdapter } from "@bull-board/fastify";
@@ -9,6 +11,8 @@ import { shownJobData } from "./job.ts";
 import { countAction, isSecure, jobPath, pageDeadlineMs } from "./page.ts";
 import type { Services, Stores } from "./services.ts";
 import { signedInMs } from "./sign-in.ts";
+
+const require = createRequire(import.meta.url);
 
 export const boardPath = "/queues";
 
@@ -33,6 +37,7 @@ export async function registerQueueBoard(server: FastifyInstance, services: Serv
     queues: [],
     serverAdapter,
     options: {
+      uiBasePath: dirname(require.resolve("@bull-board/ui/package.json")),
       uiConfig: {
         boardTitle: "Larkline",
         hideDocsLink: true,

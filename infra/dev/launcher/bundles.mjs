@@ -73,6 +73,6 @@ function filesBelow(folder) {
     const path = join(folder, entry.name);
     if (entry.isDirectory()) return entry.name === "node_modules" ? [] : filesBelow(path);
     const isTest = /\.(test|suite|fixture)\.ts$/.test(entry.name);
-    return !isTest && (entry.name.endsWith(".ts") || entry.name === "package.json") ? [path] : [];
+    return !isTest && (/\.tsx?$/.test(entry.name) || entry.name === "package.json") ? [path] : [];
   });
 }

@@ -1,5 +1,6 @@
 import { spawn } from "node:child_process";
 import { closeSync, openSync, writeSync } from "node:fs";
+import { createRequire } from "node:module";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { signalGroup } from "./command.mjs";
@@ -100,14 +101,18 @@ export function startService({ name, args, env, onLine }) {
   return { name, child, exited, isUp: () => isUp };
 }
 
+// `import` of it would load the client behind `fetch`, too.
+const { get } = createRequire(import.meta.url)("node:http");
+
 async function answersReady(url, signal) {
-  try {
-    const response = await fetch(url, { signal: AbortSignal.any([signal, AbortSignal.timeout(2_500)]) });
-    await response.body?.cancel();
-    return response.ok;
-  } catch {
-    return false;
-  }
+  return await new Promise((resolve) => {
+    const limits = AbortSignal.any([signal, AbortSignal.timeout(2_500)]);
+    const request = get(url, { signal: limits, agent: false }, (response) => {
+      response.resume();
+      resolve(response.statusCode === 200);
+    });
+    request.once("error", () => resolve(false));
+  });
 }
 
 /**

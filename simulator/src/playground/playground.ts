@@ -7,7 +7,6 @@ import { type Logger, type LogLevel, logLevels, type Metrics, registerOpsRoutes 
 import { type Clock, type ParseResult, systemClock } from "@larkline/protocol";
 import { type ModelServer, startModelServer } from "@larkline/testkit";
 import { fastify, type FastifyInstance } from "fastify";
-import { build } from "rolldown";
 import { type FeishuSimulator, type SimChat, startFeishuSimulator } from "../index.ts";
 import { type Kept, readKeptState, StateKeeper } from "./kept-state.ts";
 import {
@@ -18,6 +17,7 @@ import {
   registerPlaygroundRoutes,
 } from "./routes.ts";
 import { registerTravelServer } from "./travel-server.ts";
+import { pageScript } from "./page-script.ts";
 
 interface PlaygroundParts {
   config: PlaygroundConfig;
@@ -245,22 +245,13 @@ async function loadPageFiles(): Promise<ReadonlyMap<string, PageFile>> {
     const body = await readFile(join(pageDirectory, name), "utf8");
     return [name, { contentType, body: name === "style.css" ? `${await theme()}\n${body}` : body }];
   });
-  const script = { contentType: "text/javascript; charset=utf-8", body: await bundledPage() };
+  const script = { contentType: "text/javascript; charset=utf-8", body: await pageScript() };
   return new Map([...(await Promise.all(entries)), ["app.js", script]]);
 }
 
 /** What the page has in common with the console. */
 async function theme(): Promise<string> {
   return await readFile(new URL(import.meta.resolve("@larkline/process/theme.css")), "utf8");
-}
-
-async function bundledPage(): Promise<string> {
-  const { output } = await build({
-    input: join(pageDirectory, "app.tsx"),
-    platform: "browser",
-    write: false,
-  });
-  return output[0].code;
 }
 
 const heartbeatMs = 15_000;
