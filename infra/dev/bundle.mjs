@@ -4,7 +4,7 @@ import { createHash } from "node:crypto";
 import http from "node:http";
 import { createRequire, registerHooks } from "node:module";
 import { readdirSync, readFileSync, realpathSync } from "node:fs";
-import { dirname, join, relative, resolve } from "node:path";
+import { basename, dirname, join, relative, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { sourceFiles } from "./launcher/bundles.mjs";
 import { root } from "./launcher/paths.mjs";
@@ -21,12 +21,15 @@ const programs = {
   console: "apps/console/src/main.ts",
   playground: "simulator/src/playground/main.ts",
   "tool-process": "packages/runner/src/tool-process.ts",
-  "renewal-thread": "packages/store/src/renewal-thread.ts",
-  "schema-thread": "packages/process/src/schemas/schema-thread.ts",
-  "watchdog-thread": "packages/process/src/watchdog/watchdog-thread.ts",
+  ...Object.fromEntries(threads()),
 };
-/** Those that load no more than their own bundle. */
-const bare = new Set(["renewal-thread", "watchdog-thread"]);
+
+/** Threads are named so. The one of the process that reads documents is not among them: that reads its own folder only. */
+function threads() {
+  const paths = sourceFiles().filter((path) => path.endsWith("-thread.ts"));
+  return paths.map((path) => [basename(path, ".ts"), relative(root, path)]);
+}
+
 /** What modules outside of the bundles import, as configuration and tools do: they get the bundles' own. */
 const lent = {
   config: "packages/process/src/config/index.ts",
@@ -156,7 +159,7 @@ registerHooks({
     return { ...found, ...bundles.get(found.url) };
   },
 });`;
-  const starts = new Set(Object.entries(programs).flatMap(([name, path]) => (bare.has(name) ? [] : join(root, path))));
+  const starts = new Set(Object.values(programs).map((path) => join(root, path)));
   return {
     name: "replacing",
     resolveId: (id) => (id === "replacing" ? id : undefined),
