@@ -34,7 +34,7 @@ import {
   type Question,
   type RiskFinding,
 } from "./permissions/index.ts";
-import type { TurnEnvironment, TurnLimits } from "./transition.ts";
+import type { TurnEnvironment } from "./transition.ts";
 import { addressContextOf } from "./context.ts";
 import { languageOfMessage } from "./messages.ts";
 import { noticeText, oneLine, shortened, textHead, textsOf } from "./texts/index.ts";
@@ -82,20 +82,21 @@ export interface Preparation {
 export function prepareCalls(
   calls: readonly ToolCall[],
   ids: readonly string[],
-  { turn, env }: Omit<Preparation, "addressContext">,
+  { turn, env, beyond }: Omit<Preparation, "addressContext"> & { beyond: number },
 ): PreparedCall[] {
   const addressContext = addressContextOf(env.history ?? [], turn.message);
   let isSecond = false;
   let opened = 0;
   const prepared = calls.map((source, position) => {
     const named = { ...source, id: ids[position] ?? source.id };
+    if (position >= env.limits.maxCallsPerStep) return refusedWithRest(named, beyond, env);
     if (env.helpers?.targets.has(source.name) === true) {
-      const helper = prepareHelper(named, position, { turn, env, opened });
+      const helper = prepareHelper(named, { turn, env, opened });
       if (helper.refusal === undefined) opened += 1;
       return helper;
     }
-    if (!isTransfer(source.name, env)) return prepare(named, position, { turn, env, addressContext });
-    const transfer = prepareTransfer(named, position, { turn, env, isSecond });
+    if (!isTransfer(source.name, env)) return prepare(named, { turn, env, addressContext });
+    const transfer = prepareTransfer(named, { turn, env, isSecond });
     isSecond ||= transfer.refusal === undefined;
     return transfer;
   });
@@ -112,8 +113,8 @@ function isTransfer(name: string, { tools, transfers }: TurnEnvironment): boolea
 /** Steps in a row that may make the same call; the next one is not run, unless its tool is there to be polled. */
 const maxRepeats = 2;
 
-function prepare(source: ToolCall, position: number, preparation: Preparation): PreparedCall {
-  const { nowMs, limits, tools, callPolicy: policy } = preparation.env;
+function prepare(source: ToolCall, preparation: Preparation): PreparedCall {
+  const { nowMs, tools, callPolicy: policy } = preparation.env;
   const tool = tools.get(source.name);
   const parsed = parseArguments(source.arguments);
   const schema = tool?.announcement.spec.inputSchema ?? {};
@@ -123,7 +124,6 @@ function prepare(source: ToolCall, position: number, preparation: Preparation): 
   const call = tool === undefined ? wanted : withFacts(wanted, tool);
   const refuse = (error: string): PreparedCall => ({ call, use, refusal: { ok: false, error }, events: [] });
   if (tool === undefined) return refuse(notFound(source.name));
-  if (position >= limits.maxCallsPerStep) return refuse(tooMany(limits));
   if (!parsed.ok) return refuse(parsed.problem);
   const repeats = preparation.turn.repeated?.[signatureOf(source)] ?? 0;
   if (repeats >= maxRepeats && tool.announcement.poll !== true) return refuse(repeatedTooOften(source.name));
@@ -156,10 +156,9 @@ function preparedQuestion({ call, use }: Candidate, { turn, env }: Preparation):
 /** A call that hands over to another agent: it is answered when all others are, unless it is refused. */
 function prepareTransfer(
   source: ToolCall,
-  position: number,
   { turn, env, isSecond }: { turn: TurnState; env: TurnEnvironment; isSecond: boolean },
 ): PreparedCall {
-  const { limits, nowMs, transfers } = env;
+  const { nowMs, transfers } = env;
   const parsed = parseArguments(source.arguments);
   const given: ParseResult<unknown> = parsed.ok ? parsed : { ok: false, error: parsed.problem };
   const use = toolUse(source, parsed.ok ? parsed.value : {});
@@ -167,8 +166,7 @@ function prepareTransfer(
   const call: CallState = { id, name, arguments: args, state: "running", startedAtMs: nowMs };
   const target = transfers?.get(source.name);
   const asked = target === undefined ? {} : { handoff: target.to };
-  const tooLate = position >= limits.maxCallsPerStep ? tooMany(limits) : undefined;
-  const error = tooLate ?? transferRefusal({ name: source.name, given }, turn, { env, isSecond });
+  const error = transferRefusal({ name: source.name, given }, turn, { env, isSecond });
   if (target === undefined || error !== undefined) {
     return { call, use, refusal: { ok: false, error: error ?? notFound(source.name) }, events: [], ...asked };
   }
@@ -179,20 +177,18 @@ function prepareTransfer(
 /** A call of a helper: once it is stored, its child session is there as well. */
 function prepareHelper(
   source: ToolCall,
-  position: number,
   { turn, env, opened }: { turn: TurnState; env: TurnEnvironment; opened: number },
 ): PreparedCall {
-  const { limits, nowMs, helpers } = env;
+  const { nowMs, helpers } = env;
   const parsed = parseArguments(source.arguments);
   const given: ParseResult<unknown> = parsed.ok ? parsed : { ok: false, error: parsed.problem };
   const use = toolUse(source, parsed.ok ? parsed.value : {});
   const { id, name, arguments: args } = use;
   const call: CallState = { id, name, arguments: args, state: "running", startedAtMs: nowMs };
   const helper = helpers?.targets.get(source.name)?.agent ?? "";
-  const tooLate = position >= limits.maxCallsPerStep ? tooMany(limits) : undefined;
   const repeats = turn.repeated?.[signatureOf(source)] ?? 0;
   const repeated = repeats >= maxRepeats ? repeatedTooOften(source.name) : undefined;
-  const error = tooLate ?? repeated ?? helperRefusal({ name: source.name, given }, turn, { env, opened });
+  const error = repeated ?? helperRefusal({ name: source.name, given }, turn, { env, opened });
   if (error !== undefined) return { call, use, refusal: { ok: false, error }, events: [], helper };
   return { call: helperCall(call, turn, env), use, events: [], helper };
 }
@@ -212,8 +208,16 @@ function notFound(name: string): string {
   return `tool_not_found: there is no tool named ${JSON.stringify(name)}. Use only the tools you were given.`;
 }
 
-function tooMany({ maxCallsPerStep }: TurnLimits): string {
-  return `Too many calls at once: at most ${maxCallsPerStep} are run. This one was not run.`;
+/** The first call over the limit of a step. It stands for all of them: the step is cut behind it. */
+function refusedWithRest(source: ToolCall, beyond: number, { limits, nowMs }: TurnEnvironment): PreparedCall {
+  const parsed = parseArguments(source.arguments);
+  const use = toolUse(source, parsed.ok ? parsed.value : {});
+  const { id, name, arguments: args } = use;
+  const rest = beyond > 1 ? ` and ${beyond - 1} more of this step, which are left out here,` : "";
+  const were = beyond > 1 ? "were" : "was";
+  const error = `Too many calls at once: at most ${limits.maxCallsPerStep} are run. This one${rest} ${were} not run.`;
+  const call: CallState = { id, name, arguments: args, state: "running", startedAtMs: nowMs };
+  return { call, use, refusal: { ok: false, error }, events: [] };
 }
 
 function repeatedTooOften(name: string): string {

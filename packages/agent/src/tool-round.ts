@@ -95,16 +95,19 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
   const taken = new Set([...known, ...callIdsOf(env.history ?? [])]);
   // Ids of steps that are held back are in no history yet.
   const trusted = env.othersWait !== true && (env.history === undefined || isWhole(env.history, turn));
-  const wanted = trusted ? step.toolCalls : step.toolCalls.map((call) => ({ ...call, id: "" }));
+  // One more than is run: its result says what of the step was left out.
+  const toolCalls = step.toolCalls.slice(0, env.limits.maxCallsPerStep + 1);
+  const beyond = step.toolCalls.length - env.limits.maxCallsPerStep;
+  const wanted = trusted ? toolCalls : toolCalls.map((call) => ({ ...call, id: "" }));
   const ids = uniqueCallIds(wanted, { turnId: turn.turnId, step: turn.steps }, taken);
-  const prepared = prepareCalls(step.toolCalls, ids, { turn, env });
+  const prepared = prepareCalls(toolCalls, ids, { turn, env, beyond });
   const said: Message = {
     role: "assistant",
     content: [...step.parts.filter(isSendable), ...prepared.map(({ use }) => use)],
     ...leftOutOf(step),
   };
   const held = heldStep(said, env.history);
-  const signatures = new Set(step.toolCalls.map(signatureOf));
+  const signatures = new Set(toolCalls.map(signatureOf));
   const repeated = Object.fromEntries([...signatures].map((one) => [one, (turn.repeated?.[one] ?? 0) + 1]));
   const calls = prepared.map(({ call }) => call);
   const called = calls.filter(({ helper }) => helper !== undefined).length;

@@ -384,12 +384,21 @@ describe("calls that must not run", () => {
     expect(run.next).toEqual({ do: "model" });
   });
 
-  it("calls over the limit of a step are refused, one result each", () => {
+  it.each([
+    [3, "This one was not run."],
+    [3_000, "This one and 2997 more of this step, which are left out here, were not run."],
+  ])("a step of %i calls is cut at its limit, and one result says so", (count, told) => {
     const bounded = environment({ bounds: { maxCallsPerStep: 2 } });
-    const calls = ["a", "b", "c", "d"].map((id) => call(id));
+    const calls = Array.from({ length: count }, (_, at) => call(`c${at}`));
     const run = startRun().apply((turn) => afterStep(turn, step("", { calls }), bounded));
-    expect(run.next).toMatchObject({ calls: [{ id: "a" }, { id: "b" }] });
-    expect(eventsOf(run, "tool_result").map(({ id }) => id)).toEqual(["c", "d"]);
+    expect(run.next).toMatchObject({ calls: [{ id: "c0" }, { id: "c1" }] });
+    const output = `Too many calls at once: at most 2 are run. ${told}`;
+    expect(eventsOf(run, "tool_result")).toMatchObject([{ id: "c2", output: expect.stringContaining(output) }]);
+    expect(eventsOf(run, "tool_use").map(({ id }) => id)).toEqual(["c0", "c1", "c2"]);
+    expect([run.turn.calls.length, run.turn.callIds?.length]).toEqual([3, 3]);
+    heard(run, outcome("c0"));
+    heard(run, outcome("c1"));
+    expect(run.history.at(-1)?.content).toHaveLength(3);
   });
 
   it("names that vendors refuse are stored in a form they accept", () => {
