@@ -61,6 +61,11 @@ export class TurnMemories {
     return memoryNotes(itemsOf(this.#found));
   }
 
+  /** Whether the model has read notes in this run. */
+  get wereRead(): boolean {
+    return this.#found !== undefined && this.#found.length > 0;
+  }
+
   async #lookUp(): Promise<OwnedMemory[]> {
     const { clock, log, memories } = this.#services;
     const { turn } = this.#stored;

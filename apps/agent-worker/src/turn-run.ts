@@ -97,6 +97,8 @@ export class TurnRun {
   readonly #schemas: CheckedValues;
   readonly #speaker: Speaker;
   #head: QueuedMessage;
+  /** An agent of this run has. */
+  #hasReadNotes = false;
   /** What was said in the group before; undefined where the agent does not read along. */
   #overheard: UserMessage[] | undefined;
   /** Of the last step. */
@@ -601,10 +603,25 @@ export class TurnRun {
       nowMs: this.#services.clock.now(),
       callPolicy: this.#callPolicy,
       schemas: this.#schemas,
+      readsNotes: this.#readsNotes(),
       history,
       othersWait: this.#start.othersWait,
       ...(live === undefined ? {} : { live }),
     };
+  }
+
+  /** What one agent of the turn has read in notes may be in what it said to the next one. */
+  #readsNotes(): boolean {
+    const isOfTeam = this.#stored.turn.team !== undefined;
+    this.#hasReadNotes ||= this.#run.memories?.wereRead === true || (isOfTeam && this.#teamRemembers());
+    return this.#hasReadNotes;
+  }
+
+  /** Members may have spoken in another process. */
+  #teamRemembers(): boolean {
+    const { agents } = this.#services;
+    const members = agents.get(this.#stored.turn.team?.name ?? "")?.config.team?.members ?? [];
+    return members.some((name) => agents.get(name)?.hasMemory === true);
   }
 
   #abortReason(): AbortReason | undefined {

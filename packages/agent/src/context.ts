@@ -11,6 +11,7 @@ import {
 } from "@larkline/protocol";
 import { namedIn, underSpeaker } from "./messages.ts";
 import type { AddressContext } from "./permissions/index.ts";
+import { mayLeadOut } from "./prompt-sources.ts";
 import type { StepResult, VendorCall } from "./step.ts";
 import { isCorrection } from "./structured-answer.ts";
 import { oneLine, textHead } from "./texts/index.ts";
@@ -145,12 +146,19 @@ export function signedBy(
   });
 }
 
-/** What the conversation says about addresses: what a call may reach unasked depends on it. */
-export function addressContextOf(history: readonly Message[], message: InboundMessage): AddressContext {
+/**
+ * What the conversation says about addresses: what a call may reach unasked depends on it. `readsNotes`: notes of
+ * earlier conversations stand beside it.
+ */
+export function addressContextOf(
+  history: readonly Message[],
+  message: InboundMessage,
+  readsNotes: boolean,
+): AddressContext {
   const named = new Set(namedIn(message));
-  let foreign = message.foreign === true;
+  let foreign = readsNotes || message.foreign === true;
   for (const said of history) {
-    foreign ||= said.role === "tool" || isSummary(said) || (said.role === "user" && said.foreign === true);
+    foreign ||= mayLeadOut(said, isSummary(said));
     if (said.role === "user") for (const address of said.addresses ?? []) named.add(address);
   }
   return { foreign, named };

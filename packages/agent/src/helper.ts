@@ -199,7 +199,7 @@ export function taskMessage(
     ...(traceparent === undefined ? {} : { traceparent }),
     agent: link.agent,
     foreign: true,
-    addresses: [...addressContextOf(history, message).named].slice(0, maxAddresses),
+    addresses: [...addressContextOf(history, message, false).named].slice(0, maxAddresses),
     ...(link.output === undefined ? {} : { output: link.output }),
     task: {
       session: message.session,

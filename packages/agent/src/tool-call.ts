@@ -84,7 +84,7 @@ export function prepareCalls(
   ids: readonly string[],
   { turn, env, beyond }: Omit<Preparation, "addressContext"> & { beyond: number },
 ): PreparedCall[] {
-  const addressContext = addressContextOf(env.history ?? [], turn.message);
+  const addressContext = addressContextOf(env.history ?? [], turn.message, env.readsNotes === true);
   let isSecond = false;
   let opened = 0;
   const prepared = calls.map((source, position) => {

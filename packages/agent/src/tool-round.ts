@@ -537,7 +537,7 @@ function takenOver(
   const { toolDigest, limited: _limited, secrets = [], authority, ...rest } = call;
   const { digest, secrets: itsSecrets = [] } = offered.announcement;
   if (toolDigest === undefined || toolDigest !== digest) return undefined;
-  const addressContext = addressContextOf(env.history ?? [], turn.message);
+  const addressContext = addressContextOf(env.history ?? [], turn.message, env.readsNotes === true);
   const verdict = env.callPolicy.verdict({ name: call.name, arguments: call.arguments, addressContext });
   const isApproved = authority?.by === "approval";
   if (verdict.do === "refuse" || (verdict.do === "ask" && !isApproved)) return undefined;
