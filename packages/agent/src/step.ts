@@ -8,6 +8,7 @@ import {
   type ProviderMetadata,
   type StopReason,
   type TextDelta,
+  type ReplyLanguage,
   type TextPart,
   type ThinkingDelta,
   type ThinkingPart,
@@ -36,8 +37,7 @@ import {
   withText,
   withNeeds,
 } from "./transition.ts";
-import { sourcesLine } from "./citations.ts";
-import { exhaustedText, noticeText, type NoticeName } from "./texts/index.ts";
+import { exhaustedText, noticeText, oneLine, textsOf, type NoticeName } from "./texts/index.ts";
 import {
   correctionMessage,
   maxAnswerRetries,
@@ -608,4 +608,37 @@ function droppedCallsEvents({ toolCalls, stopReason }: StepResult): EngineEvent[
   if (toolCalls.length === 0) return [];
   const message = `${toolCalls.length} tool call(s) were not run: the model stopped with ${stopReason}.`;
   return [{ type: "warning", code: "tool_calls_dropped", message, detail: stopReason }];
+}
+
+const maxLinks = 10;
+const maxTitleChars = 80;
+
+/** What an answer cites, as one line of links for people; empty where it cites nothing that its text does not link to. */
+function sourcesLine(
+  { parts, text }: { parts: readonly (TextPart | ThinkingPart)[]; text: string },
+  language: ReplyLanguage,
+): string {
+  const links = new Map<string, string>();
+  for (const { providerMetadata } of parts) {
+    const { citations = "[]" } = providerMetadata ?? {};
+    // By the adapter of the vendor.
+    for (const { url, title } of JSON.parse(citations) as { url: string; title: string }[]) {
+      const address = addressOf(url);
+      if (address === undefined || text.includes(url) || links.has(address)) continue;
+      links.set(address, `[${titleOf(title, address)}](${address})`);
+    }
+  }
+  const shown = [...links.values()].slice(0, maxLinks);
+  return shown.length === 0 ? "" : `${textsOf(language).notices.sources}${shown.join(" · ")}`;
+}
+
+/** An address of the web that cannot end a link of Markdown. */
+function addressOf(url: string): string | undefined {
+  const parsed = URL.parse(url);
+  if (parsed === null || !["https:", "http:"].includes(parsed.protocol)) return undefined;
+  return parsed.href.replaceAll("(", "%28").replaceAll(")", "%29");
+}
+
+function titleOf(title: string, address: string): string {
+  return oneLine(title.replaceAll(/[\s[\]()<>`*_\\]+/g, " "), maxTitleChars).trim() || new URL(address).hostname;
 }
