@@ -193,8 +193,10 @@ it("a picture alone is answered for in Chinese, and a Chinese quote does not cha
   const { messageId: parentId } = await send(system, person, { text: "你好" });
   system.model.setScript(() => ({ fault }));
   const notice = async (writing: Writing) => await answerTo(system, await send(system, person, writing));
-  expect(await notice({ image: { bytes: png } })).toContain("抱歉，模型服务出错");
-  expect(await notice({ text: "what does it say?", parentId })).toContain("Sorry, the model service failed");
+  expect(await notice({ image: { bytes: png } })).toContain("抱歉，模型供应商拒绝了这条消息");
+  expect(await notice({ text: "what does it say?", parentId })).toContain(
+    "Sorry, the model's vendor refuses this message",
+  );
   system.model.setScript(obedientModel);
 });
 

@@ -46,8 +46,8 @@ export class SessionRunner {
   readonly #maxFailures: number;
   /** Pause between looks for a cancel whose broadcast was missed, ms. */
   readonly #cancelPollMs: number;
-  /** Sessions of this process: those that run, and those that Redis has not taken back yet. */
-  readonly #held = new Set<SessionKey>();
+  /** Runs that are under way in this process, by session, and those that Redis has not taken back yet. */
+  readonly #held = new Map<SessionKey, number>();
   /** Apps without credentials, and reasons of refused claims, that were logged already. */
   readonly #logged = new Set<string>();
 
@@ -59,8 +59,7 @@ export class SessionRunner {
 
   /** `alone`: no other job of this process runs meanwhile. */
   async run({ session, gen }: TurnJob, shutdown: AbortSignal, alone = false): Promise<JobResult> {
-    // A second wake-up of a session that runs here.
-    if (!this.#serves(session) || this.#held.has(session)) return "postpone";
+    if (!this.#serves(session)) return "postpone";
     const { turnHolds } = this.#services;
     turnHolds.jobBegins();
     if (alone) turnHolds.makeRoom();
@@ -99,12 +98,14 @@ export class SessionRunner {
 
   async #claimAndRun(session: SessionKey, gen: number, how: HowToRun): Promise<JobResult> {
     const { store, owner, log } = this.#services;
-    this.#held.add(session);
+    const isHeld = this.#held.has(session);
+    this.#hold(session, 1);
     let keeps = false;
     let lastOwner: string | undefined;
     try {
       const claim = await store.claim(session, gen, owner, {
         alone: how.alone,
+        isHeld,
         fateOf: async (last) => await fateWith(this.#services, (lastOwner = last), session),
       });
       if (claim === undefined) return "done";
@@ -119,8 +120,14 @@ export class SessionRunner {
         return result === "later" ? "postpone" : result;
       }
     } finally {
-      if (!keeps) this.#held.delete(session);
+      if (!keeps) this.#hold(session, -1);
     }
+  }
+
+  #hold(session: SessionKey, change: 1 | -1): void {
+    const runs = (this.#held.get(session) ?? 0) + change;
+    if (runs > 0) this.#held.set(session, runs);
+    else this.#held.delete(session);
   }
 
   /** Why the last worker of a message that is given up has died, where it could say so. */
@@ -153,7 +160,7 @@ export class SessionRunner {
         return "done" as const;
       });
     }
-    this.#held.delete(claim.session);
+    this.#hold(claim.session, -1);
   }
 
   async #runClaim(claim: Claim, { shutdown, alone }: HowToRun): Promise<JobResult> {

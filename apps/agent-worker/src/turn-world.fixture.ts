@@ -38,6 +38,7 @@ import { Presence } from "@larkline/store/operations";
 import type { OwnPresence } from "@larkline/store/redis";
 import type { AvailableTool, RunnerDirectory } from "@larkline/store/runners";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
+import { SchemaChecks } from "@larkline/process/schemas";
 import { createLogger, Metrics, silentTelemetry } from "@larkline/process/telemetry";
 import { expect, vi } from "vitest";
 import type { ChosenModel } from "./agents.ts";
@@ -208,6 +209,8 @@ export function newWorld(stores: TestStores = openTestStores()): World {
 }
 
 const extractor = createTextExtractor({ maxBytes: 1_000 });
+/** One thread for all worlds: starting one for each costs more than their tests. */
+const schemas = new SchemaChecks({ clock: systemClock, log: createLogger({ service: "test", level: "fatal" }) });
 
 /** Every other worker has died. This one does not beat, and has no locks to renew. */
 function presenceOf({ redis, namespace }: World): OwnPresence {
@@ -323,6 +326,7 @@ export function servicesOf(world: World, differences: Differences = {}, parts: P
   });
   services.runningTurns = world.running;
   services.turnHolds = world.holds;
+  services.schemas = schemas;
   services.handoffs.expect = async () => {};
   Object.assign(services.helperReadiness, { isReady: true, readsWaits: true });
   services.preparer.prepare = differences.prepare ?? (async (message) => message);

@@ -2,23 +2,23 @@ import type { ContentPart, Message } from "@larkline/protocol";
 import type { ModelRequest } from "@larkline/model";
 
 /*
- * All sources of text that a model reads, each with whether it may lead out: whether a call to an address that nobody
+ * All sources of text that a model reads, each with whether it may lead out: whether a call to an address that no person
  * named is asked about once text of that source was read. A field, role or part that is added to requests or messages
  * and is missing here does not compile.
  */
 
 /**
  * `own`: the deployer or the person of the turn wrote it, or it is the model's own. `foreign`: others did, and may have
- * put an address there. `told`: each piece says it itself. `none`: no text.
+ * put an address there. `varies`: each piece says it itself. `none`: no text.
  */
-type Source = "own" | "foreign" | "told" | "none";
+type Source = "own" | "foreign" | "varies" | "none";
 
 export const promptSources = {
   request: {
     system: "own",
     // Notes stand behind the instructions: of other people of the chat, or written by a model that read something.
-    systemBlocks: "told",
-    messages: "told",
+    systemBlocks: "varies",
+    messages: "varies",
     // The deployer has chosen runners and servers.
     tools: "own",
     responseFormat: "own",
@@ -34,8 +34,8 @@ export const promptSources = {
     alive: "none",
     maxPauses: "none",
   },
-  role: { user: "told", assistant: "own", tool: "foreign" },
-  part: { text: "told", image: "foreign", file: "foreign", thinking: "own", tool_use: "own", tool_result: "foreign" },
+  role: { user: "varies", assistant: "own", tool: "foreign" },
+  part: { text: "varies", image: "foreign", file: "foreign", thinking: "own", tool_use: "own", tool_result: "foreign" },
 } as const satisfies {
   request: Record<keyof ModelRequest, Source>;
   role: Record<Message["role"], Source>;

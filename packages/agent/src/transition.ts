@@ -127,7 +127,7 @@ export interface TurnEnvironment {
   tools: ReadonlyMap<string, OfferedTool>;
   callPolicy: CallPolicy;
   schemas: SchemaFacts;
-  /** Notes of earlier conversations stand in the request: text of others, which may name addresses. */
+  /** Notes of earlier conversations are in the request: text of others, which may name addresses. */
   readsNotes?: boolean;
   model: TurnModel;
   /** The hand-overs of the agent that answers, by the name of their call; absent where it has none. */

@@ -267,8 +267,9 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         },
       );
 
-      it("is not asked about by itself, and counts nothing", async () => {
-        await startedBy("w1");
+      it("is not asked about by itself, and counts nothing; a run of its own that is under way keeps the session", async () => {
+        const gen = await startedBy("w1");
+        await expect(store.claim(session, gen, "w1", { isHeld: true })).rejects.toMatchObject({ reason: "held" });
         const fateOf = async (): Promise<Fate> => await Promise.reject(new Error("it knows that"));
         expect(await lost("w1", { fateOf })).toMatchObject({ deaths: { together: 0, alone: 0 } });
       });

@@ -356,7 +356,7 @@ export class SessionStore {
    * be read is reported as `damaged`. Throws a {@link ClaimRefusedError} when this process may not take it.
    */
   async claim(session: SessionKey, gen: number, owner: string, options: ClaimOptions = {}): Promise<Claim | undefined> {
-    const { alone = false, features = knownFeatures, fateOf } = options;
+    const { alone = false, isHeld = false, features = knownFeatures, fateOf } = options;
     const keys = this.#keys.session(session);
     const known = this.#cache.known(session);
     let judged: { owner: string; fate: Fate } = { owner: fateOf === undefined ? "*" : "", fate: "died" };
@@ -371,6 +371,7 @@ export class SessionStore {
         judgedOwner: judged.owner,
         judgedFate: judged.fate,
         alone: alone ? 1 : 0,
+        isHeld: isHeld ? 1 : 0,
         features: `,${features.join(",")},`,
         deathsTogether,
       })) as ClaimReply | null; // shape fixed by the script

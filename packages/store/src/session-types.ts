@@ -146,6 +146,8 @@ export interface UncountedRelease {
 export interface ClaimOptions {
   /** No other turn runs in the process meanwhile. */
   alone?: boolean;
+  /** A run of the session is under way in this process. */
+  isHeld?: boolean;
   /** What the process can read and do, see `needs` of a checkpoint; all of this version if absent. */
   features?: readonly string[];
   /** What has become of the worker that held the session and has not given it back. Absent: it has died. */

@@ -1,6 +1,6 @@
 -- A worker takes the session.
 -- -> nil | {'needs', feature...} | {'owner', owner}: call again with what became of that worker | {'alone'} refused
--- | {'held'}: its worker lives
+-- | {'held'}: a worker that lives runs it
 -- | {'claimed', epoch, turn, head, failures as JSON, deaths, deathsAlone, contextVersion, from, context from
 --    there on, control, settings, summary, whether turns are set aside, whether the head may have waited, totals,
 --    whether a run of the head was broken off before this claim}
@@ -16,6 +16,7 @@
 --   judgedOwner   the worker that it has asked about; '*': every other one has died
 --   judgedFate    what has become of it, such as 'died'
 --   alone         '1': it runs nothing else beside it
+--   isHeld        '1': a run of the session is under way in this process
 --   features      that it has, as ',one,two,'
 --   deathsTogether  so many deaths beside others, and a session is run alone
 
@@ -40,6 +41,7 @@ if st ~= 'queued' and v.runningGeneration ~= gen then return false end
 -- What has become of the worker that had the session last and has not given it back.
 local lastOwner = st == 'running' and v.owner or st == 'queued' and v.lost
 local fate
+if st == 'running' and lastOwner == owner and isHeld == '1' then return {'held'} end
 if lastOwner and lastOwner ~= owner then
   if judgedOwner ~= lastOwner and judgedOwner ~= '*' then return {'owner', lastOwner} end
   fate = judgedFate
