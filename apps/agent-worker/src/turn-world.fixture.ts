@@ -210,7 +210,7 @@ export function newWorld(stores: TestStores = openTestStores()): World {
 
 const extractor = createTextExtractor({ maxBytes: 1_000 });
 /** One thread for all worlds: starting one for each costs more than their tests. */
-const schemas = new SchemaChecks({ clock: systemClock, log: createLogger({ service: "test", level: "fatal" }) });
+const schemas = new SchemaChecks({ clock: systemClock, log: createLogger({ service: "test", level: "silent" }) });
 
 /** Every other worker has died. This one does not beat, and has no locks to renew. */
 function presenceOf({ redis, namespace }: World): OwnPresence {
