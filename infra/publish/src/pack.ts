@@ -119,6 +119,8 @@ async function packed(one: Published, { work, types, folder }: Places): Promise<
   await build({
     ...shared,
     input: { index: join(types, "packages", one.name, "src/index.d.ts") },
+    // Declarations of Ajv do not bundle; no package has a type of it in its door.
+    external: (id) => external(id) || id.startsWith("ajv/"),
     plugins: [workspaceTypes(types), dts({ dtsInput: true, emitDtsOnly: true, tsconfig: false, generator: "oxc" })],
     output: { dir: out, format: "es" },
   });
