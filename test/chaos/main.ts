@@ -1,5 +1,6 @@
 import { parseArgs } from "node:util";
 import { runApprovalChaos } from "./approvals.ts";
+import { runBusy } from "./busy.ts";
 import { runCallChaos } from "./calls.ts";
 import { runChaos } from "./chaos.ts";
 import { disasterNames, type DisasterName } from "./disasters.ts";
@@ -10,7 +11,7 @@ import { runTogetherChaos, togetherTable } from "./together.ts";
 const { values } = parseArgs({
   options: {
     seed: { type: "string", default: String(Date.now() % 100_000) },
-    /** `everything`, `together`, `calls`, `approvals` or `failover`. */
+    /** `everything`, `together`, `calls`, `approvals`, `failover` or `busy`. */
     part: { type: "string", default: "everything" },
     chats: { type: "string", default: "30" },
     /** Groups in which others write while one person's call waits for a decision. */
@@ -21,6 +22,10 @@ const { values } = parseArgs({
     logs: { type: "string" },
     /** Of `together`: only helpers work, and so many workers are killed. */
     kills: { type: "string" },
+    /** Of `busy`: messages, loops beside the product, and whether Redis is away for a second. */
+    messages: { type: "string", default: "2000" },
+    loops: { type: "string", default: "6" },
+    "redis-away": { type: "boolean", default: false },
     /** How long people write. */
     seconds: { type: "string", default: "300" },
     workers: { type: "string", default: "3" },
@@ -102,6 +107,20 @@ const parts: Readonly<Record<string, () => Promise<number>>> = {
     const report = await runApprovalChaos({ seed, ...batches, pauseMs: 3_000, patienceMs });
     console.log(report);
     return report.batches - report.answered + report.incomplete + report.wrongRuns + report.buttonsLeft;
+  },
+  busy: async () => {
+    const report = await runBusy({
+      messages: Number(values.messages),
+      chats: 80,
+      loops: Number(values.loops),
+      stopsMs: values["redis-away"] ? [] : [1_000, 3_000, 8_000],
+      isRedisAway: values["redis-away"],
+      patienceMs: 600_000,
+    });
+    console.log(report);
+    const { lost, duplicated, misordered, givenUp, repeatedModelCalls, lostLocks } = report;
+    const repeated = values["redis-away"] ? 0 : repeatedModelCalls + lostLocks;
+    return lost + duplicated + misordered + givenUp + repeated;
   },
   failover: async () => await printFailovers({ rounds: Number(values.rounds), chats: Math.min(chats, 8), patienceMs }),
 };
