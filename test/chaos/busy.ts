@@ -3,8 +3,10 @@ import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import type { ModelScript } from "@larkline/testkit";
 import { metricOf, tally, untilAnswered, write, type Written } from "../system/answers.ts";
 import { visibleAnswers } from "../system/answer.ts";
+import { obedientModel } from "../system/model-script.ts";
 import { startProcesses, type ProcessSystem } from "../system/system.ts";
 
 export interface BusyOptions {
@@ -40,7 +42,12 @@ const requestsOfMessage = 2;
 
 export async function runBusy(options: BusyOptions): Promise<BusyReport> {
   const logDirectory = await mkdtemp(join(tmpdir(), "larkline-busy-"));
-  const system = await startProcesses({ workers: 3, runners: 2, ingresses: 2, logDirectory });
+  let asked = 0;
+  const script: ModelScript = async (request) => {
+    asked += 1;
+    return await obedientModel(request);
+  };
+  const system = await startProcesses({ workers: 3, runners: 2, ingresses: 2, logDirectory, script });
   const loops = Array.from({ length: options.loops }, () =>
     spawn(process.execPath, ["-e", "for (;;);"], { detached: true, stdio: "ignore" }),
   );
@@ -63,7 +70,7 @@ export async function runBusy(options: BusyOptions): Promise<BusyReport> {
       messages: written.length,
       ...tally(system, chats),
       givenUp: texts.filter((text) => text.includes("given up")).length,
-      repeatedModelCalls: system.model.requests.length - requestsOfMessage * written.length,
+      repeatedModelCalls: asked - requestsOfMessage * written.length,
       lostLocks: await linesIn(logDirectory, /Missing lock|Lock mismatch|could not renew lock/i),
       fencedRuns: fenced.reduce((sum, count) => sum + count, 0),
       seconds,
