@@ -212,7 +212,8 @@ export async function startProcesses(options: ProcessOptions = {}): Promise<Proc
 function processLauncher(options: ProcessOptions): Launch<AppProcess> {
   return async (kind, env) => {
     const program = (kind !== "console" && options.programs?.[kind]) || { file: `apps/${kind}/src/main.ts` };
-    return await startApp({ program, port: await freePort(), env, ...(await logFileFor(kind, options)) });
+    const port = Number(env["PORT"] ?? (await freePort()));
+    return await startApp({ program, port, env, ...(await logFileFor(kind, options)) });
   };
 }
 
