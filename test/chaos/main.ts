@@ -68,7 +68,7 @@ const parts: Readonly<Record<string, () => Promise<number>>> = {
       plan: values.plan === "" ? everything : planned(values.plan),
       ...(values.logs === undefined ? {} : { logDirectory: values.logs }),
       poison: 3,
-      freezeMs: 20_000,
+      freezeMs: 25_000,
       pauseMs: 2_500,
       clickPauseMs: 1_000,
       patienceMs,
@@ -81,7 +81,7 @@ const parts: Readonly<Record<string, () => Promise<number>>> = {
   },
   together: async () => {
     const durationMs = Math.min(Number(values.seconds), 60) * 1_000;
-    const options = { seed, durationMs, chats: 2, pauseMs: 3_000, freezeMs: 20_000, patienceMs };
+    const options = { seed, durationMs, chats: 2, pauseMs: 3_000, freezeMs: 25_000, patienceMs };
     const workerKills = values.kills === undefined ? undefined : Number(values.kills);
     const report = await runTogetherChaos(
       workerKills === undefined ? options : { ...options, workerKills, chats: 6, pauseMs: 800 },

@@ -12,9 +12,10 @@ export type Fate = "alive" | "left" | "died" | "silent" | "unknown";
 
 /**
  * How long a beat is good for, ms. It decides only where a connection hangs open, where Redis has restarted, and where
- * Redis does not tell which connections stand. Longer than a watchdog lets an event loop stand still (15 s).
+ * Redis does not tell which connections stand. Longer than a watchdog takes to end
+ * a process (15 s, its looks and its note): otherwise a message that hangs loops would be taken over uncounted.
  */
-export const heartbeatMs = 16_000;
+export const heartbeatMs = 20_000;
 /** How long the lock of a job is good for, ms. Jobs of dead processes are found by their connections. */
 export const lockMs = 30_000;
 
