@@ -62,6 +62,16 @@ function textOfHead({ message }: QueuedMessage): string {
 /** Claims a woken session and works off its inbox; the last text delta is the final text. */
 function createTestWorker(store: SessionStore, script: Script) {
   const running = new Map<string, AbortController>();
+  const unanswered = new Set<Promise<unknown>>();
+
+  const asked = async <T>(answer: Promise<T>): Promise<T> => {
+    unanswered.add(answer);
+    try {
+      return await answer;
+    } finally {
+      unanswered.delete(answer);
+    }
+  };
 
   const runOne = async (claim: { session: SessionKey; epoch: string }, head: QueuedMessage) => {
     const runId = turnIdOf(claim.session, head.seq);
@@ -71,24 +81,23 @@ function createTestWorker(store: SessionStore, script: Script) {
     const emit = async (event: EngineEvent) => {
       if (event.type === "text_delta") final += event.text;
       if (event.type === "tool_result") final = "";
-      await store.emit({ ...claim, events: [{ runId, event }] });
+      await asked(store.emit({ ...claim, events: [{ runId, event }] }));
     };
     await script(textOfHead(head), { emit, stopped: stop.signal });
     running.delete(runId);
     const end = doneEvent(final, stop.signal.aborted ? "cancelled" : "");
-    return await store.commit({
-      ...claim,
-      history: [],
-      events: [{ runId, event: end }],
-      seq: head.seq,
-      more: true,
-    });
+    const events = [{ runId, event: end }];
+    return await asked(store.commit({ ...claim, history: [], events, seq: head.seq, more: true }));
   };
 
   return {
     cancel: (turnId: string | undefined) => running.get(turnId ?? "")?.abort(),
+    /** Resolves when the store has answered all; a client may see the end of its run before the worker does. */
+    async settled(): Promise<void> {
+      while (unanswered.size > 0) await Promise.allSettled(unanswered);
+    },
     async wake(session: SessionKey, gen: number) {
-      const claim = await store.claim(session, gen, "test");
+      const claim = await asked(store.claim(session, gen, "test"));
       if (claim === undefined) return;
       let { head } = claim;
       while (head !== undefined) {
@@ -139,7 +148,12 @@ export async function startTestIngress(options: TestOptions = {}): Promise<TestI
   const url = `http://127.0.0.1:${ingress.port}`;
   const { metrics } = services;
   let closed: Promise<void> | undefined;
-  const close = async (): Promise<void> => await (closed ??= ingress.close().then(async () => await own?.close()));
+  const stop = async (): Promise<void> => {
+    await ingress.close();
+    await worker?.settled();
+    await own?.close();
+  };
+  const close = async (): Promise<void> => await (closed ??= stop());
   return { url, ...shared, services, bots, metrics, wakes, cancels, trouble, close };
 }
 
