@@ -15,7 +15,7 @@ export {
   endPaused,
   withNotes,
   type LostState,
-} from "./turn.ts";
+} from "./turn/turn.ts";
 export {
   readChoice,
   selectionRequest,
@@ -26,20 +26,40 @@ export {
   continueTeam,
   type Choice,
   type DecidingFacts,
-  type TeamFacts,
-  type TeamMember,
-  type TeamSettings,
-} from "./team.ts";
-export { askWithoutRefused, isRefused, withoutRefused, type Asking } from "./refusal.ts";
+} from "./abilities/team/team.ts";
+export type {
+  TeamFacts,
+  TeamMember,
+  TeamSettings,
+  StepResult,
+  QuestionSettings,
+  CallPolicy,
+  LiveStep,
+  NextAction,
+  AbsorbedMessage,
+  SessionChoices,
+  Transition,
+  SchemaFacts,
+  TurnEnvironment,
+  TurnModel,
+  WantedCall,
+  TurnLimits,
+  OfferedTool,
+  HelperFacts,
+  HelperTarget,
+  HelperTool,
+  TransferTarget,
+  TransferTool,
+} from "./turn/facts.ts";
+export { askWithoutRefused, isRefused, withoutRefused, type Asking } from "./turn/refusal.ts";
 export {
   readStep,
   type StepFollower,
   createAccumulator,
   type Accumulator,
-  type StepResult,
   deltaEventOf,
   stepRestart,
-} from "./step.ts";
+} from "./turn/step.ts";
 export {
   answerUuid,
   callIdsOf,
@@ -59,9 +79,16 @@ export {
   userTextOf,
   type Mention,
   type MessageContent,
-} from "./messages.ts";
-export { isOwn, usageText, type BudgetWords, endOverBudget, warnNearBudget, type BudgetFacts } from "./budget-turn.ts";
-export { largeResults, type LargeResult } from "./tool-round.ts";
+} from "./turn/messages.ts";
+export {
+  isOwn,
+  usageText,
+  type BudgetWords,
+  endOverBudget,
+  warnNearBudget,
+  type BudgetFacts,
+} from "./abilities/budget/budget-turn.ts";
+export { largeResults, type LargeResult } from "./turn/tool-round.ts";
 export {
   commandNames,
   describedCommands,
@@ -85,7 +112,7 @@ export {
   permissionsText,
   ruleNamed,
   type PermissionsOrder,
-} from "./commands.ts";
+} from "./turn/commands.ts";
 export {
   conversationFor,
   isOfTeam,
@@ -107,31 +134,13 @@ export {
   stepUse,
   type CallUse,
   type StepRequest,
-} from "./context.ts";
+} from "./turn/context.ts";
 export { exhaustedText, noticeText, oneLine, textHead, type NoticeName, type NoticeValues } from "./texts/index.ts";
-export { answerToStore, callInputOf } from "./server-question.ts";
-export { askPersonTool, type QuestionSettings } from "./question.ts";
-export {
-  finalView,
-  inLanguage,
-  notesOf,
-  runningView,
-  type ViewOptions,
-  type CallPolicy,
-  type LiveStep,
-  type NextAction,
-  type AbsorbedMessage,
-  type SessionChoices,
-  type Transition,
-  type SchemaFacts,
-  type TurnEnvironment,
-  type TurnModel,
-  type WantedCall,
-  resultShare,
-  turnLimits,
-  type TurnLimits,
-} from "./transition.ts";
-export { attemptOf, type OfferedTool } from "./tool-call.ts";
+export { answerToStore, callInputOf } from "./abilities/questions/server-question.ts";
+export { askPersonTool } from "./abilities/questions/question.ts";
+export { finalView, inLanguage, notesOf, runningView, type ViewOptions } from "./turn/view.ts";
+export { resultShare, turnLimits } from "./turn/transition.ts";
+export { attemptOf } from "./turn/tool-call.ts";
 export {
   helperEnd,
   helperTool,
@@ -139,9 +148,6 @@ export {
   waitOf,
   taskMessage,
   type HelperEnd,
-  type HelperFacts,
   type HelperLink,
-  type HelperTarget,
-  type HelperTool,
-} from "./helper.ts";
-export { transferTool, type Handoff, type TransferTarget, type TransferTool } from "./transfer.ts";
+} from "./abilities/helpers/helper.ts";
+export { transferTool, type Handoff } from "./abilities/handover/transfer.ts";

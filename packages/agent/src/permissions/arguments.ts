@@ -99,14 +99,6 @@ export function addressKey(text: string): string | undefined {
   return `${kind}${user}${url.host}${path}${url.search}${url.hash}`;
 }
 
-/** What a conversation says about addresses. */
-export interface AddressContext {
-  /** Text that no person wrote to the bot was read: results of tools, files, quotes, summaries of them. */
-  readonly foreign: boolean;
-  /** Addresses that people named, as {@link addressKey} has them. */
-  readonly named: ReadonlySet<string>;
-}
-
 interface RiskPattern extends RiskFinding {
   fits(text: string): boolean;
 }

@@ -18,8 +18,9 @@ export {
   hasRole,
   type Access,
   type Roles,
+  type AddressContext,
 } from "./policy.ts";
-export { addressesIn, addressKey, type AddressContext, maskedArguments, riskOf } from "./arguments.ts";
+export { addressesIn, addressKey, maskedArguments, riskOf } from "./arguments.ts";
 export { decideCall, unknownOutcomeOf } from "./decide-call.ts";
 export {
   approvalIdOf,

@@ -1,7 +1,7 @@
 import type { Approval, Deciders, DecisionWord } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { decidersText, mayDecide } from "./policy.ts";
 import { approval, bossDecides, policy, requesterDecides } from "./permission.fixture.ts";
+import { decidersText, mayDecide } from "./policy.ts";
 
 const { roles } = policy();
 

@@ -11,7 +11,6 @@ import type {
   ReplyLanguage,
 } from "@larkline/protocol";
 import { textsOf } from "../texts/index.ts";
-import type { AddressContext } from "./arguments.ts";
 
 /** All that the deployment says about who may do what. */
 export interface PermissionPolicy {
@@ -227,4 +226,12 @@ export function decidersText(deciders: Deciders, { language, requester, nameOf }
   ];
   const shown = named.slice(0, maxNamed).join(comma);
   return named.length > maxNamed ? `${shown}…` : shown || words.nobody;
+}
+
+/** What a conversation says about addresses. */
+export interface AddressContext {
+  /** Text that no person wrote to the bot was read: results of tools, files, quotes, summaries of them. */
+  readonly foreign: boolean;
+  /** Addresses that people named, as {@link addressKey} has them. */
+  readonly named: ReadonlySet<string>;
 }

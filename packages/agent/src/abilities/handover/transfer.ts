@@ -1,0 +1,119 @@
+import {
+  agentOfTurn,
+  compileJsonSchema,
+  transferName,
+  type CallState,
+  type ParseResult,
+  type ToolOutcome,
+  type TurnState,
+  iterationsOf,
+} from "@larkline/protocol";
+import type { TurnEnvironment, TransferTarget, TransferTool } from "../../turn/facts.ts";
+
+/*
+ * A hand-over: the model calls `transfer_to_<agent>`, and from the next step on that agent answers. No runner sees
+ * such a call. It is answered when all other calls of its step are, by the decision that ends the round, so that call,
+ * result, `agent_changed` and the next agent are stored by one write.
+ */
+
+/** How one agent may hand over to another one, as the configuration has it. */
+export interface Handoff {
+  readonly agent: string;
+  /** In which cases, for the model. */
+  readonly when?: string;
+  readonly context: "all" | "last";
+  /** Further arguments of the call: a JSON Schema of type object. */
+  readonly input?: JsonObject;
+}
+
+type JsonObject = Readonly<Record<string, unknown>>;
+
+const reason = {
+  type: "string",
+  description: "Why you hand over, and what is to be done: the next agent reads it.",
+} as const;
+
+let checkReason: TransferTool["checkReason"];
+
+/** The call that a hand-over is made by. `description`: of the agent, for others. */
+export function transferTool({ agent, when, input }: Handoff, description: string | undefined): TransferTool {
+  const { properties, required } = input ?? {};
+  const inputSchema = {
+    ...input,
+    type: "object",
+    properties: { reason, ...(isObject(properties) ? properties : {}) },
+    required: ["reason", ...(Array.isArray(required) ? (required as unknown[]) : [])],
+  };
+  const sentences = [
+    `Hands this conversation over to the agent ${agent}, who answers from then on.`,
+    ...[description, when === undefined ? undefined : `Use it: ${when}`].filter((one) => one !== undefined),
+  ];
+  const spec = { name: transferName(agent), description: sentences.join(" "), inputSchema };
+  if (input !== undefined) return { spec };
+  return { spec, checkReason: (given) => (checkReason ??= compileJsonSchema(inputSchema))(given) };
+}
+
+function isObject(value: unknown): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** Why the hand-over cannot be made; undefined where it can. `isSecond`: another call of the step was first. */
+export function transferRefusal(
+  { name, given }: { name: string; given: ParseResult<unknown> },
+  turn: TurnState,
+  { env, isSecond }: { env: TurnEnvironment; isSecond: boolean },
+): string | undefined {
+  const target = env.transfers?.get(name);
+  const { maxTransfers } = env.limits;
+  if (name === transferName(agentOfTurn(turn))) return "You are the active agent already: nothing was handed over.";
+  if (target === undefined) return noSuchAgent(name);
+  if (!target.isAllowed) return notAllowed(target.to);
+  // A team has a limit of its own.
+  if (env.team === undefined && (turn.handedOverBy ?? []).length >= maxTransfers) {
+    return `A turn has ${maxTransfers} hand-overs at most: nothing was handed over. Answer yourself.`;
+  }
+  if (isSecond) return "Another call of this step hands over already: this one does nothing.";
+  const { tool } = target;
+  const checked = given.ok
+    ? (tool.checkReason?.(given.value) ?? env.schemas.check(tool.spec.inputSchema, given.value))
+    : given;
+  return checked.ok ? undefined : `The arguments do not fit: ${checked.error}. Nothing was handed over.`;
+}
+
+function noSuchAgent(name: string): string {
+  return `tool_not_found: there is no agent to hand over to by ${JSON.stringify(name)}. Nothing was handed over.`;
+}
+
+function notAllowed(agent: string): string {
+  return `permission_denied: this person may not use the agent ${agent} here. Nothing was handed over.`;
+}
+
+/** What becomes of the pending hand-over now that all other calls of its step are answered. */
+export interface SettledTransfer {
+  call: CallState;
+  outcome: ToolOutcome;
+  /** Absent: nothing is handed over. */
+  target?: TransferTarget;
+  /** The team of the turn ends instead. */
+  endsTeam?: true;
+}
+
+/**
+ * The end of a pending hand-over: the configuration may have changed since the call was made. `ended`: why the team of
+ * the turn ends with this step.
+ */
+export function settledTransfer(
+  call: CallState,
+  turn: TurnState,
+  { transfers, limits }: TurnEnvironment,
+  ended: string | undefined,
+): SettledTransfer {
+  const target = transfers?.get(call.name);
+  const refused = (error: string): SettledTransfer => ({ call, outcome: { ok: false, error } });
+  if (target === undefined) return refused(noSuchAgent(call.name));
+  if (!target.isAllowed) return refused(notAllowed(target.to));
+  const isLast = iterationsOf(turn) >= limits.maxIterations;
+  if (isLast) return refused("The turn has no further steps: nothing was handed over.");
+  if (ended !== undefined) return { ...refused(ended), endsTeam: true };
+  return { call, outcome: { ok: true, result: `Transferred to ${target.to}.` }, target };
+}

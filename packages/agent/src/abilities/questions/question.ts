@@ -1,0 +1,121 @@
+import {
+  askPersonName,
+  builtInRunner,
+  compileJsonSchema,
+  type AskedQuestion,
+  type ControlEntry,
+  type Deciders,
+  type EventOf,
+  type Approval,
+  type ParseResult,
+  type ToolOutcome,
+} from "@larkline/protocol";
+import type { OfferedTool, QuestionSettings } from "../../turn/facts.ts";
+
+/*
+ * Questions to people: the model calls `ask_person`, and what a person answers is the result of the call. A question is
+ * an approval of a kind of its own: the same write stores it and suspends the turn, the same cards, expiry and sweeps
+ * look after it. No runner sees such a call, and nothing but a person who was asked can answer it.
+ */
+
+/** `ask_person`, as offered to models; its name is taken, whatever runners offer. */
+export function askPersonTool({ roles }: QuestionSettings): [string, Pick<OfferedTool, "runner" | "announcement">] {
+  const spec = { name: askPersonName, description, inputSchema: inputFor(roles) };
+  const facts = { effect: "idempotent", requiresApproval: false, risk: "low", timeoutMs: 30_000 } as const;
+  return [askPersonName, { runner: builtInRunner, announcement: { spec, ...facts } }];
+}
+
+const description =
+  "Asks a person and waits for the answer, for a day at most; the result is {answer, by}. Use it where you cannot go on " +
+  "without something that only a person can say, not for what you can find out or may decide yourself. Ask one thing " +
+  "at a time, and offer choices where there are a few.";
+
+function inputFor(roles: readonly string[]): Record<string, unknown> {
+  const to = {
+    type: "string",
+    enum: ["requester", ...roles],
+    description: "Who is asked: the person you are talking to (default), or everybody of a role.",
+  };
+  return {
+    type: "object",
+    properties: {
+      question: { type: "string", minLength: 1, maxLength: 1_000 },
+      choices: {
+        type: "array",
+        items: { type: "string", minLength: 1, maxLength: 60 },
+        minItems: 2,
+        maxItems: 6,
+        uniqueItems: true,
+        description: "Short answers to choose from, shown as buttons.",
+      },
+      format: {
+        type: "string",
+        enum: ["date", "date-time"],
+        description: "Where the answer is a day or a moment: shown as a picker. Not together with choices.",
+      },
+      ...(roles.length === 0 ? {} : { to }),
+    },
+    required: ["question"],
+    additionalProperties: false,
+  };
+}
+
+/** What is asked, and of whom. */
+interface WantedQuestion {
+  question: AskedQuestion;
+  deciders: Deciders;
+}
+
+type Asked = Partial<Pick<AskedQuestion, "choices" | "format">> & { question: string; to?: string };
+
+const checks = new Map<string, (given: unknown) => ParseResult<unknown>>();
+
+/** Reads the arguments of a call of `ask_person`. */
+export function wantedQuestion(
+  given: Readonly<Record<string, unknown>>,
+  { roles }: QuestionSettings,
+): ParseResult<WantedQuestion> {
+  const key = roles.join(" ");
+  const check = checks.get(key) ?? compileJsonSchema(inputFor(roles));
+  checks.set(key, check);
+  const checked = check(given);
+  if (!checked.ok) return checked;
+  const { question, choices = [], format, to = "requester" } = given as Asked; // as the schema says
+  const text = question.trim();
+  if (text === "" || choices.some((choice) => choice.trim() === "")) {
+    return { ok: false, error: "question and choices must have words" };
+  }
+  if (choices.length > 0 && format !== undefined) return { ok: false, error: "give choices or a format, not both" };
+  const isOfRole = to !== "requester";
+  return {
+    ok: true,
+    value: {
+      question: { text, choices, ...(format === undefined ? {} : { format }) },
+      deciders: { requester: !isOfRole, people: [], roles: isOfRole ? [to] : [], fourEyes: false, count: 1 },
+    },
+  };
+}
+
+/** Emitted before the question is sent. */
+export function inputRequested({ id, callId, question, expiresAtMs }: Approval): EventOf<"input_requested"> {
+  const { text = "", choices = [] } = question ?? {};
+  return { type: "input_requested", requestId: id, callId, question: text, choices, expiresAtMs };
+}
+
+/** The answer of a person who does not want to say it. */
+export const declinedAnswer = JSON.stringify({ action: "decline" });
+
+/** The result of a question that is settled. */
+export function questionOutcome(entry: Extract<ControlEntry, { type: "decision" }>): ToolOutcome {
+  const { state, decisions, unchecked = false } = entry;
+  if (unchecked) return { ok: false, error: "It could not be checked whether the person who answered may." };
+  const given = decisions.find(({ decision }) => decision === "answer");
+  if (state === "answered" && given !== undefined) {
+    const { note = "", by } = given;
+    const said = note === declinedAnswer ? { declined: true } : { answer: note };
+    return { ok: true, result: { ...said, by: by.name ?? by.id } };
+  }
+  if (state === "expired") return { ok: true, result: "nobody answered" };
+  if (state === "undeliverable") return { ok: false, error: "Nobody could be asked: the question reached no person." };
+  return { ok: false, error: "The question was withdrawn before anybody answered." };
+}

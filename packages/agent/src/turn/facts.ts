@@ -1,0 +1,334 @@
+import type { ModelInfo } from "@larkline/model";
+import type {
+  Approval,
+  CallState,
+  EngineEvent,
+  Message,
+  ModelFailure,
+  OutputForm,
+  ParseResult,
+  PersonMessage,
+  ReplyLanguage,
+  SchemaCheck,
+  StepUse,
+  StopReason,
+  TextPart,
+  ThinkingPart,
+  ToolAnnouncement,
+  ToolCall,
+  ToolSpec,
+  TurnState,
+  Usage,
+  LeftOut,
+  ModelWarning,
+} from "@larkline/protocol";
+import type { AddressContext, Question, Verdict } from "../permissions/policy.ts";
+
+// What the decisions of a turn are given, and what they answer.
+
+/** A decision. Write `turn`, `history` and `events` together, then do `next`. */
+export interface Transition {
+  turn: TurnState;
+  /** Messages to append. */
+  history: Message[];
+  events: EngineEvent[];
+  next: NextAction;
+  /** Approvals of calls that wait from now on; they are created by the same write. */
+  approvals?: Approval[];
+  /** Waiting messages that have joined this turn, and their runs, which end here. */
+  absorbed?: AbsorbedMessage[];
+  /**
+   * The context of models from now on: `summary`, if given, and the last `keep` messages, including those
+   * of this write. Save it before other messages are added to the history.
+   */
+  context?: { keep: number; summary?: Message };
+  /** The choices of the session from now on. */
+  settings?: SessionChoices;
+  /** Another agent answers from now on, or is to be chosen: the write comes before the next request to a model. */
+  handedOver?: true;
+}
+
+/** Choices of a session that outlive its turns. */
+export interface SessionChoices {
+  /** `<provider>/<id>` in place of the agent's model. */
+  model?: string;
+  /** The agent that answers in messages that are for the agent `from`. */
+  agent?: { from: string; to: string };
+}
+
+/** A message that has become part of the turn of another one. */
+export interface AbsorbedMessage {
+  seq: number;
+  runId: string;
+  person: PersonMessage;
+}
+
+/** What the worker does after it has saved a transition. */
+export type NextAction =
+  /** Run a model step on the whole history, then call `afterStep`. */
+  | { do: "model" }
+  /** Hand these calls to their runners, then wait for entries. */
+  | { do: "tools"; calls: CallState[]; wait: true }
+  /** Tell these helpers to stop, then wait for entries: the turn is cancelled, and ends when they have. */
+  | { do: "stop"; calls: CallState[] }
+  /** Nothing to start: wait for entries. */
+  | { do: "wait" }
+  /** Compact the conversation because a person asked for it, then call `commandDone`. */
+  | { do: "compact" }
+  /** Ask the model of the team who speaks next, then call `speakerChosen`. */
+  | { do: "choose" }
+  /** The turn is over. `reply` is the text for the person; `reason` as in the `done` event, or the error's code. */
+  | { do: "finish"; reply: string | undefined; reason: string };
+
+/** What a decision depends on besides the turn itself. */
+export interface TurnEnvironment {
+  nowMs: number;
+  limits: TurnLimits;
+  tools: ReadonlyMap<string, OfferedTool>;
+  callPolicy: CallPolicy;
+  schemas: SchemaFacts;
+  /** Notes of earlier conversations are in the request: text of others, which may name addresses. */
+  readsNotes?: boolean;
+  model: TurnModel;
+  /** The hand-overs of the agent that answers, by the name of their call; absent where it has none. */
+  transfers?: ReadonlyMap<string, TransferTarget>;
+  /** The team that answers; absent where a single agent does. */
+  team?: TeamFacts;
+  /** Of an agent that may ask people; absent where it may not. */
+  questions?: QuestionSettings;
+  /** How long people may take over what the server of a call asks, ms; absent: they are not asked. */
+  serverQuestionsMs?: number;
+  /** The helpers that it may call; absent where it has none. */
+  helpers?: HelperFacts;
+  /** The form that the answer is to have; absent: free text. */
+  output?: OutputForm;
+  /** Language of notices; without it that of the user's message. */
+  texts?: ReplyLanguage;
+  /** The conversation so far. With it no call gets an id that an earlier turn used. */
+  history?: readonly Message[];
+  /** Turns of other people are set aside and wait for answers. Their held steps are not in the history yet. */
+  othersWait?: boolean;
+  /** Output of the aborted model step; a cancel keeps it. */
+  live?: LiveStep;
+}
+
+/** Bounds of one turn. */
+export interface TurnLimits {
+  /** Model steps per turn, whatever happens in between. */
+  maxIterations: number;
+  /** Calls of one step that are run; the rest get an error result. */
+  maxCallsPerStep: number;
+  /** Calls of one step that people are asked about; further ones get an error result. */
+  maxQuestionsPerStep: number;
+  /** Longest time one call may run, in ms, whatever its tool announces. */
+  toolTimeoutMs: number;
+  /** Time a call may wait for a runner, in ms, on top of its running time. */
+  toolWaitMs: number;
+  /** Longest tool result the model gets, in characters; the rest is cut off with a marker. */
+  maxResultChars: number;
+  /** Longest results of one step together, shared equally by its calls. */
+  maxStepResultChars: number;
+  /** Later messages that may join one turn, so that a busy chat cannot keep it running. */
+  maxAbsorbed: number;
+  /** Rejections in one turn after which further calls are refused without asking. */
+  maxDenials: number;
+  /** Hand-overs of one turn. */
+  maxTransfers: number;
+  /** Helpers that one turn may call. */
+  maxHelpers: number;
+  /** Model steps of a person's message and of all helpers below it, where it has any. */
+  maxStepsWithHelpers: number;
+}
+
+/**
+ * The policy of the deployment for the person, chat and time of the turn. Must not throw. In a worker it is
+ * `TurnPolicy` (apps/agent-worker/src/call-policy.ts), which asks `decideCall` (permissions/decide-call.ts).
+ */
+export interface CallPolicy {
+  /** Whether a call runs, needs an approval or is refused. `name` is one of the offered tools. */
+  verdict(call: WantedCall): Verdict;
+  /** The question to people about a `once` call that may have taken effect. Undefined: the model learns that the outcome is unknown. */
+  unknownOutcome(call: WantedCall): Question | undefined;
+}
+
+/**
+ * Whether values fit schemas that others wrote. A decision runs none of them: where the driver does not know the answer
+ * yet it gives any, finds it out, and decides again.
+ */
+export interface SchemaFacts {
+  check(schema: object, value: unknown): SchemaCheck;
+}
+
+/** A tool call as the policy sees it. */
+export interface WantedCall {
+  readonly name: string;
+  readonly arguments: Readonly<Record<string, unknown>>;
+  /** Addresses that people named, and whether text from outside was read. */
+  readonly addressContext?: AddressContext;
+}
+
+/** The model of a turn: facts, and the price of what it used. */
+export interface TurnModel {
+  info: Pick<ModelInfo, "id" | "contextWindow" | "maxOutputTokens">;
+  /** USD; `model` is the one that answered, when it said so (a fallback may differ from `info`). */
+  costUsd(usage: Usage, model?: string): number;
+}
+
+/** The step that is streaming right now. */
+export interface LiveStep {
+  text: string;
+  thinking: string;
+  /** Its usage, set once it was aborted. */
+  broken?: Pick<StepResult, "use" | "model" | "maxTokens">;
+}
+
+/** The records that a decision adds to the session. */
+export type Records = Pick<Transition, "history" | "events">;
+
+type JsonObject = Record<string, unknown>;
+
+/** One model step, complete. */
+export interface StepResult {
+  /** All text of the step, joined without separator. */
+  text: string;
+  /** In ascending index order, gaps closed; ids and names may be empty when the model sent none. */
+  toolCalls: ToolCall[];
+  /** Text and thinking in the order their blocks began, adjacent text joined. */
+  parts: (TextPart | ThinkingPart)[];
+  /** `other` when the stream never said. */
+  stopReason: StopReason;
+  usage: Usage | null;
+  /** The model that answered, if the stream named it. */
+  model?: string;
+  /** The vendor's id of a complete answer. */
+  responseId?: string;
+  /** Most output tokens that the last request allowed. */
+  maxTokens?: number;
+  /** Requests that continued an answer which had paused. */
+  pauses?: number;
+  /** It has paused once more, and no further request was allowed. */
+  paused?: true;
+  /** Set when the stream failed; the other fields hold what arrived before. */
+  failure?: ModelFailure;
+  /** Every call of a vendor, including the last one; absent where the stream does not report them. */
+  vendorCalls?: readonly VendorCall[];
+  /** Usage of all vendor calls together, once computed. */
+  use?: StepUse;
+  /** The same for each call. */
+  uses?: readonly { model: string | undefined; usage: Usage }[];
+  /** The caller aborted the step. */
+  brokenOff?: true;
+  /** The complete events of its blocks have been published already, each when its block ended. */
+  blocksTold?: true;
+  /** What the vendor has refused before, and the request was made without. */
+  leftOut?: LeftOut[];
+  /** Items of the vendor's own tools that come after the last block. */
+  vendorItems?: JsonObject[];
+  warnings: ModelWarning[];
+}
+
+/** One call of a vendor, whether its answer counts or not. */
+export interface VendorCall {
+  model: string;
+  /** Usage as reported so far; complete only at the end. */
+  usage: Usage | null;
+  /** The usage was reported at the end of a complete answer. */
+  complete: boolean;
+  /** Estimated output tokens. */
+  writtenTokens: number;
+}
+
+/** The tool as models see it. */
+export interface HelperTool {
+  readonly spec: ToolSpec;
+  /** Checks a task in words; absent where the arguments have a schema that the deployer wrote. */
+  readonly checkTask?: (given: unknown) => ParseResult<unknown>;
+}
+
+/** A helper of the agent that answers. */
+export interface HelperTarget {
+  readonly agent: string;
+  readonly tool: HelperTool;
+  readonly timeoutMs: number;
+  /** The acting person may use that agent here; otherwise it is not offered. */
+  readonly isAllowed: boolean;
+}
+
+/** What bounds the helpers of a turn. */
+export interface HelperFacts {
+  /** By the name of their tool. */
+  readonly targets: ReadonlyMap<string, HelperTarget>;
+  /** Every worker can run them: while one of the version before lives, none is started. */
+  readonly isReady: boolean;
+}
+
+/** A hand-over of the agent that answers. */
+export interface TransferTarget {
+  readonly to: string;
+  readonly context: "all" | "last";
+  /** The acting person may use that agent; otherwise it is not offered. */
+  readonly isAllowed: boolean;
+  /** Of that agent. */
+  readonly model: TurnModel;
+  readonly tool: TransferTool;
+  /** That is a team, which answers then. */
+  readonly team?: TeamFacts;
+}
+
+/** The call as models see it. */
+export interface TransferTool {
+  readonly spec: ToolSpec;
+  /** Checks a reason alone; absent where the arguments have a schema that the deployer wrote. */
+  readonly checkReason?: (given: unknown) => ParseResult<unknown>;
+}
+
+/** How a team works, as the configuration has it. */
+export interface TeamSettings {
+  readonly members: readonly string[];
+  readonly select: "round_robin" | "model" | "handoff";
+  /** Of the model that chooses: a further prompt, and whether a member may speak twice in a row. */
+  readonly prompt: string | undefined;
+  readonly repeat: boolean;
+  readonly end: {
+    /** Contributions. */
+    readonly messages: number;
+    /** The words by which one of `from` ends it; without `from` any member. */
+    readonly mention?: string;
+    readonly from?: readonly string[];
+    /** Of the whole team, in and out. */
+    readonly tokens?: number;
+  };
+  /** What the answer is: the last contribution, or all. */
+  readonly reply: "last" | "transcript";
+}
+
+/** A team in a turn. */
+export interface TeamFacts extends Omit<TeamSettings, "members"> {
+  readonly name: string;
+  readonly members: readonly TeamMember[];
+}
+
+export interface TeamMember {
+  readonly name: string;
+  readonly description: string | undefined;
+  /** The acting person may use it; otherwise it is no candidate. */
+  readonly isAllowed: boolean;
+  readonly model: TurnModel;
+}
+
+/** What an agent that may ask people knows of them. */
+export interface QuestionSettings {
+  /** The roles that it may ask besides the requester. */
+  readonly roles: readonly string[];
+  readonly expiresMs: number;
+}
+
+/** A tool that can be called now, and the runner that offers it. */
+export interface OfferedTool {
+  runner: string;
+  announcement: ToolAnnouncement;
+  /** The runner has no living instance, and is expected back within this many ms; a call waits as long. */
+  awayForMs?: number;
+  /** Epoch ms since when the runner has living instances. */
+  livingSinceMs?: number;
+}

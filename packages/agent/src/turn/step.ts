@@ -1,0 +1,583 @@
+import {
+  type ModelChunk,
+  type MessageStop,
+  type ModelFailure,
+  type ModelRetry,
+  type ModelWarning,
+  type ProviderMetadata,
+  type StopReason,
+  type TextDelta,
+  type ReplyLanguage,
+  type TextPart,
+  type ThinkingDelta,
+  type ThinkingPart,
+  type StepUse,
+  type ToolCall,
+  type ToolCallDelta,
+  type Usage,
+  type EngineEvent,
+  type EventOf,
+  type OpenStep,
+  type TurnState,
+  type Message,
+  itemOfPart,
+  iterationsOf,
+} from "@larkline/protocol";
+import {
+  correctionMessage,
+  maxAnswerRetries,
+  readAnswer,
+  shownAnswer,
+  shownText,
+  type ReadAnswer,
+} from "../abilities/structured/structured-answer.ts";
+import { exhaustedText, noticeText, oneLine, textsOf, type NoticeName } from "../texts/index.ts";
+import { writtenTokens, addUse, allTokens, noUse, stepUse } from "./context.ts";
+import type { TurnEnvironment, TurnModel, Transition, StepResult, VendorCall } from "./facts.ts";
+import { isOpaque, isSendable, withoutTrailingThinking, languageOfMessage } from "./messages.ts";
+import { answering, endError, noticeFor, assistantText, type DoneEnding, withNeeds } from "./transition.ts";
+import { withText } from "./view.ts";
+
+type JsonObject = Record<string, unknown>;
+
+/** The event of a block that is complete. */
+export type BlockEvent = EventOf<"text" | "thinking">;
+
+/** Takes the chunks of one model stream, in order. */
+export interface Accumulator {
+  /** Returns the complete events of the blocks that have ended by now; a delta of this chunk comes after them. */
+  push(chunk: ModelChunk): BlockEvent[];
+  /** The step as received so far. */
+  result(): StepResult;
+}
+
+interface Ending {
+  stopReason: StopReason;
+  usage: Usage | null;
+  model?: string;
+  responseId?: string;
+  maxTokens?: number;
+  paused?: true;
+  failure?: ModelFailure;
+}
+
+/**
+ * Collects a model stream into one step. Calls and thinking are grouped by `index`, and a block ends where another one
+ * or a call begins; of several ids or names of one call the first non-empty one wins; a later stop replaces an earlier
+ * one; chunks after a stop still count; a `restart` voids everything but the warnings; unknown chunks are skipped.
+ */
+export function createAccumulator(): Accumulator {
+  const warnings: ModelWarning[] = [];
+  let blocks = emptyBlocks();
+  let ending: Ending = { stopReason: "other", usage: null };
+  const ended: VendorCall[] = [];
+  let current: VendorCall | undefined;
+  /** By the calls that the current one continues. */
+  let writtenBefore = 0;
+  let pauses = 0;
+
+  function written(): number {
+    const { parts, callsByIndex } = blocks;
+    return writtenTokens({ parts, toolCalls: [...callsByIndex.values()] });
+  }
+
+  /** The call as it stands. */
+  function call(): VendorCall[] {
+    return current === undefined ? [] : [{ ...current, writtenTokens: Math.max(0, written() - writtenBefore) }];
+  }
+
+  function endCall(): void {
+    ended.push(...call());
+    current = undefined;
+  }
+
+  function push(chunk: ModelChunk): BlockEvent[] {
+    switch (chunk.type) {
+      case "text_delta":
+        return addText(blocks, chunk);
+      case "thinking_delta":
+        return addThinking(blocks, chunk);
+      case "tool_call_delta":
+        return addCall(blocks, chunk);
+      case "warning":
+        warnings.push(chunk);
+        return [];
+      case "attempt":
+        if (chunk.continues === true && current?.usage != null) current.complete = true;
+        endCall();
+        current = { model: chunk.model, usage: null, complete: false, writtenTokens: 0 };
+        writtenBefore = chunk.continues === true ? written() : 0;
+        pauses += chunk.continues === true ? 1 : 0;
+        ending = { ...ending, model: chunk.model, maxTokens: chunk.maxTokens };
+        return [];
+      case "usage_so_far":
+        if (current !== undefined) current.usage = completeUsage(chunk.usage);
+        return [];
+      case "restart":
+        endCall();
+        blocks = emptyBlocks();
+        ending = { stopReason: "other", usage: null, model: chunk.model };
+        return [];
+      case "message_stop":
+        ending = { ...ending, ...endingOf(chunk) };
+        if (current !== undefined && ending.usage !== null) {
+          Object.assign(current, { usage: ending.usage, complete: true });
+        }
+        return endBlock(blocks);
+      case "error":
+        ending.failure = chunk;
+        return [];
+      default:
+        return [];
+    }
+  }
+
+  return { push, result: () => resultOf(blocks, ending, { warnings, pauses, calls: [...ended, ...call()] }) };
+}
+
+function count(value: unknown): number {
+  return typeof value === "number" && value > 0 ? value : 0;
+}
+
+function endingOf({ stopReason, usage, model, responseId, paused }: MessageStop): Ending {
+  return {
+    stopReason,
+    usage: completeUsage(usage),
+    ...(model === undefined ? {} : { model }),
+    ...(responseId === undefined ? {} : { responseId }),
+    ...(paused === undefined ? {} : { paused }),
+  };
+}
+
+/** Every count, also of a backend that leaves some out. */
+function completeUsage(usage: Partial<Usage> | null): Usage | null {
+  if (usage === null) return null;
+  return {
+    inputTokens: count(usage.inputTokens),
+    outputTokens: count(usage.outputTokens),
+    cacheReadTokens: count(usage.cacheReadTokens),
+    cacheCreationTokens: count(usage.cacheCreationTokens),
+  };
+}
+
+interface Blocks {
+  parts: (TextPart | ThinkingPart)[];
+  /** The one that grows: those before it have ended. */
+  open: TextPart | ThinkingPart | undefined;
+  /** Of vendors that number their messages. */
+  textByIndex: Map<number, TextPart>;
+  thinkingByIndex: Map<number, ThinkingPart>;
+  callsByIndex: Map<number, ToolCall>;
+  /** Items of the vendor's own tools that no event carries yet. */
+  vendorItems: JsonObject[];
+}
+
+function emptyBlocks(): Blocks {
+  return {
+    parts: [],
+    open: undefined,
+    textByIndex: new Map(),
+    thinkingByIndex: new Map(),
+    callsByIndex: new Map(),
+    vendorItems: [],
+  };
+}
+
+function addText(blocks: Blocks, { index, text, providerMetadata: more }: TextDelta): BlockEvent[] {
+  const { open, textByIndex } = blocks;
+  const known = index === undefined ? open : textByIndex.get(index);
+  if (known?.type === "text" && (known === open || text === "")) {
+    known.text += text;
+    const metadata = merged(known.providerMetadata, more);
+    if (metadata !== undefined) known.providerMetadata = metadata;
+    return [];
+  }
+  if (text === "") return [];
+  const part: TextPart = { type: "text", text, ...(more === undefined ? {} : { providerMetadata: more }) };
+  if (index !== undefined) textByIndex.set(index, part);
+  return beginBlock(blocks, part);
+}
+
+function addThinking(blocks: Blocks, { index, text, providerMetadata: more }: ThinkingDelta): BlockEvent[] {
+  const known = blocks.thinkingByIndex.get(index);
+  // What comes late without text, such as a signature, belongs to the block all the same.
+  if (known !== undefined && (known === blocks.open || text === "")) {
+    known.text += text;
+    const metadata = merged(known.providerMetadata, more);
+    if (metadata !== undefined) known.providerMetadata = metadata;
+    return [];
+  }
+  const part: ThinkingPart = { type: "thinking", text, ...(more === undefined ? {} : { providerMetadata: more }) };
+  blocks.thinkingByIndex.set(index, part);
+  const ended = beginBlock(blocks, part);
+  if (!isOpaque(part)) return ended;
+  const item = itemOfPart(part);
+  if (item !== undefined) blocks.vendorItems.push(item);
+  blocks.open = undefined;
+  return ended;
+}
+
+function beginBlock(blocks: Blocks, part: TextPart | ThinkingPart): BlockEvent[] {
+  const ended = endBlock(blocks);
+  blocks.parts.push(part);
+  blocks.open = part;
+  return ended;
+}
+
+function endBlock(blocks: Blocks): BlockEvent[] {
+  const { open } = blocks;
+  blocks.open = undefined;
+  const event = open === undefined ? undefined : blockEventOf(open, blocks.vendorItems);
+  if (event === undefined) return [];
+  blocks.vendorItems = [];
+  return [event];
+}
+
+/** The event of a block; undefined for one that says nothing. `before`: items of the vendor that come before it. */
+function blockEventOf(part: TextPart | ThinkingPart, before: readonly JsonObject[]): BlockEvent | undefined {
+  const { type, text } = part;
+  const item = itemOfPart(part);
+  if (isOpaque(part) || (text === "" && (type === "text" || item === undefined))) return undefined;
+  const vendorItem = item === undefined ? {} : { vendorItem: item };
+  return { type, text, ...vendorItem, ...(before.length === 0 ? {} : { vendorItems: [...before] }) };
+}
+
+function merged(known: ProviderMetadata | undefined, more: ProviderMetadata | undefined): ProviderMetadata | undefined {
+  return known === undefined ? more : { ...known, ...more };
+}
+
+function addCall(blocks: Blocks, delta: ToolCallDelta): BlockEvent[] {
+  const { callsByIndex } = blocks;
+  let call = callsByIndex.get(delta.index);
+  if (call === undefined) {
+    call = { id: "", name: "", arguments: "" };
+    callsByIndex.set(delta.index, call);
+  }
+  if (call.id === "") call.id = delta.id ?? "";
+  if (call.name === "") call.name = delta.name ?? "";
+  call.arguments += delta.arguments;
+  const metadata = merged(call.providerMetadata, delta.providerMetadata);
+  if (metadata !== undefined) call.providerMetadata = metadata;
+  return endBlock(blocks);
+}
+
+function resultOf(
+  blocks: Blocks,
+  ending: Ending,
+  { warnings, pauses, calls }: { warnings: readonly ModelWarning[]; pauses: number; calls: readonly VendorCall[] },
+): StepResult {
+  return {
+    ...(pauses === 0 ? {} : { pauses }),
+    ...(calls.length === 0 ? {} : { vendorCalls: calls }),
+    text: textOfParts(blocks.parts),
+    toolCalls: sortedCalls(blocks),
+    parts: blocks.parts.map((part) => ({ ...part })),
+    ...(blocks.vendorItems.length === 0 ? {} : { vendorItems: [...blocks.vendorItems] }),
+    ...ending,
+    warnings: [...warnings],
+  };
+}
+
+function textOfParts(parts: readonly (TextPart | ThinkingPart)[]): string {
+  let text = "";
+  for (const part of parts) if (part.type === "text") text += part.text;
+  return text;
+}
+
+function sortedCalls({ callsByIndex }: Blocks): ToolCall[] {
+  return [...callsByIndex].sort(([left], [right]) => left - right).map(([, call]) => ({ ...call }));
+}
+
+/** Follows a step while it is read. */
+export interface StepFollower {
+  /** Of the step in its turn. */
+  turnNumber: number;
+  /** Called with its events, a complete block before the first delta of the next one. The step waits for what it returns. */
+  onEvent?: ((event: EngineEvent) => void | Promise<void>) | undefined;
+  /** Called with calls that the chain repeats. */
+  onRetry?: (retry: ModelRetry) => void;
+}
+
+/** Reads a stream to its end. An exception of the iterator propagates. */
+export async function readStep(
+  chunks: AsyncIterable<ModelChunk>,
+  { turnNumber, onEvent, onRetry }: StepFollower = { turnNumber: 0 },
+): Promise<StepResult> {
+  const accumulator = createAccumulator();
+  for await (const chunk of chunks) {
+    const blocks = accumulator.push(chunk);
+    if (chunk.type === "retry") onRetry?.(chunk);
+    const delta = deltaEventOf(chunk, turnNumber);
+    for (const event of delta === undefined ? blocks : [...blocks, delta]) await onEvent?.(event);
+  }
+  return { ...accumulator.result(), blocksTold: true };
+}
+
+/**
+ * The event of a chunk that is shown while model step `turnNumber` generates; undefined for everything
+ * else and for empty deltas.
+ */
+export function deltaEventOf(chunk: ModelChunk, turnNumber: number): EngineEvent | undefined {
+  switch (chunk.type) {
+    case "text_delta":
+    case "thinking_delta":
+      return chunk.text === "" ? undefined : { type: chunk.type, text: chunk.text };
+    case "restart":
+      return { type: "step_restarted", turnNumber, model: chunk.model, reason: chunk.reason };
+    default:
+      return undefined;
+  }
+}
+
+/**
+ * Ends the turn with the text of its last step, and with a notice where the text is not a complete answer. An answer
+ * that does not have the form of the agent is asked for again.
+ */
+export function finalAnswer(
+  turn: TurnState,
+  step: StepResult,
+  {
+    env,
+    numbers,
+    end,
+  }: { env: TurnEnvironment; numbers: OpenStep; end: (turn: TurnState, ending: DoneEnding) => Transition },
+): Transition {
+  const { output } = env;
+  const language = languageOfMessage(turn.message, env.texts);
+  const name = noticeOf(step);
+  const notice = step.paused === true ? exhaustedText : name === undefined ? "" : noticeText(name, language);
+  const { text } = step;
+  const stopped = stopOf(step);
+  const read = output === undefined || stopped !== "" ? undefined : readAnswer(text, output, env.schemas);
+  const said = [...blockEvents(step), ...droppedCallsEvents(step)];
+  if (read?.ok === false && mayCorrect(turn, read, env)) {
+    return askedAgain(turn, { stored: storedAnswer(step, notice), error: read.error }, { env, said, numbers });
+  }
+  const shown = output === undefined ? text : shownAnswer(text, read, output, language);
+  const stored = storedAnswer(step, notice);
+  return end(turn, {
+    ...(output === undefined || read?.ok !== true ? {} : { output: { value: read.value, form: output } }),
+    history: [stored],
+    events: [...said, ...(read?.ok === false ? [misfit(read.error)] : []), stepEnd(turn.steps, numbers, step)],
+    reply: [shown, output === undefined ? sourcesLine(step, language) : "", notice]
+      .filter((line) => line.trim() !== "")
+      .join("\n\n"),
+    reason: read?.ok === false ? "output_invalid" : stopped,
+    final: text,
+    ...(name === undefined ? {} : { notice: name }),
+    ...(stored.content.some((part) => part.type === "text" && part.text === notice) ? { historyNote: notice } : {}),
+  });
+}
+
+/** The reason of an end that is not the model's own; empty for a plain one. */
+function stopOf({ stopReason, paused }: StepResult): string {
+  if (paused === true) return "max_turns_reached";
+  return stopReason === "max_tokens" || stopReason === "refusal" ? stopReason : "";
+}
+
+/** Whether the model may answer again: not when its answer could not be checked. */
+function mayCorrect(turn: TurnState, read: ReadAnswer, { limits }: TurnEnvironment): boolean {
+  const isUnchecked = !read.ok && read.isUnchecked === true;
+  return !isUnchecked && (turn.answerRetries ?? 0) < maxAnswerRetries && iterationsOf(turn) < limits.maxIterations;
+}
+
+/** Asks the model again, with the reason why its answer does not fit. */
+function askedAgain(
+  turn: TurnState,
+  { stored, error }: { stored: Message; error: string },
+  { env, said, numbers }: { env: TurnEnvironment; said: EngineEvent[]; numbers: OpenStep },
+): Transition {
+  return {
+    turn: { ...turn, answerRetries: (turn.answerRetries ?? 0) + 1 },
+    history: [stored, correctionMessage(error, turn.message)],
+    events: [...said, misfit(error), stepEnd(turn.steps, numbers), stepStart(turn.steps, env.model)],
+    next: { do: "model" },
+  };
+}
+
+function misfit(error: string): EngineEvent {
+  const message = `The answer is not of the form that it was to have: ${error}`;
+  return warningEvent({ type: "warning", code: "output_invalid", message });
+}
+
+/** The notice that the person gets beside the text of an answer. */
+function noticeOf(step: StepResult): NoticeName | undefined {
+  if (step.paused === true) return undefined; // the reply says that it has taken too many steps
+  const dropped = step.toolCalls.length > 0;
+  if (step.stopReason === "max_tokens") return dropped ? "callCutOff" : "truncated";
+  if (step.stopReason === "refusal") return "refusal";
+  if (dropped) return "callsDropped";
+  if (step.text.trim() === "") return "empty";
+  return step.stopReason === "other" ? "oddEnd" : undefined;
+}
+
+/** The answer as stored. When calls were dropped, the notice is stored with it, so that the model reads it later. */
+function storedAnswer(step: StepResult, notice: string): Message {
+  const parts = step.parts.filter(isSendable);
+  const silent = !parts.some(({ type }) => type === "text");
+  const hasNotice = notice !== "" && (silent || step.toolCalls.length > 0);
+  return {
+    role: "assistant",
+    content: hasNotice ? [...parts, { type: "text", text: notice }] : withoutTrailingThinking(parts),
+    ...leftOutOf(step),
+  };
+}
+
+/** The mark of what was left out, for the message that a step is stored as. */
+export function leftOutOf({ leftOut }: StepResult): Pick<Extract<Message, { role: "assistant" }>, "leftOut"> {
+  return leftOut === undefined ? {} : { leftOut };
+}
+
+/** The model failed and will not be asked again: the person gets a notice, which also answers the message in history. */
+export function stepFailure(
+  turn: TurnState,
+  step: StepResult & { failure: ModelFailure },
+  env: TurnEnvironment,
+): Transition {
+  const { failure, warnings, text } = step;
+  const { code, message, suggestion, retryable } = failure;
+  const reply = noticeFor(turn, failureNotice(failure), env.texts);
+  const isCommand = turn.message.command !== undefined; // its step wrote a summary, not an answer
+  const used = isCommand ? { turn, events: [] } : withUnanswered(turn, { text, use: step.use, step }, env);
+  return endError(isCommand ? turn : withText(used.turn, shownText(text, env.output)), {
+    history: answering(turn, [{ ...assistantText(reply), ...leftOutOf(step) }]),
+    events: [...warnings.map(warningEvent), ...used.events],
+    reply,
+    error: { code, message, suggestion, retryable },
+  });
+}
+
+function failureNotice({ code, retryable, blames }: ModelFailure): NoticeName {
+  if (blames !== undefined) return "refused";
+  if (code === "context_overflow") return "tooLong";
+  return retryable ? "failedForNow" : "failed";
+}
+
+/** Counts a step that ended without an answer but has used tokens. */
+export function withUnanswered(
+  turn: TurnState,
+  used: { text: string; use?: StepUse | undefined; step?: Partial<StepResult> },
+  { model }: Pick<TurnEnvironment, "model">,
+): { turn: TurnState; events: EngineEvent[] } {
+  const use = addUse(earlierUse(turn), used.use ?? noUse);
+  if (allTokens(use) === 0) return { turn, events: [] };
+  const maxTokens = used.step?.maxTokens ?? model.info.maxOutputTokens;
+  const asked = used.step?.model ?? model.info.id;
+  const numbers = { text: used.text, ...use, maxTokens, model: asked, responseId: null };
+  const next = counted(turn, numbers);
+  // While a speaker is chosen no step has begun that could end.
+  if (turn.team?.choosing === true) return { turn: { ...next, steps: turn.steps }, events: [] };
+  return { turn: next, events: [stepEnd(next.steps, numbers)] };
+}
+
+/** What requests have used that the next step to end counts: its own, before it was put off, and the choice of its agent. */
+function earlierUse({ putOff, team }: TurnState): StepUse {
+  return addUse(putOff?.used ?? noUse, team?.use ?? noUse);
+}
+
+/** The usage of a step, including its use before it was put off. Steps without usage count as zero. */
+export function measured(step: StepResult, turn: TurnState, { model }: Pick<TurnEnvironment, "model">): OpenStep {
+  const nothing = { system: "", history: [], tools: [] };
+  const use = step.use ?? stepUse({ ...step, parts: [], toolCalls: [] }, nothing, model);
+  const all = turn.putOff === undefined && turn.team?.use === undefined ? use : addUse(earlierUse(turn), use);
+  return {
+    text: step.text,
+    ...all,
+    maxTokens: step.maxTokens ?? model.info.maxOutputTokens,
+    model: step.model ?? model.info.id,
+    responseId: step.responseId ?? null,
+  };
+}
+
+/** The turn with one more finished step. */
+export function counted({ putOff: _putOff, ...before }: TurnState, step: OpenStep): TurnState {
+  const turn = withoutUse(before);
+  const { inputTokens, outputTokens, costUsd, cacheReadTokens = 0, cacheCreationTokens = 0 } = turn.totals;
+  return {
+    ...withNeeds(turn),
+    steps: turn.steps + 1,
+    totals: {
+      inputTokens: inputTokens + step.inputTokens,
+      outputTokens: outputTokens + step.outputTokens,
+      cacheReadTokens: cacheReadTokens + (step.cacheReadTokens ?? 0),
+      cacheCreationTokens: cacheCreationTokens + (step.cacheCreationTokens ?? 0),
+      costUsd: costUsd + step.costUsd,
+    },
+  };
+}
+
+function withoutUse(turn: TurnState): TurnState {
+  if (turn.team?.use === undefined) return turn;
+  const { use: _use, ...team } = turn.team;
+  return { ...turn, team };
+}
+
+/** The event that opens the model step after `steps` finished ones. */
+export function stepStart(steps: number, { info }: TurnModel): EventOf<"turn_start"> {
+  return { type: "turn_start", turnNumber: steps + 1, model: info.id, contextWindowTokens: info.contextWindow };
+}
+
+/** The event that voids the deltas of the model step after `steps` finished ones: it is asked again. */
+export function stepRestart(steps: number, { info }: TurnModel, reason: string): EventOf<"step_restarted"> {
+  return { type: "step_restarted", turnNumber: steps + 1, model: info.id, reason };
+}
+
+/** The event that closes model step number `steps`, after its tools. */
+export function stepEnd(
+  steps: number,
+  { text: _text, ...numbers }: OpenStep,
+  { vendorItems }: Pick<StepResult, "vendorItems"> = {},
+): EventOf<"turn_end"> {
+  return { type: "turn_end", turnNumber: steps, ...numbers, ...(vendorItems === undefined ? {} : { vendorItems }) };
+}
+
+/** Warnings and complete blocks of a step, as far as they have not been published while it was generated. */
+export function blockEvents(step: StepResult): EngineEvent[] {
+  const warnings = step.warnings.map(warningEvent);
+  if (step.blocksTold === true) return warnings;
+  return [...warnings, ...step.parts.flatMap((part) => blockEventOf(part, []) ?? [])];
+}
+
+/** The event of a warning of the model stream. */
+export function warningEvent({ code, message }: ModelWarning): EventOf<"warning"> {
+  return { type: "warning", code, message, detail: "" };
+}
+
+function droppedCallsEvents({ toolCalls, stopReason }: StepResult): EngineEvent[] {
+  if (toolCalls.length === 0) return [];
+  const message = `${toolCalls.length} tool call(s) were not run: the model stopped with ${stopReason}.`;
+  return [{ type: "warning", code: "tool_calls_dropped", message, detail: stopReason }];
+}
+
+const maxLinks = 10;
+const maxTitleChars = 80;
+
+/** What an answer cites, as one line of links for people; empty where it cites nothing that its text does not link to. */
+function sourcesLine(
+  { parts, text }: { parts: readonly (TextPart | ThinkingPart)[]; text: string },
+  language: ReplyLanguage,
+): string {
+  const links = new Map<string, string>();
+  for (const { providerMetadata } of parts) {
+    const { citations = "[]" } = providerMetadata ?? {};
+    // By the adapter of the vendor.
+    for (const { url, title } of JSON.parse(citations) as { url: string; title: string }[]) {
+      const address = addressOf(url);
+      if (address === undefined || text.includes(url) || links.has(address)) continue;
+      links.set(address, `[${titleOf(title, address)}](${address})`);
+    }
+  }
+  const shown = [...links.values()].slice(0, maxLinks);
+  return shown.length === 0 ? "" : `${textsOf(language).notices.sources}${shown.join(" · ")}`;
+}
+
+/** An address of the web that cannot end a link of Markdown. */
+function addressOf(url: string): string | undefined {
+  const parsed = URL.parse(url);
+  if (parsed === null || !["https:", "http:"].includes(parsed.protocol)) return undefined;
+  return parsed.href.replaceAll("(", "%28").replaceAll(")", "%29");
+}
+
+function titleOf(title: string, address: string): string {
+  return oneLine(title.replaceAll(/[\s[\]()<>`*_\\]+/g, " "), maxTitleChars).trim() || new URL(address).hostname;
+}

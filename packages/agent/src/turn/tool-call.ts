@@ -1,0 +1,674 @@
+import {
+  agentOfTurn,
+  argumentsHashOf,
+  askPersonName,
+  builtInRunner,
+  type Approval,
+  type CallState,
+  type CallWords,
+  type EngineEvent,
+  type EventOf,
+  type ParseResult,
+  type ToolAnnouncement,
+  type ToolCall,
+  type ToolOutcome,
+  type ToolUsePart,
+  type TurnState,
+  attemptIdOf,
+  chatOf,
+  peopleOf,
+  traceparentOfMessage,
+  transferPrefix,
+  type ReplyLanguage,
+  itemOfPart,
+  outcomeText,
+  resultCodeIn,
+  type StoredResult,
+  shortenedResult,
+} from "@larkline/protocol";
+import { transferRefusal } from "../abilities/handover/transfer.ts";
+import { helperCall, helperRefusal } from "../abilities/helpers/helper.ts";
+import { inputRequested, wantedQuestion } from "../abilities/questions/question.ts";
+import { maskedArguments } from "../permissions/arguments.ts";
+import type { AddressContext, Verdict, Question, RiskFinding } from "../permissions/policy.ts";
+import { approvalIdOf } from "../permissions/rules.ts";
+import { noticeText, oneLine, shortened, textHead, textsOf } from "../texts/index.ts";
+import { addressContextOf } from "./context.ts";
+import type { TurnEnvironment, OfferedTool } from "./facts.ts";
+import { languageOfMessage } from "./messages.ts";
+
+/** A call of the model under the id it is stored with. `refusal` is set when it must not run. */
+export interface PreparedCall {
+  call: CallState;
+  use: ToolUsePart;
+  refusal?: ToolOutcome;
+  /** The approval that it waits for. */
+  approval?: Approval;
+  /** Events besides `tool_use`. */
+  events: EngineEvent[];
+  /** The agent that it is to hand over to. */
+  handoff?: string;
+  /** The agent that is to help. */
+  helper?: string;
+}
+
+/** What preparing depends on. */
+export interface Preparation {
+  turn: TurnState;
+  env: TurnEnvironment;
+  /** Of the conversation: the same for all calls of a step. */
+  addressContext: AddressContext;
+}
+
+/**
+ * Decides for each call of a step whether it runs, needs an approval, or is answered with an error at once:
+ * unknown tools, arguments that are no JSON object, calls that the policy refuses and calls over a limit.
+ */
+export function prepareCalls(
+  calls: readonly ToolCall[],
+  ids: readonly string[],
+  { turn, env, beyond }: Omit<Preparation, "addressContext"> & { beyond: number },
+): PreparedCall[] {
+  const addressContext = addressContextOf(env.history ?? [], turn.message, env.readsNotes === true);
+  let isSecond = false;
+  let opened = 0;
+  const prepared = calls.map((source, position) => {
+    const named = { ...source, id: ids[position] ?? source.id };
+    if (position >= env.limits.maxCallsPerStep) return refusedWithRest(named, beyond, env);
+    if (env.helpers?.targets.has(source.name) === true) {
+      const helper = prepareHelper(named, { turn, env, opened });
+      if (helper.refusal === undefined) opened += 1;
+      return helper;
+    }
+    if (!isTransfer(source.name, env)) return prepare(named, { turn, env, addressContext });
+    const transfer = prepareTransfer(named, { turn, env, isSecond });
+    isSecond ||= transfer.refusal === undefined;
+    return transfer;
+  });
+  const allowed = new Set(prepared.filter(isAsked).slice(0, env.limits.maxQuestionsPerStep));
+  return prepared.map((each) => (isAsked(each) && !allowed.has(each) ? unasked(each, env) : each));
+}
+
+/** Whether a call of that name asks for a hand-over. */
+function isTransfer(name: string, { tools, transfers }: TurnEnvironment): boolean {
+  if (transfers === undefined) return false;
+  return transfers.has(name) || (name.startsWith(transferPrefix) && !tools.has(name));
+}
+
+/** Steps in a row that may make the same call; the next one is not run, unless its tool is there to be polled. */
+const maxRepeats = 2;
+
+function prepare(source: ToolCall, preparation: Preparation): PreparedCall {
+  const { nowMs, tools, callPolicy: policy } = preparation.env;
+  const tool = tools.get(source.name);
+  const parsed = parseArguments(source.arguments);
+  const schema = tool?.announcement.spec.inputSchema ?? {};
+  const use = toolUse(source, parsed.ok ? coercedArguments(parsed.value, schema) : {});
+  const { id, name, arguments: given } = use;
+  const wanted: CallState = { id, name, arguments: given, state: "running", startedAtMs: nowMs };
+  const call = tool === undefined ? wanted : withFacts(wanted, tool);
+  const refuse = (error: string): PreparedCall => ({ call, use, refusal: { ok: false, error }, events: [] });
+  if (tool === undefined) return refuse(notFound(source.name));
+  if (!parsed.ok) return refuse(parsed.problem);
+  const repeats = preparation.turn.repeated?.[signatureOf(source)] ?? 0;
+  if (repeats >= maxRepeats && tool.announcement.poll !== true) return refuse(repeatedTooOften(source.name));
+  if (isQuestion(call)) return preparedQuestion({ call, use, tool }, preparation);
+  const { addressContext } = preparation;
+  const verdict = policy.verdict({ name: source.name, arguments: given, addressContext });
+  return decided({ call, use, tool }, verdict, preparation);
+}
+
+/** Whether a call is a question to people. */
+export function isQuestion({ name, runner }: Pick<CallState, "name" | "runner">): boolean {
+  return name === askPersonName && runner === builtInRunner;
+}
+
+/** A call that asks a person: it waits for the answer, which is its result. */
+function preparedQuestion({ call, use }: Candidate, { turn, env }: Preparation): PreparedCall {
+  const { questions, nowMs } = env;
+  const refuse = (error: string): PreparedCall => ({ call, use, refusal: { ok: false, error }, events: [] });
+  if (questions === undefined) return refuse(notFound(call.name));
+  const wanted = wantedQuestion(call.arguments, questions);
+  if (!wanted.ok) return refuse(`The arguments do not fit: ${wanted.error}. Nobody was asked.`);
+  const { question, deciders } = wanted.value;
+  const asked = { deciders, reason: "", risk: "low", expiresAtMs: nowMs + questions.expiresMs } as const;
+  const record = approvalOf(turn, { kind: "question", call, question: asked, findings: [] }, env);
+  const approval: Approval = { ...record, question };
+  const waiting: CallState = { ...call, state: "waiting_approval", approvalId: approval.id };
+  return { call: waiting, use, approval, events: [inputRequested(approval)] };
+}
+
+/** A call that hands over to another agent: it is answered when all others are, unless it is refused. */
+function prepareTransfer(
+  source: ToolCall,
+  { turn, env, isSecond }: { turn: TurnState; env: TurnEnvironment; isSecond: boolean },
+): PreparedCall {
+  const { nowMs, transfers } = env;
+  const parsed = parseArguments(source.arguments);
+  const given: ParseResult<unknown> = parsed.ok ? parsed : { ok: false, error: parsed.problem };
+  const use = toolUse(source, parsed.ok ? parsed.value : {});
+  const { id, name, arguments: args } = use;
+  const call: CallState = { id, name, arguments: args, state: "running", startedAtMs: nowMs };
+  const target = transfers?.get(source.name);
+  const asked = target === undefined ? {} : { handoff: target.to };
+  const error = transferRefusal({ name: source.name, given }, turn, { env, isSecond });
+  if (target === undefined || error !== undefined) {
+    return { call, use, refusal: { ok: false, error: error ?? notFound(source.name) }, events: [], ...asked };
+  }
+  const { to, context } = target;
+  return { call: { ...call, state: "done", handoff: { to, context } }, use, events: [], ...asked };
+}
+
+/** A call of a helper: once it is stored, its child session is there as well. */
+function prepareHelper(
+  source: ToolCall,
+  { turn, env, opened }: { turn: TurnState; env: TurnEnvironment; opened: number },
+): PreparedCall {
+  const { nowMs, helpers } = env;
+  const parsed = parseArguments(source.arguments);
+  const given: ParseResult<unknown> = parsed.ok ? parsed : { ok: false, error: parsed.problem };
+  const use = toolUse(source, parsed.ok ? parsed.value : {});
+  const { id, name, arguments: args } = use;
+  const call: CallState = { id, name, arguments: args, state: "running", startedAtMs: nowMs };
+  const helper = helpers?.targets.get(source.name)?.agent ?? "";
+  const repeats = turn.repeated?.[signatureOf(source)] ?? 0;
+  const repeated = repeats >= maxRepeats ? repeatedTooOften(source.name) : undefined;
+  const error = repeated ?? helperRefusal({ name: source.name, given }, turn, { env, opened });
+  if (error !== undefined) return { call, use, refusal: { ok: false, error }, events: [], helper };
+  return { call: helperCall(call, turn, env), use, events: [], helper };
+}
+
+function toolUse(source: ToolCall, parsed: Record<string, unknown>): ToolUsePart {
+  const use: ToolUsePart = { type: "tool_use", id: source.id, name: storableName(source.name), arguments: parsed };
+  return source.providerMetadata === undefined ? use : { ...use, providerMetadata: source.providerMetadata };
+}
+
+/** The name in a form that vendors accept in history. */
+function storableName(name: string): string {
+  const clean = name.replaceAll(/[^A-Za-z0-9_-]/g, "_").slice(0, 64);
+  return clean === "" ? "unnamed_tool" : clean;
+}
+
+function notFound(name: string): string {
+  return `tool_not_found: there is no tool named ${JSON.stringify(name)}. Use only the tools you were given.`;
+}
+
+/** The first call over the limit of a step. It stands for all of them: the step is cut behind it. */
+function refusedWithRest(source: ToolCall, beyond: number, { limits, nowMs }: TurnEnvironment): PreparedCall {
+  const parsed = parseArguments(source.arguments);
+  const use = toolUse(source, parsed.ok ? parsed.value : {});
+  const { id, name, arguments: args } = use;
+  const rest = beyond > 1 ? ` and ${beyond - 1} more of this step, which are left out here,` : "";
+  const were = beyond > 1 ? "were" : "was";
+  const error = `Too many calls at once: at most ${limits.maxCallsPerStep} are run. This one${rest} ${were} not run.`;
+  const call: CallState = { id, name, arguments: args, state: "running", startedAtMs: nowMs };
+  return { call, use, refusal: { ok: false, error }, events: [] };
+}
+
+function repeatedTooOften(name: string): string {
+  return (
+    `This is the third step in a row that calls ${name} with the same arguments. It was not run: the result would be ` +
+    "the same. Use what you have, try something else, or say what you could not do."
+  );
+}
+
+/** A call that can run, before the policy decides. */
+interface Candidate {
+  call: CallState;
+  use: ToolUsePart;
+  tool: OfferedTool;
+}
+
+function decided({ call, use, tool }: Candidate, verdict: Verdict, { turn, env }: Preparation): PreparedCall {
+  const { denials = 0 } = turn;
+  const suggestions = suggestionEvents(call, verdict.findings);
+  const refuse = (error: string): PreparedCall => ({ call, use, refusal: { ok: false, error }, events: [] });
+  switch (verdict.do) {
+    case "refuse":
+      return refuse(denied(verdict.reason));
+    case "run": {
+      const { authority } = verdict;
+      const deadlineMs = deadlineOf(tool.announcement.timeoutMs, env, tool);
+      const allowed = authority.by === "policy" ? call : { ...call, authority };
+      return { call: { ...allowed, deadlineMs }, use, events: suggestions };
+    }
+    case "ask": {
+      // The runner would refuse them after people have approved.
+      const checked = env.schemas.check(tool.announcement.spec.inputSchema, call.arguments);
+      if (!checked.ok && checked.isUnchecked !== true) return refuse(misfit(checked.error));
+      if (denials >= env.limits.maxDenials) return refuse(noMoreQuestions(denials));
+      const { question, findings } = verdict;
+      const approval = approvalOf(turn, { kind: "call", call, question, findings }, env);
+      const waiting: CallState = { ...call, state: "waiting_approval", approvalId: approval.id };
+      const requested = requestEvents(approval, tool.announcement.requiresApproval);
+      return { call: waiting, use, approval, events: [...suggestions, ...requested] };
+    }
+  }
+}
+
+function misfit(error: string): string {
+  return `The arguments do not fit: ${error}. The tool was not run, and no approval was asked for.`;
+}
+
+function denied(reason: string): string {
+  const why = reason.trim() === "" ? "the policy here does not allow it" : reason.trim().replace(/\.$/, "");
+  return `permission_denied: ${why}. The call was not run.`;
+}
+
+function noMoreQuestions(denials: number): string {
+  const why = `people have rejected ${denials} calls of this turn, so nobody is asked any more`;
+  return `${denied(why)} Do not try other ways to the same end: say what you could not do.`;
+}
+
+function isAsked({ approval }: PreparedCall): boolean {
+  return approval !== undefined;
+}
+
+/** Each approval is a card for several people: the model must not flood them. */
+function unasked({ call, use }: PreparedCall, { limits }: TurnEnvironment): PreparedCall {
+  const { approvalId: _approvalId, ...rest } = call;
+  const error = denied(`people are asked about ${limits.maxQuestionsPerStep} calls of a step at most`);
+  return { call: { ...rest, state: "running" }, use, refusal: { ok: false, error }, events: [] };
+}
+
+/** The parsed arguments of a call. With a `problem` the call does not run, and the model reads the problem. */
+type ParsedArguments = { ok: true; value: Record<string, unknown> } | { ok: false; problem: string };
+
+/** Empty text counts as `{}`; anything else must be the JSON text of an object. */
+export function parseArguments(text: string): ParsedArguments {
+  if (text.trim() === "") return { ok: true, value: {} };
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+    // Some open models encode them twice.
+    if (typeof value === "string" && value.trimStart().startsWith("{")) value = JSON.parse(value);
+  } catch {
+    return { ok: false, problem: "The arguments are not valid JSON. The tool was not run." };
+  }
+  if (!isObject(value)) return { ok: false, problem: "The arguments must be a JSON object. The tool was not run." };
+  return isTooDeep(value)
+    ? { ok: false, problem: "The arguments are nested too deeply. The tool was not run." }
+    : { ok: true, value };
+}
+
+/** How deep arguments are looked at for text that stands for another value. */
+const coercedDepth = 10;
+
+/**
+ * Arguments with each text that is one other value in JSON as that value, where the schema allows no text: some open
+ * models write `"5"` for a number and a list as its JSON. The same object where nothing is another.
+ */
+export function coercedArguments(
+  given: Record<string, unknown>,
+  schema: Readonly<Record<string, unknown>>,
+  depth = 0,
+): Record<string, unknown> {
+  const { properties } = schema;
+  if (depth > coercedDepth || !isObject(properties)) return given;
+  let coerced = given;
+  for (const [name, value] of Object.entries(given)) {
+    const own = Object.hasOwn(properties, name) ? properties[name] : undefined;
+    const fitted = isObject(own) ? coercedValue(value, own, depth) : value;
+    if (fitted !== value) coerced = { ...coerced, [name]: fitted };
+  }
+  return coerced;
+}
+
+function coercedValue(value: unknown, schema: Record<string, unknown>, depth: number): unknown {
+  if (isObject(value)) return coercedArguments(value, schema, depth + 1);
+  if (Array.isArray(value)) {
+    const { items } = schema;
+    if (!isObject(items) || depth > coercedDepth) return value;
+    const fitted = value.map((one: unknown) => coercedValue(one, items, depth + 1));
+    return fitted.every((one, at) => one === value[at]) ? value : fitted;
+  }
+  const { type } = schema;
+  if (typeof value !== "string" || typeof type !== "string" || type === "string") return value;
+  try {
+    const read: unknown = JSON.parse(value);
+    return isOfType(read, type) ? read : value;
+  } catch {
+    return value;
+  }
+}
+
+function isOfType(value: unknown, type: string): boolean {
+  if (type === "array") return Array.isArray(value);
+  if (type === "object") return isObject(value);
+  if (type === "null") return value === null;
+  if (type === "integer") return Number.isSafeInteger(value);
+  return type === "number" ? Number.isFinite(value) : typeof value === type;
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** Deeper values cannot be written as JSON again: that is recursive. */
+const maxDepth = 200;
+
+function isTooDeep(value: unknown): boolean {
+  let level: unknown[] = [value];
+  for (let depth = 0; level.length > 0; depth++) {
+    if (depth > maxDepth) return true;
+    level = level.flatMap((one) => (typeof one === "object" && one !== null ? Object.values(one) : []));
+  }
+  return false;
+}
+
+/** The `tool_use` event. Arguments that the tool declares secret are masked. */
+export function toolUseEvent({ call, use, handoff, helper }: PreparedCall): EventOf<"tool_use"> {
+  const { id, name: toolName, arguments: given, secrets = [] } = call;
+  // The event has the arguments itself, secrets masked.
+  const { arguments: _given, ...item } = itemOfPart(use) ?? {};
+  const input = secrets.length === 0 ? given : maskedArguments(given, secrets);
+  const event: EventOf<"tool_use"> = { type: "tool_use", id, toolName, input };
+  if (handoff !== undefined) event.handoff = handoff;
+  if (helper !== undefined) event.helper = helper;
+  if ("id" in item) event.vendorItem = item;
+  return event;
+}
+
+/** Identifies a call by tool and arguments. */
+export function signatureOf({ name, arguments: text }: Pick<ToolCall, "name" | "arguments">): string {
+  const parsed = parseArguments(text);
+  return `${name} ${argumentsHashOf(parsed.ok ? JSON.stringify(parsed.value) : text)}`;
+}
+
+/** The call with the facts of its tool, copied because the tool may be gone when they are needed. */
+export function withFacts(call: CallState, { announcement, runner, awayForMs }: OfferedTool): CallState {
+  const { effect, timeoutMs, limits, secrets, digest } = announcement;
+  const words = wordsOf(announcement, call.arguments);
+  return {
+    ...call,
+    runner,
+    effect,
+    timeoutMs,
+    ...(limits === undefined ? {} : { limited: true }),
+    ...(secrets === undefined ? {} : { secrets }),
+    ...(words === undefined ? {} : { words }),
+    ...(digest === undefined ? {} : { toolDigest: digest }),
+    ...(awayForMs === undefined ? {} : { runnerIsAway: true }),
+  };
+}
+
+/** Longest value of an argument in a summary, and longest summary, in characters. */
+const [maxValueChars, maxSentenceChars] = [80, 300];
+
+/** What people read of a call with these arguments; undefined where its tool announces no words. */
+function wordsOf(
+  { title, summary, secrets = [] }: Pick<ToolAnnouncement, "title" | "summary" | "secrets">,
+  given: Record<string, unknown>,
+): CallWords | undefined {
+  if (title === undefined && summary === undefined) return undefined;
+  const shown = maskedArguments(given, secrets);
+  const filled = (template: string): string =>
+    shortened(
+      template.replaceAll(/\{([^{}]{1,100})\}/g, (_, name: string) => valueText(shown[name])),
+      maxSentenceChars,
+    );
+  return {
+    ...(title === undefined ? {} : { title }),
+    ...(summary === undefined
+      ? {}
+      : {
+          summary: typeof summary === "string" ? filled(summary) : { zh: filled(summary.zh), en: filled(summary.en) },
+        }),
+  };
+}
+
+/** A value in a sentence, "…" where it is cut or absent: people who read that see the arguments unfolded. */
+function valueText(value: unknown): string {
+  const text = typeof value === "string" ? value : value === undefined ? "…" : JSON.stringify(value);
+  return oneLine(shortened(text, 4 * maxValueChars), maxValueChars);
+}
+
+/**
+ * Epoch ms after which a call that is handed out now is answered with a timeout. It may wait in the queue for
+ * `toolWaitMs`, or for as long as a runner that is away is believed in.
+ */
+export function deadlineOf(
+  timeoutMs: number,
+  { limits, nowMs }: Pick<TurnEnvironment, "limits" | "nowMs">,
+  tool?: Pick<OfferedTool, "awayForMs">,
+): number {
+  const waitMs = Math.max(limits.toolWaitMs, tool?.awayForMs ?? 0);
+  return nowMs + Math.min(timeoutMs, limits.toolTimeoutMs) + waitMs;
+}
+
+/** A question about a call, and where it comes from. */
+export interface AskedCall {
+  kind: "call" | "outcome" | "question";
+  call: CallState;
+  question: Question;
+  findings: readonly RiskFinding[];
+}
+
+/** The approval as stored and shown. Its id depends on the call alone, so a retry finds the first one. */
+export function approvalOf(turn: TurnState, asked: AskedCall, { nowMs, texts }: TurnEnvironment): Approval {
+  const { kind, call, question } = asked;
+  const { app, tenant, sender, session } = turn.message;
+  const language = languageOfMessage(turn.message, texts);
+  const bilingual = texts === undefined && isForSeveral(turn, question);
+  const reasonIn = (words: ReplyLanguage): string => withPath(turn, reasonOf(asked, words));
+  const reason = reasonIn(language);
+  const reasons = { zh: reasonIn("zh"), en: reasonIn("en") };
+  const words = question.summary === undefined ? call.words : { ...call.words, summary: question.summary };
+  const argumentsHash = hashOf(call);
+  return {
+    v: 1,
+    id: approvalIdOf({ kind, turnId: turn.turnId, attemptId: attemptOf(call), argumentsHash }),
+    kind,
+    session,
+    turnId: turn.turnId,
+    callId: call.id,
+    app,
+    ...(tenant === undefined ? {} : { tenant }),
+    chatId: chatOf(turn.message),
+    requester: sender,
+    tool: call.name,
+    ...(words === undefined ? {} : { words }),
+    arguments: call.arguments,
+    argumentsHash,
+    secrets: call.secrets ?? [],
+    deciders: question.deciders,
+    reason,
+    risk: question.risk,
+    ...(question.remember === undefined ? {} : { remember: question.remember }),
+    language,
+    ...(bilingual ? { bilingual } : {}),
+    ...(bilingual && reasons.zh !== reasons.en ? { reasons } : {}),
+    target: peopleOf(turn.message).reply,
+    traceparent: traceparentOfMessage(turn.message),
+    createdAtMs: nowMs,
+    expiresAtMs: question.expiresAtMs,
+  };
+}
+
+/** Whether people besides the requester see the cards: in a group, or because they decide. */
+function isForSeveral({ message: { chatType, sender } }: TurnState, { deciders }: Question): boolean {
+  const { people, roles } = deciders;
+  return chatType === "group" || roles.length > 0 || people.some((id) => id !== sender.id);
+}
+
+const maxReasonChars = 2_000;
+
+/** A reason with the agents, from that of the person's message down, for which a helper asks. */
+function withPath(turn: TurnState, reason: string): string {
+  const { task } = turn.message;
+  if (task === undefined) return reason;
+  const path = [...task.path, agentOfTurn(turn)].join(" > ");
+  return textHead(reason === "" ? path : `${path}: ${reason}`, maxReasonChars);
+}
+
+function reasonOf({ kind, call, question, findings }: AskedCall, language: ReplyLanguage): string {
+  if (kind === "outcome") return noticeText("outcomeUnknown", language, { tool: call.name });
+  const { addresses = [] } = question;
+  const reach = addresses.length === 0 ? "" : noticeText("addressAsked", language, { addresses: addresses.join(" ") });
+  if (question.reason !== "") return textHead([reach, question.reason].filter(Boolean).join(" "), maxReasonChars);
+  if (reach !== "") return reach;
+  const patterns = findings.map(({ pattern }) => pattern).join(", ");
+  return patterns === "" ? "" : noticeText("riskFound", language, { patterns });
+}
+
+/** The events of an approval request. `declared`: the tool itself requires the approval, which adds a `checkpoint` event. */
+export function requestEvents(approval: Approval, declared: boolean): EngineEvent[] {
+  const { id, callId, tool: toolName, reason, language } = approval;
+  const input = maskedArguments(approval.arguments, approval.secrets);
+  const message = reason === "" ? noticeText("approvalNeeded", language, { tool: toolName }) : reason;
+  const checkpoint: EngineEvent = { type: "checkpoint", toolCallId: callId, toolName, input, message };
+  const request: EngineEvent = { type: "permission_request", id, toolName, input, message, toolCallId: callId };
+  return declared ? [checkpoint, request] : [request];
+}
+
+/** Events about risky arguments. They do not delay the call. */
+function suggestionEvents(call: CallState, findings: readonly RiskFinding[]): EventOf<"checkpoint_suggested">[] {
+  return findings.map(({ pattern, reason }) => ({
+    type: "checkpoint_suggested",
+    toolCallId: call.id,
+    toolName: call.name,
+    input: maskedArguments(call.arguments, call.secrets ?? []),
+    riskReason: reason,
+    riskPattern: pattern,
+  }));
+}
+
+/** Names one attempt of a call. */
+export function attemptOf({ id, attempt = 1 }: CallState): string {
+  return attemptIdOf({ callId: id, attempt });
+}
+
+/** The hash that binds a decision to the arguments of this call. */
+export function hashOf({ arguments: given }: CallState): string {
+  return argumentsHashOf(JSON.stringify(given));
+}
+
+/** Sets the outcome of a call, cut to `maxChars` characters plus a marker, and returns its event. */
+export function answered(
+  call: CallState,
+  given: ToolOutcome,
+  maxChars: number,
+): { call: CallState; outcome: ToolOutcome; event: EventOf<"tool_result"> } {
+  const { outcome, truncated } = bounded(given, maxChars);
+  const event: EventOf<"tool_result"> = {
+    type: "tool_result",
+    id: call.id,
+    toolName: call.name,
+    output: resultText(outcome),
+    isError: !outcome.ok,
+    truncated,
+    storedPath: outcome.ok && outcome.stored !== undefined ? outcome.stored.handle : "",
+    code: outcome.ok ? "" : (resultCodeIn(outcome.error) ?? otherCode),
+  };
+  if (outcome.ok && !truncated) event.result = outcome.result;
+  const { input: _input, ...rest } = withoutWait(call);
+  return { call: { ...rest, state: "done", outcome }, outcome, event };
+}
+
+/** Of a failed call whose text names no code. */
+const otherCode = "tool_execution_error";
+
+const maxResultChars = 20;
+
+/** What a result is, for display, in 20 characters: the value itself where it fits, else kind and size. */
+export function resultSummary(outcome: ToolOutcome, language: ReplyLanguage): string {
+  const { summaries } = textsOf(language);
+  const text = outcomeText(outcome);
+  if (!outcome.ok) return summaries.error(text.length);
+  const { result, stored } = outcome;
+  const isEmpty = text.trim() === "";
+  if (!isEmpty && text.length <= maxResultChars && text === oneLine(text, maxResultChars)) return text;
+  if (stored !== undefined) return summaries.text(stored.characters);
+  if (typeof result === "object" && result !== null) return summaries.json(Object.keys(result).length);
+  return summaries.text(text.length);
+}
+
+/** An outcome that fits its share. */
+interface Bounded {
+  outcome: ToolOutcome;
+  truncated: boolean;
+}
+
+/** What is kept of an outcome: a value JSON can hold, cut to size. */
+function bounded(outcome: ToolOutcome, maxChars: number): Bounded {
+  const text = outcomeText(outcome);
+  if (outcome.ok && outcome.stored !== undefined) return boundedStored(text, outcome.stored, maxChars);
+  const truncated = text.length > maxChars;
+  if (!outcome.ok) return { outcome: truncated ? { ...outcome, error: capped(text, maxChars) } : outcome, truncated };
+  return { outcome: { ok: true, result: truncated ? capped(text, maxChars) : (outcome.result ?? null) }, truncated };
+}
+
+/** How much longer than its share a stored result may be: its text ends with how to read the rest. */
+const hintChars = 400;
+
+/** A text that is kept elsewhere as a whole: what the model gets names its handle. */
+function boundedStored(text: string, stored: StoredResult, maxChars: number): Bounded {
+  const fits = text.length < stored.characters && text.length <= maxChars + hintChars;
+  const result = fits ? text : shortenedResult(text, stored, maxChars);
+  return { outcome: { ok: true, result, stored }, truncated: true };
+}
+
+function capped(text: string, maxChars: number): string {
+  return `${textHead(text, maxChars)}\n[Result cut off: only the first ${maxChars} of ${text.length} characters are shown.]`;
+}
+
+const unknownAdvice =
+  "It is not known whether this call took effect. Do not repeat it; tell the user that its effect must be checked.";
+
+/** What the model reads as the result of a call: the text of a failed one begins with its code. */
+export function resultText(outcome: ToolOutcome): string {
+  const text = plainResultText(outcome);
+  return outcome.ok || resultCodeIn(text) !== undefined ? text : `${otherCode}: ${text}`;
+}
+
+/** The same for people, to whom the code of a tool's own failure says nothing. */
+export function plainResultText(outcome: ToolOutcome): string {
+  const text = outcomeText(outcome);
+  return !outcome.ok && outcome.unknown === true ? `${text}\n${unknownAdvice}` : text;
+}
+
+/** The call without the approval and the outcome that it waited for. */
+export function withoutWait({ approvalId: _approvalId, outcome: _outcome, ...call }: CallState): CallState {
+  return call;
+}
+
+/** A number that no other turn of the session has: the tail of `<session>-<seq>`. */
+export function turnNumberOf(turnId: string): string {
+  return turnId.slice(turnId.lastIndexOf("-") + 1);
+}
+
+/** The call as it starts after people were waited for: its clock and its deadline begin now. */
+export function startedNow(call: CallState, env: TurnEnvironment): CallState {
+  const offered = env.tools.get(call.name);
+  const tool = offered?.runner === call.runner ? offered : undefined;
+  const { runnerIsAway: _wasAway, handedOutAgainAtMs: _again, ...rest } = withoutWait(call);
+  return {
+    ...rest,
+    ...(tool?.awayForMs === undefined ? {} : { runnerIsAway: true }),
+    state: "running",
+    startedAtMs: env.nowMs,
+    deadlineMs: deadlineOf(call.timeoutMs ?? env.limits.toolTimeoutMs, env, tool),
+  };
+}
+
+/** What every vendor accepts as the id of a call. */
+const acceptedId = /^[A-Za-z0-9_-]{1,40}$/;
+
+/**
+ * One id per call, in order: the model's own where it can be used, otherwise a new one. No id is
+ * in `taken` or given twice. Deterministic, so a repeated step gets the same ids.
+ */
+export function uniqueCallIds(
+  calls: readonly ToolCall[],
+  place: { turnId: string; step: number },
+  taken: ReadonlySet<string>,
+): string[] {
+  const given = new Set(taken);
+  return calls.map(({ id }, index) => {
+    let unique =
+      acceptedId.test(id) && !given.has(id) ? id : `call_${turnNumberOf(place.turnId)}_${place.step}_${index}`;
+    while (given.has(unique)) unique += "x";
+    given.add(unique);
+    return unique;
+  });
+}

@@ -1,0 +1,650 @@
+import {
+  agentOfTurn,
+  builtInRunner,
+  awayMs,
+  toolResultPart,
+  type Approval,
+  type CallState,
+  type CallTiming,
+  type EngineEvent,
+  type Message,
+  type ReplyLanguage,
+  type ShownMemory,
+  type ShownTool,
+  type ToolOutcome,
+  type TurnState,
+  argumentsHashOf,
+  textOf,
+  type HeldStep,
+  type McpOrigin,
+  outcomeText,
+  rejectedText,
+  type ControlEntry,
+  type DecisionWord,
+  iterationsOf,
+} from "@larkline/protocol";
+import { settledTransfer, type SettledTransfer } from "../abilities/handover/transfer.ts";
+import {
+  answerEvent,
+  hasStepsLeft,
+  lateOutcome,
+  withHelperCalls,
+  withHelperUse,
+  withWait,
+} from "../abilities/helpers/helper.ts";
+import { recallEvents, rememberedBy } from "../abilities/memory/memory.ts";
+import { questionOutcome } from "../abilities/questions/question.ts";
+import { serverAnswer, serverQuestion, type ServerQuestion } from "../abilities/questions/server-question.ts";
+import { isCorrection, shownText } from "../abilities/structured/structured-answer.ts";
+import { endsInstead, handedOver, refusedByEnd } from "../abilities/team/team.ts";
+import { exhaustedText, textHead } from "../texts/index.ts";
+import { addressContextOf, isSummary } from "./context.ts";
+import type { StepResult, OfferedTool, NextAction, Records, Transition, TurnEnvironment, TurnLimits } from "./facts.ts";
+import { callIdsOf, isSendable, userMessageOf, languageOfMessage, writerOf } from "./messages.ts";
+import { blockEvents, leftOutOf, stepEnd, stepStart } from "./step.ts";
+import {
+  answered,
+  resultText,
+  attemptOf,
+  isQuestion,
+  prepareCalls,
+  signatureOf,
+  turnNumberOf,
+  uniqueCallIds,
+  resultSummary,
+  toolUseEvent,
+  type PreparedCall,
+  approvalOf,
+  hashOf,
+  requestEvents,
+  deadlineOf,
+  startedNow,
+  withFacts,
+} from "./tool-call.ts";
+import { endDone, assistantText, after, resultShare, needsOf, withNeeds } from "./transition.ts";
+import { endedTool, shownOf, withoutText, withMemories, withTodos, withTools } from "./view.ts";
+
+/*
+ * A step that asks for calls is not written into the history at once. Its turn may have to wait for people, for
+ * a day, and meanwhile the turns of other people in the group write there: a message between a call and its
+ * results is refused by every vendor. So the checkpoint holds the step, and it enters the history together with
+ * the results. Two notes keep what models read in between and afterwards in order:
+ *
+ *   user      Ann: deploy it
+ *   assistant (pause note)                     written by the first turn of another person
+ *   user      Bob: what is 2 + 2?
+ *   assistant 4
+ *   user      (resume note, with Ann's words)  written with the held step, where something came in between
+ *   assistant tool_use deploy                  the held step
+ *   tool      deployed
+ */
+
+/** Opens a round: stores the calls of the step, answers those that must not run, dispatches the others. */
+export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironment): Transition {
+  const known = turn.callIds ?? [];
+  const taken = new Set([...known, ...callIdsOf(env.history ?? [])]);
+  // Ids of steps that are held back are in no history yet.
+  const trusted = env.othersWait !== true && (env.history === undefined || isWhole(env.history, turn));
+  // One more than is run: its result says what of the step was left out.
+  const toolCalls = step.toolCalls.slice(0, env.limits.maxCallsPerStep + 1);
+  const beyond = step.toolCalls.length - env.limits.maxCallsPerStep;
+  const wanted = trusted ? toolCalls : toolCalls.map((call) => ({ ...call, id: "" }));
+  const ids = uniqueCallIds(wanted, { turnId: turn.turnId, step: turn.steps }, taken);
+  const prepared = prepareCalls(toolCalls, ids, { turn, env, beyond });
+  const said: Message = {
+    role: "assistant",
+    content: [...step.parts.filter(isSendable), ...prepared.map(({ use }) => use)],
+    ...leftOutOf(step),
+  };
+  const held = heldStep(said, env.history);
+  const signatures = new Set(toolCalls.map(signatureOf));
+  const repeated = Object.fromEntries([...signatures].map((one) => [one, (turn.repeated?.[one] ?? 0) + 1]));
+  const calls = prepared.map(({ call }) => call);
+  const called = calls.filter(({ helper }) => helper !== undefined).length;
+  const before = called === 0 ? turn : { ...turn, helpers: withHelperCalls(turn, called) };
+  const mcpServers = serversOf(calls, turn, env);
+  const open = {
+    ...before,
+    ...(mcpServers.length === 0 ? {} : { mcpServers }),
+    repeated,
+    calls,
+    callIds: [...known, ...ids],
+    held,
+    needs: needsOf({ ...before, calls }, "held-step"),
+  };
+  const refusals = prepared.flatMap(({ call, refusal }) =>
+    refusal === undefined ? [] : [{ callId: call.id, outcome: refusal }],
+  );
+  const round = answerCalls(open, refusals, env);
+  const records: Records = {
+    history: [],
+    events: [
+      ...blockEvents(step),
+      ...toolUseEvents(prepared, step, { turn, env }),
+      ...prepared.flatMap(({ events }) => events),
+      ...round.events,
+    ],
+  };
+  const approvals = prepared.flatMap(({ approval }) => approval ?? []);
+  return after(records, nextInRound({ turn: round.turn, started: runningCalls(round.turn), approvals }, env));
+}
+
+/** The first call carries what the step has used, and the items of the vendor that come before it. */
+function toolUseEvents(
+  prepared: readonly PreparedCall[],
+  { vendorItems }: StepResult,
+  { turn: { openStep, mcpServers }, env }: { turn: TurnState; env: TurnEnvironment },
+): EngineEvent[] {
+  const named = new Set(mcpServers);
+  const [first, ...rest] = prepared.map((each) => {
+    const mcp = mcpOriginOf(each.call, env, named);
+    return { ...toolUseEvent(each), ...(mcp === undefined ? {} : { mcp }) };
+  });
+  if (first === undefined) return [];
+  const { inputTokens = 0, outputTokens = 0, cacheReadTokens = 0, cacheCreationTokens = 0 } = openStep ?? {};
+  const step = { calls: prepared.length, inputTokens, outputTokens, cacheReadTokens, cacheCreationTokens };
+  return [{ ...first, step, ...(vendorItems === undefined ? {} : { vendorItems }) }, ...rest];
+}
+
+/** Servers may describe a thousand tools at length: then only the one that is called is named. */
+const maxListedCharacters = 100_000;
+
+/** The server that gives the tool of a call; its first call in a run names all of its tools. Adds it to `named`. */
+function mcpOriginOf({ name }: CallState, { tools }: TurnEnvironment, named: Set<string>): McpOrigin | undefined {
+  const server = tools.get(name)?.announcement.mcp;
+  if (server === undefined || named.has(server)) return server === undefined ? undefined : { server };
+  named.add(server);
+  const all = [...tools.values()].filter(({ announcement }) => announcement.mcp === server);
+  const listed = all.map(({ announcement: { spec } }) => spec);
+  return JSON.stringify(listed).length > maxListedCharacters ? { server } : { server, tools: listed };
+}
+
+/** The servers of calls, with those of earlier events. */
+function serversOf(calls: readonly CallState[], { mcpServers = [] }: TurnState, { tools }: TurnEnvironment): string[] {
+  const called = calls.flatMap(({ name }) => tools.get(name)?.announcement.mcp ?? []);
+  return [...new Set([...mcpServers, ...called])];
+}
+
+/** A round in which something has happened. */
+export interface RoundMove {
+  turn: TurnState;
+  /** Calls that start now. */
+  started: readonly CallState[];
+  /** Questions that calls wait for from now on. */
+  approvals: readonly Approval[];
+}
+
+/** The next action of a round: dispatch calls, wait for open ones, or settle the round. */
+export function nextInRound({ turn, started, approvals }: RoundMove, env: TurnEnvironment): Transition {
+  const timed = withWaitingTime(turn, env.nowMs);
+  if (!timed.calls.some(isOpen)) return settleRound(timed, env);
+  const next: NextAction = started.length > 0 ? { do: "tools", calls: [...started], wait: true } : { do: "wait" };
+  const waiting: Transition = { turn: timed, history: [], events: [], next };
+  return approvals.length === 0 ? waiting : { ...waiting, approvals: [...approvals] };
+}
+
+/** An outcome on its way to a call. */
+interface Answer {
+  /** Of the attempt. */
+  callId: string;
+  outcome: ToolOutcome;
+  timing?: CallTiming | undefined;
+}
+
+/** What answering depends on. `stopped`: the calls are broken off. */
+type RoundFacts = Pick<TurnEnvironment, "limits" | "nowMs"> & { texts?: ReplyLanguage | undefined; stopped?: boolean };
+
+/** Gives open calls their outcome. The first outcome of a call counts; later ones and those of unknown calls are ignored. */
+function answerCalls(
+  turn: TurnState,
+  answers: readonly Answer[],
+  { limits, nowMs, texts, stopped = false }: RoundFacts,
+): { turn: TurnState; events: EngineEvent[] } {
+  const maxChars = resultShare(limits, turn.calls.length);
+  const language = languageOfMessage(turn.message, texts);
+  const calls = [...turn.calls];
+  const ended: ShownTool[] = [];
+  const written: ShownMemory[] = [];
+  let shown = shownOf(turn);
+  const events: EngineEvent[] = [];
+  for (const { callId, outcome, timing } of answers) {
+    const index = calls.findIndex((call) => attemptOf(call) === callId && !isAnswered(call));
+    const call = calls[index];
+    if (call === undefined) continue;
+    const done = answered(call, outcome, maxChars);
+    calls[index] = done.call;
+    if (call.runner === builtInRunner) {
+      events.push(...recallEvents(call, outcome));
+      const memory = rememberedBy(call, outcome);
+      if (memory !== undefined) written.push(memory);
+      shown = withTodos(shown, call, outcome);
+    }
+    if (call.helper !== undefined) events.push(answerEvent(turn, call.helper, done.event.output));
+    const summary = resultSummary(outcome, language);
+    events.push(done.event, { type: "tool_summary", id: call.id, toolName: call.name, summary });
+    const isStopped = stopped || (turn.stopping !== undefined && call.helper !== undefined && !outcome.ok);
+    ended.push(endedTool(call, done.outcome, { nowMs, stopped: isStopped, timing }));
+  }
+  return { turn: { ...turn, calls, shown: withMemories(withTools(shown, ended), written) }, events };
+}
+
+/**
+ * Every call is answered: stores the results, then the next model step, unless the limit is reached. A hand-over of the
+ * round is made here, so that one write has all of it.
+ */
+function settleRound(open: TurnState, env: TurnEnvironment): Transition {
+  const pending = open.calls.find(({ handoff, outcome }) => handoff !== undefined && outcome === undefined);
+  const transfer = pending === undefined ? undefined : settledTransfer(pending, open, env, refusedByEnd(open, env));
+  const answers = transfer === undefined ? [] : [{ callId: attemptOf(transfer.call), outcome: transfer.outcome }];
+  const { turn, events } = answerCalls(open, answers, env);
+  const { history, events: ends } = roundRecords(turn, env.history, transfer);
+  const records: Records = { history, events: [...events, ...ends] };
+  const hasSteps = turn.helpers === undefined || hasStepsLeft(turn, env.limits);
+  if (iterationsOf(turn) >= env.limits.maxIterations || !hasSteps) return after(records, exhausted(turn, env));
+  if (transfer?.endsTeam === true) return endsInstead(turn, records, env);
+  const { openStep: _openStep, held: _held, ...rest } = turn;
+  const next: TurnState = { ...rest, calls: [] };
+  if (transfer?.target !== undefined) {
+    return after(records, handedOver(next, transfer.target, { call: transfer.call, env }));
+  }
+  const start = stepStart(turn.steps, env.model);
+  return after(records, { turn: withNeeds(next), history: [], events: [start], next: { do: "model" } });
+}
+
+function roundRecords(turn: TurnState, history: readonly Message[] | undefined, transfer?: SettledTransfer): Records {
+  const { steps, openStep } = turn;
+  return {
+    history: [...releasedStep(turn, history), resultsMessage(turn, transfer)],
+    events: openStep === undefined ? [] : [stepEnd(steps, openStep)],
+  };
+}
+
+/** The one message that answers a round, in call order. */
+function resultsMessage(turn: TurnState, transfer: SettledTransfer | undefined): Message {
+  const content = turn.calls.flatMap(({ id, outcome }) =>
+    outcome === undefined ? [] : [toolResultPart(id, resultText(outcome), !outcome.ok)],
+  );
+  if (transfer?.target === undefined) return { role: "tool", content };
+  const { to, context } = transfer.target;
+  return { role: "tool", content, handoff: { callId: transfer.call.id, from: agentOfTurn(turn), to, context } };
+}
+
+/** The last words of the model may be a preamble ("let me look..."), so the notice always follows them. */
+function exhausted(turn: TurnState, { output }: TurnEnvironment): Transition {
+  const final = turn.openStep?.text ?? "";
+  const shown = shownText(final, output);
+  return endDone(withoutText(turn, final), {
+    history: [assistantText(exhaustedText)],
+    historyNote: exhaustedText,
+    events: [],
+    reply: shown.trim() === "" ? exhaustedText : `${shown}\n\n${exhaustedText}`,
+    reason: "max_turns_reached",
+    final,
+  });
+}
+
+/** What the model reads of calls that are open when a turn ends. */
+interface ClosingWords {
+  /** Of calls that may have started. */
+  maybeRun: string;
+  /** Of calls that still waited to be allowed. */
+  notRun: string;
+}
+
+/** Closes the round of a turn that ends: answers its open calls with an error and stores the results. */
+export function closeRound(
+  turn: TurnState,
+  words: ClosingWords,
+  { limits, nowMs, texts, history: before }: RoundFacts & Pick<TurnEnvironment, "history">,
+): Pick<Transition, "turn" | "history" | "events"> {
+  if (turn.calls.length === 0) return { turn, history: [], events: [] };
+  const answers = turn.calls
+    .filter((call) => !isAnswered(call))
+    .map((call): Answer => ({ callId: attemptOf(call), outcome: closedOutcome(call, words) }));
+  const round = answerCalls(turn, answers, { limits, nowMs, texts, stopped: true });
+  const { history, events } = roundRecords(round.turn, before);
+  return { turn: withWaitingTime(round.turn, nowMs), history, events: [...round.events, ...events] };
+}
+
+/** The outcome of a call that is still open when its turn ends. A known outcome stays. */
+function closedOutcome({ state, outcome, handoff }: CallState, { maybeRun, notRun }: ClosingWords): ToolOutcome {
+  const hasNotRun = state === "waiting_approval" || handoff !== undefined;
+  return outcome ?? { ok: false, error: hasNotRun ? notRun : maybeRun };
+}
+
+/** Calls that runners should be working on. */
+export function runningCalls({ calls }: TurnState): CallState[] {
+  return calls.filter(({ state }) => state === "running");
+}
+
+/** Whether the call still waits for its outcome. */
+export function isOpen({ state }: CallState): boolean {
+  return state !== "done";
+}
+
+/** A hand-over waits for nothing itself, and is answered last. */
+function isAnswered(call: CallState): boolean {
+  return !isOpen(call) && (call.outcome !== undefined || call.handoff === undefined);
+}
+
+/** A result that is longer than what the model gets of its call. */
+export interface LargeResult {
+  /** As in its entry: the id of the attempt. */
+  callId: string;
+  text: string;
+}
+
+/**
+ * Results among the entries that `afterControl` would cut off. Keep each text somewhere and put
+ * `stored` into its outcome before: then the model reads how to get the rest. Entries that count
+ * for nothing have none.
+ */
+export function largeResults(turn: TurnState, entries: readonly ControlEntry[], limits: TurnLimits): LargeResult[] {
+  const share = resultShare(limits, turn.calls.length);
+  const open = new Set(turn.calls.filter(({ state }) => state === "running").map(attemptOf));
+  return entries.flatMap((entry) => {
+    if (entry.type !== "outcome" || !entry.outcome.ok || entry.outcome.stored !== undefined) return [];
+    const text = outcomeText(entry.outcome);
+    return text.length > share && open.delete(entry.callId) ? [{ callId: entry.callId, text }] : [];
+  });
+}
+
+/** What the model said in a step whose calls are open now; `history` is the conversation before it. */
+function heldStep(message: Message, history: readonly Message[] = []): HeldStep {
+  const last = history.at(-1);
+  return last === undefined ? { message } : { message, after: fingerprintOf(last) };
+}
+
+function fingerprintOf(message: Message): string {
+  return argumentsHashOf(JSON.stringify(message));
+}
+
+const maxQuoteChars = 4_000;
+
+const resumeTitle = "[People have answered what an earlier message waited for, so the work on that message continues.";
+
+/**
+ * What enters the history before the results of a round: the held step, and before it a note where other
+ * messages have come in between. Nothing for checkpoints of earlier versions, whose step is stored already. In a group
+ * the note is by the writer of what it quotes: who has their words deleted is rid of it, and of what answers it.
+ */
+function releasedStep({ held, message }: TurnState, history: readonly Message[] | undefined): Message[] {
+  if (held === undefined) return [];
+  const last = history?.at(-1);
+  const isNext = history === undefined || (last === undefined ? undefined : fingerprintOf(last)) === held.after;
+  if (isNext) return [held.message];
+  const said = userMessageOf(message);
+  const note = `${resumeTitle} It was:]\n${textHead(textOf(said), maxQuoteChars)}`;
+  return [{ role: "user", content: [{ type: "text", text: note }], ...writerOf(said) }, held.message];
+}
+
+const pauseText =
+  "(I have asked people about something that I need for the message above, and wait for their answer. " +
+  "I answer that message when they have decided; nothing is to be done about it until then.)";
+
+/** The note that another person's turn writes before its message while the message before it is unanswered. */
+export function pauseNote(history: readonly Message[]): Message[] {
+  const last = history.at(-1);
+  if (last === undefined || last.role === "assistant") return [];
+  return [{ role: "assistant", content: [{ type: "text", text: pauseText }] }];
+}
+
+/** Whether a user message is the system's note about a turn that continues. */
+function isResumeNote({ role, content }: Message): boolean {
+  const [first] = content;
+  return role === "user" && first?.type === "text" && first.text.startsWith(resumeTitle);
+}
+
+/**
+ * Whether a history holds every message up to the turn. After a cut of the context it does not, and
+ * an id that looks new may be that of a call of an earlier turn, whose late outcome it would catch.
+ */
+export function isWhole(history: readonly Message[], { turnId, absorbed = [] }: TurnState): boolean {
+  const asked = history.filter((message) => message.role === "user" && !isSystemMessage(message));
+  return asked.length - absorbed.length >= Number(turnNumberOf(turnId));
+}
+
+function isSystemMessage(message: Message): boolean {
+  return isSummary(message) || isResumeNote(message) || isCorrection(message);
+}
+
+/** Starts or stops the turn's waiting time after its calls have changed. */
+function withWaitingTime(turn: TurnState, nowMs: number): TurnState {
+  const { waitingSinceMs, ...rest } = turn;
+  const waits = waitsForPeople(turn);
+  if (waits === (waitingSinceMs !== undefined)) return turn;
+  if (waitingSinceMs === undefined) return { ...turn, waitingSinceMs: nowMs };
+  return { ...rest, waitedMs: (turn.waitedMs ?? 0) + Math.max(0, nowMs - waitingSinceMs) };
+}
+
+/** Whether the turn waits for people only: no call is running. */
+function waitsForPeople({ calls }: TurnState): boolean {
+  const open = calls.filter(({ state }) => state !== "done");
+  return open.length > 0 && open.every(({ state }) => state !== "running");
+}
+
+// Control entries: outcomes of attempts and decisions of people, as they change the open round.
+
+/** `ending`: the turn is about to end, so no call starts and no approval is requested. */
+interface ApplyFacts {
+  env: TurnEnvironment;
+  ending: boolean;
+}
+
+/** The round after its entries. */
+interface Applied {
+  turn: TurnState;
+  events: EngineEvent[];
+  /** Questions that calls wait for from now on. */
+  approvals: Approval[];
+}
+
+/** Applies control entries to the open round, in order. Unknown and repeated entries change nothing. */
+export function applyControlEntries(turn: TurnState, entries: readonly ControlEntry[], facts: ApplyFacts): Applied {
+  let applied: Applied = { turn, events: [], approvals: [] };
+  for (const entry of entries) {
+    if (entry.type === "outcome") applied = applyOutcome(applied, entry, facts);
+    else if (entry.type === "decision") applied = applyDecision(applied, entry, facts);
+    else if (entry.type === "helper_waits") applied = withWait(applied, entry);
+  }
+  return applied;
+}
+
+type OutcomeEntry = Extract<ControlEntry, { type: "outcome" }>;
+
+/** Applies an outcome from a runner or from recovery. Only running attempts take one, and the first one counts. */
+function applyOutcome(applied: Applied, entry: OutcomeEntry, facts: ApplyFacts): Applied {
+  const { callId, timing, unstarted = false, used } = entry;
+  const call = applied.turn.calls.find((one) => one.state === "running" && attemptOf(one) === callId);
+  if (call === undefined) return applied;
+  if (call.helper !== undefined) {
+    const turn = withHelperUse(applied.turn, used);
+    return answer({ ...applied, turn }, { callId, outcome: lateOutcome(call, entry.outcome, facts.env.nowMs) }, facts);
+  }
+  const { outcome } = entry;
+  const again = unstarted && !facts.ending ? handedOutAgain(applied.turn, call, facts.env) : undefined;
+  if (again !== undefined) return { ...applied, turn: withCall(applied.turn, again) };
+  if (!outcome.ok && outcome.input !== undefined) {
+    return withServerQuestion(applied, call, serverQuestion(call, outcome.input, { ...facts, ...applied }), facts);
+  }
+  const question = questionAbout(call, outcome, facts);
+  if (question === undefined) return answer(applied, { callId, outcome, timing }, facts);
+  const approval = approvalOf(applied.turn, { kind: "outcome", call, question, findings: [] }, facts.env);
+  const { deadlineMs: _deadlineMs, ...rest } = call;
+  return {
+    turn: withCall(applied.turn, { ...rest, state: "waiting_outcome", outcome, approvalId: approval.id }),
+    events: [...applied.events, ...requestEvents(approval, false)],
+    approvals: [...applied.approvals, approval],
+  };
+}
+
+function withServerQuestion(applied: Applied, call: CallState, server: ServerQuestion, facts: ApplyFacts): Applied {
+  if ("refused" in server) return answer(applied, { callId: attemptOf(call), outcome: server.refused }, facts);
+  const { turn, events, approval } = server;
+  return { turn, events: [...applied.events, ...events], approvals: [...applied.approvals, approval] };
+}
+
+/** By how much the clocks of a runner and of a worker may differ, ms. */
+const clockSlackMs = 1_000;
+
+/**
+ * The next attempt of a call that was not started by its deadline because its runner was away: for the same runner, or
+ * for the one that offers the tool by now. The ledger has closed the attempt before, so that one can never start.
+ * Undefined when the runner was there all the time, or its tool is not offered any more: then the time-out counts.
+ */
+function handedOutAgain(turn: TurnState, call: CallState, env: TurnEnvironment): CallState | undefined {
+  const { nowMs, limits } = env;
+  const { startedAtMs = nowMs, handedOutAgainAtMs = startedAtMs, deadlineMs = nowMs } = call;
+  const offered = env.tools.get(call.name);
+  const isLate = deadlineMs <= nowMs + clockSlackMs;
+  // A runner that keeps restarting holds a call no longer than one that stays away.
+  if (offered === undefined || !isLate || nowMs - startedAtMs > awayMs) return undefined;
+  const { awayForMs, livingSinceMs = 0 } = offered;
+  const isTaken = offered.runner !== call.runner;
+  // Its instances started after the call: for a time the runner had none.
+  const wasAway = isTaken || awayForMs !== undefined || livingSinceMs > handedOutAgainAtMs;
+  const next = isTaken ? takenOver(turn, call, { offered, env }) : call;
+  if (!wasAway || next === undefined) return undefined;
+  const { runnerIsAway: _wasAway, ...rest } = next;
+  return {
+    ...rest,
+    ...(awayForMs === undefined ? {} : { runnerIsAway: true }),
+    attempt: (call.attempt ?? 1) + 1,
+    handedOutAgainAtMs: nowMs,
+    deadlineMs: deadlineOf(next.timeoutMs ?? limits.toolTimeoutMs, env, offered),
+  };
+}
+
+/**
+ * The call as one of another runner, which has taken over its tool. Undefined where it was made for another schema or
+ * effect, or where it needs more than what has allowed it: the model may call the tool as it is now.
+ */
+function takenOver(
+  turn: TurnState,
+  call: CallState,
+  { offered, env }: { offered: OfferedTool; env: TurnEnvironment },
+): CallState | undefined {
+  const { toolDigest, limited: _limited, secrets = [], authority, ...rest } = call;
+  const { digest, secrets: itsSecrets = [] } = offered.announcement;
+  if (toolDigest === undefined || toolDigest !== digest) return undefined;
+  const addressContext = addressContextOf(env.history ?? [], turn.message, env.readsNotes === true);
+  const verdict = env.callPolicy.verdict({ name: call.name, arguments: call.arguments, addressContext });
+  const isApproved = authority?.by === "approval";
+  if (verdict.do === "refuse" || (verdict.do === "ask" && !isApproved)) return undefined;
+  const allowed = verdict.do === "ask" || isApproved ? authority : verdict.authority;
+  const hidden = [...new Set([...secrets, ...itsSecrets])];
+  return {
+    ...withFacts(rest, offered),
+    ...(hidden.length === 0 ? {} : { secrets: hidden }),
+    ...(allowed === undefined || allowed.by === "policy" ? {} : { authority: allowed }),
+  };
+}
+
+function withCall(turn: TurnState, changed: CallState): TurnState {
+  return { ...turn, calls: turn.calls.map((call) => (call.id === changed.id ? changed : call)) };
+}
+
+/** The question to people about this outcome, where the policy asks one. */
+function questionAbout(call: CallState, outcome: ToolOutcome, { env, ending }: ApplyFacts) {
+  const unknown = !outcome.ok && outcome.unknown === true && call.effect === "once";
+  return unknown && !ending ? env.callPolicy.unknownOutcome({ name: call.name, arguments: call.arguments }) : undefined;
+}
+
+function answer(applied: Applied, given: Answer, { env }: ApplyFacts): Applied {
+  const { turn, events } = answerCalls(applied.turn, [given], env);
+  return { ...applied, turn, events: [...applied.events, ...events] };
+}
+
+type DecisionEntry = Extract<ControlEntry, { type: "decision" }>;
+
+/** Applies a settled approval. It is ignored unless its call waits for it. */
+function applyDecision(applied: Applied, entry: DecisionEntry, facts: ApplyFacts): Applied {
+  const call = applied.turn.calls.find(({ approvalId }) => approvalId === entry.approvalId);
+  if (call === undefined) return applied;
+  const asked = serverAnswer(call, entry, { ...facts, ...applied });
+  if (asked !== undefined && "ask" in asked) return withServerQuestion(applied, call, asked.ask, facts);
+  const ruling: Ruling | undefined = asked ?? rulingOn(call, entry, facts.env);
+  if (ruling === undefined) return applied;
+  if ("start" in ruling) return facts.ending ? applied : { ...applied, turn: withCall(applied.turn, ruling.start) };
+  const ended = answer(applied, { callId: attemptOf(call), outcome: ruling.end }, facts);
+  if (ruling.denied === undefined) return ended;
+  return { ...ended, turn: { ...ended.turn, denials: (ended.turn.denials ?? 0) + 1 } };
+}
+
+/** The effect of a settled approval on its call: the call starts or ends. */
+type Ruling = { start: CallState } | { end: ToolOutcome; denied?: true };
+
+function rulingOn(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling | undefined {
+  if (isQuestion(call)) return isOpen(call) ? { end: questionOutcome(entry) } : undefined;
+  if (call.state === "waiting_approval") return permissionRuling(call, entry, env);
+  return call.state === "waiting_outcome" ? outcomeRuling(call, entry, env) : undefined;
+}
+
+/** What the model reads when a call was not approved, by the state of the approval. */
+const notRun: Readonly<Record<string, string>> = {
+  expired: "permission_denied: nobody approved this call in time. It was not run.",
+  undeliverable: "permission_denied: nobody could be asked to approve this call. It was not run.",
+  cancelled: "permission_denied: the question whether to run this call was withdrawn. It was not run.",
+};
+
+const notChecked = "permission_denied: the approval of this call could not be checked in time. It was not run.";
+
+const notDecided = "permission_denied: this call was not approved. It was not run.";
+
+const otherArguments = "permission_denied: the approval was given for other arguments. The call was not run.";
+
+/** The ruling on a call that waits for permission. */
+function permissionRuling(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling {
+  const { state, unchecked = false } = entry;
+  if (unchecked) return { end: failure(notChecked) };
+  if (state === "rejected") {
+    return { end: failure(`${rejectedText}${notesOf("Reason", entry, "reject")}`), denied: true };
+  }
+  if (state !== "approved") return { end: failure(notRun[state] ?? notDecided) };
+  if (entry.argumentsHash !== hashOf(call)) return { end: failure(otherArguments) };
+  return { start: startNow(call, entry, env) };
+}
+
+function failure(error: string): ToolOutcome {
+  return { ok: false, error };
+}
+
+/** The notes of people who decided `word`, one per line. */
+function notesOf(label: string, { decisions }: DecisionEntry, word: DecisionWord): string {
+  return decisions
+    .filter(({ decision }) => decision === word)
+    .flatMap(({ note = "" }) => (note.trim() === "" ? [] : `\n${label}: ${note.trim()}`))
+    .join("");
+}
+
+/** The call as it starts after an approval. */
+function startNow(call: CallState, { approvalId, decisions }: DecisionEntry, env: TurnEnvironment): CallState {
+  const people = [...new Set(decisions.map(({ by }) => by.id))];
+  return { ...startedNow(call, env), authority: { by: "approval", id: approvalId, people } };
+}
+
+const aborted = "The outcome of this call is unknown, and a person decided not to try it again.";
+
+const markedDone = "A person has checked this call: it took effect. Its own result is lost.";
+
+/** The ruling on a call whose outcome is unknown. Without a decision about exactly this call the outcome stays unknown. */
+function outcomeRuling(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling {
+  const unknown: ToolOutcome = call.outcome ?? { ok: false, error: aborted, unknown: true };
+  if (entry.argumentsHash !== hashOf(call)) return { end: unknown };
+  switch (entry.state) {
+    case "retried":
+      return { start: { ...startNow(call, entry, env), attempt: (call.attempt ?? 1) + 1 } };
+    case "done":
+      return { end: { ok: true, result: `${markedDone}${notesOf("Note", entry, "done")}` } };
+    case "aborted":
+      return { end: { ok: false, error: `${aborted}${notesOf("Reason", entry, "abort")}`, unknown: true } };
+    default:
+      return { end: unknown };
+  }
+}
+
+/** Calls to dispatch now: the attempts that did not run before. */
+export function startedSince(before: TurnState, { calls }: TurnState): CallState[] {
+  const running = new Set(before.calls.filter(({ state }) => state === "running").map(attemptOf));
+  return calls.filter((call) => call.state === "running" && !running.has(attemptOf(call)));
+}

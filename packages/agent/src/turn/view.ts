@@ -1,0 +1,320 @@
+import {
+  type CallState,
+  type CallTiming,
+  type ReplyFooter,
+  type ReplyView,
+  type ShownMemory,
+  type ShownSoFar,
+  type ShownTodo,
+  type ShownTool,
+  type ToolOutcome,
+  type TurnState,
+  todoToolName,
+} from "@larkline/protocol";
+import {
+  type ReplyLanguage,
+  agentOfTurn,
+  traceIdOf,
+  traceparentOfMessage,
+  withoutImageMarks,
+} from "@larkline/protocol";
+import { noticeText, textHead, textTail, exhaustedText } from "../texts/index.ts";
+import type { LiveStep, StepResult } from "./facts.ts";
+import { joinedTexts } from "./messages.ts";
+import { plainResultText } from "./tool-call.ts";
+
+// What people see of a turn: the view of a running one, that of its end, and what finished steps have added.
+
+/** What a view shows besides the answer, and in which words. */
+export interface ViewOptions {
+  show: {
+    thinking: boolean;
+    tools: boolean;
+    model: boolean;
+    tokens: boolean;
+    cost: boolean;
+    seconds: boolean;
+    trace: boolean;
+  };
+  language: ReplyLanguage;
+  /** The texts are sent in both languages. Default: no. */
+  bilingual?: boolean;
+  nowMs: number;
+  /** Name of the model, as the footer shows it. */
+  model: string;
+  /** What the deployment adds to the footer. */
+  footer?: { [Part in "line" | "consoleUrl" | "currency"]?: ReplyFooter[Part] | undefined };
+  /** The agent that answers, where the footer names it. */
+  agent?: string;
+  /** Whether a running reply has a stop button. */
+  stoppable: boolean;
+  /** Cards that a reply may take; absent: as many as it needs. */
+  maxCards?: number;
+  /** Id of the model that answered, where people may rate the answer. */
+  ratedModel?: string | undefined;
+}
+
+/**
+ * What the person sees while the turn runs: the finished steps, and the one that is streaming. The
+ * answer only grows, over steps and crashes, except that a step that begins anew takes its own text back.
+ */
+export function runningView(turn: TurnState, live: LiveStep | undefined, options: ViewOptions): ReplyView {
+  const { text, thinking } = shownOf(turn);
+  return {
+    v: 1,
+    ...sharedOf(options),
+    state: "running",
+    ...seen(turn, shownThinking(thinking, live?.thinking ?? ""), options),
+    answer: joinedTexts(text, live?.text ?? ""),
+    footer: runningFooter(options),
+    ...(options.stoppable ? { stop: { session: turn.message.session, turnId: turn.turnId } } : {}),
+  };
+}
+
+/** The agent that answers; the last footer adds what the answer took. */
+function runningFooter({ agent }: ViewOptions): ReplyFooter {
+  return agent === undefined ? {} : { agent };
+}
+
+/**
+ * What stays of the reply. `turn` is that of the transition that finished it, `end` its `next`. The
+ * answer ends with the reply, and begins with what the running views showed whenever the last step
+ * ended by itself or was cancelled with its live text.
+ */
+export function finalView(turn: TurnState, end: { reply: string; reason: string }, options: ViewOptions): ReplyView {
+  const { text, thinking } = shownOf(turn);
+  return {
+    v: 1,
+    ...sharedOf(options),
+    state: stateOf(end.reason),
+    ...seen(turn, thinking, options),
+    answer: joinedTexts(text, inLanguage(end.reply, options.language)),
+    footer: finalFooter(turn, options),
+    ...againOf(turn, end.reason),
+    ...ratedOf(turn, end.reason, options),
+  };
+}
+
+const maxRatedTools = 8;
+
+/** What people rate: an answer, not a notice of how a turn has ended. */
+function ratedOf(turn: TurnState, reason: string, { ratedModel }: ViewOptions): Pick<ReplyView, "rated"> {
+  if (ratedModel === undefined || turn.steps === 0 || turn.message.command !== undefined) return {};
+  if (stateOf(reason) !== "answered" || reason === "budget_exceeded") return {};
+  const tools = [...new Set(shownOf(turn).tools.map(({ name }) => name))].slice(0, maxRatedTools);
+  return { rated: { turn: turn.turnId, agent: agentOfTurn(turn), model: ratedModel, tools } };
+}
+
+/** Reasons of endings after which the person may ask for more. */
+const limitReasons: ReadonlySet<string> = new Set(["max_tokens", "max_turns_reached"]);
+
+function againOf({ turnId, message }: TurnState, reason: string): Pick<ReplyView, "again"> {
+  const { session, sender, chatType, reply, command } = message;
+  const wish = limitReasons.has(reason) ? "continue" : stateOf(reason) === "failed" ? "retry" : undefined;
+  const isChat = reply.channel === "feishu" && chatType !== "api";
+  if (wish === undefined || !isChat || command !== undefined) return {};
+  const { messageId, chatId, inThread } = reply;
+  return { again: { wish, session, turnId, person: sender.id, messageId, chatId, chatType, inThread } };
+}
+
+/** Reasons of endings in which the model had its say. */
+const answeredReasons: ReadonlySet<string> = new Set([
+  "",
+  "max_tokens",
+  "refusal",
+  "max_turns_reached",
+  "output_invalid",
+  "team_limit",
+  // Nothing is broken: the text says when the budget renews.
+  "budget_exceeded",
+]);
+
+function stateOf(reason: string): ReplyView["state"] {
+  if (reason === "cancelled") return "stopped";
+  return answeredReasons.has(reason) ? "answered" : "failed";
+}
+
+/** The loop's own words, which are fixed elsewhere, in the language of the person. */
+export function inLanguage(reply: string, language: ReplyLanguage): string {
+  if (!reply.endsWith(exhaustedText)) return reply;
+  return `${reply.slice(0, -exhaustedText.length)}${noticeText("exhausted", language)}`;
+}
+
+/** Costs of models without a known price are 0: such a footer has none. */
+function finalFooter(turn: TurnState, options: ViewOptions): ReplyFooter {
+  const { totals, startedAtMs, waitedMs = 0 } = turn;
+  const notes = notesOf(turn);
+  const { show, nowMs, model, footer = {} } = options;
+  const { line, consoleUrl, currency } = footer;
+  const { inputTokens, outputTokens } = totals;
+  return {
+    ...runningFooter(options),
+    ...(show.model ? { model } : {}),
+    ...(show.trace ? { traceId: traceIdOf(traceparentOfMessage(turn.message)) } : {}),
+    ...(show.trace && consoleUrl !== undefined ? { consoleUrl } : {}),
+    ...(line === undefined ? {} : { line }),
+    ...(show.cost && totals.costUsd > 0 && currency !== undefined ? { currency } : {}),
+    ...(show.tokens && inputTokens + outputTokens > 0 ? { inputTokens, outputTokens } : {}),
+    ...(show.cost && totals.costUsd > 0 ? { costUsd: totals.costUsd } : {}),
+    ...(show.seconds ? { seconds: Math.max(0, nowMs - startedAtMs - waitedMs) / 1_000 } : {}),
+    ...(notes.length === 0 ? {} : { note: notes.join(" · ") }),
+  };
+}
+
+/** The notes that the person sees beside the answer. */
+export function notesOf({ budgetNote, notes = [] }: TurnState): string[] {
+  return budgetNote === undefined ? notes : [...notes, budgetNote];
+}
+
+const nothing: ShownSoFar = { text: "", thinking: "", tools: [], earlierTools: 0 };
+
+/** What the person has seen of the finished steps of a turn; checkpoints of an earlier version lack it. */
+export function shownOf({ shown }: TurnState): ShownSoFar {
+  return shown ?? nothing;
+}
+
+const maxThinkingChars = 2_000;
+
+/** The end of all thinking, as much as is shown. */
+function shownThinking(earlier: string, more: string): string {
+  return more === "" ? earlier : textTail(joinedTexts(earlier, more), maxThinkingChars);
+}
+
+/** The turn with more text shown. */
+export function withText(turn: TurnState, text: string): TurnState {
+  const shown = shownOf(turn);
+  return { ...turn, shown: { ...shown, text: joinedTexts(shown.text, text) } };
+}
+
+/** Takes back the text that {@link withText} added last, for an ending whose reply repeats it. */
+export function withoutText(turn: TurnState, text: string): TurnState {
+  const shown = shownOf(turn);
+  if (text.trim() === "" || !shown.text.endsWith(text)) return turn;
+  const before = shown.text.slice(0, -text.length);
+  return { ...turn, shown: { ...shown, text: before.endsWith("\n\n") ? before.slice(0, -2) : "" } };
+}
+
+/** The turn with what a finished step thought. */
+export function withThinking(turn: TurnState, { parts }: Pick<StepResult, "parts">): TurnState {
+  const shown = shownOf(turn);
+  const thinking = parts.reduce(
+    (all, { type, text }) => (type === "thinking" ? shownThinking(all, text) : all),
+    shown.thinking,
+  );
+  return { ...turn, shown: { ...shown, thinking } };
+}
+
+const maxTools = 20;
+
+/** What is shown, with calls that have just ended; the oldest are only counted. */
+export function withTools(shown: ShownSoFar, ended: readonly ShownTool[]): ShownSoFar {
+  const tools = [...shown.tools, ...ended];
+  const dropped = Math.max(0, tools.length - maxTools);
+  return { ...shown, tools: tools.slice(dropped), earlierTools: shown.earlierTools + dropped };
+}
+
+const maxMemories = 5;
+
+/** What is shown, with memories that calls have just written. */
+export function withMemories(shown: ShownSoFar, written: readonly ShownMemory[]): ShownSoFar {
+  return written.length === 0
+    ? shown
+    : { ...shown, memories: [...(shown.memories ?? []), ...written].slice(-maxMemories) };
+}
+
+/** When a call ended, and how. */
+interface EndedFacts {
+  nowMs: number;
+  stopped: boolean;
+  timing?: CallTiming | undefined;
+}
+
+/** What is shown, with the to-do list that a call of a built-in tool has written, if it did. An empty one is none. */
+export function withTodos(shown: ShownSoFar, { name }: CallState, outcome: ToolOutcome): ShownSoFar {
+  if (name !== todoToolName || !outcome.ok) return shown;
+  const { todos } = outcome.result as { todos: ShownTodo[] }; // workers alone answer calls of their own tools
+  const { todos: _before, ...rest } = shown;
+  return todos.length === 0 ? rest : { ...rest, todos };
+}
+
+const maxOutputChars = 500;
+
+/** A call that has ended, as the person sees it. */
+export function endedTool(call: CallState, outcome: ToolOutcome, facts: EndedFacts): ShownTool {
+  const ended = outcome.ok ? "done" : "failed";
+  return {
+    id: call.id,
+    name: call.name,
+    ...wordsOf(call),
+    state: facts.stopped && call.state !== "waiting_approval" ? "stopped" : ended,
+    startedAtMs: call.startedAtMs ?? facts.nowMs,
+    ...durationOf(call, facts),
+    output: textHead(withoutImageMarks(plainResultText(outcome)), maxOutputChars),
+  };
+}
+
+const maxTaskChars = 80;
+
+function wordsOf({ words, helper, arguments: given }: CallState): Pick<ShownTool, "words" | "helper"> {
+  const shown = words === undefined ? {} : { words };
+  if (helper === undefined) return shown;
+  const task = typeof given["task"] === "string" ? given["task"] : JSON.stringify(given);
+  return { ...shown, helper: { agent: helper.agent, task: textHead(task.trim(), maxTaskChars) } };
+}
+
+/** All shown calls: those of earlier rounds, then those of the open round in the order of the model. */
+function toolsNow(turn: TurnState, nowMs: number): ShownTool[] {
+  const { tools } = shownOf(turn);
+  const ofRound = new Set(turn.calls.map(({ id }) => id));
+  const round = turn.calls.flatMap((call): ShownTool[] => {
+    const ended = tools.find(({ id }) => id === call.id);
+    if (ended !== undefined) return [ended];
+    if (call.state === "done") return [];
+    const wait = call.helper?.wait;
+    const state = call.state === "running" && wait === undefined ? "running" : "waiting";
+    const isAway = state === "running" && call.runnerIsAway === true;
+    const startedAtMs = call.startedAtMs ?? nowMs;
+    const shown = { id: call.id, name: call.name, ...wordsOf(call), state, startedAtMs } as const;
+    if (shown.helper === undefined || wait === undefined) return [{ ...shown, ...(isAway ? { isAway } : {}) }];
+    return [{ ...shown, helper: { ...shown.helper, wait: { about: wait.about, tool: wait.tool } } }];
+  });
+  return [...tools.filter(({ id }) => !ofRound.has(id)), ...round];
+}
+
+type Seen = Omit<ReplyView, "v" | "language" | "bilingual" | "state" | "answer" | "footer">;
+
+function seen(turn: TurnState, thinking: string, { show, nowMs }: ViewOptions): Seen {
+  const { memories = [], todos } = shownOf(turn);
+  return {
+    ...(todos === undefined ? {} : { todos }),
+    ...contributionsSeen(turn),
+    thinking: show.thinking ? thinking : "",
+    tools: show.tools ? toolsNow(turn, nowMs) : [],
+    earlierTools: show.tools ? shownOf(turn).earlierTools : 0,
+    ...(memories.length === 0 ? {} : { memories: { session: turn.message.session, list: memories } }),
+  };
+}
+
+/** What members of a team have said before the answer, and whose words the answer has. */
+function contributionsSeen({ team, agent, shown }: TurnState): Pick<ReplyView, "contributions"> {
+  const list = shown?.contributions ?? [];
+  if (team === undefined || (list.length === 0 && team.said > 0)) return {};
+  const speaker = team.choosing === true ? undefined : agent;
+  const earlier = Math.max(0, team.said - list.length);
+  return { contributions: { list, earlier, ...(speaker === undefined ? {} : { speaker }) } };
+}
+
+function sharedOf({
+  maxCards,
+  language,
+  bilingual,
+}: ViewOptions): Pick<ReplyView, "maxCards" | "language" | "bilingual"> {
+  return { language, ...(bilingual === true ? { bilingual } : {}), ...(maxCards === undefined ? {} : { maxCards }) };
+}
+
+/** How long it took; nothing of a call that ended while it waited for people. */
+function durationOf(call: CallState, { nowMs, timing }: EndedFacts): Pick<ShownTool, "elapsedMs" | "queuedMs"> {
+  if (call.state !== "running") return {};
+  const elapsedMs = Math.max(0, nowMs - (call.startedAtMs ?? nowMs));
+  return timing === undefined ? { elapsedMs } : { elapsedMs, queuedMs: Math.min(elapsedMs, timing.queuedMs) };
+}
