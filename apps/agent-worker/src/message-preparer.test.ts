@@ -1,8 +1,11 @@
+import { createHash } from "node:crypto";
+import { PhotonImage } from "@silvia-odwyer/photon-node";
 import { createTextExtractor } from "./attachments/text-extractor.ts";
 import { FeishuApi } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator, type PersonMessage } from "@larkline/simulator";
 import { textOf, type InboundMessage, type MessageReferences, type UserPart } from "@larkline/protocol";
 import { openTestStores } from "@larkline/store/testing";
+import type { LarklineConfig } from "@larkline/process/config";
 import { silentLogger } from "@larkline/process/telemetry";
 import { patientTimeout } from "@larkline/testkit";
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
@@ -14,7 +17,7 @@ const appId = "cli_0123456789abcdef";
 const png = Buffer.from("89504e470d0a1a0a0000000d49484452", "hex");
 const jpeg = Buffer.from("ffd8ffe000104a46494600010100", "hex");
 
-const extractor = createTextExtractor({ maxBytes: 1_000_000 });
+const extractor = createTextExtractor({ maxBytes: 10_000_000 });
 let simulator: FeishuSimulator;
 let ann: string;
 let chatId: string;
@@ -37,14 +40,14 @@ beforeEach(() => {
   current = preparer();
 });
 
-function preparer(attachmentTimeoutMs = 50_000): MessagePreparer {
+function preparer(others: Partial<LarklineConfig["limits"]> = {}): MessagePreparer {
   const world = newWorld();
   const tokenCache = world.tokens;
   const retry = { minDelayMs: 5, maxDelayMs: 20 };
   const api = new FeishuApi({ appId, appSecret: "s", domain: simulator.url, tokenCache, retry });
   const { settings } = servicesOf(world);
   const bot = new Bot(settings, api, world.lookups, silentLogger);
-  const limits = { ...settings.limits, attachmentBytes: 1_000_000, attachmentTimeoutMs };
+  const limits = { ...settings.limits, attachmentBytes: 1_000_000, attachmentTimeoutMs: 50_000, ...others };
   return new MessagePreparer(new Map([[appId, bot]]), { blobs, lookups: world.lookups }, limits, extractor);
 }
 
@@ -98,6 +101,14 @@ function wordsOf({ parts }: InboundMessage): string {
   return textOf({ role: "user", content: parts });
 }
 
+/** A PNG of pixels that no format packs well. */
+function randomPicture(width: number, height: number): Buffer {
+  const pixels = createHash("shake256", { outputLength: width * height * 4 })
+    .update("seed")
+    .digest();
+  return Buffer.from(new PhotonImage(pixels, width, height).get_bytes());
+}
+
 const downloads = { path: /\/resources\// };
 
 describe("attachments", () => {
@@ -121,8 +132,15 @@ describe("attachments", () => {
   });
 
   it("an image stays below what vendors take, base64 included", async () => {
-    const message = await prepared(await attached("image", { sizeBytes: 4_000_000 }));
-    expect(lastPart(message)).toMatchObject({ state: "too_large", detail: "it has more than 3.9 MB" });
+    current = preparer({ attachmentBytes: 10_000_000 });
+    const damaged = await prepared(await attached("image", Buffer.concat([png, Buffer.alloc(4_000_000)])));
+    expect(lastPart(damaged)).toMatchObject({ state: "too_large", detail: "it has more than 3.9 MB" });
+    const photo = randomPicture(1_100, 1_000);
+    expect(photo.length).toBeGreaterThan(4_000_000);
+    const part = lastPart(await prepared(await attached("image", photo)));
+    if (part?.type !== "image" || part.source.sourceType !== "blob") throw new Error("no image");
+    expect(part.source.mediaType).toBe("image/jpeg");
+    expect((await blobs.get(part.source.blobId))?.bytes.byteLength).toBeLessThan(3_900_000);
     const largest = await prepared(await attached("image", Buffer.concat([png, Buffer.alloc(3_900_000 - png.length)])));
     expect(lastPart(largest)).toMatchObject({ type: "image" });
     expect((3_900_000 * 4) / 3).toBeLessThan(5 * 1024 * 1024);
@@ -172,7 +190,7 @@ describe("attachments", () => {
   });
 
   it("a download that hangs is given up in time, and what else came is there", async () => {
-    current = preparer(5_000); // in which the image comes on a busy machine
+    current = preparer({ attachmentTimeoutMs: 5_000 }); // in which the image comes on a busy machine
     const hanging = await attached("file", Buffer.from("content"));
     const good = await attached("image", png);
     const path = `/open-apis/im/v1/messages/${hanging.attachments?.[0]?.messageId}/resources`;
@@ -244,7 +262,7 @@ describe("messages that are referred to", () => {
   });
 
   it("a quote that does not come is given up in time", async () => {
-    current = preparer(400);
+    current = preparer({ attachmentTimeoutMs: 400 });
     const quotedId = await said({ text: "secret" });
     const path = `/open-apis/im/v1/messages/${quotedId}`;
     simulator.faults.add({ match: { method: "GET", path }, action: { kind: "hang" } });

@@ -35,7 +35,14 @@ import {
   type Transition,
 } from "@larkline/agent";
 import { budgetStanding, budgetUse, spenderOf, type BudgetAccount, type BudgetUse } from "@larkline/agent/budgets";
-import { costOf, type ModelChain, type ModelInfo, type ModelRequest, type StepPast } from "@larkline/model";
+import {
+  costOf,
+  type ModelChain,
+  type ModelInfo,
+  type ModelRequest,
+  type PictureScaling,
+  type StepPast,
+} from "@larkline/model";
 import { scrubText, type Tags, type Telemetry } from "@larkline/process/telemetry";
 import {
   pause,
@@ -58,6 +65,7 @@ import {
 import type { BlobStore, BudgetStore, Spending } from "@larkline/store";
 import { isRedisTrouble } from "@larkline/store/redis";
 import type { Agent, TurnOptions } from "./agents.ts";
+import type { TextExtractor } from "./attachments/text-extractor.ts";
 import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
@@ -259,7 +267,8 @@ export class ModelSteps {
     const { signal } = controller;
     const ends = limit === undefined ? signal : AbortSignal.any([signal, limit]);
     const conversation = stored.turn.message.session;
-    const request = { ...asked.options, messages, tools: asked.tools, ...systemOf(asked), conversation };
+    const scalePicture = scalingBy(this.#services.extractor);
+    const request = { ...asked.options, messages, tools: asked.tools, ...systemOf(asked), conversation, scalePicture };
     const { turnNumber, onEvent } = asked;
     const chunks = model.chain.stream(request, ends, this.#past());
     const read = await readStep(chunks, { turnNumber, onEvent, onRetry: (retry) => watch.retried(retry) });
@@ -534,6 +543,16 @@ async function imagesOf(
     shown.set(part, { type: "image", source: { sourceType: "base64", mediaType, data } });
   }
   return shown;
+}
+
+function scalingBy(extractor: TextExtractor): PictureScaling {
+  return async ({ source }, limits, signal) => {
+    if (source.sourceType !== "base64") return undefined;
+    const scaled = await extractor.scale(Buffer.from(source.data, "base64"), limits, signal);
+    if (scaled === undefined) return undefined;
+    const { mediaType, data } = scaled;
+    return { type: "image", source: { sourceType: "base64", mediaType, data } };
+  };
 }
 
 const hiddenImage =

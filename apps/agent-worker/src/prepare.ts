@@ -21,8 +21,11 @@ import type { Bot, Services } from "./services.ts";
 const nameKeptMs = 24 * 3_600_000;
 /** Names are optional: an answer does not wait longer for them. */
 const namePatienceMs = 3_000;
-/** Anthropic takes 5 MiB ("Vision"), counted on the base64 text, which is a third longer than the image. */
-const maxImageBytes = 3_900_000;
+/**
+ * Of a picture that is kept. Anthropic takes 5 MiB ("Vision"), counted on the base64 text, which is a third longer than the
+ * image. Other bounds of vendors are kept with each request.
+ */
+const pictureBounds = { maxSide: 8_000, maxPixels: 36_000_000, maxBytes: 3_900_000 };
 /** Files of one message, and of all messages, that are fetched and read at a time: each is held in memory. */
 const filesAtOnce = 3;
 const filesInProcess = 8;
@@ -221,7 +224,7 @@ export class MessagePreparer {
       return filePart(attachment, "unsupported", { detail: `${attachment.kind} cannot be played or transcribed here` });
     }
     const isImage = attachment.kind === "image";
-    const maxBytes = isImage ? maxImageBytes : this.#limits.attachmentBytes;
+    const maxBytes = this.#limits.attachmentBytes;
     const { messageId, key } = attachment;
     const { bot, signal, owner } = fetching;
     try {
@@ -229,7 +232,9 @@ export class MessagePreparer {
       try {
         const type = isImage ? "image" : "file";
         const file = await bot.api.files.download({ messageId, key, type, maxBytes }, { signal });
-        return isImage ? await this.#image(attachment, file.bytes) : await this.#document(attachment, file, fetching);
+        return isImage
+          ? await this.#image(attachment, file.bytes, signal)
+          : await this.#document(attachment, file, fetching);
       } finally {
         release();
       }
@@ -239,12 +244,17 @@ export class MessagePreparer {
     }
   }
 
-  async #image(attachment: Attachment, bytes: Buffer): Promise<UserPart> {
-    const mediaType = imageTypeOf(bytes);
-    if (mediaType === undefined) {
+  async #image(attachment: Attachment, sent: Buffer, signal: AbortSignal): Promise<UserPart> {
+    const type = imageTypeOf(sent);
+    if (type === undefined) {
       const detail = "only PNG, JPEG, GIF and WebP images can be seen";
-      return filePart(attachment, "unsupported", { bytes: bytes.length, detail });
+      return filePart(attachment, "unsupported", { bytes: sent.length, detail });
     }
+    const isLarge = sent.length > pictureBounds.maxBytes;
+    const scaled = isLarge ? await this.#extractor.scale(sent, pictureBounds, signal) : undefined;
+    if (isLarge && scaled === undefined) return tooLarge(attachment, pictureBounds.maxBytes);
+    const bytes = scaled === undefined ? sent : Buffer.from(scaled.data, "base64");
+    const mediaType = scaled?.mediaType ?? type;
     const blobId = await this.#blobs.put(bytes, { mediaType });
     return { type: "image", source: { sourceType: "blob", blobId, mediaType } };
   }
@@ -272,7 +282,11 @@ function needsName({ chatType, sender }: InboundMessage): boolean {
 
 function unfetched(attachment: Attachment, maxBytes: number, error: unknown): FilePart {
   const kind = error instanceof Error && "kind" in error ? error.kind : undefined;
-  if (kind !== "too_large") return filePart(attachment, "failed", { detail: "it could not be downloaded" });
+  if (kind === "too_large") return tooLarge(attachment, maxBytes);
+  return filePart(attachment, "failed", { detail: "it could not be downloaded" });
+}
+
+function tooLarge(attachment: Attachment, maxBytes: number): FilePart {
   const megabytes = Math.floor(maxBytes / 100_000) / 10;
   return filePart(attachment, "too_large", { detail: `it has more than ${megabytes} MB` });
 }

@@ -113,6 +113,7 @@ export interface Services extends Stores, Queues {
   runnerKeys: RunnerKeys;
   /** Moves entries that runners have handed in to their sessions. */
   handoffs: HandoffImport;
+  extractor: TextExtractor;
   preparer: MessagePreparer;
   /** Checks values by schemas that others wrote, in a thread. */
   schemas: SchemaChecks;
@@ -394,6 +395,7 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
       onError: (error) => log.warn({ error }, "what a runner has handed in waits"),
     }),
     schemas: new SchemaChecks({ clock: systemClock, log }),
+    extractor,
     preparer: new MessagePreparer(bots, stores, settings.limits, extractor),
     liveReplies: new LiveReplies({
       apis,

@@ -44,11 +44,13 @@ export {
   profileOf,
   signerOf,
   type EndMeaning,
+  type PictureLimits,
   type ProfileInput,
   type ProfileLayer,
   type ThoughtRequest,
   type VendorProfile,
 } from "./profile.ts";
+export { pictureSize, type PictureScaling } from "./pictures.ts";
 export { toolProblem } from "./tool-schema.ts";
 export { textStream } from "./text-stream.ts";
 export {

@@ -20,7 +20,7 @@ import {
 } from "./backend.ts";
 import { modelFailure } from "./failure.ts";
 import type { ModelInfo } from "./model-catalog.ts";
-import { withSentPictures } from "./pictures.ts";
+import { withScaledPictures, withSentPictures, type PictureScaling } from "./pictures.ts";
 import { plainProfile } from "./profile.ts";
 import { withSentTools } from "./tool-schema.ts";
 
@@ -52,6 +52,8 @@ export interface ModelChain {
 export interface ChainRequest extends Omit<ModelRequest, "model" | "capabilities" | "alive"> {
   /** Whose request it is: however often a model fails in one conversation, it has failed for others once. */
   conversation?: string;
+  /** Absent: a picture that is too large for a model is named in a sentence. */
+  scalePicture?: PictureScaling;
 }
 
 /** What became of a step before this stream: it may have been put off several times. */
@@ -211,19 +213,25 @@ function refusedBy(why: "open" | "crowded", waitMs: number): AttemptEnd {
 
 async function* callModel(
   model: Required<ChainModel>,
-  { conversation, ...request }: ChainRequest,
+  { conversation, scalePicture, ...request }: ChainRequest,
   { settings, signal }: CallContext,
 ): AsyncGenerator<ModelChunk, AttemptEnd> {
+  const { info, backend } = model;
+  const profile = backend.profileOf?.(info.id) ?? plainProfile;
+  const limits = info.supportsVision ? profile.pictures : "none";
+  // Before the call counts as one that waits for its model.
+  const fitting =
+    limits === "none" || scalePicture === undefined
+      ? request.messages
+      : await withScaledPictures(request.messages, limits, { scale: scalePicture, signal });
   const admitted = model.health.admit(conversation);
   if ("refused" in admitted) {
     return refusedBy(admitted.refused, admitted.waitMs);
   }
   const { call } = admitted;
-  const { info, backend } = model;
   const { timeouts, clock, maxStepBytes } = settings;
   const maxTokens = outputLimit(request, info);
-  const profile = backend.profileOf?.(info.id) ?? plainProfile;
-  const messages = withSentPictures(request.messages, info.supportsVision ? profile.pictures : "none");
+  const messages = withSentPictures(fitting, limits);
   const { plain = false } = request;
   const abilities = plain ? { ...info, supportsJsonSchema: false, supportsThinking: false } : info;
   const said = plain ? withoutOptions(request) : request;

@@ -1,6 +1,6 @@
 import type { ImagePart, Message } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { pictureSize, withSentPictures } from "./pictures.ts";
+import { pictureSize, withScaledPictures, withSentPictures } from "./pictures.ts";
 
 /** Head of a PNG of that size. */
 function png(width: number, height: number, bytes = 40): Buffer {
@@ -65,6 +65,31 @@ describe("pictures that a vendor would refuse", () => {
       fits,
       said("it has 9000 x 700 pixels, this model takes 8000 on a side"),
     ]);
+  });
+
+  it("are made smaller where that can be done, each once, only those that are sent", async () => {
+    const large = picture(png(9_000, 700));
+    const endless = picture(png(9_999, 9_999));
+    const fits = picture(png(10, 10));
+    const smaller = picture(png(8_000, 622));
+    const asked: ImagePart[] = [];
+    const scale = async (image: ImagePart) => {
+      asked.push(image);
+      return image === large ? smaller : undefined;
+    };
+    const messages: Message[] = [
+      { role: "user", content: [picture(png(9_001, 1)), large] },
+      { role: "tool", content: [{ type: "tool_result", toolCallId: "a", content: [large], isError: false }] },
+      { role: "user", content: [endless] },
+      { role: "assistant", content: [{ type: "text", text: "ok" }] },
+    ];
+    const sent = await withScaledPictures(messages, limits, { scale, signal: undefined });
+    expect(asked).toEqual([endless, large]);
+    expect(sent[0]?.content).toEqual([messages[0]?.content[0], smaller]);
+    expect(sent[1]?.content).toMatchObject([{ content: [smaller] }]);
+    expect(sent.slice(2)).toEqual(messages.slice(2));
+    const small: Message[] = [{ role: "user", content: [fits] }];
+    expect(await withScaledPictures(small, limits, { scale, signal: undefined })).toBe(small);
   });
 
   it("are none where all fit: the same messages", () => {

@@ -2,7 +2,7 @@ import type { ImagePart, Message, TextPart } from "@larkline/protocol";
 import type { PictureLimits } from "./profile.ts";
 
 /** Bytes at the beginning of a picture that are searched for its size. */
-const headBytes = 65_536;
+const headBytes = 262_144;
 
 /** Why a picture is too much for a vendor, in words for the model; undefined when it is not, or its size is not known. */
 export function pictureProblem(image: ImagePart, limits: PictureLimits): string | undefined {
@@ -18,6 +18,40 @@ export function pictureProblem(image: ImagePart, limits: PictureLimits): string 
   }
   if (width * height <= limits.maxPixels) return undefined;
   return `it has ${width} x ${height} pixels, this model takes ${limits.maxPixels} in all`;
+}
+
+/** Makes a picture small enough; undefined: it cannot. Must not reject, except when the signal aborts. */
+export type PictureScaling = (
+  image: ImagePart,
+  limits: PictureLimits,
+  signal: AbortSignal | undefined,
+) => Promise<ImagePart | undefined>;
+
+/** The messages with smaller pictures in place of those that the vendor would refuse, as far as they can be made. */
+export async function withScaledPictures(
+  messages: readonly Message[],
+  limits: PictureLimits,
+  { scale, signal }: { scale: PictureScaling; signal: AbortSignal | undefined },
+): Promise<readonly Message[]> {
+  const latest = picturesIn(messages).toReversed().slice(0, limits.maxCount);
+  const scaled = new Map<ImagePart, ImagePart>();
+  for (const image of latest) {
+    if (scaled.has(image) || pictureProblem(image, limits) === undefined) continue;
+    const smaller = await scale(image, limits, signal);
+    if (smaller !== undefined) scaled.set(image, smaller);
+  }
+  if (scaled.size === 0) return messages;
+  return messages.map((message) => withPictures(message, (image) => scaled.get(image) ?? image));
+}
+
+function picturesIn(messages: readonly Message[]): ImagePart[] {
+  return messages.flatMap(({ role, content }) => {
+    if (role === "assistant") return [];
+    const parts = content.flatMap((part) =>
+      part.type === "tool_result" && typeof part.content !== "string" ? part.content : [part],
+    );
+    return parts.filter((part) => part.type === "image");
+  });
 }
 
 /**
@@ -73,7 +107,8 @@ function isEqual(left: readonly unknown[], right: readonly unknown[]): boolean {
 }
 
 /** Width and height in the head of a PNG, JPEG, GIF or WebP file; undefined of anything else. */
-export function pictureSize(head: Buffer): { width: number; height: number } | undefined {
+export function pictureSize(bytes: Uint8Array): { width: number; height: number } | undefined {
+  const head = Buffer.from(bytes.buffer, bytes.byteOffset, Math.min(bytes.byteLength, headBytes));
   try {
     if (head.readUInt32BE(0) === 0x89504e47) return { width: head.readUInt32BE(16), height: head.readUInt32BE(20) };
     const magic = head.toString("latin1", 0, 4);

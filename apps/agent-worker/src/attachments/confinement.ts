@@ -10,7 +10,7 @@ function readableFolders(): string[] {
   const library = fileURLToPath(import.meta.resolve("pdfjs-dist/package.json"));
   const modules = library.slice(0, library.indexOf("/node_modules/") + "/node_modules/".length);
   const own = fileURLToPath(new URL("./", import.meta.url));
-  const links = ["htmlparser2", "pdfjs-dist", "yauzl"].map((name) =>
+  const links = ["@silvia-odwyer/photon-node", "htmlparser2", "pdfjs-dist", "yauzl"].map((name) =>
     fileURLToPath(new URL(`../../node_modules/${name}`, import.meta.url)),
   );
   return [own, ...links, modules];

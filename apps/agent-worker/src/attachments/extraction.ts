@@ -23,6 +23,15 @@ export const Extraction = Type.Union([
 
 export type Extraction = Static<typeof Extraction>;
 
+/** A picture that was made smaller; `data` is base64. */
+export const ScaledPicture = Type.Object({
+  state: Type.Literal("scaled"),
+  mediaType: Type.Enum(["image/jpeg", "image/png"]),
+  data: Type.String(),
+});
+
+export type ScaledPicture = Static<typeof ScaledPicture>;
+
 /** A file as a person sent it: untrusted. */
 export interface AttachedFile {
   bytes: Uint8Array;
@@ -39,4 +48,13 @@ export interface ReadingJob extends AttachedFile {
   patienceMs: number;
   /** The same for CPU time, ms. */
   patienceCpuMs: number;
+  /** Set: the file is a picture, and wanted smaller, not as text. */
+  scaleTo?: PictureBounds;
+}
+
+/** What a picture may have at most: pixels of its longest side, pixels in all, bytes. */
+export interface PictureBounds {
+  maxSide: number;
+  maxPixels: number;
+  maxBytes: number;
 }

@@ -3,11 +3,11 @@ import { fileURLToPath } from "node:url";
 import { parserOf } from "@larkline/protocol";
 import { Type } from "@larkline/protocol/type";
 import { confinedFork } from "./confinement.ts";
-import { Extraction, type ReadingJob } from "./extraction.ts";
+import { Extraction, ScaledPicture, type ReadingJob } from "./extraction.ts";
 
 /** How one file ended: with an answer, or with the process. */
 export type ReadingEnd =
-  | { kind: "answer"; extraction: Extraction; retire: boolean }
+  | { kind: "answer"; result: Extraction | ScaledPicture; retire: boolean }
   | { kind: "died"; reason: "memory" | "time" | "unknown" };
 
 export interface ReaderLimits {
@@ -19,7 +19,7 @@ export interface ReaderLimits {
   deadlineMs: number;
 }
 
-const parseAnswer = parserOf(Type.Object({ extraction: Extraction, retire: Type.Boolean() }));
+const parseAnswer = parserOf(Type.Object({ result: Type.Union([Extraction, ScaledPicture]), retire: Type.Boolean() }));
 
 // SIGUSR2: the watchdog. SIGABRT, SIGTRAP and their exit codes: the heap of V8 is full.
 const memorySignals: ReadonlySet<unknown> = new Set(["SIGUSR2", "SIGABRT", "SIGTRAP", 134, 133]);

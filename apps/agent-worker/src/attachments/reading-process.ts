@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { confine } from "./confinement.ts";
 import { usedCpuMs } from "./draft.ts";
-import type { Extraction, ReadingJob } from "./extraction.ts";
+import type { Extraction, ReadingJob, ScaledPicture } from "./extraction.ts";
 import { readFile } from "./file-reader.ts";
 import type { WatchdogOrders } from "./watchdog.ts";
 
@@ -11,7 +11,7 @@ import type { WatchdogOrders } from "./watchdog.ts";
 
 /** Answer to one file. `retire` asks for a new process: this one has grown or served long enough. */
 export interface ReadingAnswer {
-  extraction: Extraction;
+  result: Extraction | ScaledPicture;
   retire: boolean;
 }
 
@@ -45,15 +45,22 @@ async function serve(): Promise<void> {
   const read = async (job: ReadingJob): Promise<void> => {
     begun[1] = usedCpuMs();
     begun[0] = Date.now();
-    const extraction = await readFile(job);
+    const result = await resultOf(job);
     begun[0] = 0;
     files += 1;
     const retire = files >= maxFiles || process.memoryUsage.rss() > orders.maxResidentBytes / 2;
-    const answer: ReadingAnswer = { extraction, retire };
+    const answer: ReadingAnswer = { result, retire };
     process.send?.(answer);
   };
   // From the parent, which is our own code.
   process.on("message", (job: ReadingJob) => void read(job));
+}
+
+async function resultOf(job: ReadingJob): Promise<Extraction | ScaledPicture> {
+  if (job.scaleTo === undefined) return await readFile(job);
+  // Large: a process that scales no picture never loads it.
+  const { scalePicture } = await import("./picture-scaling.ts");
+  return scalePicture(job, job.scaleTo);
 }
 
 await serve();

@@ -1,6 +1,9 @@
 import { availableParallelism, totalmem } from "node:os";
+import { createHash } from "node:crypto";
+import { LRUCache } from "lru-cache";
+import { pictureSize } from "@larkline/model";
 import { newEngineError, systemClock, type Clock } from "@larkline/protocol";
-import type { AttachedFile, Extraction, ReadingJob } from "./extraction.ts";
+import type { AttachedFile, Extraction, PictureBounds, ReadingJob, ScaledPicture } from "./extraction.ts";
 import { fileKindOf, unreadableKind } from "./file-kind.ts";
 import { type ReaderLimits, ReaderProcess, type ReadingEnd } from "./reader-process.ts";
 
@@ -24,7 +27,7 @@ export interface TextExtractorOptions {
   clock?: Clock;
 }
 
-/** Turns files into text for a model, in processes of their own. */
+/** Turns files into text for a model, and pictures into smaller ones, in processes of their own. */
 export interface TextExtractor {
   /**
    * Never rejects for what is in the file: a bad file is a value. Rejects with the signal's reason
@@ -33,6 +36,11 @@ export interface TextExtractor {
    * left to others than `owner`, whose file it is.
    */
   extract(file: AttachedFile, signal?: AbortSignal, owner?: string): Promise<Extraction>;
+  /**
+   * The picture within these bounds; undefined: it cannot be made. Never rejects. A conversation sends a picture with each
+   * of its requests, so that the latest results are kept, also those of pictures that cannot be scaled.
+   */
+  scale(picture: Uint8Array, bounds: PictureBounds, signal?: AbortSignal): Promise<ScaledPicture | undefined>;
   /** Ends the processes at once; files that are being read or wait are abandoned. */
   close(): Promise<void>;
 }
@@ -54,6 +62,11 @@ const reasons = {
   unknown: "The file cannot be read.",
 } as const;
 
+/** Pixels of a picture that is decoded: each takes eleven bytes while it is made smaller. */
+const maxDecodedPixels = 30_000_000;
+/** Characters of scaled pictures that are kept. */
+const maxKeptPictures = 32_000_000;
+
 // A process keeps the memory of the largest file it has read.
 const idleMs = 300_000;
 // Part of the deadline and of the CPU time after which a reader ends with what it has.
@@ -73,6 +86,10 @@ class ProcessTextExtractor implements TextExtractor {
   readonly #closing = new AbortController();
   readonly #readers = new Set<ReaderProcess>();
   readonly #idle = new Map<ReaderProcess, () => void>();
+  readonly #scaled = new LRUCache<string, { picture: ScaledPicture | undefined }>({
+    maxSize: maxKeptPictures,
+    sizeCalculation: ({ picture }) => 100 + (picture?.data.length ?? 0),
+  });
 
   constructor(options: TextExtractorOptions) {
     this.#maxBytes = options.maxBytes ?? 30 * 1024 * 1024;
@@ -90,9 +107,36 @@ class ProcessTextExtractor implements TextExtractor {
     if (refused !== undefined) return refused;
     const release = await this.#slots.take(stop, owner);
     try {
-      return await this.#read(file, stop);
+      const read = await this.#read(file, stop);
+      if (read.state !== "scaled") return read;
+      return { state: "failed", mediaType: read.mediaType, detail: reasons.unknown };
     } finally {
       release();
+    }
+  }
+
+  async scale(picture: Uint8Array, bounds: PictureBounds, signal?: AbortSignal): Promise<ScaledPicture | undefined> {
+    const key = `${createHash("sha256").update(picture).digest("hex")} ${Object.values(bounds).join(" ")}`;
+    const known = this.#scaled.get(key);
+    if (known !== undefined) return known.picture;
+    const { width, height } = pictureSize(picture) ?? { width: 0, height: 0 };
+    const pixels = width * height;
+    if (pixels === 0 || pixels > maxDecodedPixels || picture.byteLength > this.#maxBytes) return undefined;
+    const stop = signal ? AbortSignal.any([signal, this.#closing.signal]) : this.#closing.signal;
+    try {
+      const release = await this.#slots.take(stop);
+      try {
+        const { maxSide, maxPixels, maxBytes } = bounds;
+        const scaleTo = { maxSide, maxPixels, maxBytes };
+        const read = await this.#read({ bytes: picture, name: "" }, stop, scaleTo);
+        const result = read.state === "scaled" ? read : undefined;
+        this.#scaled.set(key, { picture: result });
+        return result;
+      } finally {
+        release();
+      }
+    } catch {
+      return undefined; // aborted
     }
   }
 
@@ -115,7 +159,7 @@ class ProcessTextExtractor implements TextExtractor {
     return { state: "too_large", mediaType, detail: `The file is larger than ${limitMb} MB.` };
   }
 
-  async #read(file: AttachedFile, stop: AbortSignal): Promise<Extraction> {
+  async #read(file: AttachedFile, stop: AbortSignal, scaleTo?: PictureBounds): Promise<Extraction | ScaledPicture> {
     const failed = (detail: string): Extraction => ({
       state: "failed",
       mediaType: fileKindOf(file.bytes).mediaType,
@@ -123,12 +167,12 @@ class ProcessTextExtractor implements TextExtractor {
     });
     const deadline = AbortSignal.timeout(this.#limits.deadlineMs);
     try {
-      let end = await this.#readOnce(file, AbortSignal.any([stop, deadline]));
+      let end = await this.#readOnce(file, AbortSignal.any([stop, deadline]), scaleTo);
       // Ended from outside, perhaps before it had begun; a file that kills gets no third process.
       if (end.kind === "died" && end.reason === "unknown") {
-        end = await this.#readOnce(file, AbortSignal.any([stop, deadline]));
+        end = await this.#readOnce(file, AbortSignal.any([stop, deadline]), scaleTo);
       }
-      if (end.kind === "answer") return end.extraction;
+      if (end.kind === "answer") return end.result;
       return failed(reasons[end.reason]);
     } catch (error) {
       if (stop.aborted || !deadline.aborted) throw error;
@@ -136,7 +180,7 @@ class ProcessTextExtractor implements TextExtractor {
     }
   }
 
-  async #readOnce(file: AttachedFile, signal: AbortSignal): Promise<ReadingEnd> {
+  async #readOnce(file: AttachedFile, signal: AbortSignal, scaleTo?: PictureBounds): Promise<ReadingEnd> {
     const reader = this.#takeIdle() ?? this.#start();
     const job: ReadingJob = {
       bytes: file.bytes,
@@ -145,6 +189,7 @@ class ProcessTextExtractor implements TextExtractor {
       maxChars: this.#maxChars,
       patienceMs: this.#limits.deadlineMs * patience,
       patienceCpuMs: this.#limits.cpuMs * patience,
+      ...(scaleTo === undefined ? {} : { scaleTo }),
     };
     const end = await reader.read(job, signal);
     if (end.kind === "answer" && !end.retire && !this.#closing.signal.aborted) this.#keep(reader);
