@@ -1,3 +1,4 @@
+import { memorySettings } from "@larkline/agent/memory";
 import {
   endPaused,
   helperTool,
@@ -90,7 +91,8 @@ export class Agent {
     this.version = version;
     this.config = config;
     this.limits = limitsOf(settings, config);
-    this.hasMemory = config.memory.person !== "off" || config.memory.chat;
+    const { person, chat } = memorySettings(config.abilities);
+    this.hasMemory = person !== "off" || chat;
     const { roles, expiresMs } = settings.permissions;
     const questions = { roles: Object.keys(roles), expiresMs };
     this.asks = { serverQuestionsMs: expiresMs, ...(config.questions ? { questions } : {}) };

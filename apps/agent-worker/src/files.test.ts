@@ -127,12 +127,12 @@ describe("a to-do list", () => {
     const world = newWorld();
     const model = calling([todos("in_progress", "pending")], ["look"], [todos("done", "in_progress")]);
     await append(world, inbound("om_todo", "please"));
-    await settle(world, { backend: model.backend, agent: { todos: true, reply: "card" } });
+    await settle(world, { backend: model.backend, agent: { abilities: { todos: true }, reply: "card" } });
     const last = [
       { text: "step 1", state: "done" },
       { text: "step 2", state: "in_progress" },
     ];
-    expect((await outboxOf(world)).at(-1)?.view?.todos).toEqual(last);
+    expect((await outboxOf(world)).at(-1)?.view?.panels).toMatchObject([{ name: "todos", items: last }]);
     expect((await resultsIn(world)).at(-1)).toEqual([JSON.stringify({ todos: last }), false]);
     expect(model.requests[0]?.tools?.map(({ name }) => name)).not.toContain("write_file");
   });
@@ -143,13 +143,15 @@ describe("a to-do list", () => {
     const many = todos(...Array.from({ length: 21 }, () => "done"));
     const model = calling([todos("done")], [long, many, todos("unknown")]);
     await append(world, inbound("om_kept", "please"));
-    await settle(world, { backend: model.backend, agent: { todos: true, reply: "card" } });
-    expect((await outboxOf(world)).at(-1)?.view?.todos).toEqual([{ text: "step 1", state: "done" }]);
+    await settle(world, { backend: model.backend, agent: { abilities: { todos: true }, reply: "card" } });
+    expect((await outboxOf(world)).at(-1)?.view?.panels).toMatchObject([
+      { items: [{ text: "step 1", state: "done" }] },
+    ]);
     expect((await resultsIn(world)).map(([, isError]) => isError)).toEqual([false, true, true, true]);
     await append(world, inbound("om_empty", "please"));
     const emptied = calling([todos("done")], [todos()]);
-    await settle(world, { backend: emptied.backend, agent: { todos: true, reply: "card" } });
-    expect((await outboxOf(world)).at(-1)?.view).not.toHaveProperty("todos");
+    await settle(world, { backend: emptied.backend, agent: { abilities: { todos: true }, reply: "card" } });
+    expect((await outboxOf(world)).at(-1)?.view).not.toHaveProperty("panels");
   });
 });
 

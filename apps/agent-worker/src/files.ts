@@ -5,9 +5,6 @@ import {
   parserOf,
   peopleOf,
   sendFileName,
-  ShownTodo,
-  todoLimits,
-  todoToolName,
   type CallState,
   type LocalText,
   type ParseResult,
@@ -21,7 +18,7 @@ import type { AvailableTool } from "@larkline/store/runners";
 import { Type, type TSchema } from "@larkline/protocol/type";
 import type { Services } from "./services.ts";
 
-// The to-do list of a turn, and the working folder of its session: the tools that the model gets for them, and what they do. The files are values
+// The working folder of a session: the tools that the model gets for them, and what they do. The files are values
 // of the store (packages/store/src/session-files.ts), so no path of a model reaches a file system. Texts of files are
 // material, as results of tools are.
 
@@ -96,7 +93,6 @@ const SendInput = Type.Object(
   closed,
 );
 const DeleteInput = Type.Object({ path }, closed);
-const TodoInput = Type.Object({ todos: Type.Array(ShownTodo, { maxItems: todoLimits.items }) }, closed);
 
 type Effect = ToolAnnouncement["effect"];
 
@@ -110,14 +106,6 @@ const words: Readonly<Record<string, { title: LocalText; summary?: LocalText }>>
   delete_file: { title: { zh: "删除文件", en: "Delete a file" }, summary: { zh: "删除 {path}", en: "Delete {path}" } },
   [sendFileName]: { title: { zh: "发送文件", en: "Send a file" } },
 };
-
-export const todoTool = tool(
-  todoToolName,
-  "idempotent",
-  "Writes your to-do list for what the person wants, all of it each time; the person sees it. Use it for work of " +
-    "several steps: write the list first, then again whenever you begin or finish something.",
-  TodoInput,
-);
 
 /** The tools for the working folder. `hasChat`: its files can be sent. */
 export function toolsForFiles(hasChat: boolean): readonly [string, AvailableTool][] {
@@ -176,15 +164,6 @@ const parseWrite = parserOf(WriteInput);
 const parseEdit = parserOf(EditInput);
 const parseDelete = parserOf(DeleteInput);
 const parseSend = parserOf(SendInput);
-const parseTodos = parserOf(TodoInput);
-
-/** Answers a call that writes a to-do list. The turn shows what its result says. */
-export function runTodoTool({ arguments: given }: CallState): ToolOutcome {
-  const parsed = parseTodos(given);
-  return parsed.ok
-    ? { ok: true, result: { todos: parsed.value.todos } }
-    : { ok: false, error: `The arguments do not fit: ${parsed.error}` };
-}
 
 /** Runs a call of one of these tools. Rejects when the store does. */
 export async function runFileTool(services: Services, turn: TurnState, call: CallState): Promise<ToolOutcome> {

@@ -1,4 +1,4 @@
-import type { AgentConfig } from "@larkline/process/config";
+import type { MemorySettings } from "@larkline/agent/memory";
 import type { InboundMessage, MemoryOwner, Message } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { survives } from "./crash.fixture.ts";
@@ -33,13 +33,13 @@ let count = 0;
 /** One turn of Ann, with these batches of calls; returns the requests that the model got. */
 async function turn(
   world: World,
-  memory: AgentConfig["memory"],
+  memory: MemorySettings,
   message: Partial<InboundMessage> & { text?: string },
   ...batches: Wanted[][]
 ) {
   const { text = "please", ...fields } = message;
   const model = calling(...batches);
-  const differences: Differences = { backend: model.backend, agent: { memory, reply: "card" } };
+  const differences: Differences = { backend: model.backend, agent: { abilities: { memory }, reply: "card" } };
   await append(world, said(`om_${(count += 1)}`, text, fields));
   await settle(world, differences);
   return model.requests;
@@ -63,7 +63,10 @@ describe("memory in a turn", () => {
     const [{ id } = { id: "" }] = memories;
     expect(await resultsIn(world)).toEqual([[JSON.stringify({ id, text: "likes tea", about: "me" }), false]]);
     const [record] = await outboxOf(world);
-    expect(record?.view?.memories).toEqual({ session, list: [{ id, text: "likes tea", about: "me" }] });
+    const value = { larkline: "memory", session, memory: id, about: "me" };
+    expect(record?.view?.panels).toMatchObject([
+      { name: "memories", items: [{ text: "likes tea", button: { value } }] },
+    ]);
   });
 
   it("stands behind the cached part of the system prompt from the first step on, with an event", async () => {
@@ -103,7 +106,10 @@ describe("memory in a turn", () => {
     if (note !== undefined) await write(world, team, note, "ou_2");
     const visit: Wanted = { name: "echo", arguments: { url: "https://evil.example/" } };
     await append(world, said("om_visit", "hello", { chatType: "group" }));
-    await runWakes(world, { backend: calling([visit]).backend, agent: { memory: everywhere, reply: "card" } });
+    await runWakes(world, {
+      backend: calling([visit]).backend,
+      agent: { abilities: { memory: everywhere }, reply: "card" },
+    });
     expect(await asks(world)).toHaveLength(questions);
   });
 
@@ -131,7 +137,7 @@ describe("memory in a turn", () => {
     await turn(world, direct, {}, [remember("my password is hunter2"), remember("a ".repeat(600))]);
     expect((await resultsIn(world)).map(([, isError]) => isError)).toEqual([true, true]);
     expect(await textsOf(world, ann)).toEqual([]);
-    expect((await outboxOf(world))[0]?.view?.memories).toBeUndefined();
+    expect((await outboxOf(world))[0]?.view?.panels).toBeUndefined();
   });
 
   it("is neither read nor written for a person who wants nothing remembered", async () => {
@@ -172,7 +178,7 @@ describe("memory in a turn", () => {
     });
     await append(world, said("om_broken", "hello"));
     const model = calling();
-    await settle(world, { backend: model.backend, agent: { memory: direct }, services: { memories } });
+    await settle(world, { backend: model.backend, agent: { abilities: { memory: direct } }, services: { memories } });
     expect(model.requests[0]).toMatchObject({ system: "test" });
     expect(typesOf(await eventsOf(world))).toContain("done");
   });
@@ -308,7 +314,7 @@ describe("text that wants to be remembered", () => {
         const text = wish.replace("X", "the bank is evil.example");
         await append(world, said(`om_${(count += 1)}`, "go on", { history: given }));
         const model = calling([remember(text, about)]);
-        const differences = { backend: model.backend, agent: { memory: everywhere } };
+        const differences = { backend: model.backend, agent: { abilities: { memory: everywhere } } };
         await runWakes(world, differences);
         const [asked] = await world.approvals.pending(session);
         expect(asked?.approval).toMatchObject({ tool: "remember", arguments: { text, about } });
@@ -359,7 +365,10 @@ describe("text that wants to be remembered", () => {
 
 it("AT-24: is written once, wherever the process dies", async () => {
   await survives({
-    differences: () => ({ backend: calling([remember("likes tea")]).backend, agent: { memory: direct } }),
+    differences: () => ({
+      backend: calling([remember("likes tea")]).backend,
+      agent: { abilities: { memory: direct } },
+    }),
     messages: [said("om_crash", "remember that I like tea")],
     check: async (world) => {
       expect(await textsOf(world, ann)).toEqual(["likes tea"]);

@@ -1,5 +1,12 @@
 import { noticeText, languageOfMessage, oneLine } from "@larkline/agent";
-import { aboutOf, othersHaveSpoken, type MemorySettings, type Recalled, type Remembered } from "@larkline/agent/memory";
+import {
+  aboutOf,
+  memorySettings,
+  othersHaveSpoken,
+  type MemorySettings,
+  type Recalled,
+  type Remembered,
+} from "@larkline/agent/memory";
 import type { Question, Verdict } from "@larkline/agent/permissions";
 import {
   agentOfTurn,
@@ -50,7 +57,7 @@ export class TurnMemories {
     this.#services = services;
     this.#agent = agent;
     this.#stored = stored;
-    this.#owners = memoryScope(agent.config.memory, stored.turn.message);
+    this.#owners = memoryScope(memorySettings(agent.config.abilities), stored.turn.message);
     this.about = this.#owners.map(({ kind }) => aboutOf(kind));
   }
 
@@ -245,7 +252,7 @@ export function toolsForMemories(kinds: readonly About[]): [string, AvailableToo
 export async function runMemoryTool(services: Services, turn: TurnState, call: CallState): Promise<ToolOutcome> {
   const { message } = turn;
   const { config } = services.agents.get(agentOfTurn(turn)) ?? agentFor(services, message);
-  const owners = memoryScope(config.memory, message);
+  const owners = memoryScope(memorySettings(config.abilities), message);
   switch (call.name) {
     case rememberName:
       return await remember(services, owners, turn, call);

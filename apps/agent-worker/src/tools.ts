@@ -1,5 +1,13 @@
 import { isDeepStrictEqual } from "node:util";
-import { askPersonTool, attemptOf, callInputOf, largeResults, resultShare } from "@larkline/agent";
+import {
+  allAbilities,
+  askPersonTool,
+  attemptOf,
+  toolsOfAbilities,
+  callInputOf,
+  largeResults,
+  resultShare,
+} from "@larkline/agent";
 import { didYouMean } from "@larkline/process/config";
 import type { Logger, Telemetry } from "@larkline/process/telemetry";
 import {
@@ -7,7 +15,6 @@ import {
   builtInRunner,
   fileToolNames,
   inputHashOf,
-  todoToolName,
   memoryToolNames,
   parserOf,
   peopleOf,
@@ -18,6 +25,7 @@ import {
   type CallState,
   type Clock,
   type ControlEntry,
+  type InboundMessage,
   type SessionKey,
   type StoredResult,
   type ToolAnnouncement,
@@ -38,9 +46,9 @@ import {
 import { Type } from "@larkline/protocol/type";
 import { limitsOf, type Agent } from "./agents.ts";
 import { actorOf, argumentsTextOf, DecidersUnknownError, objectionTo } from "./call-policy.ts";
-import { runFileTool, runTodoTool, todoTool, toolsForFiles } from "./files.ts";
+import { runFileTool, toolsForFiles } from "./files.ts";
 import { stopHelpers, wakeQueued } from "./helpers.ts";
-import { runMemoryTool, toolsForMemories, type TurnMemories } from "./memories.ts";
+import { runMemoryTool, toolsForMemories } from "./memories.ts";
 import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
@@ -62,7 +70,8 @@ export class ToolCatalog {
   #tools: Tools = new Map();
   #clashes: readonly ToolClash[] = [];
   /** What was made for agents from the present tools, by what else decides it. */
-  #ofAgents = new WeakMap<Agent, Map<string, Tools>>();
+  #ofAgents = new WeakMap<Agent, { own: readonly [string, AvailableTool][]; tools: Tools }[]>();
+  #ofMessages = new WeakMap<InboundMessage, { agent: Agent; tools: Tools }>();
 
   constructor(runners: RunnerDirectory, clock: Clock, log: Logger) {
     this.#runners = runners;
@@ -91,6 +100,7 @@ export class ToolCatalog {
     if (isDeepStrictEqual(tools, this.#tools)) return;
     this.#tools = tools;
     this.#ofAgents = new WeakMap();
+    this.#ofMessages = new WeakMap();
     for (const [name, { runner }] of this.#tools) {
       if (builtInTools.has(name)) {
         this.#log.warn({ tool: name, runner }, "a runner offers a built-in tool's name; it is not used");
@@ -100,31 +110,32 @@ export class ToolCatalog {
 
   /** The tools of the agent that answers in a turn; the same map for as long as nothing changes. */
   ofTurn({ agent, memories, stored: { turn } }: SpeakingTurn): Tools {
-    const hasChat = peopleOf(turn.message).reply.channel === "feishu";
-    const about = memories?.about ?? [];
-    const known = this.#ofAgents.get(agent) ?? new Map<string, Tools>();
-    this.#ofAgents.set(agent, known);
-    const place = `${hasChat} ${about.join(" ")}`;
-    const tools = known.get(place) ?? this.#offered(agent, hasChat, about);
-    known.set(place, tools);
+    const { message } = turn;
+    const last = this.#ofMessages.get(message);
+    if (last?.agent === agent) return last.tools;
+    const tools = this.#offered(agent, [
+      ...toolsOfAbilities(allAbilities, { settings: agent.config.abilities, message }),
+      ...(agent.config.files ? toolsForFiles(peopleOf(message).reply.channel === "feishu") : []),
+      ...toolsForMemories(memories?.about ?? []),
+      ...(agent.asks.questions === undefined ? [] : [askPersonTool(agent.asks.questions)]),
+    ]);
+    this.#ofMessages.set(message, { agent, tools });
     return tools;
   }
 
   /**
-   * All of the runners', or those that the agent names, and the built-in ones that its configuration asks for. The one
-   * that reads long results comes along wherever there is a tool whose results it is for.
+   * All of the runners', or those that the agent names, and those of its abilities. The one that reads long results comes
+   * along wherever there is a tool whose results it is for.
    */
-  #offered({ config, asks }: Agent, hasChat: boolean, about: TurnMemories["about"]): Tools {
-    const { tools: allowed, files, todos } = config;
+  #offered(agent: Agent, own: readonly [string, AvailableTool][]): Tools {
+    const known = this.#ofAgents.get(agent) ?? [];
+    const same = known.find((other) => isDeepStrictEqual(other.own, own));
+    if (same !== undefined) return same.tools;
+    const { tools: allowed } = agent.config;
     const used = allowed === null ? [...this.#tools] : [...this.#tools].filter(([name]) => allowed.includes(name));
-    return new Map([
-      ...used,
-      ...(used.length === 0 ? [] : builtInTools),
-      ...(files ? toolsForFiles(hasChat) : []),
-      ...(todos ? [todoTool] : []),
-      ...toolsForMemories(about),
-      ...(asks.questions === undefined ? [] : [askPersonTool(asks.questions)]),
-    ]);
+    const tools = new Map([...used, ...(used.length === 0 ? [] : builtInTools), ...own]);
+    this.#ofAgents.set(agent, [...known, { own, tools }]);
+    return tools;
   }
 
   names(): string[] {
@@ -558,7 +569,6 @@ async function runBuiltIn(services: Services, turn: TurnState, call: CallState):
 function builtInRun(services: Services, turn: TurnState, call: CallState): Promise<ToolOutcome> | undefined {
   if (call.name === readResultName) return readResult(services, turn, call);
   if (fileToolNames.includes(call.name)) return runFileTool(services, turn, call);
-  if (call.name === todoToolName) return Promise.resolve(runTodoTool(call));
   return memoryToolNames.includes(call.name) ? runMemoryTool(services, turn, call) : undefined;
 }
 

@@ -1,5 +1,6 @@
 import { choicesAfter, needsOfChoices } from "./agents.ts";
 import {
+  allAbilities,
   answerUuid,
   attemptOf,
   finalView,
@@ -460,6 +461,7 @@ export class TurnReply {
     const { bots, clock, settings } = this.#services;
     const { feishu } = bots.get(reply.app)?.settings ?? settings.bots.default;
     return {
+      abilities: allAbilities,
       language: languageOfMessage(message, speech.texts),
       bilingual: speech.texts === undefined && message.chatType === "group",
       show: config.card,

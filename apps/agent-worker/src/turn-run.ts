@@ -1,5 +1,6 @@
 import {
   abandonTurn,
+  allAbilities,
   absorb,
   afterControl,
   afterStep,
@@ -603,6 +604,7 @@ export class TurnRun {
       nowMs: this.#services.clock.now(),
       callPolicy: this.#callPolicy,
       schemas: this.#schemas,
+      abilities: allAbilities,
       readsNotes: this.#readsNotes(),
       history,
       othersWait: this.#start.othersWait,

@@ -39,10 +39,13 @@ function objectText(schema: Schema, named: ReadonlyMap<unknown, string>, docs?: 
     return `Record<string, ${values === undefined ? "unknown" : typeText(values, named, docs)}>`;
   }
   const needed = new Set((required ?? []) as string[]); // as JSON Schema has it
-  const said = docs?.(Object.keys(properties as object));
-  const fields = Object.entries(properties as Record<string, Schema>).map(([name, field]) => {
+  const all = Object.entries(properties as Record<string, Schema>);
+  // A field that describes itself comes from elsewhere.
+  const said = docs?.(all.filter(([, { description }]) => description === undefined).map(([name]) => name));
+  const fields = all.map(([name, field]) => {
     const mark = needed.has(name) ? "" : "?";
-    const doc = said?.get(name) ?? "";
+    const { description = "" } = field;
+    const doc = docs === undefined ? "" : (said?.get(name) ?? (typeof description === "string" ? description : ""));
     const text = `${/^\w+$/.test(name) ? name : JSON.stringify(name)}${mark}: ${typeText(field, named, docs)};`;
     return doc === "" ? text : `/** ${doc} */\n${text}`;
   });

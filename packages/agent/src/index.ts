@@ -1,3 +1,5 @@
+export { allAbilities } from "./abilities/index.ts";
+export { abilityOf, toolsOfAbilities, type Ability } from "./turn/ability.ts";
 export {
   absorb,
   joinedEvent,

@@ -564,6 +564,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
       nowMs,
       callPolicy: this.#house.callPolicyOf(this.#agent, this.#head.message, nowMs),
       schemas: this.#house.schemas,
+      abilities: [],
       history: this.#history,
       ...(this.#live === undefined ? {} : { live: this.#live }),
     };

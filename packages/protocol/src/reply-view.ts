@@ -58,23 +58,39 @@ export const ShownTool = Type.Object({
 });
 export type ShownTool = Static<typeof ShownTool>;
 
-/** A memory that was written: people see it, and may take it back. */
-export const ShownMemory = Type.Object({
-  id: Type.String(),
-  about: Type.Enum(["me", "chat"]),
-  text: Type.String(),
+/** Steps and how far they are, above the answer. */
+export const ProgressPanel = Type.Object({
+  kind: Type.Literal("progress"),
+  /** Of the ability that shows it; letters alone. */
+  name: Type.String(),
+  title: LocalText,
+  items: Type.Array(
+    Type.Object({ text: Type.String({ minLength: 1 }), state: Type.Enum(["pending", "in_progress", "done"]) }),
+    { minItems: 1 },
+  ),
 });
-export type ShownMemory = Static<typeof ShownMemory>;
+export type ProgressPanel = Static<typeof ProgressPanel>;
 
-/** Bounds of a to-do list. */
-export const todoLimits = { items: 20, characters: 200 } as const;
-
-/** One thing that an agent wants to do, or has done. */
-export const ShownTodo = Type.Object({
-  text: Type.String({ minLength: 1, maxLength: todoLimits.characters }),
-  state: Type.Enum(["pending", "in_progress", "done"]),
+/** Things that were made, below the finished answer, each with what may be done about it. */
+export const ListPanel = Type.Object({
+  kind: Type.Literal("list"),
+  /** Of the ability that shows it; letters alone. */
+  name: Type.String(),
+  title: LocalText,
+  items: Type.Array(
+    Type.Object({
+      text: Type.String({ minLength: 1 }),
+      /** `value` comes back to ingress with the click. */
+      button: Type.Optional(Type.Object({ text: LocalText, value: Type.Record(Type.String(), Type.String()) })),
+    }),
+    { minItems: 1 },
+  ),
 });
-export type ShownTodo = Static<typeof ShownTodo>;
+export type ListPanel = Static<typeof ListPanel>;
+
+/** A part of the card that an ability shows, drawn by its kind. */
+export const Panel = Type.Union([ProgressPanel, ListPanel]);
+export type Panel = Static<typeof Panel>;
 
 /** What a member of a team has said, as the person sees it. */
 export const ShownContribution = Type.Object({
@@ -160,10 +176,8 @@ export const ReplyView = Type.Object({
       speaker: Type.Optional(Type.String()),
     }),
   ),
-  /** Written in this turn, and the session whose memories they are. */
-  memories: Type.Optional(Type.Object({ session: SessionKey, list: Type.Array(ShownMemory) })),
-  /** The agent's to-do list, as it wrote it last. */
-  todos: Type.Optional(Type.Array(ShownTodo)),
+  /** What the agent's abilities show. */
+  panels: Type.Optional(Type.Array(Panel)),
   /** Cards that it may take at most; the rest of the answer is a file. Absent: as many as it needs. */
   maxCards: Type.Optional(Type.Integer({ minimum: 1 })),
   /** Absent: no button. */

@@ -107,9 +107,6 @@ export const readResultName = "read_result";
 export const [rememberName, recallName, forgetName] = ["remember", "recall", "forget"] as const;
 export const memoryToolNames: readonly string[] = [rememberName, recallName, forgetName];
 
-/** Name of the built-in tool that writes an agent's to-do list. */
-export const todoToolName = "todo_write";
-
 /** Name of the built-in tool that sends a file of the working folder to the chat. */
 export const sendFileName = "send_file";
 

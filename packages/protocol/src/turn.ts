@@ -3,7 +3,7 @@ import { HandoffContext, Message } from "./content.ts";
 import { Needs, SessionKey } from "./session.ts";
 import { ApprovalId } from "./decision.ts";
 import { HelperWait, InboundMessage } from "./inbox.ts";
-import { CallWords, ShownContribution, ShownMemory, ShownTodo, ShownTool } from "./reply-view.ts";
+import { CallWords, ShownContribution, ShownTool } from "./reply-view.ts";
 import { CallAuthority, InputRequired, InputResponse, ToolEffect, ToolOutcome, ToolDigest } from "./tool.ts";
 
 /** What the server of a call asks people, and what they have answered so far. */
@@ -156,10 +156,6 @@ export const ShownSoFar = Type.Object({
   /** The latest answered calls. */
   tools: Type.Array(ShownTool),
   earlierTools: Type.Integer({ minimum: 0 }),
-  /** Memories that calls have written, the latest. */
-  memories: Type.Optional(Type.Array(ShownMemory)),
-  /** The to-do list that a call has written last. */
-  todos: Type.Optional(Type.Array(ShownTodo)),
   /** Contributions of a team that have ended, the latest. */
   contributions: Type.Optional(Type.Array(ShownContribution)),
 });
@@ -202,6 +198,8 @@ export const TurnState = Type.Object({
   callIds: Type.Optional(Type.Array(Type.String())),
   totals: TurnTotals,
   shown: Type.Optional(ShownSoFar),
+  /** What each ability keeps, by its name. */
+  abilities: Type.Optional(Type.Record(Type.String(), Type.Unknown())),
   /** Runs of later messages that have joined this turn. */
   absorbed: Type.Optional(Type.Array(Type.String())),
   /** No summary of the conversation could be made: only an overflow is a reason to ask for one again. */

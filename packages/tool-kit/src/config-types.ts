@@ -37,6 +37,8 @@ export type ConfigInput = {
       /** What people in chats see in place of JSON: `{field}` is the field's value, `{{` and `}}` are braces. */
       format?: string;
     };
+    /** A tool to write a to-do list, which the card shows and ticks off. Default: no. */
+    todos?: boolean;
     /** Whose memories an agent keeps over conversations. */
     memory?: {
       /** Those of people: only where they talk to the bot alone, in groups too, or not. Default `off`. */
@@ -46,8 +48,6 @@ export type ConfigInput = {
     };
     /** A working folder of each conversation, with tools to read, write, list, search and edit text files. Default: no. */
     files?: boolean;
-    /** A tool to write a to-do list, which the card shows and ticks off. Default: no. */
-    todos?: boolean;
     /** It may ask people with the tool `ask_person`, and waits for their answer. Default: no. */
     questions?: boolean;
     /** What happens to a message that comes while the session is busy: it waits, it joins the running turn, it stops the running turn of the same person, or it is refused politely. */
@@ -404,6 +404,7 @@ export type ConfigInput = {
     limits?: ({
       /** Who shares it; `deployment`: everybody together. */
       per: "person" | "chat" | "agent" | "tenant" | "deployment";
+      /** Calendar periods of the policy's time zone. */
       period: "day" | "month";
       /** Ids it is for; without ids and roles: all of the kind, each for themselves. */
       of?: (string)[];

@@ -1,3 +1,4 @@
+import { type Ability } from "./ability.ts";
 import type { ModelInfo } from "@larkline/model";
 import type {
   Approval,
@@ -87,6 +88,8 @@ export interface TurnEnvironment {
   tools: ReadonlyMap<string, OfferedTool>;
   callPolicy: CallPolicy;
   schemas: SchemaFacts;
+  /** All that this process has, whether an agent is configured with them or not. */
+  abilities: readonly Ability[];
   /** Notes of earlier conversations are in the request: text of others, which may name addresses. */
   readsNotes?: boolean;
   model: TurnModel;

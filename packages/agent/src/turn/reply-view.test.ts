@@ -10,6 +10,7 @@ const options: ViewOptions = {
   language: "en",
   nowMs: 1_004_000,
   model: "Scripted",
+  abilities: [],
   stoppable: true,
 };
 const env = environment();
@@ -110,7 +111,11 @@ describe("the view of a running turn", () => {
       trace: false,
     };
     const run = looking();
-    const quiet = runningView(run.turn, { text: "x", thinking: "hm" }, { ...options, show, stoppable: false });
+    const quiet = runningView(
+      run.turn,
+      { text: "x", thinking: "hm" },
+      { ...options, show, abilities: [], stoppable: false },
+    );
     expect(quiet).toEqual({
       v: 1,
       language: "en",

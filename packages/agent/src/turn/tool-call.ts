@@ -1,3 +1,4 @@
+import { abilityOf } from "./ability.ts";
 import {
   agentOfTurn,
   argumentsHashOf,
@@ -37,11 +38,11 @@ import { addressContextOf } from "./context.ts";
 import type { TurnEnvironment, OfferedTool } from "./facts.ts";
 import { languageOfMessage } from "./messages.ts";
 
-/** A call of the model under the id it is stored with. `refusal` is set when it must not run. */
+/** A call of the model under the id it is stored with. `outcome` is set when it is answered at once: an ability has, or it must not run. */
 export interface PreparedCall {
   call: CallState;
   use: ToolUsePart;
-  refusal?: ToolOutcome;
+  outcome?: ToolOutcome;
   /** The approval that it waits for. */
   approval?: Approval;
   /** Events besides `tool_use`. */
@@ -77,12 +78,12 @@ export function prepareCalls(
     if (position >= env.limits.maxCallsPerStep) return refusedWithRest(named, beyond, env);
     if (env.helpers?.targets.has(source.name) === true) {
       const helper = prepareHelper(named, { turn, env, opened });
-      if (helper.refusal === undefined) opened += 1;
+      if (helper.outcome === undefined) opened += 1;
       return helper;
     }
     if (!isTransfer(source.name, env)) return prepare(named, { turn, env, addressContext });
     const transfer = prepareTransfer(named, { turn, env, isSecond });
-    isSecond ||= transfer.refusal === undefined;
+    isSecond ||= transfer.outcome === undefined;
     return transfer;
   });
   const allowed = new Set(prepared.filter(isAsked).slice(0, env.limits.maxQuestionsPerStep));
@@ -107,7 +108,7 @@ function prepare(source: ToolCall, preparation: Preparation): PreparedCall {
   const { id, name, arguments: given } = use;
   const wanted: CallState = { id, name, arguments: given, state: "running", startedAtMs: nowMs };
   const call = tool === undefined ? wanted : withFacts(wanted, tool);
-  const refuse = (error: string): PreparedCall => ({ call, use, refusal: { ok: false, error }, events: [] });
+  const refuse = (error: string): PreparedCall => ({ call, use, outcome: { ok: false, error }, events: [] });
   if (tool === undefined) return refuse(notFound(source.name));
   if (!parsed.ok) return refuse(parsed.problem);
   const repeats = preparation.turn.repeated?.[signatureOf(source)] ?? 0;
@@ -126,7 +127,7 @@ export function isQuestion({ name, runner }: Pick<CallState, "name" | "runner">)
 /** A call that asks a person: it waits for the answer, which is its result. */
 function preparedQuestion({ call, use }: Candidate, { turn, env }: Preparation): PreparedCall {
   const { questions, nowMs } = env;
-  const refuse = (error: string): PreparedCall => ({ call, use, refusal: { ok: false, error }, events: [] });
+  const refuse = (error: string): PreparedCall => ({ call, use, outcome: { ok: false, error }, events: [] });
   if (questions === undefined) return refuse(notFound(call.name));
   const wanted = wantedQuestion(call.arguments, questions);
   if (!wanted.ok) return refuse(`The arguments do not fit: ${wanted.error}. Nobody was asked.`);
@@ -153,7 +154,7 @@ function prepareTransfer(
   const asked = target === undefined ? {} : { handoff: target.to };
   const error = transferRefusal({ name: source.name, given }, turn, { env, isSecond });
   if (target === undefined || error !== undefined) {
-    return { call, use, refusal: { ok: false, error: error ?? notFound(source.name) }, events: [], ...asked };
+    return { call, use, outcome: { ok: false, error: error ?? notFound(source.name) }, events: [], ...asked };
   }
   const { to, context } = target;
   return { call: { ...call, state: "done", handoff: { to, context } }, use, events: [], ...asked };
@@ -174,7 +175,7 @@ function prepareHelper(
   const repeats = turn.repeated?.[signatureOf(source)] ?? 0;
   const repeated = repeats >= maxRepeats ? repeatedTooOften(source.name) : undefined;
   const error = repeated ?? helperRefusal({ name: source.name, given }, turn, { env, opened });
-  if (error !== undefined) return { call, use, refusal: { ok: false, error }, events: [], helper };
+  if (error !== undefined) return { call, use, outcome: { ok: false, error }, events: [], helper };
   return { call: helperCall(call, turn, env), use, events: [], helper };
 }
 
@@ -202,7 +203,7 @@ function refusedWithRest(source: ToolCall, beyond: number, { limits, nowMs }: Tu
   const were = beyond > 1 ? "were" : "was";
   const error = `Too many calls at once: at most ${limits.maxCallsPerStep} are run. This one${rest} ${were} not run.`;
   const call: CallState = { id, name, arguments: args, state: "running", startedAtMs: nowMs };
-  return { call, use, refusal: { ok: false, error }, events: [] };
+  return { call, use, outcome: { ok: false, error }, events: [] };
 }
 
 function repeatedTooOften(name: string): string {
@@ -222,7 +223,7 @@ interface Candidate {
 function decided({ call, use, tool }: Candidate, verdict: Verdict, { turn, env }: Preparation): PreparedCall {
   const { denials = 0 } = turn;
   const suggestions = suggestionEvents(call, verdict.findings);
-  const refuse = (error: string): PreparedCall => ({ call, use, refusal: { ok: false, error }, events: [] });
+  const refuse = (error: string): PreparedCall => ({ call, use, outcome: { ok: false, error }, events: [] });
   switch (verdict.do) {
     case "refuse":
       return refuse(denied(verdict.reason));
@@ -230,7 +231,9 @@ function decided({ call, use, tool }: Candidate, verdict: Verdict, { turn, env }
       const { authority } = verdict;
       const deadlineMs = deadlineOf(tool.announcement.timeoutMs, env, tool);
       const allowed = authority.by === "policy" ? call : { ...call, authority };
-      return { call: { ...allowed, deadlineMs }, use, events: suggestions };
+      const outcome = abilityOf(call, env.abilities)?.onCall?.(call);
+      const started = { call: { ...allowed, deadlineMs }, use, events: suggestions };
+      return outcome === undefined ? started : { ...started, outcome };
     }
     case "ask": {
       // The runner would refuse them after people have approved.
@@ -268,7 +271,7 @@ function isAsked({ approval }: PreparedCall): boolean {
 function unasked({ call, use }: PreparedCall, { limits }: TurnEnvironment): PreparedCall {
   const { approvalId: _approvalId, ...rest } = call;
   const error = denied(`people are asked about ${limits.maxQuestionsPerStep} calls of a step at most`);
-  return { call: { ...rest, state: "running" }, use, refusal: { ok: false, error }, events: [] };
+  return { call: { ...rest, state: "running" }, use, outcome: { ok: false, error }, events: [] };
 }
 
 /** The parsed arguments of a call. With a `problem` the call does not run, and the model reads the problem. */

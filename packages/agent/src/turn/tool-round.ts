@@ -1,6 +1,5 @@
 import {
   agentOfTurn,
-  builtInRunner,
   awayMs,
   toolResultPart,
   type Approval,
@@ -9,7 +8,6 @@ import {
   type EngineEvent,
   type Message,
   type ReplyLanguage,
-  type ShownMemory,
   type ShownTool,
   type ToolOutcome,
   type TurnState,
@@ -32,7 +30,7 @@ import {
   withHelperUse,
   withWait,
 } from "../abilities/helpers/helper.ts";
-import { recallEvents, rememberedBy } from "../abilities/memory/memory.ts";
+import { withAnswer } from "./ability.ts";
 import { questionOutcome } from "../abilities/questions/question.ts";
 import { serverAnswer, serverQuestion, type ServerQuestion } from "../abilities/questions/server-question.ts";
 import { isCorrection, shownText } from "../abilities/structured/structured-answer.ts";
@@ -62,7 +60,7 @@ import {
   withFacts,
 } from "./tool-call.ts";
 import { endDone, assistantText, after, resultShare, needsOf, withNeeds } from "./transition.ts";
-import { endedTool, shownOf, withoutText, withMemories, withTodos, withTools } from "./view.ts";
+import { endedTool, shownOf, withoutText, withTools } from "./view.ts";
 
 /*
  * A step that asks for calls is not written into the history at once. Its turn may have to wait for people, for
@@ -112,10 +110,10 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
     held,
     needs: needsOf({ ...before, calls }, "held-step"),
   };
-  const refusals = prepared.flatMap(({ call, refusal }) =>
-    refusal === undefined ? [] : [{ callId: call.id, outcome: refusal }],
+  const outcomes = prepared.flatMap(({ call, outcome }) =>
+    outcome === undefined ? [] : [{ callId: call.id, outcome }],
   );
-  const round = answerCalls(open, refusals, env);
+  const round = answerCalls(open, outcomes, env);
   const records: Records = {
     history: [],
     events: [
@@ -192,20 +190,22 @@ interface Answer {
 }
 
 /** What answering depends on. `stopped`: the calls are broken off. */
-type RoundFacts = Pick<TurnEnvironment, "limits" | "nowMs"> & { texts?: ReplyLanguage | undefined; stopped?: boolean };
+type RoundFacts = Pick<TurnEnvironment, "limits" | "nowMs" | "abilities"> & {
+  texts?: ReplyLanguage | undefined;
+  stopped?: boolean;
+};
 
 /** Gives open calls their outcome. The first outcome of a call counts; later ones and those of unknown calls are ignored. */
 function answerCalls(
   turn: TurnState,
   answers: readonly Answer[],
-  { limits, nowMs, texts, stopped = false }: RoundFacts,
+  { limits, nowMs, abilities, texts, stopped = false }: RoundFacts,
 ): { turn: TurnState; events: EngineEvent[] } {
   const maxChars = resultShare(limits, turn.calls.length);
   const language = languageOfMessage(turn.message, texts);
   const calls = [...turn.calls];
   const ended: ShownTool[] = [];
-  const written: ShownMemory[] = [];
-  let shown = shownOf(turn);
+  let kept = turn;
   const events: EngineEvent[] = [];
   for (const { callId, outcome, timing } of answers) {
     const index = calls.findIndex((call) => attemptOf(call) === callId && !isAnswered(call));
@@ -213,19 +213,16 @@ function answerCalls(
     if (call === undefined) continue;
     const done = answered(call, outcome, maxChars);
     calls[index] = done.call;
-    if (call.runner === builtInRunner) {
-      events.push(...recallEvents(call, outcome));
-      const memory = rememberedBy(call, outcome);
-      if (memory !== undefined) written.push(memory);
-      shown = withTodos(shown, call, outcome);
-    }
+    const own = withAnswer(kept, { call, outcome }, abilities);
+    kept = own.turn;
+    events.push(...own.events);
     if (call.helper !== undefined) events.push(answerEvent(turn, call.helper, done.event.output));
     const summary = resultSummary(outcome, language);
     events.push(done.event, { type: "tool_summary", id: call.id, toolName: call.name, summary });
     const isStopped = stopped || (turn.stopping !== undefined && call.helper !== undefined && !outcome.ok);
     ended.push(endedTool(call, done.outcome, { nowMs, stopped: isStopped, timing }));
   }
-  return { turn: { ...turn, calls, shown: withMemories(withTools(shown, ended), written) }, events };
+  return { turn: { ...kept, calls, shown: withTools(shownOf(turn), ended) }, events };
 }
 
 /**
@@ -295,13 +292,13 @@ interface ClosingWords {
 export function closeRound(
   turn: TurnState,
   words: ClosingWords,
-  { limits, nowMs, texts, history: before }: RoundFacts & Pick<TurnEnvironment, "history">,
+  { limits, nowMs, abilities, texts, history: before }: RoundFacts & Pick<TurnEnvironment, "history">,
 ): Pick<Transition, "turn" | "history" | "events"> {
   if (turn.calls.length === 0) return { turn, history: [], events: [] };
   const answers = turn.calls
     .filter((call) => !isAnswered(call))
     .map((call): Answer => ({ callId: attemptOf(call), outcome: closedOutcome(call, words) }));
-  const round = answerCalls(turn, answers, { limits, nowMs, texts, stopped: true });
+  const round = answerCalls(turn, answers, { limits, nowMs, abilities, texts, stopped: true });
   const { history, events } = roundRecords(round.turn, before);
   return { turn: withWaitingTime(round.turn, nowMs), history, events: [...round.events, ...events] };
 }

@@ -128,7 +128,7 @@ describe("a call that people are asked about", () => {
     };
     expect(only(run.approvals).words).toEqual(shown);
     expect(run.turn.calls[0]?.words).toEqual(shown);
-    const options = { language: "en", nowMs: 1_000_000, model: "m", stoppable: true } as const;
+    const options = { language: "en", nowMs: 1_000_000, model: "m", abilities: [], stoppable: true } as const;
     const show = { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true };
     expect(runningView(run.turn, undefined, { ...options, show }).tools).toMatchObject([{ words: shown }]);
   });
@@ -570,7 +570,7 @@ describe("a turn that ends while people are waited for", () => {
 
 describe("waiting for people", () => {
   const show = { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true };
-  const options = { show, language: "en", nowMs: 1_100_000, model: "m", stoppable: true } as const;
+  const options = { show, language: "en", nowMs: 1_100_000, model: "m", abilities: [], stoppable: true } as const;
 
   it("counts against nothing: only what went on besides is the turn's duration", () => {
     const run = asking([["c1"], ["c2", "deploy"]]);

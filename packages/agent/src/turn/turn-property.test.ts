@@ -216,7 +216,7 @@ interface World {
 }
 
 const show = { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true };
-const viewOptions: ViewOptions = { show, language: "en", nowMs: 1_000_000, model: "m", stoppable: true };
+const viewOptions: ViewOptions = { show, language: "en", nowMs: 1_000_000, model: "m", abilities: [], stoppable: true };
 
 function entriesOf({ turn }: World, outcomes: Extract<Move, { do: "deliver" }>["outcomes"]): ControlEntry[] {
   return outcomes.map(({ at, outcome }) => {

@@ -1,3 +1,4 @@
+import { allAbilities } from "../abilities/index.ts";
 import { toolCallDelta } from "@larkline/model";
 import {
   argumentsHashOf,
@@ -76,6 +77,7 @@ export function environment(
     limits: turnLimits({ ...bounds, ...(maxIterations === undefined ? {} : { maxIterations }) }),
     tools: new Map(tools.map((tool) => [tool.spec.name, { runner: "main", announcement: tool }])),
     callPolicy: testCallPolicy,
+    abilities: allAbilities,
     schemas: { check: (schema, value) => compileJsonSchema(schema)(value) },
     model: testModel,
     texts: "en",

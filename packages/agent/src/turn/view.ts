@@ -1,15 +1,13 @@
+import { type Ability, panelsOf } from "./ability.ts";
 import {
   type CallState,
   type CallTiming,
   type ReplyFooter,
   type ReplyView,
-  type ShownMemory,
   type ShownSoFar,
-  type ShownTodo,
   type ShownTool,
   type ToolOutcome,
   type TurnState,
-  todoToolName,
 } from "@larkline/protocol";
 import {
   type ReplyLanguage,
@@ -27,6 +25,7 @@ import { plainResultText } from "./tool-call.ts";
 
 /** What a view shows besides the answer, and in which words. */
 export interface ViewOptions {
+  abilities: readonly Ability[];
   show: {
     thinking: boolean;
     tools: boolean;
@@ -213,28 +212,11 @@ export function withTools(shown: ShownSoFar, ended: readonly ShownTool[]): Shown
   return { ...shown, tools: tools.slice(dropped), earlierTools: shown.earlierTools + dropped };
 }
 
-const maxMemories = 5;
-
-/** What is shown, with memories that calls have just written. */
-export function withMemories(shown: ShownSoFar, written: readonly ShownMemory[]): ShownSoFar {
-  return written.length === 0
-    ? shown
-    : { ...shown, memories: [...(shown.memories ?? []), ...written].slice(-maxMemories) };
-}
-
 /** When a call ended, and how. */
 interface EndedFacts {
   nowMs: number;
   stopped: boolean;
   timing?: CallTiming | undefined;
-}
-
-/** What is shown, with the to-do list that a call of a built-in tool has written, if it did. An empty one is none. */
-export function withTodos(shown: ShownSoFar, { name }: CallState, outcome: ToolOutcome): ShownSoFar {
-  if (name !== todoToolName || !outcome.ok) return shown;
-  const { todos } = outcome.result as { todos: ShownTodo[] }; // workers alone answer calls of their own tools
-  const { todos: _before, ...rest } = shown;
-  return todos.length === 0 ? rest : { ...rest, todos };
 }
 
 const maxOutputChars = 500;
@@ -283,15 +265,14 @@ function toolsNow(turn: TurnState, nowMs: number): ShownTool[] {
 
 type Seen = Omit<ReplyView, "v" | "language" | "bilingual" | "state" | "answer" | "footer">;
 
-function seen(turn: TurnState, thinking: string, { show, nowMs }: ViewOptions): Seen {
-  const { memories = [], todos } = shownOf(turn);
+function seen(turn: TurnState, thinking: string, { show, nowMs, abilities }: ViewOptions): Seen {
+  const panels = panelsOf(turn, abilities);
   return {
-    ...(todos === undefined ? {} : { todos }),
     ...contributionsSeen(turn),
     thinking: show.thinking ? thinking : "",
     tools: show.tools ? toolsNow(turn, nowMs) : [],
     earlierTools: show.tools ? shownOf(turn).earlierTools : 0,
-    ...(memories.length === 0 ? {} : { memories: { session: turn.message.session, list: memories } }),
+    ...(panels.length === 0 ? {} : { panels }),
   };
 }
 

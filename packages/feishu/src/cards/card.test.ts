@@ -1,3 +1,4 @@
+import type { Panel } from "@larkline/protocol";
 import type { ReplyView, ShownTool } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { extendCuts, renderCard, summaryOf, type RenderedCard, maxCardBytes } from "./card.ts";
@@ -239,35 +240,36 @@ describe("the card of a reply", () => {
     expect(rendered({ state: "stopped", answer: "\n \u0000 \n" }).answer).toBe("⏹️ Stopped");
   });
 
-  it("AT-24: names memories that were written once it is complete, each with a button that takes it back", () => {
-    const list = [{ id: "0a1b2c", about: "me" as const, text: "likes tea" }];
-    const memories = { session: "cli_a.oc_1", list };
-    expect(rendered({ state: "running", memories }, true).parts["memories"]).toBeUndefined();
-    const { memories: panel } = rendered({ state: "answered", answer: "Noted.", memories }).parts;
-    expect(panel).toMatchObject({ expanded: true, header: { title: { content: "🧠 Remembered: 1" } } });
+  it("AT-24: lists what was made once it is complete, each with its button", () => {
     const value = { larkline: "memory", session: "cli_a.oc_1", memory: "0a1b2c", about: "me" };
+    const items = [{ text: "likes\ntea", button: { text: { zh: "撤回", en: "Take back" }, value } }, { text: "plain" }];
+    const panels: Panel[] = [{ kind: "list", name: "memories", title: { zh: "已记住", en: "Remembered" }, items }];
+    expect(rendered({ state: "running", panels }, true).parts).not.toHaveProperty("list_memories");
+    const { list_memories: panel } = rendered({ state: "answered", answer: "Noted.", panels }).parts;
+    expect(panel).toMatchObject({ expanded: true, header: { title: { content: "Remembered" } } });
     expect(panel?.["elements"]).toMatchObject([
       { text: { content: "likes tea" } },
-      { tag: "button", behaviors: [{ type: "callback", value }] },
+      { tag: "button", text: { content: "Take back" }, behaviors: [{ type: "callback", value }] },
+      { text: { content: "plain" } },
     ]);
   });
 
-  it("shows the to-do list between the calls and the answer, ticked off as far as it is done", () => {
-    const todos = [
+  it("shows progress between the calls and the answer, ticked off as far as it is done", () => {
+    const items = [
       { text: "read the\nminutes", state: "done" as const },
       { text: "write", state: "in_progress" as const },
       { text: "send", state: "pending" as const },
     ];
-    const shown = (language: "zh" | "en") => rendered({ state: "running", todos, tools: [sum], language }, true);
-    expect(Object.keys(shown("en").parts)).toEqual(["tools", "todos"]);
-    expect(shown("en").parts["todos"]).toMatchObject({
-      element_id: "todos",
+    const panels: Panel[] = [{ kind: "progress", name: "todos", title: { zh: "待办", en: "To-do" }, items }];
+    const shown = (language: "zh" | "en") => rendered({ state: "running", panels, tools: [sum], language }, true);
+    expect(Object.keys(shown("en").parts)).toEqual(["tools", "progress_todos"]);
+    expect(shown("en").parts["progress_todos"]).toMatchObject({
+      element_id: "progress_todos",
       expanded: true,
-      header: { title: { content: "📋 To-do: 1 of 3 done" } },
+      header: { title: { content: "To-do" } },
       elements: [{ text: { tag: "plain_text", content: "✅ read the minutes\n▶️ write\n⬜ send" } }],
     });
-    expect(shown("zh").parts["todos"]).toMatchObject({ header: { title: { content: "📋 待办：已完成 1/3" } } });
-    expect(rendered({ state: "answered", todos: [] }).parts["todos"]).toBeUndefined();
+    expect(shown("zh").parts["progress_todos"]).toMatchObject({ header: { title: { content: "待办" } } });
   });
 
   it("says in the footer how long it took, and the rest when it is unfolded", () => {
@@ -376,11 +378,23 @@ describe("the card of a reply", () => {
       thinking: '"思考\n```\n| a |\n|---|\n<at id=all>'.repeat(2_000),
       tools,
       earlierTools: 1_000,
-      memories: {
-        session: "cli_a.oc_1",
-        list: Array.from({ length: 5 }, () => ({ id: "0", about: "me" as const, text: "模".repeat(1_000) })),
-      },
-      todos: Array.from({ length: 20 }, () => ({ text: "模".repeat(200), state: "done" as const })),
+      panels: [
+        {
+          kind: "list" as const,
+          name: "memories",
+          title: "已记住",
+          items: Array.from({ length: 5 }, () => ({
+            text: "模".repeat(1_000),
+            button: { text: "撤回", value: { larkline: "memory", session: "cli_a.oc_1", memory: "0", about: "me" } },
+          })),
+        },
+        {
+          kind: "progress" as const,
+          name: "todos",
+          title: "待办",
+          items: Array.from({ length: 20 }, () => ({ text: "模".repeat(200), state: "done" as const })),
+        },
+      ],
       contributions: {
         list: Array.from({ length: 12 }, () => ({ agent: "名".repeat(500), text: '"| a |\n|---|\n```模'.repeat(60) })),
         earlier: 99,

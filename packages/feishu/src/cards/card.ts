@@ -3,8 +3,7 @@ import {
   withoutImageMarks,
   type ReplyLanguage,
   type ReplyView,
-  todoLimits,
-  type ShownTodo,
+  type ProgressPanel,
   type ShownTool,
   replyLanguages,
 } from "@larkline/protocol";
@@ -86,14 +85,18 @@ const streamingConfig = {
   print_strategy: "fast",
 };
 
-/** Bytes for thinking and tools, of which a to-do list takes its part, while the answer leaves them room, and when it does not. */
-const widePanels = { upToAnswerBytes: 11_000, thinking: 5_000, tools: 6_500, todos: 3_500 };
-const narrowPanels = { thinking: 1_000, tools: 1_900, todos: 1_000 };
+/** Bytes for thinking and tools, of which panels of progress take their part, while the answer leaves them room, and when it does not. */
+const widePanels = { upToAnswerBytes: 11_000, thinking: 5_000, tools: 6_500, progress: 3_500 };
+const narrowPanels = { thinking: 1_000, tools: 1_900, progress: 1_000 };
 
 /** A team takes half of that room for what its members have said before the answer. */
 const teamShare = 0.5;
 
-const belowAnswer: ReadonlySet<string> = new Set(["rest", "memories", "stop", "again", "rate", "why", "footer"]);
+const belowAnswer: ReadonlySet<string> = new Set(["rest", "stop", "again", "rate", "why", "footer"]);
+
+function isBelowAnswer(id: string): boolean {
+  return belowAnswer.has(id) || id.startsWith("list_");
+}
 
 /** The card of one page of the reply. */
 export function renderCard(view: ReplyView, page: CardPage, options: RenderOptions): RenderedCard {
@@ -110,8 +113,8 @@ function formattedCard(view: ReplyView, page: CardPage, options: AnswerForm): Re
   const parts = partsOf(view, page, jsonBytes(answer));
   const { asks = [] } = options;
   const all = Object.entries(parts);
-  const above = all.flatMap(([id, part]) => (belowAnswer.has(id) ? [] : [part]));
-  const below = all.flatMap(([id, part]) => (belowAnswer.has(id) ? [part] : []));
+  const above = all.flatMap(([id, part]) => (isBelowAnswer(id) ? [] : [part]));
+  const below = all.flatMap(([id, part]) => (isBelowAnswer(id) ? [part] : []));
   const card = {
     schema: "2.0",
     config: {
@@ -171,15 +174,16 @@ function partsOf(view: ReplyView, page: CardPage, answerBytes: number): Record<s
   const whole = answerBytes <= widePanels.upToAnswerBytes ? widePanels : narrowPanels;
   const teamBytes = view.contributions === undefined ? 0 : (whole.thinking + whole.tools) * teamShare;
   const share = teamBytes === 0 ? 1 : teamShare;
-  const room = { thinking: whole.thinking * share, tools: whole.tools * share, todos: whole.todos * share };
+  const room = { thinking: whole.thinking * share, tools: whole.tools * share };
+  const progress = progressParts(view, whole.progress * share);
   const isLast = page.number >= page.cuts.length || page.restInFile === true;
   const parts: Record<string, CardElement | undefined> = {
     thinking: page.number === 0 ? thinkingPanel(view, room.thinking) : undefined,
-    ...(page.number === 0 ? callParts(view, room.tools - (view.todos === undefined ? 0 : room.todos)) : {}),
-    todos: page.number === 0 ? todosPanel(view, room.todos) : undefined,
+    ...(page.number === 0 ? callParts(view, room.tools - (progress === undefined ? 0 : whole.progress * share)) : {}),
+    ...(page.number === 0 ? progress : {}),
     ...(page.number === 0 ? contributionParts(view, teamBytes) : {}),
     rest: page.restInFile === true ? inLanguages(view, (language) => restLine({ ...view, language })) : undefined,
-    memories: isLast ? inLanguages(view, (language) => memoriesPanel({ ...view, language })) : undefined,
+    ...(isLast ? listParts(view) : {}),
     stop: isLast ? inLanguages(view, (language) => stopButton({ ...view, language })) : undefined,
     again: isLast ? inLanguages(view, (language) => againButton({ ...view, language })) : undefined,
     rate: isLast ? rateButtons(view) : undefined,
@@ -409,30 +413,43 @@ function toolsPanel(view: ReplyView, bytes: number): CardElement | undefined {
   return panelOf(1, 0);
 }
 
-const todoIcons: Record<ShownTodo["state"], string> = { pending: "⬜", in_progress: "▶️", done: "✅" };
+/** The panels of progress, which share the room; undefined without any. */
+function progressParts(view: ReplyView, bytes: number): Record<string, CardElement> | undefined {
+  const panels = (view.panels ?? []).filter((panel) => panel.kind === "progress");
+  if (panels.length === 0) return undefined;
+  const each = bytes / panels.length;
+  return Object.fromEntries(panels.map((panel) => [`progress_${panel.name}`, progressPanel(view, panel, each)]));
+}
 
-/** The to-do list, ticked off as far as it is done; where there is little room, the beginnings of its lines. */
-function todosPanel(view: ReplyView, bytes: number): CardElement | undefined {
-  const { todos = [] } = view;
-  if (todos.length === 0) return undefined;
-  const done = todos.filter(({ state }) => state === "done").length;
+const progressIcons: Record<ProgressPanel["items"][number]["state"], string> = {
+  pending: "⬜",
+  in_progress: "▶️",
+  done: "✅",
+};
+const maxStepCharacters = 200;
+
+/** Steps, ticked off as far as they are done; where there is little room, the beginnings of their lines. */
+function progressPanel(view: ReplyView, { name, title, items }: ProgressPanel, bytes: number): CardElement {
   const panelOf = (characters: number) => {
-    const lines = todos.map(({ text, state }) => {
-      const said = printable(text).replaceAll(/\s+/g, " ");
-      const head = headWithin(said, { characters, bytes: 3 * characters });
-      return `${todoIcons[state]} ${head}${head.length < said.length ? "…" : ""}`;
-    });
+    const lines = items.map(({ text, state }) => `${progressIcons[state]} ${shortLine(text, characters)}`);
     const elements = [smallText(lines.join("\n"))];
     return inLanguages(view, (language) => ({
-      ...foldedPanel(cardTexts[language].todos(done, todos.length), elements, "todos"),
+      ...foldedPanel(textIn(title, language), elements, `progress_${name}`),
       expanded: true,
     }));
   };
-  for (let characters: number = todoLimits.characters; characters > 8; characters = Math.floor(characters / 2)) {
+  for (let characters = maxStepCharacters; characters > 8; characters = Math.floor(characters / 2)) {
     const panel = panelOf(characters);
     if (jsonBytes(panel) <= bytes) return panel;
   }
   return panelOf(4);
+}
+
+/** A text in one line, "…" where it is cut. */
+function shortLine(text: string, characters: number): string {
+  const said = printable(text).replaceAll(/\s+/g, " ");
+  const head = headWithin(said, { characters, bytes: 3 * characters });
+  return head.length < said.length ? `${head}…` : head;
 }
 
 /** Bytes that a section of a team takes besides its text. */
@@ -548,20 +565,25 @@ function ratingReason({ rated, language }: ReplyView): CardElement | undefined {
   return { ...panel, header: { ...(header as object), title: markdown(`<font color='grey'>${why}</font>`) } };
 }
 
-const maxMemoryCharacters = 120;
+const maxItemCharacters = 120;
 
-/** The memories that were written, each with the button that takes it back; once the answer is there. */
-function memoriesPanel({ memories, state, language }: ReplyView): CardElement | undefined {
-  if (memories === undefined || memories.list.length === 0 || state === "running") return undefined;
-  const { remembered, takeBack } = cardTexts[language];
-  const { session } = memories;
-  const elements = memories.list.flatMap(({ id, about, text }) => {
-    const said = printable(text).replaceAll(/\s+/g, " ");
-    const head = headWithin(said, { characters: maxMemoryCharacters, bytes: 3 * maxMemoryCharacters });
-    const value = { larkline: "memory", session, memory: id, about };
-    return [smallText(head.length < said.length ? `${head}…` : head), button(takeBack, { value })];
-  });
-  return { ...foldedPanel(remembered(memories.list.length), elements, "memories"), expanded: true };
+/** What was made, each with its button; once the answer is there. */
+function listParts(view: ReplyView): Record<string, CardElement> {
+  if (view.state === "running") return {};
+  const panels = (view.panels ?? []).filter((panel) => panel.kind === "list");
+  return Object.fromEntries(
+    panels.map(({ name, title, items }) => {
+      const id = `list_${name}`;
+      const panel = inLanguages(view, (language) => {
+        const elements = items.flatMap(({ text, button: wanted }) => [
+          smallText(shortLine(text, maxItemCharacters)),
+          ...(wanted === undefined ? [] : [button(textIn(wanted.text, language), { value: wanted.value })]),
+        ]);
+        return { ...foldedPanel(textIn(title, language), elements, id), expanded: true };
+      });
+      return [id, panel];
+    }),
+  );
 }
 
 /** What everybody reads below the answer: how it ended, who gave it, how long it took, and what else there is to say. */

@@ -23,9 +23,6 @@ export const en: CardTexts = {
   speaking: "speaking",
   choosingSpeaker: "choosing who speaks next",
   earlierSaid: (count) => `${count} before`,
-  todos: (done, all) => `📋 To-do: ${done} of ${all} done`,
-  remembered: (count) => `🧠 Remembered: ${count}`,
-  takeBack: "Take back",
   noAnswer: "(no answer)",
   rest: {
     later: "📄 The answer is long: the rest will come as a file.",

@@ -41,15 +41,10 @@ export interface CardTexts {
   /** On the fold of the footer where it has no other words. */
   details: string;
   stop: string;
-  /** Above a to-do list: how much of it is done. */
-  todos(done: number, all: number): string;
   /** Of a team: who speaks, that the next speaker is chosen, and contributions that are left out. */
   speaking: string;
   choosingSpeaker: string;
   earlierSaid(count: number): string;
-  /** Above the memories that were written, and on the button that takes one back. */
-  remembered(count: number): string;
-  takeBack: string;
   noAnswer: string;
   /** Where to find the rest of an answer that takes too many cards. */
   rest: { later: string; now(file: string): string };

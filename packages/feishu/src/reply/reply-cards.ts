@@ -568,7 +568,7 @@ interface ShownCard {
  * one batch (first what frees room), then the text of the answer. Empty when nothing changed.
  */
 export function operationsBetween(shown: ShownCard, wanted: RenderedCard): CardOperation[] {
-  const ids = Object.keys(shown.parts).filter((id) => order.includes(id));
+  const ids = Object.keys(shown.parts).filter((id) => placeOf(id) !== -1);
   const gone = ids.filter((id) => wanted.parts[id] === undefined);
   const present = new Set(ids.filter((id) => wanted.parts[id] !== undefined));
   const actions: CardAction[] = [];
@@ -592,16 +592,17 @@ export function shownOf(rendered: RenderedCard): ShownCard {
 /** Sections of a team: as many as a checkpoint keeps. */
 const sections = Array.from({ length: 12 }, (_, at) => `said_${at + 1}`);
 
+/** From top to bottom; those that end in `_` stand for all parts that begin so. */
 const order = [
   "thinking",
   "tools",
   "helpers",
-  "todos",
+  "progress_",
   ...sections,
   "speaker",
   "answer",
   "rest",
-  "memories",
+  "list_",
   "stop",
   "again",
   "footer",
@@ -630,13 +631,19 @@ function hashesOf(parts: RenderedCard["parts"]): Record<string, string> {
   return hashes;
 }
 
+function placeOf(id: string): number {
+  return order.findIndex((place) => id === place || (place.endsWith("_") && id.startsWith(place)));
+}
+
 function addition(id: string, element: CardElement, present: ReadonlySet<string>): CardAction {
-  const at = order.indexOf(id);
-  const above = at < order.indexOf("answer");
-  const neighbours = above ? order.slice(at + 1) : order.slice(0, at).toReversed();
-  const target = neighbours.find((other) => other === "answer" || present.has(other)) ?? "answer";
+  const at = placeOf(id);
+  const above = at < placeOf("answer");
+  const others = ["answer", ...present].toSorted((one, other) => placeOf(one) - placeOf(other));
+  const target = above
+    ? others.find((other) => placeOf(other) > at)
+    : others.findLast((other) => placeOf(other) <= at && placeOf(other) >= placeOf("answer"));
   const type = above ? "insert_before" : "insert_after";
-  return { action: "add_elements", params: { type, target_element_id: target, elements: [element] } };
+  return { action: "add_elements", params: { type, target_element_id: target ?? "answer", elements: [element] } };
 }
 
 function change(id: string, element: CardElement): CardAction {

@@ -1,13 +1,11 @@
-import type { Handoff, HelperLink, TeamSettings } from "@larkline/agent";
+import { allAbilities, type Handoff, type HelperLink, type TeamSettings } from "@larkline/agent";
 import type { Access } from "@larkline/agent/permissions";
 import {
   askPersonName,
   fileToolNames,
-  memoryToolNames,
   outputFormProblem,
   schemaProblem,
   readResultName,
-  todoToolName,
   transferName,
   transferPrefix,
 } from "@larkline/protocol";
@@ -114,9 +112,8 @@ function targetProblems(
 /** Names that every agent may have tools of. */
 const takenNames: readonly string[] = [
   readResultName,
-  todoToolName,
+  ...allAbilities.flatMap(({ toolNames }) => toolNames),
   askPersonName,
-  ...memoryToolNames,
   ...fileToolNames,
 ];
 

@@ -1,3 +1,4 @@
+import { allAbilities } from "@larkline/agent";
 import { LocalText, OutputForm, RunnerName } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
 import { BudgetsInput } from "./budget-config.ts";
@@ -86,14 +87,9 @@ const HelperInput = Type.Object(
 );
 
 /** Whose memories an agent keeps over conversations. */
-const MemoryInput = Type.Object(
-  {
-    /** Those of people: only where they talk to the bot alone, in groups too, or not. Default `off`. */
-    person: Type.Optional(Type.Enum(["off", "direct", "everywhere"])),
-    /** Those of chats. Default: no. */
-    chat: Type.Optional(Type.Boolean()),
-  },
-  { additionalProperties: false },
+/** What agents can do besides their tools, each as the ability has it. */
+const abilityInputs: object = Object.fromEntries(
+  allAbilities.flatMap(({ name, config }) => (config === undefined ? [] : [[name, Type.Optional(config)]])),
 );
 
 /** One agent: who it is and what it may use. */
@@ -134,11 +130,9 @@ export const AgentInput = Type.Object(
     fast: Type.Optional(Type.Boolean()),
     /** The answer is a JSON object of a schema; people in chats see its `format`, or a list of its fields. */
     output: Type.Optional(OutputForm),
-    memory: Type.Optional(MemoryInput),
+    ...abilityInputs,
     /** A working folder of each conversation, with tools to read, write, list, search and edit text files. Default: no. */
     files: Type.Optional(Type.Boolean()),
-    /** A tool to write a to-do list, which the card shows and ticks off. Default: no. */
-    todos: Type.Optional(Type.Boolean()),
     /** It may ask people with the tool `ask_person`, and waits for their answer. Default: no. */
     questions: Type.Optional(Type.Boolean()),
     busy: Type.Optional(Type.Enum([...busyPolicies])),

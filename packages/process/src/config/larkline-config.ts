@@ -1,6 +1,6 @@
+import { allAbilities } from "@larkline/agent";
 import type { BudgetPolicy } from "@larkline/agent/budgets";
 import type { Handoff, HelperLink, TeamSettings } from "@larkline/agent";
-import type { MemorySettings } from "@larkline/agent/memory";
 import { completeModelInfo, type ChainRequest, type ModelInfo } from "@larkline/model";
 import type { Access, PermissionPolicy } from "@larkline/agent/permissions";
 import {
@@ -53,12 +53,10 @@ export interface AgentConfig {
   readonly language: "auto" | "zh" | "en";
   readonly defaultLanguage: "zh" | "en";
   readonly commands: Readonly<Record<string, { description: string; prompt: string }>>;
-  /** What it remembers over conversations. */
-  readonly memory: MemorySettings;
+  /** What it says of abilities, by their names. */
+  readonly abilities: Readonly<Record<string, unknown>>;
   /** Whether its conversations have a working folder. */
   readonly files: boolean;
-  /** Whether it may keep a to-do list on its card. */
-  readonly todos: boolean;
   /** It may ask people. */
   readonly questions: boolean;
   /** Options of its model requests. */
@@ -155,11 +153,16 @@ function behaviourOf(input: AgentInput) {
     language: input.language ?? "auto",
     defaultLanguage: input.defaultLanguage ?? "zh",
     commands: input.commands ?? {},
-    memory: { person: input.memory?.person ?? "off", chat: input.memory?.chat === true },
+    abilities: abilitiesOf(input),
     files: input.files === true,
-    todos: input.todos === true,
     questions: input.questions === true,
   } as const;
+}
+
+function abilitiesOf(input: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(
+    allAbilities.flatMap(({ name }) => (input[name] === undefined ? [] : [[name, input[name]]])),
+  );
 }
 
 function requestOf(input: AgentInput): ModelOptions {

@@ -62,6 +62,7 @@ describe("a spent budget", () => {
       language: "zh",
       nowMs: 1_000_000,
       model: "m",
+      abilities: [],
       stoppable: true,
     } as const;
     const view = finalView(run.turn, { reply, reason: "budget_exceeded" }, options);
@@ -123,7 +124,7 @@ describe("a budget near its end", () => {
       seconds: false,
       trace: false,
     };
-    const options = { show, language: "en", nowMs: 1, model: "m", stoppable: true } as const;
+    const options = { show, language: "en", nowMs: 1, model: "m", abilities: [], stoppable: true } as const;
     expect(finalView(run.turn, { reply: "hi", reason: "" }, options).footer).toEqual({ note: run.turn.budgetNote });
     expect([quiet.turn.budgetWarned, quiet.turn.budgetNote]).toEqual([true, undefined]);
   });

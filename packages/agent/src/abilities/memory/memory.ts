@@ -1,26 +1,44 @@
 import {
+  memoryToolNames,
   recallName,
   rememberName,
-  memoryToolNames,
   type CallState,
   type EventOf,
+  type ListPanel,
   type MemoryFound,
   type MemoryOwner,
   type Message,
   type ReplyLanguage,
-  type ShownMemory,
   type ToolOutcome,
 } from "@larkline/protocol";
+import type { Ability } from "../../turn/ability.ts";
+import { Type, type Static } from "@larkline/protocol/type";
 import { oneLine, textsOf } from "../../texts/index.ts";
 import { isSummary } from "../../turn/context.ts";
 
 // What is remembered over conversations, as pure decisions: who may be behind a wish to remember something, and what
 // people read of it. Whose it is says packages/protocol (inbox.ts). The store keeps it (packages/store), workers read and write it.
 
+const MemoryInput = Type.Object(
+  {
+    /** Those of people: only where they talk to the bot alone, in groups too, or not. Default `off`. */
+    person: Type.Optional(Type.Enum(["off", "direct", "everywhere"])),
+    /** Those of chats. Default: no. */
+    chat: Type.Optional(Type.Boolean()),
+  },
+  { additionalProperties: false, description: "Whose memories an agent keeps over conversations." },
+);
+
 /** Whose memories an agent keeps: those of people `everywhere`, only where they talk to it alone, or not; those of chats. */
 export interface MemorySettings {
   readonly person: "off" | "direct" | "everywhere";
   readonly chat: boolean;
+}
+
+/** Of an agent's abilities, as the configuration has them. */
+export function memorySettings({ memory: given }: Readonly<Record<string, unknown>>): MemorySettings {
+  const { person = "off", chat = false } = (given ?? {}) as Static<typeof MemoryInput>; // checked with the configuration
+  return { person, chat };
 }
 
 /** What a call wants remembered, by its word for the owner. */
@@ -61,11 +79,43 @@ export interface Remembered {
   about?: "me" | "chat";
 }
 
-/** The memory that a call of a built-in tool has written; undefined where it wrote none. */
-export function rememberedBy({ name }: CallState, outcome: ToolOutcome): ShownMemory | undefined {
-  if (name !== rememberName || !outcome.ok) return undefined;
+/** The latest memories that calls of a turn have written. */
+type Written = readonly Required<Remembered>[];
+
+const maxShown = 5;
+
+/** Of agents that keep memories. */
+export const memory: Ability<Written> = {
+  name: "memory",
+  config: MemoryInput,
+  toolNames: memoryToolNames,
+  onAnswer: ({ call, outcome, state = [] }) => {
+    const kept = [...state, ...writtenBy(call, outcome)].slice(-maxShown);
+    return { state: kept.length === 0 ? undefined : kept, events: recallEvents(call, outcome) };
+  },
+  panels: (written, { message: { session } }) => [panelOf(written, session)],
+};
+
+function writtenBy({ name }: CallState, outcome: ToolOutcome): Written {
+  if (name !== rememberName || !outcome.ok) return [];
   const { id, text, about } = outcome.result as Remembered; // workers alone answer calls of their own tools
-  return about === undefined ? undefined : { id, text, about };
+  return about === undefined ? [] : [{ id, text, about }];
+}
+
+/** People see what was written, and may take it back. */
+function panelOf(written: Written, session: string): ListPanel {
+  return {
+    kind: "list",
+    name: "memories",
+    title: { zh: `🧠 已记住 ${written.length} 条`, en: `🧠 Remembered: ${written.length}` },
+    items: written.map(({ id, about, text }) => ({
+      text,
+      button: {
+        text: { zh: "撤回", en: "Take back" },
+        value: { larkline: "memory", session, memory: id, about },
+      },
+    })),
+  };
 }
 
 /** What `recall` answers. */
@@ -75,7 +125,7 @@ export interface Recalled {
 }
 
 /** The event of a look-up that the model asked for by a call of a built-in tool. */
-export function recallEvents({ name }: CallState, outcome: ToolOutcome): EventOf<"memory_query">[] {
+function recallEvents({ name }: CallState, outcome: ToolOutcome): EventOf<"memory_query">[] {
   if (name !== recallName || !outcome.ok) return [];
   const { query, notes } = outcome.result as Recalled; // workers alone answer calls of their own tools
   return [{ type: "memory_query", query, items: notes, automatic: false }];

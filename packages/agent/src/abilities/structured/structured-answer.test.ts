@@ -163,7 +163,14 @@ describe("what people see of an answer with fields", () => {
     expect(replyOf(run)).toBe(exhaustedText);
     const live = { text: '{"n":', thinking: "" };
     const stopped = startRun().apply((turn) => afterControl(turn, [cancel], { ...env, live }));
-    const options = { show: {}, language: "en", nowMs: 1, model: "m", stoppable: false } as unknown as ViewOptions;
+    const options = {
+      show: {},
+      language: "en",
+      nowMs: 1,
+      model: "m",
+      abilities: [],
+      stoppable: false,
+    } as unknown as ViewOptions;
     expect(runningView(stopped.turn, undefined, options).answer).toBe("");
   });
 });

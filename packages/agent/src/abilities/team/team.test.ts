@@ -84,7 +84,7 @@ function textsOf(messages: readonly Message[]): string[] {
 }
 
 const show = { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true };
-const options: ViewOptions = { show, language: "en", nowMs: 1_000_000, model: "m", stoppable: false };
+const options: ViewOptions = { show, language: "en", nowMs: 1_000_000, model: "m", abilities: [], stoppable: false };
 
 function choose(one: Play, ...answers: string[]): Play {
   for (const [at, said] of answers.entries()) {

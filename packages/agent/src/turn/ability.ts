@@ -1,0 +1,107 @@
+import type {
+  CallState,
+  EngineEvent,
+  InboundMessage,
+  Panel,
+  ToolAnnouncement,
+  ToolOutcome,
+  TurnState,
+} from "@larkline/protocol";
+import { builtInRunner } from "@larkline/protocol";
+import type { TSchema } from "@larkline/protocol/type";
+import type { OfferedTool } from "./facts.ts";
+
+// What the turn asks of an ability, and where it asks.
+
+/**
+ * Something that an agent can do besides calling the tools of runners: keep a to-do list, remember, ask people. Each is a
+ * folder of `abilities/`, and the turn knows this interface alone. A method that an ability lacks has nothing to say.
+ * All are pure and must not throw, but for `run`.
+ */
+export interface Ability<State = unknown> {
+  /** Its key in the checkpoint, `turn.abilities.<name>`; letters alone. */
+  readonly name: string;
+  /**
+   * What the configuration of an agent may say under the ability's name; with a `description`. Absent: nothing, and agents
+   * have it without being given it.
+   */
+  readonly config?: TSchema;
+  /** Names of its tools, whether they are offered or not: no runner's tool of such a name is used. */
+  readonly toolNames: readonly string[];
+  /** The tools that it offers in a turn: the same objects for as long as nothing changes. */
+  tools?(place: AbilityPlace): readonly ToolAnnouncement[];
+  /** Answers a call of its tools that may run, where that needs nothing but its arguments. */
+  onCall?(call: CallState): ToolOutcome | undefined;
+  /** Runs a call that {@link onCall} did not answer, with the stores and clients that it was made with. May reject. */
+  run?(call: CallState, work: AbilityWork): Promise<ToolOutcome>;
+  /** How long `run` may take, ms; default 10 s. */
+  runMs?(call: CallState): number;
+  /** A call of its tools is answered: what it keeps from now on (undefined: nothing), and events beside the result. */
+  onAnswer?(answer: AbilityAnswer<State>): { state: State | undefined; events?: readonly EngineEvent[] };
+  /** What a process must know to continue the turn besides what its agent needs. */
+  needs?(turn: TurnState): readonly string[];
+  /** What people see of it on the card. */
+  panels?(state: State, turn: TurnState): readonly Panel[];
+}
+
+/** Where tools are offered. */
+export interface AbilityPlace {
+  /** What the configuration of the agent that answers says of each ability, by its name; of the form of its `config`. */
+  readonly settings: Readonly<Record<string, unknown>>;
+  readonly message: InboundMessage;
+}
+
+/** What a call runs with. */
+export interface AbilityWork {
+  readonly turn: TurnState;
+  readonly place: AbilityPlace;
+}
+
+/** A call of an ability that was answered, and what the ability has kept so far. */
+export interface AbilityAnswer<State> {
+  readonly call: CallState;
+  readonly outcome: ToolOutcome;
+  readonly state: State | undefined;
+}
+
+/** The ability that a call is for; undefined for calls of runners' tools. */
+export function abilityOf(
+  { name, runner }: Pick<CallState, "name" | "runner">,
+  abilities: readonly Ability[],
+): Ability | undefined {
+  return runner === builtInRunner ? abilities.find(({ toolNames }) => toolNames.includes(name)) : undefined;
+}
+
+/** The tools of all abilities in a turn, by name. */
+export function toolsOfAbilities(abilities: readonly Ability[], place: AbilityPlace): [string, OfferedTool][] {
+  return abilities.flatMap((ability) =>
+    (ability.tools?.(place) ?? []).map((announcement): [string, OfferedTool] => [
+      announcement.spec.name,
+      { runner: builtInRunner, announcement },
+    ]),
+  );
+}
+
+/** The turn after a call was answered, as the call's ability keeps it. */
+export function withAnswer(
+  turn: TurnState,
+  { call, outcome }: Omit<AbilityAnswer<unknown>, "state">,
+  abilities: readonly Ability[],
+): { turn: TurnState; events: readonly EngineEvent[] } {
+  const ability = abilityOf(call, abilities);
+  if (ability?.onAnswer === undefined) return { turn, events: [] };
+  const { [ability.name]: before, ...others } = turn.abilities ?? {};
+  const { state, events = [] } = ability.onAnswer({ call, outcome, state: before });
+  if (state === before) return { turn, events };
+  const kept = state === undefined ? others : { ...others, [ability.name]: state };
+  const { abilities: _before, ...rest } = turn;
+  return { turn: Object.keys(kept).length === 0 ? rest : { ...rest, abilities: kept }, events };
+}
+
+/** What the abilities show on the card of a turn. */
+export function panelsOf(turn: TurnState, abilities: readonly Ability[]): Panel[] {
+  return abilities.flatMap((ability) => {
+    const state = turn.abilities?.[ability.name];
+    return state === undefined ? [] : [...(ability.panels?.(state, turn) ?? [])];
+  });
+}
