@@ -121,6 +121,32 @@ export async function isTheirs({ store }: Services, session: SessionKey, caller:
   return owner === undefined || owner === caller;
 }
 
+/** Which part of a list a request wants: entries `from` on, `size` of them at most. */
+export interface Page {
+  from: number;
+  size: number;
+}
+
+/** The page that `after` (the `next` of an answer before) and `limit` ask for, or which of them is wrong. */
+export function pageIn(
+  { after = "0", limit }: Record<string, unknown>,
+  { usual, most }: { usual: number; most: number },
+): Page | { error: string } {
+  const from = numberIn(after, Number.MAX_SAFE_INTEGER);
+  const size = numberIn(limit ?? `${usual}`, most);
+  if (from === undefined) return { error: "after: must be a `next` of an answer before" };
+  if (size === undefined || size === 0) return { error: `limit: must be a number from 1 to ${most}` };
+  return { from, size };
+}
+
+function numberIn(text: unknown, most: number): number | undefined {
+  if (typeof text !== "string" || !/^\d{1,15}$/.test(text)) return undefined;
+  return Number(text) <= most ? Number(text) : undefined;
+}
+
+/** How long a run or session may take to be read. */
+export const readDeadlineMs = 8_000;
+
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
 /** The text of a body that was left as bytes; undefined when it is not UTF-8. */

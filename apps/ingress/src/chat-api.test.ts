@@ -1,7 +1,8 @@
 import { execFileSync, spawn } from "node:child_process";
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
 import { request } from "node:http";
-import { connect } from "node:net";
+import { connect, type Socket } from "node:net";
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, it, onTestFinished, vi } from "vitest";
 import { canaryMessage, canarySessionId, pause, turnIdOf } from "@larkline/protocol";
@@ -479,6 +480,36 @@ describe("a client that leaves", () => {
     };
     return { answer, leave };
   }
+
+  it("before it has the ids of its run has it cancelled", async () => {
+    const ingress = await start({ script: endless });
+    const { store } = ingress.services;
+    const [storing, left] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const append: typeof store.append = async (...appending) => {
+      storing.resolve();
+      await left.promise;
+      return await store.append(...appending);
+    };
+    Object.assign(ingress.services, { store: replacing(store, { append }) });
+    const closing: Promise<unknown>[] = [];
+    const watch = (message: unknown): void => {
+      const { socket } = message as { socket: Socket }; // as Node says what begins
+      closing.push(once(socket, "close"));
+    };
+    subscribe("http.server.request.start", watch);
+    onTestFinished(() => void unsubscribe("http.server.request.start", watch));
+    const leaving = new AbortController();
+    const body = JSON.stringify({ input: "on", session_id: "s", on_disconnect: "cancel" });
+    const answer = fetch(`${ingress.url}/v1/runs`, { method: "POST", body, signal: leaving.signal });
+    answer.catch(() => undefined); // it leaves
+    await storing.promise;
+    leaving.abort();
+    await Promise.all(closing);
+    left.resolve();
+    await vi.waitFor(() => expect(ingress.cancels).toEqual([{ session: "api.s", turnId: "api.s-1" }]), {
+      timeout: 60_000,
+    });
+  });
 
   it.each(["while it runs", "before it is stored"])(
     "before it has the report that it waits for has its run cancelled, %s",

@@ -80,8 +80,19 @@ export const operations: Readonly<Record<string, Operation>> = {
     answers: { 200: RunReport, 202: RunStarted, 400: ApiError, 404: ApiError, 409: ApiError, 413: ApiError },
   },
   "GET /v1/runs/{id}": {
-    about: { en: "Reports on a run, as long as its events are kept.", zh: "查询一次运行（在其事件保留期内）。" },
-    answers: { 200: RunReport, 404: ApiError },
+    about: {
+      en: "Reports on a run, as long as its events are kept. Its lists come in pages.",
+      zh: "查询一次运行（在其事件保留期内）。其中的列表分页返回。",
+    },
+    query: {
+      after: { en: "`next` of the page before.", zh: "上一页的 `next`。", schema: text },
+      limit: {
+        en: "Entries of each list in a page, 1 to 500; default 100.",
+        zh: "每页中各列表的条数，1 到 500，默认 100。",
+        schema: text,
+      },
+    },
+    answers: { 200: RunReport, 400: ApiError, 404: ApiError },
   },
   "GET /v1/runs/{id}/events": {
     about: {

@@ -10,6 +10,7 @@ import {
   traceIdOf,
   traceparentOfMessage,
   turnIdOf,
+  withDeadline,
   type EventRecord,
   type InboundMessage,
   type Message,
@@ -17,11 +18,11 @@ import {
 } from "@larkline/protocol";
 import type { RunFacts } from "@larkline/protocol/views/engine-view";
 import { parseInput } from "@larkline/protocol/views/item-input";
-import { ItemView, type RunState } from "@larkline/protocol/views/item-view";
+import type { RunState } from "@larkline/protocol/views/item-view";
 import { runViews, type Position, type RunViewName } from "@larkline/protocol/views/run-stream";
 import { CommandRequest, RunRequest, type RunReport } from "@larkline/protocol/views/run-api";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
-import { bodyText, isSessionId, isTheirs } from "./api-access.ts";
+import { bodyText, isSessionId, isTheirs, pageIn, readDeadlineMs, type Page } from "./api-access.ts";
 import {
   askedOf,
   count,
@@ -43,12 +44,12 @@ import type { Services } from "./services.ts";
 import { cancelTurn } from "./sessions.ts";
 import {
   cancelOfGone,
+  foldRun,
   followRun,
   hasEventsOfRun,
   hasLeft,
   helpersBelow,
   keptEvents,
-  keptRecords,
   recordsOfRun,
   takePlace,
   usedWith,
@@ -69,7 +70,7 @@ interface RunRoute {
 /**
  * - `POST /v1/runs` takes an input and answers 202 with the ids of the run; with `Accept: text/event-stream` its events
  *   follow at once, with `Prefer: wait=<1-300>` the report of the run, if it has ended by then.
- * - `GET /v1/runs/:id` reports on a run as long as its events are kept.
+ * - `GET /v1/runs/:id` reports on a run as long as its events are kept; its lists come in pages of `limit` after `after`.
  * - `GET /v1/runs/:id/events` streams it: `view` is `engine`, `items` or `messages`; `Last-Event-ID` or `after` say what the client
  *   has seen; `nested=1` adds what the helpers of the run tell.
  * - `POST /v1/runs/:id/cancel` stops a run, waiting or under way: 202, or 409 when it has ended.
@@ -117,7 +118,7 @@ async function postRun(services: Services, request: FastifyRequest, reply: Fasti
   }
   const report = waitMs > 0 ? await reportAtEnd(services, reply, run, waitMs) : undefined;
   if (report !== undefined) return await reply.send(report);
-  if (waitMs > 0 && cancelWhenGone && hasLeft(reply)) await cancelOfGone(services, run.session, run.runId);
+  if (cancelWhenGone && hasLeft(reply)) await cancelOfGone(services, run.session, run.runId);
   return await tellStarted(reply, asked, run);
 }
 
@@ -346,7 +347,7 @@ async function reportAtEnd(
     for await (const record of recordsOfRun(eventLog.follow(session, afterSeq, stop), runId)) {
       if (record === "lost" || isTerminal(record.event)) break;
     }
-    const report = await reportOn(services, session, runId);
+    const report = await reportOn(services, session, runId, firstPage);
     return report !== undefined && isOver(report.state) ? report : undefined;
   } catch (error) {
     log.warn({ error, session, turnId: runId }, "a run could not be waited for");
@@ -361,14 +362,20 @@ function isOver(state: RunState): boolean {
   return state === "done" || state === "error" || state === "cancelled";
 }
 
-async function getRun(services: Services, { params, caller }: FastifyRequest<RunRoute>, reply: FastifyReply) {
+/** Entries of each list of a report that come in one page. */
+const reportPages = { usual: 100, most: 500 };
+const firstPage: Page = { from: 0, size: reportPages.usual };
+
+async function getRun(services: Services, { params, caller, query }: FastifyRequest<RunRoute>, reply: FastifyReply) {
   const { id: runId } = params;
   const session = runPattern.exec(runId)?.[1];
   if (session === undefined) return await noSuchRun(reply);
+  const page = pageIn(query, reportPages);
+  if ("error" in page) return await refuse(reply, page.error);
   if (!services.redis.isReady()) return await unavailable(reply, "not known at the moment, please try again");
   try {
     if (!(await isTheirs(services, session, caller))) return await noSuchRun(reply);
-    const report = await reportOn(services, session, runId);
+    const report = await reportOn(services, session, runId, page);
     return report === undefined ? await noSuchRun(reply) : await reply.send(report);
   } catch (error) {
     services.log.error({ error, turnId: runId }, "run could not be read");
@@ -376,39 +383,65 @@ async function getRun(services: Services, { params, caller }: FastifyRequest<Run
   }
 }
 
-/** What is known of a run; undefined when it is unknown, or its events are no longer kept. */
-async function reportOn(services: Services, session: SessionKey, runId: string): Promise<RunReport | undefined> {
+/**
+ * What is known of a run; undefined when it is unknown, or its events are no longer kept. Rejects when that takes longer
+ * than a client waits.
+ */
+async function reportOn(
+  services: Services,
+  session: SessionKey,
+  runId: string,
+  page: Page,
+): Promise<RunReport | undefined> {
+  const late = new AbortController();
+  try {
+    return await withDeadline(
+      services.clock,
+      readReport(services, { session, runId }, page, late.signal),
+      readDeadlineMs,
+    );
+  } finally {
+    late.abort();
+  }
+}
+
+async function readReport(
+  services: Services,
+  { session, runId }: { session: SessionKey; runId: string },
+  page: Page,
+  stop: AbortSignal,
+): Promise<RunReport | undefined> {
   // Read before the log: a run that ends in between has its last events in the log already.
   const open = await openRun(services, session, runId);
-  const records = await keptRecords(services, session, runId);
-  const end = records.findLast(({ event }) => isTerminal(event));
+  const read = await foldRun(services, { session, runId }, stop);
+  const { first, end, metadata = open?.message.metadata } = read;
   if (open === undefined && end === undefined) return undefined;
   // The session may have been handed over: then another agent answers than the one that the message is for.
-  const agent = records[0]?.agent ?? (open === undefined ? null : agentOf(open.message));
-  const metadata = records.find(({ person }) => person !== undefined)?.person?.metadata ?? open?.message.metadata;
-  // A message that has joined another run has the result of that one.
-  const view = new ItemView(factsOf({ session, runId: records.at(-1)?.runId ?? runId }, agent ?? undefined));
-  for (const record of records) view.push(record);
-  const { state, finalOutput, lastAgent, responseIds, reason, error, endedAtMs, ...own } = view.result();
-  const helpers = await helpersBelow(services, session, records);
-  const { usage, costUsd } = await usedWith(services, own, [...helpers.own, ...helpers.further]);
+  const agent = first?.agent ?? (open === undefined ? null : agentOf(open.message));
+  const { state, finalOutput, lastAgent, responseIds, reason, error, endedAtMs, ...own } = read.result;
+  const helpers = await helpersBelow(services, session, read);
+  const { usage, costUsd } = await usedWith(services, own, [...helpers.own, ...helpers.further], stop);
+  const interruptions = end === undefined ? await interruptionsOf(services, session, runId) : [];
+  const to = page.from + page.size;
+  const longest = Math.max(responseIds.length, interruptions.length, helpers.own.length);
   return {
     run_id: runId,
     session_id: sessionIdOf(session),
     state: end === undefined && open !== undefined ? open.state : state,
     agent,
-    last_agent: lastAgent,
+    last_agent: first === undefined && open !== undefined ? agentOf(open.message) : lastAgent,
     ...answerOf(end, finalOutput),
     usage,
     cost_usd: costUsd,
-    response_ids: responseIds,
+    response_ids: responseIds.slice(page.from, to),
     reason: error === null ? reason : "",
     error,
-    interruptions: end === undefined ? await interruptionsOf(services, session, runId) : [],
-    children: helpers.own.map((helper) => helper.runId),
+    interruptions: interruptions.slice(page.from, to),
+    children: helpers.own.slice(page.from, to).map((helper) => helper.runId),
     metadata: { ...metadata },
-    created_at: records[0]?.atMs ?? null,
+    created_at: first?.atMs ?? null,
     ended_at: endedAtMs,
+    next: longest > to ? `${to}` : null,
   };
 }
 

@@ -4,7 +4,7 @@ import { conversationRunItems } from "@larkline/protocol/views/item-input";
 import type { SessionItems, SessionReport, SessionState } from "@larkline/protocol/views/run-api";
 import type { SessionSummary } from "@larkline/store";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
-import { isSessionId, isTheirs } from "./api-access.ts";
+import { isSessionId, isTheirs, pageIn, readDeadlineMs } from "./api-access.ts";
 import { interruptionView } from "./approvals.ts";
 import type { Services } from "./services.ts";
 
@@ -33,9 +33,6 @@ export function registerSessionRoutes(scope: FastifyInstance, services: Services
     async (request, reply) => await getItems(services, request, reply),
   );
 }
-
-/** How long a session may take to be read. */
-const readDeadlineMs = 8_000;
 
 async function getSession(services: Services, { params, caller }: FastifyRequest<SessionRoute>, reply: FastifyReply) {
   return await answer(services, reply, params.id, async (session) => {
@@ -90,17 +87,13 @@ function stateOf({ state }: SessionSummary): SessionState {
   return state === "suspended" ? "waiting" : state;
 }
 
-const defaultPage = 50;
-const largestPage = 200;
+/** Messages of a page. */
+const pageSizes = { usual: 50, most: 200 };
 
 async function getItems(services: Services, request: FastifyRequest<SessionRoute>, reply: FastifyReply) {
-  const { after = "0", limit = `${defaultPage}` } = request.query;
-  const from = numberIn(after, Number.MAX_SAFE_INTEGER);
-  const size = numberIn(limit, largestPage);
-  if (from === undefined) return await reply.code(400).send({ error: "after: must be a `next` of an answer before" });
-  if (size === undefined || size === 0) {
-    return await reply.code(400).send({ error: `limit: must be a number from 1 to ${largestPage}` });
-  }
+  const page = pageIn(request.query, pageSizes);
+  if ("error" in page) return await reply.code(400).send(page);
+  const { from, size } = page;
   return await answer(services, reply, request.params.id, async (session): Promise<SessionItems | undefined> => {
     if (!(await isTheirs(services, session, request.caller))) return undefined;
     const { first, messages, people } = await services.sessions.read(session, from, size);
@@ -113,9 +106,4 @@ async function getItems(services: Services, request: FastifyRequest<SessionRoute
       next: messages.length < size ? null : `${next}`,
     };
   });
-}
-
-function numberIn(text: unknown, most: number): number | undefined {
-  if (typeof text !== "string" || !/^\d{1,15}$/.test(text)) return undefined;
-  return Number(text) <= most ? Number(text) : undefined;
 }

@@ -98,16 +98,19 @@ async function hasEventsOf(services: Services, { session, runId, afterSeq }: Run
   return false;
 }
 
-const pageSize = 500;
+/** Batches of events that are in memory at once. One step's can be a megabyte. */
+const pageSize = 100;
 
-/** The events of a session after `afterSeq`, as far as they are kept. */
+/** The events of a session after `afterSeq`, as far as they are kept. Throws between two pages once `stop` aborts. */
 export async function* keptEvents(
   { eventLog }: Services,
   session: SessionKey,
   afterSeq: number,
+  stop?: AbortSignal,
 ): AsyncGenerator<EventRecord> {
   let from = afterSeq;
   for (;;) {
+    stop?.throwIfAborted();
     const page = await eventLog.read(session, from, pageSize);
     yield* page;
     const last = page.at(-1);
@@ -421,22 +424,23 @@ interface HelperRun {
   runId: string;
 }
 
-/** The runs of helpers below a run: those that it has called itself, oldest first, and those that they have called. */
+/**
+ * The runs of helpers below a run (and below those that it has joined, `runIds`): those that it has called itself, oldest
+ * first, and those that they have called.
+ */
 export async function helpersBelow(
   { store }: Services,
   session: SessionKey,
-  records: readonly EventRecord[],
+  { runIds, hasHelpers }: Pick<FoldedRun, "runIds" | "hasHelpers">,
 ): Promise<{ own: HelperRun[]; further: HelperRun[] }> {
-  if (!records.some(({ event }) => event.type === "tool_use" && event.helper !== undefined)) {
-    return { own: [], further: [] };
-  }
+  if (!hasHelpers) return { own: [], further: [] };
   const all = (await store.children(session)).sort((one, other) => one.beganAtMs - other.beganAtMs);
   const calledBy = (runs: Iterable<string>): HelperRun[] => {
     const askers = new Set(runs);
     const called = all.filter(({ parentRunId }) => askers.has(parentRunId));
     return called.map((child) => ({ session: child.session, runId: turnIdOf(child.session, 1) }));
   };
-  const own = calledBy(records.map(({ runId }) => runId));
+  const own = calledBy(runIds);
   const further: HelperRun[] = [];
   for (let level = own; level.length > 0;) {
     level = calledBy(level.map(({ runId }) => runId));
@@ -450,23 +454,60 @@ export async function usedWith(
   services: Services,
   own: Pick<RunResult, "usage" | "costUsd">,
   helpers: readonly HelperRun[],
+  stop: AbortSignal,
 ): Promise<Pick<RunResult, "usage" | "costUsd">> {
   let { usage, costUsd } = own;
-  for (const { session, runId } of helpers) {
-    const view = new ItemView({ runId, sessionId: session, agent: "", startedAtMs: 0 });
-    for (const record of await keptRecords(services, session, runId)) view.push(record);
-    const used = view.result();
-    usage = addItemUsage(usage, used.usage);
-    costUsd += used.costUsd;
+  for (const helper of helpers) {
+    const { result } = await foldRun(services, helper, stop);
+    usage = addItemUsage(usage, result.usage);
+    costUsd += result.costUsd;
   }
   return { usage, costUsd };
 }
 
-/** The records of a run, as far as they are kept. */
-export async function keptRecords(services: Services, session: SessionKey, runId: string): Promise<EventRecord[]> {
-  const records: EventRecord[] = [];
-  for await (const record of recordsOfRun(keptEvents(services, session, 0), runId)) {
-    if (record !== "lost") records.push(record);
+/** What the kept events of a run come to. */
+export interface FoldedRun {
+  first: EventRecord | undefined;
+  /** Its `done` or `error`. */
+  end: EventRecord | undefined;
+  /** As the request gave it. */
+  metadata: Readonly<Record<string, string>> | undefined;
+  /** The run, and the one that its message has joined. */
+  runIds: Set<string>;
+  hasHelpers: boolean;
+  /** Without its items. */
+  result: RunResult;
+}
+
+/** Reads a run page by page and keeps none of its events. Of a message that has joined another run: that one. */
+export async function foldRun(
+  services: Services,
+  { session, runId }: HelperRun,
+  stop: AbortSignal,
+): Promise<FoldedRun> {
+  const viewOf = (id: string, agent: string) =>
+    new ItemView({ runId: id, sessionId: session, agent, startedAtMs: 0 }, [], "totals");
+  let [view, viewed] = [viewOf(runId, "default"), runId];
+  const folded: Omit<FoldedRun, "result"> = {
+    first: undefined,
+    end: undefined,
+    metadata: undefined,
+    runIds: new Set(),
+    hasHelpers: false,
+  };
+  for await (const record of recordsOfRun(keptEvents(services, session, 0, stop), runId)) {
+    if (record === "lost") break;
+    const { event } = record;
+    if (folded.first === undefined || record.runId !== viewed) {
+      folded.first ??= record;
+      viewed = record.runId;
+      view = viewOf(viewed, folded.first.agent ?? "default");
+    }
+    view.push(record);
+    folded.runIds.add(record.runId);
+    folded.metadata ??= record.person?.metadata;
+    folded.hasHelpers ||= event.type === "tool_use" && event.helper !== undefined;
+    if (isTerminal(event)) folded.end = record;
   }
-  return records;
+  return { ...folded, result: view.result() };
 }

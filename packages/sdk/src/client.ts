@@ -139,7 +139,7 @@ export function createClient(options: ClientOptions): Client {
       new Run(connection, Promise.resolve(runId), { detach: true, ...runOptions, keep }),
     command: async (text, given) => {
       const { agent, messageId = newId(), session, signal } = given;
-      const answer = await connection.json(`/v1/sessions/${encodeURIComponent(session)}/commands`, {
+      const answer = await connection.json(`/v1/sessions/${pathPart(session)}/commands`, {
         method: "POST",
         body: { command: text, message_id: messageId, ...(agent === undefined ? {} : { agent }) },
         ...(signal === undefined ? {} : { signal }),
@@ -171,6 +171,15 @@ async function startOf(connection: Connection, input: string | InputItem[], opti
     ...(signal === undefined ? {} : { signal }),
   });
   return (started as { run_id: string }).run_id; // as the server answers 200 and 202
+}
+
+/**
+ * An id as one part of a path. Whatever it holds, it is a part of its own: URLs resolve `.` and `..` even where they are
+ * encoded, so these cannot be ids.
+ */
+function pathPart(id: string): string {
+  if (id === "" || id === "." || id === "..") throw new RequestError(404, `${JSON.stringify(id)} is not an id`);
+  return encodeURIComponent(id.toWellFormed());
 }
 
 /** Browsers have `crypto.randomUUID` on pages of HTTPS only. */
@@ -254,17 +263,27 @@ export class Run {
     }
   }
 
-  /** What is known of the run at this moment. */
+  /** What is known of the run at this moment, with all pages of its lists. */
   async report(): Promise<RunReport> {
-    const runId = await this.#runId;
-    return (await this.#connection.json(`/v1/runs/${encodeURIComponent(runId)}`, this.#signal())) as RunReport; // as the server answers
+    const path = `/v1/runs/${pathPart(await this.#runId)}`;
+    const pageAt = async (query: string) =>
+      (await this.#connection.json(`${path}${query}`, this.#signal())) as RunReport; // as the server answers
+    const report = await pageAt("");
+    while (report.next !== null) {
+      const page = await pageAt(`?after=${encodeURIComponent(report.next)}`);
+      report.response_ids.push(...page.response_ids);
+      report.interruptions.push(...page.interruptions);
+      report.children.push(...page.children);
+      report.next = page.next;
+    }
+    return report;
   }
 
   /** Stops the run; one that has ended stays as it is. */
   async cancel(): Promise<void> {
     const runId = await this.#runId;
     try {
-      await this.#connection.json(`/v1/runs/${encodeURIComponent(runId)}/cancel`, {
+      await this.#connection.json(`/v1/runs/${pathPart(runId)}/cancel`, {
         method: "POST",
         ...this.#signal(),
       });
@@ -276,7 +295,7 @@ export class Run {
   /** Decides an approval that the run waits for: the `id` of its `permission_request`, or of an interruption. */
   async approve(approvalId: string, decision: Decision): Promise<void> {
     const body = typeof decision === "string" ? { decision } : decision;
-    const path = `/v1/approvals/${encodeURIComponent(approvalId)}`;
+    const path = `/v1/approvals/${pathPart(approvalId)}`;
     await this.#connection.json(path, { method: "POST", body, ...this.#signal() });
   }
 
@@ -285,7 +304,7 @@ export class Run {
    * of status 404 when nothing asks it any more, and 409 when others were faster.
    */
   async answer(questionId: string, value: unknown): Promise<void> {
-    const path = `/v1/inputs/${encodeURIComponent(questionId)}`;
+    const path = `/v1/inputs/${pathPart(questionId)}`;
     try {
       await this.#connection.json(path, { method: "POST", body: { value }, ...this.#signal() });
     } catch (error) {
@@ -332,7 +351,7 @@ export class Run {
   ): AsyncGenerator<Emission<T>> {
     const runId = await this.#runId;
     const { signal } = this.#options;
-    const path = `/v1/runs/${encodeURIComponent(runId)}/events?view=${view}`;
+    const path = `/v1/runs/${pathPart(runId)}/events?view=${view}`;
     const ended = signal === undefined ? stop : AbortSignal.any([signal, stop]);
     for await (const { id, name, data } of this.#connection.events(path, ended, after)) {
       if (name !== "end") yield { value: read(JSON.parse(data), runId), id, size: data.length };

@@ -39,11 +39,20 @@ const report = {
   reason: "",
   error: null,
   interruptions: [],
+  children: [],
   created_at: 1,
   ended_at: 2,
+  next: null,
 };
 
-async function played(fields: { report?: object; answers?: Record<string, number> } = {}): Promise<Played> {
+interface PlayedFields {
+  report?: object;
+  /** Of reports, by their `after`. */
+  pages?: Record<string, object>;
+  answers?: Record<string, number>;
+}
+
+async function played(fields: PlayedFields = {}): Promise<Played> {
   const requests: string[] = [];
   const started: Record<string, unknown>[] = [];
   const events: object[] = [];
@@ -77,7 +86,10 @@ async function played(fields: { report?: object; answers?: Record<string, number
       const { command } = JSON.parse(body) as { command: string };
       return void response.end(command === "/status" ? '{"text":"idle"}' : '{"run_id":"api.s-1","session_id":"s"}');
     }
-    if (!line.endsWith("/events")) return void response.end(JSON.stringify({ ...report, ...fields.report }));
+    if (!line.endsWith("/events")) {
+      const page = fields.pages?.[url.searchParams.get("after") ?? ""];
+      return void response.end(JSON.stringify({ ...report, ...fields.report, ...page }));
+    }
     response.writeHead(200, { "content-type": "text/event-stream" });
     response.flushHeaders();
     if (url.searchParams.get("view") !== "engine") return void response.end("event: end\ndata: {}\n\n");
@@ -233,6 +245,45 @@ it("an aborted signal ends iterators and requests with its reason, and leaves th
   await expect(reading()).rejects.toBe(reason);
   await expect(run.report()).rejects.toBe(reason);
   expect(server.requests).not.toContain("POST /v1/runs/api.s-1/cancel");
+});
+
+it("a report has all pages of its lists", async () => {
+  const server = await played({
+    pages: {
+      "": { response_ids: ["a"], children: ["h1"], next: "1" },
+      "1": { response_ids: ["b"], children: ["h2"], next: "2 3" },
+      "2 3": { response_ids: ["c"], next: null },
+    },
+  });
+  const run = createClient({ url: server.url }).attach("api.s-1");
+  expect(await run.report()).toMatchObject({ response_ids: ["a", "b", "c"], children: ["h1", "h2"], next: null });
+  expect(server.requests).toHaveLength(3);
+});
+
+it("ids are parts of paths, whatever they hold", async () => {
+  const server = await played();
+  const client = createClient({ url: server.url });
+  for (const id of ["a/../b", "a%2Fb", "?a#b", "\ud800"]) await client.attach(id).report();
+  expect(server.requests).toEqual([
+    "GET /v1/runs/a%2F..%2Fb",
+    "GET /v1/runs/a%252Fb",
+    "GET /v1/runs/%3Fa%23b",
+    "GET /v1/runs/%EF%BF%BD",
+  ]);
+  for (const id of ["..", ".", ""]) {
+    const run = client.attach(id);
+    const refused = [
+      run.report(),
+      run.cancel(),
+      run.approve(id, "approve"),
+      run.answer(id, "yes"),
+      typesOf(run.stream()),
+    ];
+    for (const work of [...refused, client.command("/new", { session: id })]) {
+      await expect(work).rejects.toBeInstanceOf(RequestError);
+    }
+  }
+  expect(server.requests).toHaveLength(4);
 });
 
 it("what happens in a run is an event; the result rejects with what a program needs of it", async () => {

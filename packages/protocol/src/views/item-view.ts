@@ -77,6 +77,7 @@ type HeldHandoff = { raw: FunctionCall; event: RunEventOf<"tool_result">; agent:
 
 /** Makes items of the events of one run, pushed in order from the first one. */
 export class ItemView {
+  readonly #keepsItems: boolean;
   readonly #run: RunFacts;
   readonly #events: EngineView;
   readonly #input: readonly InputItem[];
@@ -98,8 +99,9 @@ export class ItemView {
   #begun = false;
   #end: RunRecord | undefined;
 
-  /** `input`: what the run was given, as items. */
-  constructor(run: RunFacts, input: readonly InputItem[] = []) {
+  /** `input`: what the run was given, as items. `keep`: `totals` forgets the items once they are returned. */
+  constructor(run: RunFacts, input: readonly InputItem[] = [], keep: "items" | "totals" = "items") {
+    this.#keepsItems = keep === "items";
     this.#run = run;
     this.#events = new EngineView(run);
     this.#input = input;
@@ -114,7 +116,7 @@ export class ItemView {
     if (isTerminal(record.event)) this.#end = record;
     this.#lastAgent = record.event.type === "agent_changed" ? record.event.to : record.agent;
     const items = this.#itemsOf(record, record.event);
-    this.#items.push(...items);
+    if (this.#keepsItems) this.#items.push(...items);
     return items;
   }
 
@@ -347,7 +349,8 @@ export class ItemView {
     };
     this.#usage = addItemUsage(this.#usage, usage);
     this.#costUsd += event.costUsd;
-    this.#responses.push({ output: this.#output, usage, responseId: event.responseId });
+    const output = this.#keepsItems ? this.#output : [];
+    this.#responses.push({ output, usage, responseId: event.responseId });
   }
 
   #done({ seq, agent }: RunRecord, event: RunEventOf<"done">): RunItem[] {

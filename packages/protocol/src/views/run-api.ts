@@ -36,7 +36,10 @@ export type RunRequest = Static<typeof RunRequest>;
 /** See `RunState` of item-view.ts; `waiting` is also for tools here. */
 const runStates: readonly RunState[] = ["queued", "running", "waiting", "done", "error", "cancelled"];
 
-/** Answer to `GET /v1/runs/<id>`. Totals are those of the steps that have ended. */
+/**
+ * Answer to `GET /v1/runs/<id>`. Totals are those of the steps that have ended. `response_ids`, `interruptions` and
+ * `children` are those of one page each.
+ */
 export const RunReport = Type.Object({
   run_id: Type.String(),
   session_id: Type.String(),
@@ -68,6 +71,8 @@ export const RunReport = Type.Object({
   /** Epoch ms of its first event and of its end; null before. */
   created_at: Type.Union([Type.Integer(), Type.Null()]),
   ended_at: Type.Union([Type.Integer(), Type.Null()]),
+  /** For `after` of the next page of the lists; null where this was the last one. */
+  next: Type.Union([Type.String(), Type.Null()]),
 });
 export type RunReport = Static<typeof RunReport>;
 
