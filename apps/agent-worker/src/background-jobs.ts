@@ -124,8 +124,7 @@ function healed(
 
 /** Entries of runners whose notification reached no worker. */
 async function sweepHandoffs({ handoffs, runners }: Services): Promise<void> {
-  const living = await runners.runners();
-  await handoffs.sweep(living.map(({ runner }) => runner));
+  await handoffs.sweep(await runners.names());
 }
 
 /** Sessions of dead workers are taken up at once; others are looked at when nothing has moved for longer. */

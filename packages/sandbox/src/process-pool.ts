@@ -1,5 +1,5 @@
 import type { ChildProcess } from "node:child_process";
-import { readFile } from "node:fs/promises";
+import { readFileSync } from "node:fs";
 import type { Duplex, Readable } from "node:stream";
 import { StringDecoder } from "node:string_decoder";
 import { fileURLToPath } from "node:url";
@@ -49,6 +49,8 @@ export interface ProcessPool {
 
 const bootMs = 15_000;
 const lookMs = 250;
+/** Of so many looks at the memory of children, one is at those that have no calls. */
+const looksWhileIdle = 20;
 const graceMs = 2_000;
 /** Boots that fail in a row until calls fail with that reason instead of waiting for the next one. */
 const failuresInARow = 3;
@@ -79,11 +81,12 @@ class Pool implements ProcessPool {
   #failures = 0;
   #lastFailure = "";
   #callCount = 0;
+  #looks = 0;
 
   constructor(options: ProcessPoolOptions) {
     this.#options = options;
     this.#clock = options.clock ?? systemClock;
-    this.#stopLooking = this.#clock.every(lookMs, () => void this.#checkMemory());
+    this.#stopLooking = this.#clock.every(lookMs, () => this.#checkMemory());
     for (let i = 0; i < options.size; i += 1) this.#add();
   }
 
@@ -247,9 +250,12 @@ class Pool implements ProcessPool {
     this.#add();
   }
 
-  async #checkMemory(): Promise<void> {
+  /** A child without calls is looked at less often: it grows by what its tools do on their own. */
+  #checkMemory(): void {
+    this.#looks += 1;
     for (const member of this.#members) {
-      if (!(await member.child.isTooLarge())) continue;
+      if (member.taken === 0 && this.#looks % looksWhileIdle !== 0) continue;
+      if (!member.child.isTooLarge()) continue;
       if (member.state === "up" && member.taken === 0) this.#replace(member);
       else member.child.killForMemory();
     }
@@ -494,10 +500,10 @@ class PoolChild {
     }
   }
 
-  /** Whether it holds more memory than it may. */
-  async isTooLarge(): Promise<boolean> {
+  /** Whether it holds more memory than it may. The kernel answers at once: reading this file waits for no disk. */
+  isTooLarge(): boolean {
     try {
-      const status = await readFile(`/proc/${this.#process.pid}/status`, "utf8");
+      const status = readFileSync(`/proc/${this.#process.pid}/status`, "utf8");
       return Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1] ?? 0) * 1_024 > this.#residentBytes;
     } catch {
       return false; // it has ended, or this is no Linux

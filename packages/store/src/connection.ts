@@ -1,6 +1,6 @@
 import { pause, systemClock, type Clock } from "@larkline/protocol/clock";
 import { Cluster, Redis, type RedisOptions as AnyRedisOptions } from "ioredis";
-import { scriptTimeAt, scriptsBeside } from "@larkline/protocol/lua";
+import { runScript, scriptTimeAt, scriptsBeside } from "@larkline/protocol/lua";
 
 // The reply mapping is not ours to choose: BullMQ and this package read the classic reply shapes.
 type RedisOptions = Omit<AnyRedisOptions, "replyMapping" | "protocol">;
@@ -356,14 +356,22 @@ export async function scriptTime(redis: RedisConnection): Promise<number> {
   return scriptTimeAt(redis, Number(seconds) * 1_000 + Number(microseconds) / 1_000);
 }
 
-/** Members of several sorted sets up to a score, lowest first: no set comes before another one. */
+const findOldest = script("oldest-members");
+const measureStreams = script("stream-lengths");
+
+/**
+ * Members of several sorted sets up to a score, lowest first: no set comes before another one. Sweepers ask this every
+ * second of indexes that are empty most of the time, so one server is asked once, and a Cluster for each set.
+ */
 export async function oldestMembers(
   redis: RedisConnection,
   keys: readonly string[],
   { untilMs, limit }: { untilMs: number; limit: number },
 ): Promise<string[]> {
   const lists = await Promise.all(
-    keys.map(async (key) => await redis.zrangebyscore(key, "-inf", untilMs, "WITHSCORES", "LIMIT", 0, limit)),
+    redis instanceof Cluster
+      ? keys.map(async (key) => await redis.zrangebyscore(key, "-inf", untilMs, "WITHSCORES", "LIMIT", 0, limit))
+      : [runScript(redis, findOldest, { sets: keys }, { untilMs, limit }) as Promise<string[]>], // as the script has it
   );
   const found = lists.flatMap((list) =>
     list.flatMap((member, at) => (at % 2 === 0 ? [{ member, score: Number(list[at + 1]) }] : [])),
@@ -374,7 +382,14 @@ export async function oldestMembers(
     .map(({ member }) => member);
 }
 
-/** The same where members are `session|id`; session keys have no bar. */
+/** How many entries each stream has: asked as {@link oldestMembers} are. */
+export async function streamLengths(redis: RedisConnection, streams: readonly string[]): Promise<number[]> {
+  if (streams.length === 0) return [];
+  if (redis instanceof Cluster) return await Promise.all(streams.map(async (stream) => await redis.xlen(stream)));
+  return (await runScript(redis, measureStreams, { streams })) as number[]; // as the script has it
+}
+
+/** {@link oldestMembers} where members are `session|id`; session keys have no bar. */
 export async function duePairs(...given: Parameters<typeof oldestMembers>): Promise<[session: string, id: string][]> {
   const members = await oldestMembers(...given);
   return members.map((member) => {

@@ -11,7 +11,7 @@ import {
   readHandoff,
   type EngineEvent,
 } from "@larkline/protocol";
-import { type RedisConnection, subscriberOf, runScript, script } from "./connection.ts";
+import { type RedisConnection, subscriberOf, runScript, script, streamLengths } from "./connection.ts";
 import { cellOf, createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
 import type { LookupCache } from "./platform.ts";
 import type { SessionStore } from "./session-store.ts";
@@ -199,26 +199,26 @@ export class HandoffImport {
   }
 
   /**
-   * Moves all waiting entries, because notifications get lost and workers die. `living`: runners that live now, whose
-   * streams are read as well.
+   * Moves all waiting entries, because notifications get lost and workers die. `announced`: runners whose streams are
+   * read as well.
    */
-  async sweep(living: readonly string[] = []): Promise<void> {
+  async sweep(announced: readonly string[] = []): Promise<void> {
     const expected = await this.#options.redis.smembers(this.#keys.global("handoff-runners"));
-    const runners = [...new Set([...expected, ...living])];
-    const cells = this.#keys.cells();
-    await Promise.all(
-      runners.flatMap((runner) =>
-        cells.map(async ({ handoffOf }, cell) => await this.#drainIfAny(runner, cell, handoffOf(runner))),
-      ),
-    );
+    await Promise.all([...new Set([...expected, ...announced])].map(async (runner) => await this.#sweepOf(runner)));
   }
 
-  /** Most streams are empty; a cheap command finds that out. */
-  async #drainIfAny(runner: string, cell: number, stream: string): Promise<void> {
+  /** Most streams are empty; a cheap question finds that out. */
+  async #sweepOf(runner: string): Promise<void> {
+    const { redis, onError } = this.#options;
     try {
-      if ((await this.#options.redis.xlen(stream)) > 0) await this.#drain(runner, cell);
+      const streams = this.#keys.cells().map(({ handoffOf }) => handoffOf(runner));
+      const lengths = await streamLengths(redis, streams);
+      const drains = lengths.map(async (length, cell) => {
+        if (length > 0) await this.#drain(runner, cell).catch(onError);
+      });
+      await Promise.all(drains);
     } catch (error) {
-      this.#options.onError(error);
+      onError(error);
     }
   }
 

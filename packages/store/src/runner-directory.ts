@@ -290,6 +290,11 @@ export class RunnerDirectory {
     return (await this.#view()).tools;
   }
 
+  /** All runners that have announced tools and are not forgotten yet, whether they live or not. */
+  async names(): Promise<string[]> {
+    return await this.#redis.smembers(this.#names);
+  }
+
   /** Living instances, those of superseded generations included. */
   async runners(): Promise<LivingRunner[]> {
     return (await this.#view()).living;

@@ -140,10 +140,16 @@ export class Metrics implements Meter {
 /** Facts of the process, collected once however many apps it has. */
 let collected: Registry | undefined;
 
+/**
+ * How often the delay of the event loop is measured, ms. The least delay that its histogram knows: a loop that is not
+ * late has this one. Each time wakes the process, so that prom-client's 10 ms are a quarter of what one at rest does.
+ */
+const loopDelayEveryMs = 100;
+
 function nodeMetrics(): Registry {
   if (collected === undefined) {
     collected = new Registry();
-    collectDefaultMetrics({ register: collected });
+    collectDefaultMetrics({ register: collected, eventLoopMonitoringPrecision: loopDelayEveryMs });
   }
   const registry = new Registry();
   for (const { name } of collected.getMetricsAsArray()) {
