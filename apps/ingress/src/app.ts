@@ -10,7 +10,7 @@ import { loadConfig } from "./config.ts";
 import { eventConsumers } from "./other-events.ts";
 import { startIngress } from "./server.ts";
 import { connectStores, createServices, type Services } from "./services.ts";
-import { warmUp } from "./warm-up.ts";
+import { startWarmUp } from "./warm-up.ts";
 
 /** Starts ingress with this environment. Rejects with a {@link StartError}. */
 export async function startIngressApp(env: Env, options: AppOptions = {}): Promise<RunningApp> {
@@ -41,9 +41,9 @@ export async function startIngressApp(env: Env, options: AppOptions = {}): Promi
     opened.defer(() => {
       for (const { api } of bots) api.close();
     });
-    const ingress = await startIngress(services, bots, async () => await warmUp(services, stores.warmUp)).catch(
-      startError("ingress cannot start"),
-    );
+    const warmUp = startWarmUp(services, stores.warmUp);
+    opened.defer(warmUp.close);
+    const ingress = await startIngress(services, bots, warmUp.first).catch(startError("ingress cannot start"));
     opened.defer(ingress.close);
     const served = accesses.map(({ name, websocket, webhook }) => ({ name, websocket, webhook }));
     log.info({ port: ingress.port, bots: served }, "ingress ready");

@@ -406,10 +406,10 @@ function policyOf(html: string): string {
 
 /** `GET /openapi.json` and the page `GET /docs`. Both are the same for everybody and tell nothing of the deployment. */
 export function registerDescription(scope: FastifyInstance): void {
-  const description = JSON.stringify(openApiDocument());
+  let description: string | undefined;
   const policy = policyOf(page);
   scope.get("/openapi.json", { exposeHeadRoute: false }, async (_request, reply) => {
-    return await reply.type("application/json").send(description);
+    return await reply.type("application/json").send((description ??= JSON.stringify(openApiDocument())));
   });
   scope.get("/docs", { exposeHeadRoute: false }, async (_request, reply) => {
     return await reply

@@ -29,37 +29,33 @@ export interface Ingress {
 }
 
 /**
- * Starts everything that takes messages. Until `warmUp` has ended `/ready` is not 200 and no long connection is opened;
+ * Starts everything that takes messages. Until `warm` resolves `/ready` is not 200 and no long connection is opened;
  * requests are taken. Rejects when the port is taken or the app id cannot be one.
  */
-export async function startIngress(
-  services: Services,
-  bots: readonly Bot[],
-  warmUp?: () => Promise<void>,
-): Promise<Ingress> {
+export async function startIngress(services: Services, bots: readonly Bot[], warm?: Promise<void>): Promise<Ingress> {
   const { config, clock, instances, log, otherEvents, random, redis } = services;
   const connected = bots.filter(({ access }) => access.websocket);
   for (const bot of connected) bot.connection = openLongConnection(services, bot);
   const watches = connected.map((bot) => new EventWatch(services, bot));
   const connections = new ConnectionChecks(clock, bots);
   let closing = false;
-  let warm = false;
+  let isWarm = warm === undefined;
   const ready = async () => ({
     redis: await redis.ping(),
     writes: await redis.takesWrites(),
     clock: redis.serverClock.problem ?? true,
-    accepting: warm && !closing,
+    accepting: isWarm && !closing,
     ...connections.states(),
   });
   const server = await createServer(services, bots, ready);
   await server.listen({ host: config.host, port: config.port });
   // Last of all: the platform would send events to a process that then fails to start.
   const takeEvents = (): void => {
-    warm = true;
+    isWarm = true;
     if (!closing) for (const { connection } of bots) connection?.start();
   };
-  if (warmUp === undefined) takeEvents();
-  else void warmUp().then(takeEvents); // it never rejects
+  if (warm === undefined) takeEvents();
+  else void warm.then(takeEvents); // it never rejects
   const announcer = new Announcer({
     directory: instances,
     id: `ingress-${random.uuid()}`,

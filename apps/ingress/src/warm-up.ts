@@ -6,35 +6,63 @@ import { createServer } from "./server.ts";
 import { OpenStreams, type IngressCounters, type Services, type WarmUpStores } from "./services.ts";
 
 const messages = 300;
+/** Sent before the process counts as ready: in them nearly all code is compiled, and all scripts are loaded. */
+const messagesBeforeReady = 60;
 /** Like the first second of a burst, so that a round of the event loop has several of them. */
 const atOnce = 10;
 /** After this time the process takes requests without being warm: a slow start is better than none. */
 const deadlineMs = 5_000;
 
-/**
- * Sends messages to a server of this process's own code before `/ready` answers 200: the code is compiled and the
- * scripts are loaded when the first real ones come. They are stored under keys of their own that expire, and reach no
- * queue, log, trace, metric and platform. Never rejects: a failure is logged.
- */
-export async function warmUp(services: Services, stores: WarmUpStores): Promise<void> {
-  const { clock, log, redis } = services;
-  const startedMs = clock.monotonic();
-  try {
-    if (!(await withDeadline(clock, redis.ping(), deadlineMs))) return;
-    await withDeadline(clock, rehearse(services, stores), deadlineMs);
-    log.info({ messages, ms: Math.round(clock.monotonic() - startedMs) }, "warmed up");
-  } catch (error) {
-    log.warn({ error }, "not warmed up: the first messages take longer");
-  }
+export interface WarmUp {
+  /** Resolves when the process may count as ready. Never rejects. */
+  readonly first: Promise<void>;
+  /** Breaks the rest off. Idempotent. */
+  close(): Promise<void>;
 }
 
-async function rehearse(real: Services, stores: WarmUpStores): Promise<void> {
+/**
+ * Sends messages to a server of this process's own code, the first of them before `/ready` answers 200 and the others
+ * while it takes real ones: what real ones need is compiled and loaded then, and soon optimized. They are stored under
+ * keys of their own that expire, and reach no queue, log, trace, metric and platform. A failure is logged.
+ */
+export function startWarmUp(services: Services, stores: WarmUpStores): WarmUp {
+  const { clock, log, redis } = services;
+  const { promise: first, resolve: onFirst } = Promise.withResolvers<void>();
+  const closing = new AbortController();
+  const warm = async (): Promise<void> => {
+    const startedMs = clock.monotonic();
+    try {
+      if (!(await withDeadline(clock, redis.ping(), deadlineMs))) return;
+      await withDeadline(clock, rehearse(services, stores, { onFirst, signal: closing.signal }), deadlineMs);
+      if (!closing.signal.aborted) log.info({ messages, ms: Math.round(clock.monotonic() - startedMs) }, "warmed up");
+    } catch (error) {
+      log.warn({ error }, "not warmed up: the first messages take longer");
+    } finally {
+      onFirst();
+    }
+  };
+  const warmed = warm();
+  return {
+    first,
+    close: async () => {
+      closing.abort();
+      await warmed;
+    },
+  };
+}
+
+async function rehearse(
+  real: Services,
+  stores: WarmUpStores,
+  { onFirst, signal }: { onFirst: () => void; signal: AbortSignal },
+): Promise<void> {
   const services = detached(real, stores);
   const bot = detachedBot(services);
   const server = await createServer(services, [bot], async () => ({}));
   try {
     const run = services.random.id();
-    for (let sent = 0; sent < messages; sent += atOnce) {
+    for (let sent = 0; sent < messages && !signal.aborted; sent += atOnce) {
+      if (sent === messagesBeforeReady) onFirst();
       const chats = Array.from({ length: atOnce }, (_, at) => `${run}${(sent + at) >> 1}`);
       const requests = chats.map((chat) => messageRequest(services, bot, chat));
       const answers = await Promise.all(requests.map(async (request) => await server.inject(request)));
