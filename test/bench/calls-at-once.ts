@@ -84,6 +84,7 @@ async function measure(tool: string, load: Load, rounds: number): Promise<CallsA
       onSandboxEvent: () => undefined,
       onFinding: () => undefined,
     });
+    await levels.warm();
     const call = async (n: number): Promise<void> => {
       const outcome = await levels.run(
         found,

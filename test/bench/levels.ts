@@ -98,6 +98,7 @@ export async function measureLevels(): Promise<LevelNumbers[]> {
     onSandboxEvent: () => undefined,
     onFinding: () => undefined,
   });
+  await levels.warm();
   try {
     const numbers: LevelNumbers[] = [
       { name: "plain call of a function", ...(await measured(plainCall, 20_000)) },

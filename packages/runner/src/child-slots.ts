@@ -72,8 +72,11 @@ export interface SlotCall {
 
 /** Children for calls: started when calls wait for one, kept while they are needed. */
 export interface ChildSlots {
-  /** Resolves when the first child has loaded the modules; rejects with the reason why it could not. */
-  ready(): Promise<void>;
+  /**
+   * Starts the warm children before there is a call, which would start them, too. Resolves when the first one has loaded
+   * the modules; rejects with the reason why it could not.
+   */
+  warm(): Promise<void>;
   call(call: SlotCall, options: ProcessCallOptions): Promise<{ answer: unknown } | { instead: ToolOutcome }>;
   /** Kills all; calls under way reject. Idempotent. */
   close(): Promise<void>;
@@ -142,10 +145,10 @@ class Slots implements ChildSlots {
     this.#options = options;
     this.#clock = options.clock ?? systemClock;
     options.room.join({ giveUpIdle: () => this.#giveUpIdle(), grow: () => this.#grow() });
-    this.#fill();
   }
 
-  async ready(): Promise<void> {
+  async warm(): Promise<void> {
+    this.#fill();
     const [first] = this.#all;
     const problem = await first?.loaded;
     if (problem !== undefined) throw problem;
@@ -193,7 +196,10 @@ class Slots implements ChildSlots {
     if (this.#closed !== undefined) throw closedError();
     if (signal.aborted) throw cancelledError();
     const slot = this.#idle.at(-1);
-    if (slot === undefined) return await this.#nextFree(signal, withinMs);
+    if (slot === undefined) {
+      this.#fill();
+      return await this.#nextFree(signal, withinMs);
+    }
     this.#takePlace(slot);
     return slot;
   }
@@ -416,7 +422,7 @@ function closedError(): ProcessCallError {
   return new ProcessCallError("closed", "the runner was stopped during the call", { childFault: false });
 }
 
-/** Starts the warm children. */
+/** Starts no child yet. */
 export function createChildSlots(options: ChildSlotsOptions): ChildSlots {
   return new Slots(options);
 }

@@ -13,7 +13,7 @@ import {
 } from "@larkline/sandbox";
 import { systemClock, type Clock, type Random, type ToolOutcome } from "@larkline/protocol";
 import { inputOf, runTool, type IsolationLevel, type RunToolRequest, type Tool } from "@larkline/tool-kit";
-import { openProcessLevel, type ProcessLevelOptions } from "./process-level.ts";
+import { createProcessLevel, type ProcessLevelOptions } from "./process-level.ts";
 import { outermost, readablePaths } from "./readable-paths.ts";
 import { createSandboxLevel, lendingNeeds, sandboxEntry, sandboxNeeds } from "./sandbox-level.ts";
 import { pathOfModule, type LoadedTools } from "./tool-modules.ts";
@@ -28,6 +28,8 @@ export type BeginCall = () => Promise<ToolOutcome | undefined>;
 export interface ToolLevel {
   /** One call, from the model's text to its outcome. Never rejects. */
   run(tool: Tool, request: RunToolRequest, begin: BeginCall): Promise<ToolOutcome>;
+  /** Starts what the first call would have to wait for. Rejects when the tools cannot run, with the reason. */
+  warm?(): Promise<void>;
   /** Ends what still runs, at once. Idempotent. */
   close(): Promise<void>;
 }
@@ -48,6 +50,8 @@ export interface LevelsOptions extends ProcessLevelOptions {
 
 /** All levels that the tools of a runner ask for. */
 export interface Levels extends ToolLevel {
+  /** See {@link ToolLevel}; rejects with an {@link IsolationRefusedError}. */
+  warm(): Promise<void>;
   /** The tier of the sandbox in use and whether it holds; undefined when no tool needs one. */
   sandbox(): { tier: string; holds: boolean } | undefined;
   /** Starts a program that lives on in a sandbox of its own. Rejects where none holds, and after `close`. */
@@ -159,6 +163,16 @@ class OpenLevels implements Levels {
     return await level.run(tool, request, begin);
   }
 
+  async warm(): Promise<void> {
+    const tools = this.#options.loaded.registry.tools();
+    for (const [name, level] of this.#levels) {
+      const first = tools.find(({ isolation }) => isolation.level === name);
+      await level.warm?.().catch((error: unknown) => {
+        throw first === undefined ? error : refused(first, messageOf(error));
+      });
+    }
+  }
+
   sandbox(): { tier: string; holds: boolean } | undefined {
     return this.#tier === undefined ? undefined : { tier: this.#tier, holds: this.#problem === undefined };
   }
@@ -190,13 +204,9 @@ class OpenLevels implements Levels {
   }
 
   async #opened(tool: Tool): Promise<ToolLevel> {
-    const { isolation } = tool;
-    if (isolation.level === "process") {
-      return await openProcessLevel(this.#options).catch((error: unknown) => {
-        throw refused(tool, messageOf(error));
-      });
-    }
-    return isolation.level === "remote" ? this.#remote(tool) : await this.#local(tool);
+    const { level } = tool.isolation;
+    if (level === "process") return createProcessLevel(this.#options);
+    return level === "remote" ? this.#remote(tool) : await this.#local(tool);
   }
 
   #remote(tool: Tool): ToolLevel {

@@ -8,7 +8,7 @@ import { systemClock, type Clock, type ToolOutcome } from "@larkline/protocol";
 import { isLongRun } from "@larkline/testkit";
 import type { RunToolRequest, StoreFile } from "@larkline/tool-kit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
-import { openProcessLevel } from "./process-level.ts";
+import { createProcessLevel, type ProcessLevelOptions } from "./process-level.ts";
 import { until } from "./test-bed.fixture.ts";
 import type { ToolLevel } from "./levels.ts";
 import { loadTools, type LoadedTools } from "./tool-modules.ts";
@@ -24,6 +24,13 @@ const environment = {
   LARKLINE_SECRET: "geheim",
   LARKLINE_GIVEN: "given",
 };
+
+/** With a child that waits for the first call. */
+async function openProcessLevel(options: ProcessLevelOptions): Promise<ToolLevel> {
+  const opened = createProcessLevel(options);
+  await opened.warm?.();
+  return opened;
+}
 
 let loaded: LoadedTools;
 let level: ToolLevel;
@@ -408,8 +415,16 @@ it.runIf(isLongRun)(
   },
 );
 
+describe("a runner without a call", () => {
+  it("starts no process; the first call does", async () => {
+    const own = createProcessLevel({ loaded, environment, concurrency: 1, onLine: () => {}, onDropped: () => {} });
+    expect(await own.run(loaded.registry.get("pid"), requestOf({}), begin)).toMatchObject({ ok: true });
+    await own.close();
+  });
+});
+
 describe("a module that cannot be loaded in a process of its own", () => {
-  it("is refused at the start, with the reason", async () => {
+  it("is refused when the first one starts, with the reason", async () => {
     const modules = new Map([...loaded.modules.keys()].map((name) => [name, "file:///nowhere/tools.ts"]));
     const opening = openProcessLevel({
       loaded: { ...loaded, modules },

@@ -145,9 +145,8 @@ class ProcessLevel implements ToolLevel {
     );
   }
 
-  /** Waits until every module is loaded in a child. Rejects with a reason that names the module. */
-  async ready(): Promise<void> {
-    await Promise.all([...this.#slots.values()].map(async (slots) => await slots.ready()));
+  async warm(): Promise<void> {
+    await Promise.all([...this.#slots.values()].map(async (slots) => await slots.warm()));
   }
 
   async close(): Promise<void> {
@@ -234,19 +233,9 @@ class ProcessLevel implements ToolLevel {
   }
 }
 
-/**
- * Tools in child processes that have the tools' modules loaded. Rejects when a module cannot be loaded
- * there.
- */
-export async function openProcessLevel(options: ProcessLevelOptions): Promise<ToolLevel> {
-  const level = new ProcessLevel(options);
-  try {
-    await level.ready();
-    return level;
-  } catch (error) {
-    await level.close();
-    throw error;
-  }
+/** Tools in child processes that have the tools' modules loaded. The first ones start with `warm`, or with the first call. */
+export function createProcessLevel(options: ProcessLevelOptions): ToolLevel {
+  return new ProcessLevel(options);
 }
 
 /* ---- What a runner and the processes of tools tell each other ---- */

@@ -54,7 +54,10 @@ export interface RunnerSetup {
   logger: Logger;
   metrics: Metrics;
   telemetry: Telemetry;
-  /** This runner counted as dead, and another one now offers its tools with other definitions: it must stop. */
+  /**
+   * It must stop: another one now offers its tools with other definitions, because it counted as dead, or a tool cannot be
+   * loaded where it is to run.
+   */
   onRefused: (conflict: string) => void;
   /** How long files are kept after they were last stored, ms. Default 7 days. */
   blobTtlMs?: number;
@@ -102,13 +105,42 @@ export async function startRunner(setup: RunnerSetup): Promise<ToolRunner> {
     const announced = await announceTools(setup, connections, opened);
     const working = await work({ setup, connections, levels, mounts: opened.mounts, metrics, calls }, announced);
     started = true;
-    return working;
+    const stop = prepareSoon(setup, levels, opened.mounts);
+    return {
+      ...working,
+      close: async () => {
+        stop();
+        await working.close();
+      },
+    };
   } catch (error) {
     await opened?.mounts.close();
     await Promise.all([connections.close(), levels?.close()]);
     const isRefused = error instanceof AnnouncementRefusedError || error instanceof IsolationRefusedError;
     throw isRefused ? error : (problem ?? error);
   }
+}
+
+/** By then those who wait until this process is ready know it. */
+const prepareAfterMs = 250;
+
+/** What takes time and is not needed for a start: MCP servers are mounted, children of tools wait for their first call. */
+function prepareSoon(
+  { clock = systemClock, onRefused }: RunnerSetup,
+  levels: Pick<Levels, "warm">,
+  mounts: Pick<McpMounts, "start">,
+): () => void {
+  let isOver = false;
+  const cancel = clock.after(prepareAfterMs, () => {
+    mounts.start();
+    void levels.warm().catch((error: unknown) => {
+      if (!isOver) onRefused(error instanceof Error ? error.message : String(error));
+    });
+  });
+  return () => {
+    isOver = true;
+    cancel();
+  };
 }
 
 interface Connections {

@@ -35,13 +35,15 @@ interface McpMountsOptions {
   random?: Random | undefined;
 }
 
-/** Starts to mount the servers; their tools come as they are reached. */
+/** Mounts servers, from `start` on. */
 export function openMcpMounts(options: McpMountsOptions): McpMounts {
   return new OpenMounts(options);
 }
 
 /** The tools of all MCP servers that a runner mounts. */
 export interface McpMounts {
+  /** Begins to connect; the tools of servers come as these are reached. To be called once. */
+  start(): void;
   /** Of two servers whose tools come to the same name, the one named first has it. */
   tools(): Tool[];
   find(name: string): Tool | undefined;
@@ -65,13 +67,20 @@ export function missingVariables(server: McpServerConfig, environment: Env): str
 const excludedMs = 15_000;
 
 class OpenMounts implements McpMounts {
-  readonly #mounts: McpMount[];
+  readonly #options: McpMountsOptions;
   readonly #clock: Clock;
   readonly #excludedUntilMs = new Map<string, number>();
+  #mounts: readonly McpMount[] = [];
 
   constructor(options: McpMountsOptions) {
-    const { onChange, onEvent, clock = systemClock, random = systemRandom } = options;
-    this.#clock = clock;
+    this.#options = options;
+    this.#clock = options.clock ?? systemClock;
+  }
+
+  start(): void {
+    const options = this.#options;
+    const { onChange, onEvent, random = systemRandom } = options;
+    const clock = this.#clock;
     this.#mounts = options.servers.map((server) =>
       mountMcpServer(
         {
@@ -101,7 +110,9 @@ class OpenMounts implements McpMounts {
   }
 
   awaits(name: string): boolean {
-    return this.#mounts.some((mount) => !mount.listed() && name.startsWith(`${mount.server}_`));
+    const isListed = (server: string): boolean =>
+      this.#mounts.some((mount) => mount.server === server && mount.listed());
+    return this.#options.servers.some((server) => name.startsWith(`${server.name}_`) && !isListed(server.name));
   }
 
   exclude(name: string): boolean {
