@@ -11,7 +11,16 @@ import { patientTimeout } from "@larkline/testkit";
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import { MessagePreparer } from "./prepare.ts";
 import { Bot } from "./services.ts";
-import { newWorld, servicesOf } from "./turn-world.fixture.ts";
+import { shownKeyOf } from "./run-records.ts";
+import {
+  append,
+  inbound as inboundText,
+  newWorld,
+  runWakes,
+  servicesOf,
+  session,
+  type World,
+} from "./turn-world.fixture.ts";
 
 const appId = "cli_0123456789abcdef";
 const png = Buffer.from("89504e470d0a1a0a0000000d49484452", "hex");
@@ -34,6 +43,8 @@ afterAll(async () => {
 });
 
 const { blobs } = openTestStores();
+let world: World;
+let api: FeishuApi;
 let current: MessagePreparer;
 beforeEach(() => {
   simulator.faults.clear();
@@ -41,14 +52,15 @@ beforeEach(() => {
 });
 
 function preparer(others: Partial<LarklineConfig["limits"]> = {}): MessagePreparer {
-  const world = newWorld();
+  world = newWorld();
   const tokenCache = world.tokens;
   const retry = { minDelayMs: 5, maxDelayMs: 20 };
-  const api = new FeishuApi({ appId, appSecret: "s", domain: simulator.url, tokenCache, retry });
+  api = new FeishuApi({ appId, appSecret: "s", domain: simulator.url, tokenCache, retry });
   const { settings } = servicesOf(world);
   const bot = new Bot(settings, api, world.lookups, silentLogger);
   const limits = { ...settings.limits, attachmentBytes: 1_000_000, attachmentTimeoutMs: 50_000, ...others };
-  return new MessagePreparer(new Map([[appId, bot]]), { blobs, lookups: world.lookups }, limits, extractor);
+  const { lookups, store } = world;
+  return new MessagePreparer(new Map([[appId, bot]]), { blobs, lookups, store }, limits, extractor);
 }
 
 async function said(message: Omit<PersonMessage, "appId" | "chatId" | "from">): Promise<string> {
@@ -285,6 +297,24 @@ describe("messages that are referred to", () => {
     const bundle = await said({ forward: [messageId] });
     const lines = wordsOf(await prepared({ forwardedId: bundle })).split("\n");
     expect(lines.filter((line) => /^(Boss|Eve)/.test(line))).toEqual(["Boss do it Boss: yes"]);
+  });
+
+  it("the bot's own answer is read from the store, whatever the platform shows of its card", async () => {
+    await append(world, inboundText("om_1", "hello"));
+    await runWakes(world);
+    const card = { schema: "2.0", body: { elements: [] } };
+    const sent = async (uuid: string): Promise<string> => {
+      const content = { messageType: "interactive" as const, content: JSON.stringify(card) };
+      return (await api.messages.send({ receiveIdType: "chat_id", receiveId: chatId, uuid, ...content })).messageId;
+    };
+    const [answer, notice] = [await sent("a"), await sent("b")];
+    await world.lookups.set(shownKeyOf(appId, answer), `${session}-1`, 60_000);
+    expect(wordsOf(await prepared({ quotedId: answer }))).toContain("says:\nanswer to hello\n]");
+    expect(wordsOf(await prepared({ quotedId: notice }))).toContain("says:\n[card]\n]");
+    const bundle = await said({ forward: [answer] });
+    const [, child] = await api.messages.fetch(bundle);
+    await world.lookups.set(shownKeyOf(appId, child?.messageId ?? ""), `${session}-1`, 60_000);
+    expect(wordsOf(await prepared({ forwardedId: bundle }))).toContain("bot: answer to hello");
   });
 
   it("a thread's first message is given once when it is also what is quoted", async () => {

@@ -13,9 +13,10 @@ import {
   type TextPart,
   type UserPart,
 } from "@larkline/protocol";
-import type { BlobStore } from "@larkline/store";
+import type { BlobStore, SessionStore } from "@larkline/store";
 import type { LookupCache } from "@larkline/store/platform";
 import type { LarklineConfig } from "@larkline/process/config";
+import { shownKeyOf } from "./run-records.ts";
 import type { Bot, Services } from "./services.ts";
 
 const nameKeptMs = 24 * 3_600_000;
@@ -50,6 +51,7 @@ interface Fetching {
 /** Makes messages understandable before a model sees them: names, quotes, forwarded messages, files. */
 export class MessagePreparer {
   readonly #bots: ReadonlyMap<string, Bot>;
+  readonly #store: SessionStore;
   readonly #blobs: BlobStore;
   readonly #lookups: LookupCache;
   readonly #extractor: TextExtractor;
@@ -58,11 +60,12 @@ export class MessagePreparer {
 
   constructor(
     bots: ReadonlyMap<string, Bot>,
-    { blobs, lookups }: { blobs: BlobStore; lookups: LookupCache },
+    { store, blobs, lookups }: { store: SessionStore; blobs: BlobStore; lookups: LookupCache },
     limits: LarklineConfig["limits"],
     extractor: TextExtractor,
   ) {
     this.#bots = bots;
+    this.#store = store;
     this.#blobs = blobs;
     this.#lookups = lookups;
     this.#limits = limits;
@@ -173,8 +176,9 @@ export class MessagePreparer {
     if (typeof fetched === "string") return [textPart(`[The ${what} cannot be read: ${fetched}]`)];
     const [first] = fetched;
     if (first === undefined || first.deleted) return [textPart(`[The ${what} was deleted]`)];
-    const { text, attachments, forwarded } = contentOf(first);
+    const { text: shown, attachments, forwarded } = contentOf(first);
     const bundle = forwarded ? await this.#bundled(fetched, messageId, fetching) : undefined;
+    const text = (await this.#ownAnswer(first, fetching)) ?? shown;
     const files = await this.#files(attachments.slice(0, maxQuotedFiles), fetching);
     return [textPart(`[The ${what} says:\n${quotedText(bundle ?? text)}\n]\n`), ...files];
   }
@@ -193,11 +197,29 @@ export class MessagePreparer {
     const children = fetched.filter(({ upperMessageId }) => upperMessageId === messageId).slice(0, maxForwarded);
     const people = children.flatMap(({ senderType, senderId }) => (senderType === "user" ? [senderId] : []));
     const names = await this.#names(fetching.bot.app, [...new Set(people)], fetching);
-    const lines = children.map((child) => {
+    const answers = await Promise.all(children.map(async (child) => await this.#ownAnswer(child, fetching)));
+    const lines = children.map((child, at) => {
       const name = speakerName(names.get(child.senderId) ?? "") || (child.senderType === "app" ? "bot" : "a person");
-      return `${name}: ${underSpeaker(contentOf(child).text)}`;
+      return `${name}: ${underSpeaker(answers[at] ?? contentOf(child).text)}`;
     });
     return lines.length === 0 ? "[nothing that the platform shows]" : lines.join("\n");
+  }
+
+  /** What the bot has answered in that message, as it is stored; undefined: it shows no answer of the bot, or an old one. */
+  async #ownAnswer(
+    { senderType, senderId, messageId }: FetchedMessage,
+    { bot }: Fetching,
+  ): Promise<string | undefined> {
+    if (senderType !== "app" || senderId !== bot.app) return undefined;
+    try {
+      const turn = await this.#lookups.get(shownKeyOf(bot.app, messageId));
+      const cut = turn?.lastIndexOf("-") ?? -1;
+      if (turn === undefined || cut < 0) return undefined;
+      return await this.#store.answerTo(turn.slice(0, cut), Number(turn.slice(cut + 1)));
+    } catch (error) {
+      bot.log.warn({ error, messageId }, "an answer that was referred to was not found");
+      return undefined;
+    }
   }
 
   /** The messages, or in words why there are none. */

@@ -3,7 +3,7 @@ import { countIn, type RunLog, type RunRecord, usageBy } from "@larkline/store/o
 import { silentLogger } from "@larkline/process/telemetry";
 import { traceIdOf, traceparentOfMessage, type InboundMessage } from "@larkline/protocol";
 import { describe, expect, it, vi } from "vitest";
-import { RunRecords } from "./run-records.ts";
+import { RunRecords, shownKeyOf } from "./run-records.ts";
 import {
   append,
   inbound,
@@ -204,4 +204,12 @@ describe("records of runs", () => {
     await records.close();
     expect((await runLog.page({ limit: 10 })).runs).toHaveLength(1);
   });
+});
+
+it("the run whose answer a message shows is known, for quotes", async () => {
+  const world = newWorld();
+  const records = new RunRecords({ ...servicesOf(world), apis: new Map(), timeZone: "UTC", logger: silentLogger });
+  records.sent(`${session}-1`, ["om_a", "om_b"]);
+  await records.close();
+  for (const id of ["om_a", "om_b"]) expect(await world.lookups.get(shownKeyOf("cli_app", id))).toBe(`${session}-1`);
 });

@@ -13,6 +13,7 @@ import {
 } from "@larkline/protocol";
 import {
   type NameBook,
+  placeOfRun,
   type RatedReply,
   type RatingStore,
   type RunLog,
@@ -21,6 +22,7 @@ import {
   UsageCounter,
   type UsageStore,
 } from "@larkline/store/operations";
+import type { LookupCache } from "@larkline/store/platform";
 import { LRUCache } from "lru-cache";
 
 // What people who look at the console see of runs: a record of each, what all of them have used by time, and names. The
@@ -41,6 +43,8 @@ export interface EndedRun {
 interface RunRecordsOptions {
   runLog: Pick<RunLog, "append">;
   ratings: Pick<RatingStore, "keepReplies">;
+  /** For a quote of an answer: which run a message shows. */
+  lookups: Pick<LookupCache, "set">;
   usage: Pick<UsageStore, "add">;
   names: Pick<NameBook, "keep" | "of" | "unknown">;
   /** By app id: those that can say what people and chats are called. */
@@ -66,6 +70,14 @@ const maxAtOnce = 500;
 const maxKept = 10_000;
 /** Messages of one answer: cards of a very long one. */
 const maxMessages = 20;
+
+/** How long it is known which run a message shows, ms. */
+const shownMs = 30 * 86_400_000;
+
+/** Of the fact which run's answer a message of the bot shows. */
+export function shownKeyOf(app: string, messageId: string): string {
+  return `shown:${app}:${messageId}`;
+}
 
 /** What this process writes down about runs that have ended. Nothing of it throws or waits. */
 export class RunRecords {
@@ -177,6 +189,7 @@ export class RunRecords {
       // First: a person may rate an answer at once.
       if (rated.length > 0) await ratings.keepReplies(rated);
       await runLog.append(records, sent);
+      await Promise.all(sent.flatMap(({ sent: ids, of }) => ids.map(async (id) => await this.#keepShown(id, of))));
       this.#isFailing = false;
     } catch (error) {
       // They may be there: readers show a run once.
@@ -185,6 +198,11 @@ export class RunRecords {
       this.#rated = [...rated, ...this.#rated].slice(-maxKept);
       this.#failed(error);
     }
+  }
+
+  async #keepShown(messageId: string, turnId: string): Promise<void> {
+    const { app } = placeOfRun({ turn: turnId });
+    await this.#options.lookups.set(shownKeyOf(app, messageId), turnId, shownMs);
   }
 
   #countIn(ms: number): void {

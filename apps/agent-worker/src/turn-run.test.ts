@@ -21,7 +21,7 @@ describe("running a session", () => {
     world.wakes.push(wakeGen ?? 0);
     await settle(world);
     expect(await world.store.history(session)).toEqual([
-      { role: "user", content: [{ type: "text", text: "hello" }] },
+      { role: "user", content: [{ type: "text", text: "hello" }], seq: 1 },
       { role: "assistant", content: [{ type: "text", text: "answer to hello" }] },
     ]);
     expect(world.sent).toHaveLength(1);

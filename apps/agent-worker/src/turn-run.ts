@@ -225,8 +225,8 @@ export class TurnRun {
     this.#overheard = await overheard;
     const authors = new Set(this.#overheard?.flatMap(({ sender }) => sender ?? []));
     if (authors.size > 0) await this.#services.store.noteAuthors(message.session, [...authors]);
-    const isRated = this.#services.bots.get(message.app)?.settings.feishu.feedback === true;
-    this.#head = { ...this.#head, message: isRated ? { ...prepared, seq: this.#head.seq } : prepared };
+    const isShown = prepared.reply.channel !== "none";
+    this.#head = { ...this.#head, message: isShown ? { ...prepared, seq: this.#head.seq } : prepared };
   }
 
   #firstTransition(agent: Agent, { name, model }: ChosenModel): Transition {

@@ -125,7 +125,7 @@ export const Message = Type.Union([
     addresses: Type.Optional(Type.Array(Type.String())),
     /** It holds what others wrote: quotes, forwarded messages, files. */
     foreign: Type.Optional(Type.Boolean()),
-    /** Number of the message, where people may rate the answer: so a rated answer is found. No model sees it. */
+    /** Number of the message, where its answer is shown in a chat: so an answer that is rated or quoted is found. No model sees it. */
     seq: Type.Optional(Type.Integer()),
     /** Epoch ms of writing, where the next message counts from it what was said in between. No model sees it. */
     atMs: Type.Optional(Type.Integer()),

@@ -102,6 +102,18 @@ export function describeCompaction(name: string, makeHarness: MakeSessionStore):
       expect(await store.history(session)).toEqual([...four, userText("5"), userText("6")]);
     });
 
+    it("the answer to a message is found by its number, in what was compacted too", async () => {
+      const asked = (seq: number): Message => ({ role: "user", content: [{ type: "text", text: "?" }], seq });
+      const call: Message = { role: "assistant", content: [{ type: "tool_use", id: "a", name: "t", arguments: {} }] };
+      const long = Array.from({ length: 150 }, () => call);
+      const first = [userText("old"), asked(2), assistantText("so"), call, assistantText("two"), call];
+      await turnWith("om_1", { history: first, context: { keep: 0, summary } });
+      await turnWith("om_2", { history: [asked(3), ...long, asked(5), userText("joined"), assistantText("five")] });
+      const answers = [1, 2, 3, 4, 5, 6].map(async (seq) => await store.answerTo(session, seq));
+      expect(await Promise.all(answers)).toEqual([undefined, "two", undefined, undefined, "five", undefined]);
+      expect(await store.answerTo("cli_app.oc_unknown.main", 2)).toBeUndefined();
+    });
+
     it("a second summary replaces the first", async () => {
       await turnWith("om_1", { history: four, context: { keep: 1, summary } });
       await turnWith("om_2", { history: [userText("5")], context: { keep: 1, summary: userText("both") } });

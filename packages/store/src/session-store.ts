@@ -15,6 +15,7 @@ import {
   systemClock,
   systemRandom,
   newEngineError,
+  textOf,
 } from "@larkline/protocol";
 import { indexApprovals } from "./approval-store.ts";
 import { auditResultOf, keepAllAudits } from "./audit-log.ts";
@@ -160,6 +161,9 @@ function accepted(reply: unknown): DeliverResult {
 function withWake<T extends object>(result: T, gen: number): T & { wakeGen?: number } {
   return gen > 0 ? { ...result, wakeGen: gen } : result;
 }
+
+/** Of a history that is searched from its end. */
+const messagesAtOnce = 100;
 
 /**
  * The durable state of all conversations. Writers without an epoch may append, deliver and cancel;
@@ -557,6 +561,25 @@ export class SessionStore {
   async history(session: SessionKey): Promise<Message[]> {
     const texts = await this.#redis.lrange(this.#keys.session(session).history, 0, -1);
     return texts.map(messageFrom);
+  }
+
+  /**
+   * The answer to the message of that number: what the model said last before the next message. Undefined where it is not
+   * kept, or the message was stored without a number.
+   */
+  async answerTo(session: SessionKey, seq: number): Promise<string | undefined> {
+    const { history } = this.#keys.session(session);
+    let answer: string | undefined;
+    for (let end = -1; ; end -= messagesAtOnce) {
+      const texts = await this.#redis.lrange(history, end - messagesAtOnce + 1, end);
+      for (const message of texts.map(messageFrom).toReversed()) {
+        if (message.role === "assistant") answer ??= textOf(message) || undefined;
+        if (message.role !== "user" || message.seq === undefined) continue;
+        if (message.seq <= seq) return message.seq === seq ? answer : undefined;
+        answer = undefined;
+      }
+      if (texts.length < messagesAtOnce) return undefined;
+    }
   }
 
   async summary(session: SessionKey): Promise<SessionSummary> {

@@ -63,6 +63,10 @@ export class Draft {
     throw new DraftFull();
   }
 
+  get isNoise(): boolean {
+    return looksLikeNoise(this.#pieces.join(""));
+  }
+
   /** The text, fit for JSON and for a model: no lone surrogates, no control characters, no wide gaps. */
   toString(): string {
     return this.#pieces
@@ -77,6 +81,26 @@ export class Draft {
       .toWellFormed()
       .trim();
   }
+}
+
+/** Characters that are looked at. */
+const noiseSample = 20_000;
+/** Fewer marks than this may be a drawing, a formula or a rule. */
+const fewMarks = 200;
+/** Lines of ours: `[Page 1]`. */
+const headings = /^\[[^\]\n]{1,200}\]$/gm;
+/** Not escape and form feed, which texts for terminals and printers have. */
+const strange = /[\uFFFD\p{Co}\p{Cn}]|(?![\t\n\f\r\u001b])\p{Cc}/gu;
+
+/**
+ * Whether these are hardly the characters that a reader of the file sees: a font of a PDF that does not say which they
+ * are, a wrong encoding. A tenth of them are in no writing, or hardly any is a letter or a digit.
+ */
+function looksLikeNoise(text: string): boolean {
+  const sample = text.slice(0, noiseSample).toWellFormed().replaceAll(headings, "").replaceAll(/\s+/g, "");
+  const strangeOnes = sample.match(strange)?.length ?? 0;
+  if (strangeOnes > 1 + sample.length / 10) return true;
+  return sample.length >= fewMarks && (sample.match(/[\p{L}\p{M}\p{N}]/gu)?.length ?? 0) * 8 < sample.length;
 }
 
 // Everything below the space except tab and line feed, and DEL.

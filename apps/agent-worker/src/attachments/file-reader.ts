@@ -101,7 +101,12 @@ async function readKind(job: ReadingJob, kind: FileKind, draft: Draft): Promise<
   else readText(job, draft);
 }
 
-function finished({ mediaType, pages, truncated }: Draft, text: string): Extraction {
+function finished({ mediaType, pages, truncated, isNoise }: Draft, text: string): Extraction {
+  if (isNoise) {
+    const detail =
+      "What can be read of the file is noise, not its text; a picture of it, or its text copied, may help.";
+    return { state: "failed", mediaType, detail };
+  }
   if (text !== "") return { state: "ready", text, mediaType, truncated, ...(pages === undefined ? {} : { pages }) };
   const detail = truncated ? "Reading the file took too long." : "The file contains no text.";
   return { state: "failed", mediaType, detail };

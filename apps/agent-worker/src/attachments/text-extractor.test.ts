@@ -121,6 +121,23 @@ describe("PDF", () => {
     expect(await textOf("a.pdf", pdfOf(chineseLine("⼀⻓⽂⻔⻩")))).toBe("一长文门黄");
   });
 
+  it.each([
+    ["characters of no writing", chineseLine("\ue001\ue002\ue003 \uf8f0\ue010 \ue0aa")],
+    ["hardly any letter", asciiLine("$ & ! # * ' + @ % = ".repeat(30))],
+  ])("says that it is unreadable where its fonts give %s", async (_what, page) => {
+    const detail = expect.stringMatching(/^What can be read of the file is noise/);
+    expect(await extract("a.pdf", pdfOf(page, page, page, page))).toMatchObject({ state: "failed", detail });
+  });
+
+  it.each([
+    ["a drawing", "+-----+\n| box |\n+-----+\n"],
+    ["numbers", "1;2;3;-4.5;(6)\n".repeat(50)],
+    ["picture letters", "🙂🙂🙂 ok"],
+    ["characters of a rare writing", "𒀀𒀁𒀂 ꦀꦁ ༀ༁"],
+  ])("does not take %s for that", async (_what, text) => {
+    expect(await textOf("a.txt", text)).toBe(text.trim());
+  });
+
   it("says of a scan that it holds no text", async () => {
     expect(await extract("scan.pdf", pdfOf("q Q"))).toMatchObject({
       state: "unsupported",
