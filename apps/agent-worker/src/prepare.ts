@@ -14,6 +14,7 @@ import {
   type UserPart,
 } from "@larkline/protocol";
 import type { BlobStore, SessionStore } from "@larkline/store";
+import { sessionOfRun } from "@larkline/store/operations";
 import type { LookupCache } from "@larkline/store/platform";
 import type { LarklineConfig } from "@larkline/process/config";
 import { shownKeyOf } from "./run-records.ts";
@@ -213,9 +214,8 @@ export class MessagePreparer {
     if (senderType !== "app" || senderId !== bot.app) return undefined;
     try {
       const turn = await this.#lookups.get(shownKeyOf(bot.app, messageId));
-      const cut = turn?.lastIndexOf("-") ?? -1;
-      if (turn === undefined || cut < 0) return undefined;
-      return await this.#store.answerTo(turn.slice(0, cut), Number(turn.slice(cut + 1)));
+      if (turn === undefined) return undefined;
+      return await this.#store.answerTo(sessionOfRun({ turn }), Number(turn.slice(turn.lastIndexOf("-") + 1)));
     } catch (error) {
       bot.log.warn({ error, messageId }, "an answer that was referred to was not found");
       return undefined;

@@ -25,7 +25,14 @@ const refusals: Readonly<Record<string, Text>> = {
     en: "Ignored: the bot was not mentioned in this group message.",
   },
   groups_off: { zh: "未处理：这个群里的消息不处理。", en: "Ignored: the bot does not answer in groups." },
-  bot_message: { zh: "未处理：消息来自另一个机器人。", en: "Ignored: another bot wrote it." },
+  bot_message: {
+    zh: "未处理：消息来自另一个机器人；feishu.botTurnsPerHour 可以允许群里的其他机器人 @ 它。",
+    en: "Ignored: another bot wrote it. With feishu.botTurnsPerHour, other bots of a group may mention this one.",
+  },
+  bot_limit: {
+    zh: "未处理：另一个机器人在这个群里 @ 它的次数超过了 feishu.botTurnsPerHour（防止机器人互相循环）。",
+    en: "Ignored: other bots have mentioned it more often in this group than feishu.botTurnsPerHour allows, which ends loops.",
+  },
   own_message: { zh: "未处理：消息是机器人自己发的。", en: "Ignored: the bot itself wrote it." },
   foreign_tenant: {
     zh: "未处理：发送者属于不服务的企业，已告知对方。",

@@ -9,6 +9,7 @@ const rules: AdmissionRules = {
   maxChars: 100,
   groups: "mention",
   tenants: null,
+  botTurnsPerHour: 0,
 };
 
 const direct: ArrivedMessage = {
@@ -36,6 +37,27 @@ describe("admission", () => {
     expect(admit(own, rules)).toEqual({ verdict: "ignore", reason: "own_message" });
     const other = { ...inGroup, senderOpenId: "ou_other", senderType: "bot" as const };
     expect(admit(other, rules)).toEqual({ verdict: "ignore", reason: "bot_message" });
+  });
+
+  it("accepts mentions by other bots in groups where they are allowed, and sends such a bot no line of its own", () => {
+    const allowed = { ...rules, botTurnsPerHour: 5 };
+    const other = { ...inGroup, senderOpenId: "ou_other", senderType: "bot" as const };
+    expect(admit(other, allowed)).toEqual({ verdict: "accept" });
+    for (const [change, reason] of [
+      [{ senderOpenId: "ou_bot" }, "own_message"],
+      [{ senderOpenId: "" }, "bot_message"],
+      [{ chatType: "p2p" }, "bot_message"],
+      [{ mentionsBot: false }, "not_mentioned"],
+      [{ text: "" }, "bot_message"],
+      [{ text: "x".repeat(101) }, "bot_message"],
+      [{ createdAtMs: 1 }, "bot_message"],
+    ] as const) {
+      const message = { ...other, ...change };
+      expect(admit(message, { ...allowed, groups: "all" })).toEqual({ verdict: "ignore", reason });
+    }
+    expect(admit(other, { ...allowed, groups: "none" })).toEqual({ verdict: "ignore", reason: "groups_off" });
+    expect(admit(other, { ...allowed, tenants: ["other"] })).toEqual({ verdict: "ignore", reason: "bot_message" });
+    expect(admit({ ...other, mentionsBot: false }, { ...allowed, botOpenId: "" })).toEqual({ verdict: "unsure" });
   });
 
   it("ignores a group message that mentions others, all members or no person", () => {

@@ -25,6 +25,23 @@ async function untilKnown({ platform }: FeishuWorld): Promise<void> {
   });
 }
 
+/** Events of messages that mention the bot in the group. */
+function mentionIn({ platform, group }: FeishuWorld) {
+  const own = platform.apps[0]?.openId ?? "";
+  return (openId: string, senderType: string, { id = `om_${openId}`, text = "hi" } = {}) => ({
+    sender: { sender_id: { open_id: openId }, sender_type: senderType, tenant_key: "t" },
+    message: {
+      message_id: id,
+      create_time: String(Date.now()),
+      chat_id: group,
+      chat_type: "group",
+      message_type: "text",
+      content: JSON.stringify({ text: `@_user_1 ${text}` }),
+      mentions: [{ key: "@_user_1", id: { open_id: own }, mentioned_type: "bot", name: "Larkline" }],
+    },
+  });
+}
+
 describe("a message by webhook", () => {
   it("is stored, its session woken, and only then acknowledged", async () => {
     const here = await world();
@@ -179,18 +196,7 @@ describe("a message in a group", () => {
     const here = await world();
     await untilKnown(here);
     const own = here.platform.apps[0]?.openId ?? "";
-    const event = (openId: string, senderType: string) => ({
-      sender: { sender_id: { open_id: openId }, sender_type: senderType, tenant_key: "t" },
-      message: {
-        message_id: `om_${openId}`,
-        create_time: String(Date.now()),
-        chat_id: here.group,
-        chat_type: "group",
-        message_type: "text",
-        content: '{"text":"@_user_1 hi"}',
-        mentions: [{ key: "@_user_1", id: { open_id: own }, mentioned_type: "bot", name: "Larkline" }],
-      },
-    });
+    const event = mentionIn(here);
     for (const sender of [event("ou_other", "bot"), event("ou_another", "app"), event(own, "user")]) {
       await here.platform.sendEvent({ appId, eventType: "im.message.receive_v1", event: sender });
     }
@@ -198,6 +204,22 @@ describe("a message in a group", () => {
     const text = await here.ingress.metrics.text();
     expect(text).toMatch(/outcome="bot_message"[^}]*\} 2/);
     expect(text).toMatch(/outcome="own_message"[^}]*\} 1/);
+  });
+
+  it("from a bot causes a turn where that is allowed, so many of a chat and hour, and is no order", async () => {
+    const here = await world({ settings: { feishu: { botTurnsPerHour: 2 } } });
+    await untilKnown(here);
+    const event = mentionIn(here);
+    const repeated = event("ou_other", "bot", { id: "om_1", text: "/new" });
+    const more = ["om_2", "om_3", "om_4"].map((id) => event("ou_another", "app", { id, text: "hi" }));
+    for (const sent of [repeated, repeated, ...more]) {
+      await here.platform.sendEvent({ appId, eventType: "im.message.receive_v1", event: sent });
+    }
+    expect(await waitingIn(here, `${appId}.${here.group}`)).toBe(2);
+    const text = await here.ingress.metrics.text();
+    expect(text).toMatch(/outcome="accepted"[^}]*\} 2/);
+    expect(text).toMatch(/outcome="duplicate"[^}]*\} 1/);
+    expect(text).toMatch(/outcome="bot_limit"[^}]*\} 2/);
   });
 
   it("belongs to its thread, whose first message has the same session; a quotation does not make one", async () => {

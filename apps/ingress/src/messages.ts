@@ -48,7 +48,8 @@ export type ArrivalOutcome =
   | "recalled"
   | "foreign";
 
-type MessageOutcome = ArrivalOutcome | "unreadable" | "unsure" | IgnoreReason;
+/** `bot_limit`: other bots have caused as many turns of this chat as they may. */
+type MessageOutcome = ArrivalOutcome | "unreadable" | "unsure" | "bot_limit" | IgnoreReason;
 
 /** Handles a message event. Resolves when the message is stored and its session woken, or it is answered, or is not for the bot. */
 export async function handleMessage(services: Services, bot: Bot, envelope: Envelope): Promise<undefined> {
@@ -119,14 +120,30 @@ async function admitAndTake(
       maxChars,
       groups: bot.agentIn(message.chatId).groups,
       tenants: bot.settings.tenants,
+      botTurnsPerHour: bot.settings.feishu.botTurnsPerHour,
     },
   );
   if (admission.verdict === "ignore") return admission.reason;
   if (admission.verdict === "unsure") return "unsure";
   const place = await validPlaceOf(services, bot, message, eventId);
   if (place === undefined) return "unreadable";
+  if (message.senderType === "bot" && !(await mayCauseTurn(services, bot, message, place))) return "bot_limit";
   if (message.chatType === "p2p") noteDirectChat(services, bot, message, admission);
   return await takeMessage(services, bot, { message, place, tenant }, admission);
+}
+
+/**
+ * The guard against bots that talk to each other without end: counts a turn that another bot causes in a chat, over all
+ * processes. A message that comes again is not counted again.
+ */
+async function mayCauseTurn(
+  { store, governor }: Services,
+  { app, settings }: Bot,
+  { messageId, chatId }: FeishuMessage,
+  { session }: Place,
+): Promise<boolean> {
+  if ((await store.seqOf(session, app, messageId)) !== undefined) return true;
+  return (await governor.takeRequest(app, `bots of ${chatId}`, settings.feishu.botTurnsPerHour, 3_600_000)) === 0;
 }
 
 /** Undefined when an id of the message cannot be part of a key. */
@@ -183,6 +200,8 @@ export interface AdmissionRules {
   groups: GroupPolicy;
   /** Keys of the tenants whose people are answered; `null`: everybody. */
   tenants: readonly string[] | null;
+  /** Turns of a chat that other bots may cause; 0: they are ignored. */
+  botTurnsPerHour: number;
 }
 
 type IgnoreReason = "own_message" | "bot_message" | "not_mentioned" | "groups_off";
@@ -204,17 +223,30 @@ type Admission =
 export type Admitted = Exclude<Admission, { verdict: "ignore" | "unsure" }>;
 
 /**
- * Whether a message starts a run. Messages of bots are never answered (two bots would talk without end), groups by
- * default only when the bot itself is mentioned: `@_all` is not a mention of it. The platform repeats deliveries for up
+ * Whether a message starts a run. Messages of bots are not answered (two bots would talk without end) unless the
+ * deployment allows mentions by them in groups, and people in groups by default only when they mention the bot itself:
+ * `@_all` is not a mention of it. The platform repeats deliveries for up
  * to seven hours ("Event subscription overview"), hence the age limit. People of other tenants can be in a group or
  * write from outside: a bot may be for certain tenants only.
  */
 export function admit(message: ArrivedMessage, rules: AdmissionRules): Admission {
   if (rules.botOpenId !== "" && message.senderOpenId === rules.botOpenId) return ignore("own_message");
-  if (message.senderType === "bot") return ignore("bot_message");
+  if (message.senderType === "bot") return admitBot(message, rules);
   const refused = message.chatType === "group" ? admitGroup(message, rules) : undefined;
   if (refused !== undefined) return refused;
   return servesTenant(rules.tenants, message.tenant) ? admitContent(message, rules) : { verdict: "foreign_tenant" };
+}
+
+/** Another bot gets a run or nothing: a line of ours could be what it answers next. */
+function admitBot(message: ArrivedMessage, rules: AdmissionRules): Admission {
+  const { chatType, senderOpenId, mentions, mentionsBot, tenant } = message;
+  if (rules.botTurnsPerHour === 0 || chatType !== "group" || senderOpenId === "") return ignore("bot_message");
+  if (rules.groups === "none") return ignore("groups_off");
+  // Before the bot knows itself, the message may be its own.
+  if (rules.botOpenId === "" && mentions.length > 0) return { verdict: "unsure" };
+  if (!mentionsBot) return ignore("not_mentioned");
+  const isWanted = servesTenant(rules.tenants, tenant) && admitContent(message, rules).verdict === "accept";
+  return isWanted ? { verdict: "accept" } : ignore("bot_message");
 }
 
 function ignore(reason: IgnoreReason): Admission {
@@ -289,7 +321,7 @@ export async function takeMessage(
   if (read.for === "now") return await runOrder(services, bot, arrival, read);
   const outcome = await enqueue(services, bot, arrival, read.message);
   // All clicks on a button share an id, and a line would mark it as answered: a later click would be a duplicate.
-  if (arrival.hasToast === true) return outcome;
+  if (arrival.hasToast === true || message.senderType === "bot") return outcome;
   if (outcome === "full") await answer(services, bot, arrival, refusalText("full", arrival.language));
   if (outcome === "busy") await answer(services, bot, arrival, noticeText("busy", arrival.language));
   return outcome;
@@ -326,9 +358,10 @@ const mayBeCommand = /^\s*[/\uFF0F]/u;
 
 /** What a message turns out to be; only bare words can be a command. */
 function readArrival(services: Services, bot: Bot, arrival: ReadyArrival): ReadCommand {
-  const { text, attachments, forwarded } = arrival.message;
+  const { text, attachments, forwarded, senderType } = arrival.message;
   const message = inboundOf(services, bot, arrival);
-  const bare = attachments.length === 0 && !forwarded;
+  // Orders are for people.
+  const bare = attachments.length === 0 && !forwarded && senderType === "user";
   if (!bare || !mayBeCommand.test(text)) return { for: "session", message };
   const { commands } = arrival.agent;
   const unknown = unknownCommand(text, commands);

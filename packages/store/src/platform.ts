@@ -131,15 +131,15 @@ export class RateGovernor {
   }
 
   /**
-   * Counts a request of a caller of `app`, who may make so many a minute, all at once if they like. Resolves with 0, or
-   * with the ms after which one may pass. The key has a hash of the caller's name.
+   * Counts a request of a caller of `app`, who may make so many in a minute, or another span, all at once if they like.
+   * Resolves with 0, or with the ms after which one may pass. The key has a hash of the caller's name.
    */
-  async takeRequest(app: string, caller: string, perMinute: number): Promise<number> {
+  async takeRequest(app: string, caller: string, most: number, spanMs = 60_000): Promise<number> {
     const pace = this.#keys.rates(
       app,
       `requests:${createHash("sha256").update(caller).digest("base64url").slice(0, 22)}`,
     );
-    return Number(await runScript(this.#redis, paceRequests, { pace }, { perMinute }));
+    return Number(await runScript(this.#redis, paceRequests, { pace }, { most, spanMs }));
   }
 
   /** Calls of the month so far. */

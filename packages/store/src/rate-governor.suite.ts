@@ -63,6 +63,12 @@ export function describeRateGovernor(name: string, makeHarness: () => Promise<Ra
       expect(await take(elsewhere, "bob")).toBe(0);
       await harness.advance(waitMs);
       expect(await take(governor)).toBe(0);
+      // The same of an hour: two at once, then one each half hour.
+      const inHour = async () => await elsewhere.takeRequest("api", "carl", 2, 3_600_000);
+      expect([await inHour(), await inHour()]).toEqual([0, 0]);
+      const nextMs = await inHour();
+      expect(nextMs).toBeGreaterThan(1_700_000);
+      expect(nextMs).toBeLessThanOrEqual(1_800_000);
     });
 
     it("shows how full buckets are, and takes nothing by it", async () => {

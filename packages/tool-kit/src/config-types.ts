@@ -185,6 +185,8 @@ export type ConfigInput = {
       };
       /** Ask people to rate answers: by thumbs on the card, or by these reactions to it. Default off. */
       feedback?: boolean;
+      /** Turns of a chat and hour that other bots may cause by mentioning this one. Default 0: other bots are ignored. */
+      botTurnsPerHour?: number;
       /** Hold calls back before Feishu refuses them. Off only where the platform has no such limits. Default on. */
       rateLimits?: boolean;
     };
@@ -314,6 +316,8 @@ export type ConfigInput = {
     };
     /** Ask people to rate answers: by thumbs on the card, or by these reactions to it. Default off. */
     feedback?: boolean;
+    /** Turns of a chat and hour that other bots may cause by mentioning this one. Default 0: other bots are ignored. */
+    botTurnsPerHour?: number;
     /** Hold calls back before Feishu refuses them. Off only where the platform has no such limits. Default on. */
     rateLimits?: boolean;
   };

@@ -90,7 +90,7 @@ const fewMarks = 200;
 /** Lines of ours: `[Page 1]`. */
 const headings = /^\[[^\]\n]{1,200}\]$/gm;
 /** Not escape and form feed, which texts for terminals and printers have. */
-const strange = /[\uFFFD\p{Co}\p{Cn}]|(?![\t\n\f\r\u001b])\p{Cc}/gu;
+const strange = new RegExp(String.raw`[\uFFFD\p{Co}\p{Cn}]|(?![\f\u001b])\p{Cc}`, "gu");
 
 /**
  * Whether these are hardly the characters that a reader of the file sees: a font of a PDF that does not say which they

@@ -41,6 +41,7 @@ const defaultFeishu: FeishuSettings = {
   monthlyCalls: null,
   maxCards: 5,
   feedback: false,
+  botTurnsPerHour: 0,
   rateLimits: true,
 };
 

@@ -236,6 +236,8 @@ export const FeishuInput = Type.Object(
     footer: Type.Optional(LocalText),
     /** Ask people to rate answers: by thumbs on the card, or by these reactions to it. Default off. */
     feedback: Type.Optional(Type.Boolean()),
+    /** Turns of a chat and hour that other bots may cause by mentioning this one. Default 0: other bots are ignored. */
+    botTurnsPerHour: Type.Optional(Type.Integer({ minimum: 0, maximum: 60 })),
     /** Hold calls back before Feishu refuses them. Off only where the platform has no such limits. Default on. */
     rateLimits: Type.Optional(Type.Boolean()),
   },
