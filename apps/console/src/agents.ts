@@ -1,5 +1,6 @@
 import type { LocalText, OperatorOrder, ReplyLanguage } from "@larkline/protocol";
 import type { Pause } from "@larkline/store/operations";
+import { toolProblem } from "@larkline/process/config";
 import type { FastifyInstance } from "fastify";
 import { html, type Html, type HtmlValue, moment, table, toolText } from "./html.ts";
 import { actionForm, answerPage, countAction, fieldOf, order, type Page, type View } from "./page.ts";
@@ -45,6 +46,8 @@ interface Shown {
   title?: LocalText | undefined;
   about: string;
   pause: Pause | undefined;
+  /** Why no model is offered a tool, in English, as the log has it. */
+  problem?: string | undefined;
   /** Whether it has a page of its own. */
   hasPage?: boolean;
   /** Number of the version of an agent that counts; absent: it is as in the file. */
@@ -78,7 +81,12 @@ async function shownAgents({
     ),
     tool: rowsOf(
       "tool",
-      new Map(offered.map(({ name, runner, announcement: { title } }) => [name, { about: runner, title }])),
+      new Map(
+        offered.map(({ name, runner, announcement: { title, spec } }) => [
+          name,
+          { about: runner, title, problem: toolProblem(spec) },
+        ]),
+      ),
     ),
   };
 }
@@ -113,7 +121,13 @@ function nameOf({ name, title, hasPage = false }: Shown, language: ReplyLanguage
   return toolText(name, title, language);
 }
 
-function stateOf({ say, language }: View, { pause, version }: Shown): HtmlValue {
+function stateOf(view: View, shown: Shown): HtmlValue {
+  const state = workOf(view, shown);
+  if (shown.problem === undefined) return state;
+  return html`${state}<br /><span class="wrong">${view.say("notOffered")} ${shown.problem}</span>`;
+}
+
+function workOf({ say, language }: View, { pause, version }: Shown): HtmlValue {
   if (pause === undefined && version !== undefined) return `${say("works")}, ${say("version")} ${version}`;
   if (pause === undefined) return say("works");
   return html`<strong>${say("paused")}</strong>, ${operatorIn(pause.by)}, ${moment(language, pause.sinceMs)}`;

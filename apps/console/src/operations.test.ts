@@ -323,6 +323,21 @@ it("pauses and resumes agents and tools, with the name that the operator claims;
   expect(await auditOf(world, "agent_resumed")).toMatchObject([{ agent: "default", userId: "console" }]);
 });
 
+it("warns of a tool that no model is offered, and says why", async () => {
+  const [about, schemas] = [
+    { effect: "pure" as const, requiresApproval: false, timeoutMs: 30_000 },
+    ["object", "array"],
+  ];
+  const tools = schemas.map((type) => ({
+    ...about,
+    spec: { name: `takes_${type}`, description: "Takes.", inputSchema: { type } },
+  }));
+  await world.directory.announce({ runner: "ops", instance: "ops-1", tools }, 60_000);
+  const page = await textOf(viewer.get("/agents"));
+  expect(page).toMatch(/takes_array ops Works No model is offered it: its arguments are no object/);
+  expect(page.match(/No model is offered it/g)).toHaveLength(1);
+});
+
 it("an operator looks at a call and decides it where the policy says so; others are not offered", async () => {
   await claimOne();
   const deciders = { requester: false, people: [], roles: [], operators: true, fourEyes: false, count: 1 };

@@ -70,6 +70,7 @@ const words = {
     en: "A paused agent asks no model and answers with a notice; calls of a paused tool end with an error. Calls that run already run on.",
   },
   works: { zh: "正常", en: "Works" },
+  notOffered: { zh: "没有提供给模型：", en: "No model is offered it:" },
   pause: { zh: "暂停", en: "Pause" },
   resume: { zh: "恢复", en: "Resume" },
   nowPaused: { zh: "已暂停。", en: "It is paused." },
