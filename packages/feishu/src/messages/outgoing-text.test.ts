@@ -87,8 +87,28 @@ describe("contentsOf", () => {
     expect(contentsOf("plain", "post")[0]?.messageType).toBe("post");
   });
 
-  it("sends Markdown above 30 KB as text", () => {
-    expect(contentsOf(`# Title\n${"长".repeat(10_000)}`).map(({ messageType }) => messageType)).toEqual(["text"]);
+  it("sends Markdown above 30 KB as several posts, cut between blocks, never within code", () => {
+    const code = `~~~\n\n${"x\n\n".repeat(4_000)}~~~`;
+    const blocks = [
+      `# ${"长".repeat(5_000)}`,
+      code,
+      "| a |\n|---|",
+      `\`\`\`js\n${"y\n\n```z\n".repeat(1_500)}\`\`\``,
+      "- end",
+    ];
+    const posts = contentsOf(blocks.join("\n\n\n"));
+    const texts = posts.map(({ content }) => String(JSON.parse(content).zh_cn.content[0][0].text));
+    expect(texts).toEqual([blocks[0], blocks.slice(1, 3).join("\n\n"), blocks.slice(3).join("\n\n")]);
+    for (const { messageType, content } of posts) {
+      expect(messageType).toBe("post");
+      expect(Buffer.byteLength(content)).toBeLessThan(30_000);
+    }
+  });
+
+  it("sends Markdown as text where a block is above 30 KB, or there are very many", () => {
+    const typesOf = (text: string) => contentsOf(text).map(({ messageType }) => messageType);
+    expect(typesOf(`# Title\n${"长".repeat(10_000)}`)).toEqual(["text"]);
+    expect(new Set(typesOf("- item\n\n".repeat(40_000)))).toEqual(new Set(["text"]));
   });
 
   it.each([
@@ -100,6 +120,7 @@ describe("contentsOf", () => {
     "1. item",
     "> quote",
     "| a | b |",
+    "a | b\n--- | :-:\n1 | 2",
     "---",
   ])("sees Markdown in %j", (text) => expect(holdsMarkdown(text)).toBe(true));
 

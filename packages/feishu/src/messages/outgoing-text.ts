@@ -9,14 +9,15 @@ interface OutgoingContent {
 }
 
 /**
- * The messages that show a text, in order: usually one. A post that would be too large becomes
- * text, and text that is too large several messages; nothing is left out.
+ * The messages that show a text, in order: usually one. Text that is too large becomes several messages, and so does a
+ * post, cut between its blocks; one with a block that is too large, or of very many pieces, becomes text. Nothing is left out. A post renders
+ * CommonMark and the tables of GitHub ("Message content", 2026-07-07).
  */
 export function contentsOf(text: string, format: TextFormat = "auto"): OutgoingContent[] {
   const safe = withoutMentions(text);
   if (format === "post" || (format === "auto" && holdsMarkdown(text))) {
-    const post = postContent(safe);
-    if (bytesOf(post) <= maxPostBytes) return [post];
+    const posts = splitPost(safe).map(postContent);
+    if (posts.length <= maxPosts && posts.every((post) => bytesOf(post) <= maxPostBytes)) return posts;
   }
   return splitText(safe).map(textContent);
 }
@@ -27,6 +28,7 @@ export function contentsOf(text: string, format: TextFormat = "auto"): OutgoingC
  */
 const maxTextBytes = 145_000;
 const maxPostBytes = 28_000;
+const maxPosts = 8;
 
 const markdown = [
   /^ {0,3}(?:```|~~~)/m,
@@ -39,6 +41,8 @@ const markdown = [
   /^ {0,6}\d{1,9}\. \S/m,
   /^ {0,3}> ?\S/m,
   /^ {0,3}\|.*\|[ \t]*$/m,
+  // Below the head of a table whose rows have no bars at their ends.
+  /^ {0,3}:?-+:?[ \t]*\|[-:| \t]*$/m,
   /^ {0,3}(?:-{3,}|\*{3,})[ \t]*$/m,
 ];
 
@@ -63,6 +67,38 @@ function textContent(text: string): OutgoingContent {
 /** `md` has to be alone in its paragraph; the locale wrapper is required ("Message content"). */
 function postContent(text: string): OutgoingContent {
   return { messageType: "post", content: JSON.stringify({ zh_cn: { title: "", content: [[{ tag: "md", text }]] } }) };
+}
+
+/** The text in few pieces that fit into a post, if every block does; a block ends at an empty line outside of code. */
+function splitPost(text: string): string[] {
+  const pieces: string[][] = [];
+  let room = 0;
+  for (const block of blocksOf(text)) {
+    const bytes = Buffer.byteLength(JSON.stringify(["", block]));
+    room -= bytes;
+    if (room < 0) {
+      pieces.push([]);
+      room = maxPostBytes - bytesOf(postContent("")) - bytes;
+    }
+    pieces.at(-1)?.push(block);
+  }
+  return pieces.map((blocks) => blocks.join("\n\n"));
+}
+
+function blocksOf(text: string): string[] {
+  if (text.length <= maxPostBytes / 6) return [text]; // no character has more bytes in JSON
+  const blocks: string[] = [];
+  let lines: string[] = [];
+  let fence = "";
+  for (const line of text.split("\n")) {
+    const mark = /^ {0,3}(`{3,}|~{3,})/.exec(line)?.[1] ?? "";
+    if (fence === "") fence = mark;
+    else if (mark.startsWith(fence) && line.trim() === mark) fence = "";
+    if (line.trim() !== "" || fence !== "") lines.push(line);
+    else if (lines.length > 0) blocks.push(lines.splice(0).join("\n"));
+  }
+  if (lines.length > 0) blocks.push(lines.join("\n"));
+  return blocks;
 }
 
 function bytesOf(content: OutgoingContent): number {
