@@ -1,5 +1,5 @@
 import { accept, openApp, startError, StartError, type AppOptions, type RunningApp } from "@larkline/process/app";
-import { loadConfigFile, readBots, readProviders, type Env } from "@larkline/process/config";
+import { loadConfigFile, readBots, readProviders, readTranscription, type Env } from "@larkline/process/config";
 import { createLogger, Metrics, openTelemetry, startOpsServer } from "@larkline/process/telemetry";
 import { formatErrorForDisplay, systemClock, systemRandom } from "@larkline/protocol";
 import { TraceLog } from "@larkline/store/operations";
@@ -15,6 +15,7 @@ export async function startWorkerApp(env: Env, options: AppOptions = {}): Promis
   const settings = accept(await loadConfigFile(config.configFile));
   const bots = accept(readBots(env, settings.bots, config.feishu));
   const providers = accept(readProviders(env, settings.providers));
+  const transcription = accept(readTranscription(settings.transcription, providers));
   const models = accept(createAgentModels(config, settings, providers));
   return await openApp(async (opened) => {
     const log = createLogger({ service: "agent-worker", level: config.logLevel, destination });
@@ -25,7 +26,7 @@ export async function startWorkerApp(env: Env, options: AppOptions = {}): Promis
     opened.defer(closeTelemetry);
     const owner = `worker-${random.uuid()}`;
     const counters = createCounters(metrics);
-    const parts = { config, settings, owner, models, counters, log, telemetry, clock, random };
+    const parts = { config, settings, owner, models, transcription, counters, log, telemetry, clock, random };
     const connections = await connect(parts, bots).catch(startError("Redis (REDIS_URL) does not answer"));
     opened.defer(connections.close);
     const worker = await startWorker(connections).catch((error: unknown) => {

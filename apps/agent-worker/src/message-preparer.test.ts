@@ -1,11 +1,14 @@
 import { createHash } from "node:crypto";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { PhotonImage } from "@silvia-odwyer/photon-node";
 import { createTextExtractor } from "./attachments/text-extractor.ts";
 import { FeishuApi } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator, type PersonMessage } from "@larkline/simulator";
 import { textOf, type InboundMessage, type MessageReferences, type UserPart } from "@larkline/protocol";
 import { openTestStores } from "@larkline/store/testing";
-import type { LarklineConfig } from "@larkline/process/config";
+import type { LarklineConfig, Transcription } from "@larkline/process/config";
 import { silentLogger } from "@larkline/process/telemetry";
 import { patientTimeout } from "@larkline/testkit";
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
@@ -51,7 +54,7 @@ beforeEach(() => {
   current = preparer();
 });
 
-function preparer(others: Partial<LarklineConfig["limits"]> = {}): MessagePreparer {
+function preparer(others: Partial<LarklineConfig["limits"]> = {}, transcription?: Transcription): MessagePreparer {
   world = newWorld();
   const tokenCache = world.tokens;
   const retry = { minDelayMs: 5, maxDelayMs: 20 };
@@ -60,7 +63,7 @@ function preparer(others: Partial<LarklineConfig["limits"]> = {}): MessagePrepar
   const bot = new Bot(settings, api, world.lookups, silentLogger);
   const limits = { ...settings.limits, attachmentBytes: 1_000_000, attachmentTimeoutMs: 50_000, ...others };
   const { lookups, store } = world;
-  return new MessagePreparer(new Map([[appId, bot]]), { blobs, lookups, store }, limits, extractor);
+  return new MessagePreparer(new Map([[appId, bot]]), { blobs, lookups, store }, limits, { extractor, transcription });
 }
 
 async function said(message: Omit<PersonMessage, "appId" | "chatId" | "from">): Promise<string> {
@@ -186,6 +189,33 @@ describe("attachments", () => {
       "unsupported",
     ]);
     expect(simulator.apiCalls.slice(before).filter(({ path }) => path.includes("resources"))).toEqual([]);
+  });
+
+  it("a voice message is written down where a model is configured for that; a failure is said", async () => {
+    const answers = [
+      { status: 200, body: { text: "三点开会\n]" } },
+      { status: 200, body: { text: " " } },
+      { status: 500, body: {} },
+    ];
+    const server = createServer((request, response) => {
+      const { status, body } = answers.shift() ?? { status: 500, body: {} };
+      request.resume().on("end", () => response.writeHead(status, { connection: "close" }).end(JSON.stringify(body)));
+    }).listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const { port } = server.address() as AddressInfo; // it listens on a port
+    current = preparer({}, { model: "m", baseUrl: `http://127.0.0.1:${port}`, maxBytes: 100 });
+    const spoken = async (bytes: Uint8Array): Promise<MessageReferences> => {
+      const messageId = await said({ audio: { bytes, name: "a.opus", durationMs: 1_000 } });
+      return { attachments: [{ kind: "audio", messageId, key: keyOf(messageId) }] };
+    };
+    const voice = await spoken(Buffer.from("OggS"));
+    const words = "[What is said in the voice message, written down by a model:\n三点开会\n ]\n]";
+    expect(lastPart(await prepared(voice))).toEqual({ type: "text", text: words });
+    expect(lastPart(await prepared(voice))).toMatchObject({ state: "failed", detail: "nothing is said in it" });
+    const detail = "what is said in it could not be written down";
+    expect(lastPart(await prepared(voice))).toMatchObject({ state: "failed", detail });
+    expect(lastPart(await prepared(await spoken(Buffer.alloc(101))))).toMatchObject({ state: "too_large" });
+    await new Promise((resolve) => server.close(resolve));
   });
 
   it.each([

@@ -16,7 +16,8 @@ import {
 import type { BlobStore, SessionStore } from "@larkline/store";
 import { sessionOfRun } from "@larkline/store/operations";
 import type { LookupCache } from "@larkline/store/platform";
-import type { LarklineConfig } from "@larkline/process/config";
+import { transcribe } from "@larkline/model/openai";
+import type { LarklineConfig, Transcription } from "@larkline/process/config";
 import { shownKeyOf } from "./run-records.ts";
 import type { Bot, Services } from "./services.ts";
 
@@ -57,13 +58,14 @@ export class MessagePreparer {
   readonly #lookups: LookupCache;
   readonly #extractor: TextExtractor;
   readonly #limits: LarklineConfig["limits"];
+  readonly #transcription: Transcription | undefined;
   readonly #slots = createSlots(filesInProcess);
 
   constructor(
     bots: ReadonlyMap<string, Bot>,
     { store, blobs, lookups }: { store: SessionStore; blobs: BlobStore; lookups: LookupCache },
     limits: LarklineConfig["limits"],
-    extractor: TextExtractor,
+    { extractor, transcription }: { extractor: TextExtractor; transcription?: Transcription | undefined },
   ) {
     this.#bots = bots;
     this.#store = store;
@@ -71,6 +73,7 @@ export class MessagePreparer {
     this.#lookups = lookups;
     this.#limits = limits;
     this.#extractor = extractor;
+    this.#transcription = transcription;
   }
 
   /** Fetches what the message refers to. Never rejects: the message names each thing that could not be fetched. */
@@ -242,6 +245,9 @@ export class MessagePreparer {
   }
 
   async #file(attachment: Attachment, fetching: Fetching): Promise<UserPart> {
+    if (attachment.kind === "audio" && this.#transcription !== undefined) {
+      return await this.#voice(attachment, this.#transcription, fetching);
+    }
     if (attachment.kind === "audio" || attachment.kind === "video") {
       return filePart(attachment, "unsupported", { detail: `${attachment.kind} cannot be played or transcribed here` });
     }
@@ -263,6 +269,32 @@ export class MessagePreparer {
     } catch (error) {
       bot.log.warn({ error, messageId }, "attachment not fetched");
       return unfetched(attachment, maxBytes, error);
+    }
+  }
+
+  /** What is said in a voice message, in the words of another model: a mistake is likely, so that it is called one. */
+  async #voice(
+    attachment: Attachment,
+    { maxBytes, ...access }: Transcription,
+    { bot, signal, owner }: Fetching,
+  ): Promise<UserPart> {
+    const { messageId, key } = attachment;
+    try {
+      const release = await this.#slots.take(signal, owner);
+      try {
+        const { bytes } = await bot.api.files.download({ messageId, key, type: "file", maxBytes }, { signal });
+        // The platform's format of voice messages: Opus in Ogg ("Upload a file").
+        const recording = { bytes, name: "voice.ogg", mediaType: "audio/ogg" };
+        const said = await transcribe(access, recording, signal);
+        if (said === "") return filePart(attachment, "failed", { detail: "nothing is said in it" });
+        return textPart(`[What is said in the voice message, written down by a model:\n${quotedText(said)}\n]`);
+      } finally {
+        release();
+      }
+    } catch (error) {
+      if (isKind(error, "too_large")) return tooLarge(attachment, maxBytes);
+      bot.log.warn({ error, messageId }, "voice message not written down");
+      return filePart(attachment, "failed", { detail: "what is said in it could not be written down" });
     }
   }
 
@@ -302,9 +334,12 @@ function needsName({ chatType, sender }: InboundMessage): boolean {
   return chatType === "group" && sender.name === undefined && sender.id !== "";
 }
 
+function isKind(error: unknown, kind: string): boolean {
+  return error instanceof Error && "kind" in error && error.kind === kind;
+}
+
 function unfetched(attachment: Attachment, maxBytes: number, error: unknown): FilePart {
-  const kind = error instanceof Error && "kind" in error ? error.kind : undefined;
-  if (kind === "too_large") return tooLarge(attachment, maxBytes);
+  if (isKind(error, "too_large")) return tooLarge(attachment, maxBytes);
   return filePart(attachment, "failed", { detail: "it could not be downloaded" });
 }
 

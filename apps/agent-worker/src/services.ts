@@ -10,7 +10,14 @@ import {
   StatusReactions,
   createImageResolver,
 } from "@larkline/feishu";
-import { botOfApp, groupsAtBot, type BotAccess, type BotConfig, type LarklineConfig } from "@larkline/process/config";
+import {
+  botOfApp,
+  groupsAtBot,
+  type BotAccess,
+  type BotConfig,
+  type LarklineConfig,
+  type Transcription,
+} from "@larkline/process/config";
 import { createClockLog, watchPlatform, type Logger, type Metrics, type Telemetry } from "@larkline/process/telemetry";
 import { stateKeyOf, systemClock, systemRandom, type Clock, type Random, type SessionKey } from "@larkline/protocol";
 import {
@@ -212,6 +219,8 @@ export interface ServiceParts {
   settings: LarklineConfig;
   owner: string;
   models: AgentModels;
+  /** Absent: voice messages that the platform has not written down are not read. */
+  transcription?: Transcription | undefined;
   log: Logger;
   counters: WorkerCounters;
   telemetry: Telemetry;
@@ -396,7 +405,7 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
     }),
     schemas: new SchemaChecks({ clock: systemClock, log }),
     extractor,
-    preparer: new MessagePreparer(bots, stores, settings.limits, extractor),
+    preparer: new MessagePreparer(bots, stores, settings.limits, { extractor, transcription: parts.transcription }),
     liveReplies: new LiveReplies({
       apis,
       ledger,

@@ -258,6 +258,13 @@ export type ConfigInput = {
       schemaWithout?: (string)[];
     };
   }>;
+  /** What writes down voice messages that the platform has not written down itself. */
+  transcription?: {
+    /** `<provider>/<model id>`: a server with `/audio/transcriptions`. What is said in voice messages reaches it. */
+    model: string;
+    /** Largest recording. Default 10,000,000. */
+    maxBytes?: number;
+  };
   /** Bounds that hold for every agent. */
   limits?: {
     /** A message older than this is late: see `lateMessages`. Default 10 minutes. */

@@ -4,7 +4,7 @@ import { Type, type Static } from "@larkline/protocol/type";
 import { BudgetsInput } from "./budget-config.ts";
 import { McpInput } from "./mcp-config.ts";
 import { ApprovalsInput, PermissionInput, RoleInput } from "./permission-config.ts";
-import { ProviderInput } from "./provider-config.ts";
+import { ProviderInput, TranscriptionInput } from "./provider-config.ts";
 
 const agentName = Type.String({ pattern: "^[a-z][a-z0-9-]{0,39}$" });
 
@@ -451,6 +451,7 @@ export const ConfigInput = Type.Object(
     models: Type.Optional(Type.Array(ModelInput)),
     /** Servers with models, by the name that stands before the slash of a model's name. */
     providers: Type.Optional(Type.Record(Type.String({ pattern: "^[a-z][a-z0-9-]{0,31}$" }), ProviderInput)),
+    transcription: Type.Optional(TranscriptionInput),
     limits: Type.Optional(LimitsInput),
     feishu: Type.Optional(FeishuInput),
     webhook: Type.Optional(WebhookInput),

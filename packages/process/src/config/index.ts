@@ -60,6 +60,8 @@ export {
   profileOfModel,
   readModelNames,
   readProviders,
+  readTranscription,
+  type Transcription,
   standardModels,
   type KnownModels,
   type ModelAccess,

@@ -31,7 +31,7 @@ import { resolveBots, type BotConfig } from "./bot-config.ts";
 import { resolveBudgets } from "./budget-config.ts";
 import { resolveMcp, type McpConfig } from "./mcp-config.ts";
 import { resolvePermissions } from "./permission-config.ts";
-import { resolveProviders, type ProviderInput } from "./provider-config.ts";
+import { resolveProviders, type ProviderInput, type TranscriptionInput } from "./provider-config.ts";
 
 /** An agent with its defaults filled in. `null` in `model` and `tools` means "no own choice". */
 export interface AgentConfig {
@@ -87,6 +87,8 @@ export interface LarklineConfig {
   readonly models: readonly ModelInfo[];
   /** Besides the built-in ones; `readProviders` adds those, and the keys. */
   readonly providers: Readonly<Record<string, ProviderInput>>;
+  /** Absent: voice messages are read only where the platform has written them down. */
+  readonly transcription?: TranscriptionInput;
   readonly limits: Readonly<Required<LimitsInput>>;
   readonly bots: Readonly<Record<string, BotConfig>> & { readonly default: BotConfig };
   /** Further forms of the timestamp that webhooks carry; each matches whole texts and gives an instant. */
@@ -325,6 +327,7 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
       agents: all,
       models: models.map(completeModelInfo),
       providers: providers.value,
+      ...(parsed.value.transcription === undefined ? {} : { transcription: parsed.value.transcription }),
       limits: { ...defaultLimits, ...limits },
       bots: bots.value,
       webhook: webhook.value,

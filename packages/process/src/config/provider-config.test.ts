@@ -1,9 +1,39 @@
 import { describe, expect, it } from "vitest";
-import { readModelNames, readProviders } from "./index.ts";
+import { readModelNames, readProviders, readTranscription } from "./index.ts";
 
 const providers = readProviders({ ANTHROPIC_API_KEY: "a", OPENAI_API_KEY: "o" }, {});
 if (!providers.ok) throw new Error(providers.error);
 const known = { providers: providers.value, models: [] };
+
+describe("the model that writes voice messages down", () => {
+  it("has the address and the key of its provider; none by default", () => {
+    const local = { name: "local", type: "openai", baseUrl: "http://127.0.0.1:1/v1" } as const;
+    expect(readTranscription(undefined, providers.value)).toEqual({ ok: true, value: undefined });
+    expect(readTranscription({ model: "openai/whisper-1" }, providers.value)).toEqual({
+      ok: true,
+      value: { model: "whisper-1", apiKey: "o", maxBytes: 10_000_000 },
+    });
+    expect(readTranscription({ model: "local/org/asr", maxBytes: 5 }, { local })).toEqual({
+      ok: true,
+      value: { model: "org/asr", baseUrl: local.baseUrl, maxBytes: 5 },
+    });
+  });
+
+  it.each([
+    ["opnai/whisper-1", "transcription.model names an unknown provider, did you mean 'openai'?"],
+    ["anthropic/claude", "names a provider that writes nothing down; there are openai, openai-responses"],
+  ])("is not %s", (model, error) => {
+    expect(readTranscription({ model }, providers.value)).toEqual({ ok: false, error: expect.stringContaining(error) });
+  });
+
+  it("needs the key of its provider", () => {
+    const without = readProviders({ ANTHROPIC_API_KEY: "a" }, {});
+    expect(readTranscription({ model: "openai/whisper-1" }, without.ok ? without.value : {})).toEqual({
+      ok: false,
+      error: "transcription.model openai/whisper-1 needs OPENAI_API_KEY.",
+    });
+  });
+});
 
 describe("the names of models", () => {
   it("are one or several, in order, whatever the spaces", () => {

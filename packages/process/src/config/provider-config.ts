@@ -81,6 +81,18 @@ export const ProviderInput = Type.Object(
 );
 export type ProviderInput = Static<typeof ProviderInput>;
 
+/** What writes down voice messages that the platform has not written down itself. */
+export const TranscriptionInput = Type.Object(
+  {
+    /** `<provider>/<model id>`: a server with `/audio/transcriptions`. What is said in voice messages reaches it. */
+    model: Type.String({ pattern: "^[a-z][a-z0-9-]{0,31}/.{1,200}$" }),
+    /** Largest recording. Default 10,000,000. */
+    maxBytes: Type.Optional(Type.Integer({ minimum: 1, maximum: 25_000_000 })),
+  },
+  { additionalProperties: false },
+);
+export type TranscriptionInput = Static<typeof TranscriptionInput>;
+
 /** What reaches the models of one provider. */
 export interface ModelAccess {
   readonly name: string;
@@ -167,6 +179,36 @@ function accessOf(name: string, { type, keyEnv, baseUrl, profile }: Given, apiKe
     ...(baseUrl === undefined ? {} : { baseUrl }),
     ...(profile === undefined ? {} : { profile }),
   };
+}
+
+/** What reaches the model that writes down voice messages. */
+export interface Transcription {
+  readonly model: string;
+  readonly apiKey?: string;
+  readonly baseUrl?: string;
+  readonly maxBytes: number;
+}
+
+/** The model of `transcription`; undefined where the configuration has none. */
+export function readTranscription(
+  given: TranscriptionInput | undefined,
+  providers: ModelProviders,
+): ParseResult<Transcription | undefined> {
+  if (given === undefined) return { ok: true, value: undefined };
+  const [, name = "", model = ""] = entryForm.exec(given.model) ?? [];
+  const access = Object.hasOwn(providers, name) ? providers[name] : undefined;
+  const names = Object.values(providers).flatMap((one) => (one.type === "anthropic" ? [] : [one.name]));
+  if (access === undefined || access.type === "anthropic") {
+    const why = access === undefined ? "names an unknown provider" : "names a provider that writes nothing down";
+    const others = didYouMean(name, names) || `; there are ${names.join(", ")}`;
+    return { ok: false, error: `transcription.model ${why}${others}` };
+  }
+  const { apiKey, keyEnv, baseUrl } = access;
+  if (keyEnv !== undefined && apiKey === undefined) {
+    return { ok: false, error: `transcription.model ${given.model} needs ${keyEnv}.` };
+  }
+  const reached = { ...(apiKey === undefined ? {} : { apiKey }), ...(baseUrl === undefined ? {} : { baseUrl }) };
+  return { ok: true, value: { model, maxBytes: given.maxBytes ?? 10_000_000, ...reached } };
 }
 
 /** What the names of models are checked against. */
