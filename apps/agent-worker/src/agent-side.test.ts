@@ -52,7 +52,7 @@ const services = deployment();
 function offeredTo(agent: Agent | undefined): string[] {
   const turn = { message: inbound("om_1", "hi") };
   const found = agent ?? expect.fail("no such agent");
-  return [...services.toolCatalog.ofTurn({ agent: found, memories: undefined, stored: { turn } }).keys()];
+  return [...services.toolCatalog.ofTurn({ agent: found, stored: { turn } }).keys()];
 }
 
 describe("the tools of an agent", () => {
@@ -66,7 +66,7 @@ describe("the tools of an agent", () => {
   it("stay the same map while runners say the same", async () => {
     const turn = { message: inbound("om_1", "hi") };
     const agent = services.agents.get("ops") ?? expect.fail("no such agent");
-    const offered = () => services.toolCatalog.ofTurn({ agent, memories: undefined, stored: { turn } });
+    const offered = () => services.toolCatalog.ofTurn({ agent, stored: { turn } });
     await services.toolCatalog.refresh();
     const before = offered();
     await services.toolCatalog.refresh();
@@ -80,7 +80,7 @@ describe("the tools of an agent", () => {
     await services.toolCatalog.refresh();
     const turn = { message: inbound("om_1", "hi") };
     const agent = services.agents.get("ops") ?? expect.fail("no such agent");
-    const offered = services.toolCatalog.ofTurn({ agent, memories: undefined, stored: { turn } });
+    const offered = services.toolCatalog.ofTurn({ agent, stored: { turn } });
     expect(offered.get(readResultName)?.runner).toBe(builtInRunner);
     runners.view = view;
   });

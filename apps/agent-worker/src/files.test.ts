@@ -1,4 +1,4 @@
-import { fileToolNames } from "@larkline/protocol";
+import { allAbilities } from "@larkline/agent";
 import { replaced } from "@larkline/store/testing";
 import { describe, expect, it } from "vitest";
 import { survives } from "./crash.fixture.ts";
@@ -23,7 +23,7 @@ async function turn(world: World, ...batches: Wanted[][]) {
   const model = calling(...batches);
   await append(world, inbound(`om_${(count += 1)}`, "please"));
   const before = (await resultsIn(world)).length;
-  await settle(world, { backend: model.backend, agent: { files: true } });
+  await settle(world, { backend: model.backend, agent: { abilities: { files: true } } });
   return { requests: model.requests, results: (await resultsIn(world)).slice(before) };
 }
 
@@ -35,6 +35,8 @@ const edit = (fields: object): Wanted => ({ name: "edit_file", arguments: fields
 const remove = (fields: object): Wanted => ({ name: "delete_file", arguments: fields });
 
 const filesOf = async (world: World) => (await world.files.all(session)).map(({ path, text }) => [path, text]);
+
+const fileToolNames = allAbilities.find(({ name }) => name === "files")?.toolNames ?? [];
 
 describe("the working folder in a turn", () => {
   it("is offered to agents that have one, and to no others", async () => {
@@ -163,7 +165,7 @@ it("a file is appended to and edited once, wherever the process dies", async () 
         [write({ path: "log", content: "a c\n", append: true })],
         [edit({ path: "log", old_text: "a b", new_text: "a b a b" })],
       ).backend,
-      agent: { files: true },
+      agent: { abilities: { files: true } },
     }),
     messages: [inbound("om_crash", "please")],
     check: async (world) => {
@@ -178,7 +180,7 @@ it("a file is deleted wherever the process dies, and the call that removed it ne
   await survives({
     differences: () => ({
       backend: calling([write({ path: "log", content: "a" })], [remove({ path: "log" })]).backend,
-      agent: { files: true },
+      agent: { abilities: { files: true } },
     }),
     messages: [inbound("om_gone", "please")],
     check: async (world) => {
@@ -209,7 +211,7 @@ it("a change that was not confirmed may have taken effect; what only reads may b
     [read({ path: "log" })],
   );
   await append(world, inbound("om_lost", "please"));
-  await settle(world, { backend, agent: { files: true }, services: { files } });
+  await settle(world, { backend, agent: { abilities: { files: true } }, services: { files } });
   expect(await filesOf(world)).toEqual([["log", "a"]]);
   expect((await resultsIn(world)).slice(1).map(([text]) => text)).toEqual([
     expect.stringContaining("It may have taken effect"),
@@ -237,7 +239,7 @@ describe("a call that still runs here when another one wakes its turn", () => {
         await deliver(async () => await store.deliver(...given))) as typeof store.deliver,
     });
     const { backend } = calling([write({ path: "log", content: "a" }), "look"]);
-    const differences = { backend, agent: { files: true }, services: { files, store: delivering } };
+    const differences = { backend, agent: { abilities: { files: true } }, services: { files, store: delivering } };
     const run = runnerOf(world, differences);
     const { signal } = new AbortController();
     await append(world, inbound("om_slow", "please"));

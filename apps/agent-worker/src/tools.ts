@@ -6,18 +6,16 @@ import {
   toolsOfAbilities,
   callInputOf,
   largeResults,
-  resultShare,
+  abilityOf,
+  type AbilityWork,
 } from "@larkline/agent";
 import { didYouMean } from "@larkline/process/config";
 import type { Logger, Telemetry } from "@larkline/process/telemetry";
 import {
   argumentsHashOf,
+  agentOfTurn,
   builtInRunner,
-  fileToolNames,
   inputHashOf,
-  memoryToolNames,
-  parserOf,
-  peopleOf,
   runnerKeyOf,
   signCall,
   traceparentOfMessage,
@@ -28,27 +26,17 @@ import {
   type InboundMessage,
   type SessionKey,
   type StoredResult,
-  type ToolAnnouncement,
   type ToolJob,
   type ToolOutcome,
   type TurnState,
   readResultName,
-  sendFileName,
 } from "@larkline/protocol";
 import type { DeliverResult } from "@larkline/store";
-import {
-  keepResult,
-  resultPage,
-  type AvailableTool,
-  type RunnerDirectory,
-  type ToolClash,
-} from "@larkline/store/runners";
-import { Type } from "@larkline/protocol/type";
-import { limitsOf, type Agent } from "./agents.ts";
+import { keepResult, type AvailableTool, type RunnerDirectory, type ToolClash } from "@larkline/store/runners";
+import { abilityClientsOf } from "./abilities.ts";
+import { agentFor, type Agent } from "./agents.ts";
 import { actorOf, argumentsTextOf, DecidersUnknownError, objectionTo } from "./call-policy.ts";
-import { runFileTool, toolsForFiles } from "./files.ts";
 import { stopHelpers, wakeQueued } from "./helpers.ts";
-import { runMemoryTool, toolsForMemories } from "./memories.ts";
 import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
@@ -57,8 +45,11 @@ import type { RunningTurn } from "./turn-run.ts";
 
 type Tools = ReadonlyMap<string, AvailableTool>;
 
+/** Names that are taken, whatever runners offer. */
+const ownNames: ReadonlySet<string> = new Set(allAbilities.flatMap(({ toolNames }) => toolNames));
+
 /** The agent that answers in a turn, and for which message. */
-interface SpeakingTurn extends Pick<RunningTurn, "agent" | "memories"> {
+interface SpeakingTurn extends Pick<RunningTurn, "agent"> {
   stored: { turn: Pick<TurnState, "message"> };
 }
 
@@ -102,21 +93,19 @@ export class ToolCatalog {
     this.#ofAgents = new WeakMap();
     this.#ofMessages = new WeakMap();
     for (const [name, { runner }] of this.#tools) {
-      if (builtInTools.has(name)) {
+      if (ownNames.has(name)) {
         this.#log.warn({ tool: name, runner }, "a runner offers a built-in tool's name; it is not used");
       }
     }
   }
 
   /** The tools of the agent that answers in a turn; the same map for as long as nothing changes. */
-  ofTurn({ agent, memories, stored: { turn } }: SpeakingTurn): Tools {
+  ofTurn({ agent, stored: { turn } }: SpeakingTurn): Tools {
     const { message } = turn;
     const last = this.#ofMessages.get(message);
     if (last?.agent === agent) return last.tools;
     const tools = this.#offered(agent, [
       ...toolsOfAbilities(allAbilities, { settings: agent.config.abilities, message }),
-      ...(agent.config.files ? toolsForFiles(peopleOf(message).reply.channel === "feishu") : []),
-      ...toolsForMemories(memories?.about ?? []),
       ...(agent.asks.questions === undefined ? [] : [askPersonTool(agent.asks.questions)]),
     ]);
     this.#ofMessages.set(message, { agent, tools });
@@ -124,8 +113,8 @@ export class ToolCatalog {
   }
 
   /**
-   * All of the runners', or those that the agent names, and those of its abilities. The one that reads long results comes
-   * along wherever there is a tool whose results it is for.
+   * All of the runners', or those that the agent names, and those of its abilities; what reads long results is of use only
+   * beside a tool that may have some.
    */
   #offered(agent: Agent, own: readonly [string, AvailableTool][]): Tools {
     const known = this.#ofAgents.get(agent) ?? [];
@@ -133,13 +122,13 @@ export class ToolCatalog {
     if (same !== undefined) return same.tools;
     const { tools: allowed } = agent.config;
     const used = allowed === null ? [...this.#tools] : [...this.#tools].filter(([name]) => allowed.includes(name));
-    const tools = new Map([...used, ...(used.length === 0 ? [] : builtInTools), ...own]);
+    const tools = new Map([...used, ...(used.length === 0 ? own.filter(([name]) => name !== readResultName) : own)]);
     this.#ofAgents.set(agent, [...known, { own, tools }]);
     return tools;
   }
 
   names(): string[] {
-    return [...this.#tools.keys(), ...builtInTools.keys()];
+    return [...this.#tools.keys(), ...ownNames];
   }
 }
 
@@ -498,46 +487,8 @@ export async function wakeAfter(
   if (wakeGen !== undefined) await turns.wake(session, wakeGen);
 }
 
-/** Room for the line that gives the place of a page. */
-const placeCharacters = 120;
-const pageCharacters = 20_000;
-
-const ReadResultInput = Type.Object(
-  {
-    handle: Type.String({ maxLength: 100, description: "The handle that the shortened result names." }),
-    offset: Type.Optional(
-      Type.Integer({ minimum: 0, description: "Where to begin, in characters; 0 if absent, the beginning." }),
-    ),
-  },
-  { additionalProperties: false },
-);
-
-const parseReadResult = parserOf(ReadResultInput);
-
-const readResultAnnouncement: ToolAnnouncement = {
-  spec: {
-    name: readResultName,
-    description:
-      "Reads a tool result that was too long for the conversation, page by page. Use it with the handle that " +
-      "the shortened result names; each page says where the next one begins.",
-    inputSchema: { ...ReadResultInput },
-  },
-  effect: "pure",
-  requiresApproval: false,
-  risk: "low",
-  title: { zh: "读取完整结果", en: "Read a long result" },
-  secrets: ["handle"],
-  timeoutMs: 30_000,
-};
-
-/** Tools that workers run themselves for every agent, by name; these names are taken, whatever runners offer. All are pure. */
-const builtInTools: Tools = new Map([
-  [readResultName, { runner: builtInRunner, announcement: readResultAnnouncement }],
-]);
-
-/** How long running a built-in tool may take; one that sends a file ends by itself before. */
-const builtInMs = 10_000;
-const sendFileMs = 30_000;
+/** How long a call of an ability may take that says nothing else. */
+const abilityMs = 10_000;
 
 const notDone = "This cannot be done at the moment. Try again later.";
 /** What the model reads of a call that may go on after its time, or whose confirmation was lost: not to repeat it blindly. */
@@ -548,11 +499,11 @@ async function runBuiltIn(services: Services, turn: TurnState, call: CallState):
   const { clock, log, telemetry } = services;
   const startedMs = clock.monotonic();
   const run = async (): Promise<ToolOutcome> => {
-    const work = builtInRun(services, turn, call);
-    const mostMs = call.name === sendFileName ? sendFileMs : builtInMs;
+    const ability = abilityOf(call, allAbilities);
+    const work = ability?.run?.(call, abilityWork(services, turn));
     if (work === undefined) return { ok: false, error: `tool_not_found: there is no tool '${call.name}'.` };
     try {
-      return await withDeadline(clock, work, mostMs);
+      return await withDeadline(clock, work, ability?.runMs?.(call) ?? abilityMs);
     } catch (error) {
       const { name: tool, id: callId } = call;
       const { session } = turn.message;
@@ -565,11 +516,10 @@ async function runBuiltIn(services: Services, turn: TurnState, call: CallState):
   return outcome;
 }
 
-/** Undefined where no built-in tool has this name. */
-function builtInRun(services: Services, turn: TurnState, call: CallState): Promise<ToolOutcome> | undefined {
-  if (call.name === readResultName) return readResult(services, turn, call);
-  if (fileToolNames.includes(call.name)) return runFileTool(services, turn, call);
-  return memoryToolNames.includes(call.name) ? runMemoryTool(services, turn, call) : undefined;
+function abilityWork(services: Services, turn: TurnState): AbilityWork {
+  const { message } = turn;
+  const { config, limits } = services.agents.get(agentOfTurn(turn)) ?? agentFor(services, message);
+  return { turn, place: { settings: config.abilities, message }, limits, clients: abilityClientsOf(services) };
 }
 
 /** Emits the event for a call that the worker has run itself. */
@@ -582,24 +532,6 @@ function tellBuiltInRan(
   const tags = { traceparent: traceparentOfMessage(message), session: message.session, turn: turnId };
   const facts = { call: call.id, tool: call.name, outcome: outcome.ok ? "ok" : "error", ranMs: Math.round(ranMs) };
   events.emit({ eventName: "call.outcome", attributes: { ...tags, ...facts } });
-}
-
-/** A page of a stored result, and its place in the whole. Rejects when the store does. */
-async function readResult(services: Services, { message, calls }: TurnState, call: CallState): Promise<ToolOutcome> {
-  const parsed = parseReadResult(call.arguments);
-  if (!parsed.ok) return { ok: false, error: `The arguments do not fit: ${parsed.error}` };
-  const { handle, offset = 0 } = parsed.value;
-  const { settings } = services;
-  const room = resultShare(limitsOf(settings, settings.agents.default), calls.length);
-  const characters = Math.max(1, Math.min(pageCharacters, room - placeCharacters));
-  const page = await resultPage(services, message.session, { handle, offset, characters });
-  if (page === undefined) {
-    return { ok: false, error: "This conversation has no stored result of that handle, or not any more (7 days)." };
-  }
-  const from = Math.min(offset, page.characters);
-  const next = page.nextOffset === undefined ? "this is the end" : `go on with offset ${page.nextOffset}`;
-  const place = `[Characters ${from} to ${from + page.text.length} of ${page.characters}; ${next}.]`;
-  return { ok: true, result: `${page.text}\n${place}` };
 }
 
 /** A turn waits for this; a store that hangs must not hold it up for long. */

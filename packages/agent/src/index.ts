@@ -1,5 +1,6 @@
 export { allAbilities } from "./abilities/index.ts";
-export { abilityOf, toolsOfAbilities, type Ability } from "./turn/ability.ts";
+export type { FilesClient } from "./abilities/files/files.ts";
+export { abilityOf, toolsOfAbilities, type Ability, type AbilityClients, type AbilityWork } from "./turn/ability.ts";
 export {
   absorb,
   joinedEvent,

@@ -89,8 +89,6 @@ export {
   builtInRunner,
   forgetName,
   memoryToolNames,
-  fileToolNames,
-  sendFileName,
   readResultName,
   recallName,
   rememberName,

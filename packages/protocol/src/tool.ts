@@ -107,20 +107,6 @@ export const readResultName = "read_result";
 export const [rememberName, recallName, forgetName] = ["remember", "recall", "forget"] as const;
 export const memoryToolNames: readonly string[] = [rememberName, recallName, forgetName];
 
-/** Name of the built-in tool that sends a file of the working folder to the chat. */
-export const sendFileName = "send_file";
-
-/** Names of the built-in tools for the working folder of a session. */
-export const fileToolNames: readonly string[] = [
-  "list_files",
-  "read_file",
-  "search_files",
-  "write_file",
-  "edit_file",
-  "delete_file",
-  sendFileName,
-];
-
 /** The built-in tool that asks a person. */
 export const askPersonName = "ask_person";
 

@@ -37,6 +37,8 @@ export type ConfigInput = {
       /** What people in chats see in place of JSON: `{field}` is the field's value, `{{` and `}}` are braces. */
       format?: string;
     };
+    /** A working folder of each conversation, with tools to read, write, list, search and edit text files. Default: no. */
+    files?: boolean;
     /** A tool to write a to-do list, which the card shows and ticks off. Default: no. */
     todos?: boolean;
     /** Whose memories an agent keeps over conversations. */
@@ -46,8 +48,6 @@ export type ConfigInput = {
       /** Those of chats. Default: no. */
       chat?: boolean;
     };
-    /** A working folder of each conversation, with tools to read, write, list, search and edit text files. Default: no. */
-    files?: boolean;
     /** It may ask people with the tool `ask_person`, and waits for their answer. Default: no. */
     questions?: boolean;
     /** What happens to a message that comes while the session is busy: it waits, it joins the running turn, it stops the running turn of the same person, or it is refused politely. */
@@ -242,6 +242,7 @@ export type ConfigInput = {
       ends?: Record<string, "end_turn" | "tool_use" | "max_tokens" | "refusal" | "again" | "overflow">;
       /** Codes, and words in any case, of refusals because the request is too long. */
       overflowCodes?: (string)[];
+      /** What people read of these tools, and of a call. */
       overflowWords?: (string)[];
       /** Codes of refusals by its filter of contents. */
       filterCodes?: (string)[];

@@ -1,6 +1,8 @@
 import type { Ability } from "../turn/ability.ts";
+import { files } from "./files/files.ts";
 import { memory } from "./memory/memory.ts";
+import { results } from "./results/results.ts";
 import { todos } from "./todos/todos.ts";
 
-/** All abilities. The order is that of their panels on a card. */
-export const allAbilities: readonly Ability[] = [todos, memory] as readonly Ability[];
+/** All abilities. The order is that of their tools, and of their panels on a card. */
+export const allAbilities: readonly Ability[] = [results, files, todos, memory];

@@ -9,7 +9,7 @@ import type {
 } from "@larkline/protocol";
 import { builtInRunner } from "@larkline/protocol";
 import type { TSchema } from "@larkline/protocol/type";
-import type { OfferedTool } from "./facts.ts";
+import type { OfferedTool, TurnLimits } from "./facts.ts";
 
 // What the turn asks of an ability, and where it asks.
 
@@ -34,12 +34,12 @@ export interface Ability<State = unknown> {
   onCall?(call: CallState): ToolOutcome | undefined;
   /** Runs a call that {@link onCall} did not answer, with the stores and clients that it was made with. May reject. */
   run?(call: CallState, work: AbilityWork): Promise<ToolOutcome>;
-  /** How long `run` may take, ms; default 10 s. */
-  runMs?(call: CallState): number;
+  /** How long `run` may take, ms; undefined: 10 s. */
+  runMs?(call: CallState): number | undefined;
   /** A call of its tools is answered: what it keeps from now on (undefined: nothing), and events beside the result. */
   onAnswer?(answer: AbilityAnswer<State>): { state: State | undefined; events?: readonly EngineEvent[] };
-  /** What a process must know to continue the turn besides what its agent needs. */
-  needs?(turn: TurnState): readonly string[];
+  /** What a process must know to continue a turn that waits for a call of its tools; undefined: nothing besides the tool. */
+  needs?(call: CallState): string | undefined;
   /** What people see of it on the card. */
   panels?(state: State, turn: TurnState): readonly Panel[];
 }
@@ -55,7 +55,16 @@ export interface AbilityPlace {
 export interface AbilityWork {
   readonly turn: TurnState;
   readonly place: AbilityPlace;
+  readonly limits: TurnLimits;
+  readonly clients: AbilityClients;
 }
+
+/**
+ * Stores and clients that a process gives to its abilities when it starts, by the name of the ability; each declares its
+ * own here.
+ */
+// eslint-disable-next-line typescript/no-empty-interface -- abilities extend it
+export interface AbilityClients {}
 
 /** A call of an ability that was answered, and what the ability has kept so far. */
 export interface AbilityAnswer<State> {
@@ -96,6 +105,12 @@ export function withAnswer(
   const kept = state === undefined ? others : { ...others, [ability.name]: state };
   const { abilities: _before, ...rest } = turn;
   return { turn: Object.keys(kept).length === 0 ? rest : { ...rest, abilities: kept }, events };
+}
+
+/** What a process must know to continue a turn with these calls. */
+export function needsOfCalls(calls: readonly CallState[], abilities: readonly Ability[]): string[] {
+  const open = calls.filter(({ state }) => state !== "done");
+  return [...new Set(open.flatMap((call) => abilityOf(call, abilities)?.needs?.(call) ?? []))];
 }
 
 /** What the abilities show on the card of a turn. */

@@ -1,6 +1,5 @@
 import {
   builtInRunner,
-  sendFileName,
   textOf,
   type InboundMessage,
   type Message,
@@ -110,18 +109,18 @@ describe("a step whose calls wait", () => {
 
   it("is left to workers that can send files while it sends one", () => {
     const env = environment();
-    const sending = { runner: builtInRunner, announcement: announcement(sendFileName, { effect: "once" }) };
-    const tools = new Map([...env.tools, [sendFileName, sending] as const]);
+    const sending = { runner: builtInRunner, announcement: announcement("send_file", { effect: "once" }) };
+    const tools = new Map([...env.tools, ["send_file", sending] as const]);
     const run = startRun();
-    run.apply((turn) => afterStep(turn, step("", { calls: [call("c1", sendFileName)] }), { ...env, tools }));
+    run.apply((turn) => afterStep(turn, step("", { calls: [call("c1", "send_file")] }), { ...env, tools }));
     expect(run.turn.needs).toEqual(["send-file", "held-step"]);
     run.apply((turn) => afterControl(turn, [outcome("c1")], env));
     expect(run.next).toEqual({ do: "model" });
     expect(run.turn).not.toHaveProperty("needs");
     const ofRunner = startRun().apply((turn) =>
-      afterStep(turn, step("", { calls: [call("c1", sendFileName)] }), {
+      afterStep(turn, step("", { calls: [call("c1", "send_file")] }), {
         ...env,
-        tools: new Map([[sendFileName, { ...sending, runner: "main" }]]),
+        tools: new Map([["send_file", { ...sending, runner: "main" }]]),
       }),
     );
     expect(ofRunner.turn.needs).toEqual(["held-step"]);

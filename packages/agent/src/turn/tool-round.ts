@@ -30,7 +30,7 @@ import {
   withHelperUse,
   withWait,
 } from "../abilities/helpers/helper.ts";
-import { withAnswer } from "./ability.ts";
+import { withAnswer, needsOfCalls } from "./ability.ts";
 import { questionOutcome } from "../abilities/questions/question.ts";
 import { serverAnswer, serverQuestion, type ServerQuestion } from "../abilities/questions/server-question.ts";
 import { isCorrection, shownText } from "../abilities/structured/structured-answer.ts";
@@ -108,7 +108,7 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
     calls,
     callIds: [...known, ...ids],
     held,
-    needs: needsOf({ ...before, calls }, "held-step"),
+    needs: needsOf({ ...before, calls }, ...needsOfCalls(calls, env.abilities), "held-step"),
   };
   const outcomes = prepared.flatMap(({ call, outcome }) =>
     outcome === undefined ? [] : [{ callId: call.id, outcome }],

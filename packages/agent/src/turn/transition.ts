@@ -1,5 +1,4 @@
 import {
-  type CallState,
   type EngineEvent,
   type Message,
   type OutputForm,
@@ -9,8 +8,6 @@ import {
   errorCodes,
   type ErrorCode,
   type EventOf,
-  builtInRunner,
-  sendFileName,
   type EndTexts,
 } from "@larkline/protocol";
 import { noticeText, type NoticeName } from "../texts/index.ts";
@@ -144,14 +141,9 @@ export function needsOf(
     ...(asks ? ["question"] : []),
     ...(task !== undefined || helpers !== undefined ? ["helpers"] : []),
     ...(hasServerQuestion ? ["server-question"] : []),
-    ...(calls.some(isSending) ? ["send-file"] : []),
     ...(revision === undefined ? [] : ["agent-versions"]),
     ...features,
   ];
-}
-
-function isSending({ name, runner, state }: CallState): boolean {
-  return name === sendFileName && runner === builtInRunner && state !== "done";
 }
 
 /** The turn in a state that needs no more than its message does. */

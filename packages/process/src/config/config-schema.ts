@@ -131,8 +131,6 @@ export const AgentInput = Type.Object(
     /** The answer is a JSON object of a schema; people in chats see its `format`, or a list of its fields. */
     output: Type.Optional(OutputForm),
     ...abilityInputs,
-    /** A working folder of each conversation, with tools to read, write, list, search and edit text files. Default: no. */
-    files: Type.Optional(Type.Boolean()),
     /** It may ask people with the tool `ask_person`, and waits for their answer. Default: no. */
     questions: Type.Optional(Type.Boolean()),
     busy: Type.Optional(Type.Enum([...busyPolicies])),

@@ -55,8 +55,6 @@ export interface AgentConfig {
   readonly commands: Readonly<Record<string, { description: string; prompt: string }>>;
   /** What it says of abilities, by their names. */
   readonly abilities: Readonly<Record<string, unknown>>;
-  /** Whether its conversations have a working folder. */
-  readonly files: boolean;
   /** It may ask people. */
   readonly questions: boolean;
   /** Options of its model requests. */
@@ -156,7 +154,6 @@ function behaviourOf(input: AgentInput) {
     defaultLanguage: input.defaultLanguage ?? "zh",
     commands: input.commands ?? {},
     abilities: abilitiesOf(input),
-    files: input.files === true,
     questions: input.questions === true,
   } as const;
 }

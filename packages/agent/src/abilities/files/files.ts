@@ -1,40 +1,108 @@
 import { createHash } from "node:crypto";
-import { attemptOf } from "@larkline/agent";
 import {
-  builtInRunner,
   parserOf,
-  peopleOf,
-  sendFileName,
   type CallState,
   type LocalText,
   type ParseResult,
+  type SessionKey,
   type ToolAnnouncement,
   type ToolOutcome,
   type TurnState,
+  peopleOf,
 } from "@larkline/protocol";
-import { FeishuError, sendFileMessage } from "@larkline/feishu";
-import { folderLimits, problemOfPath, type SessionFile, type WriteResult } from "@larkline/store";
-import type { AvailableTool } from "@larkline/store/runners";
 import { Type, type TSchema } from "@larkline/protocol/type";
-import type { Services } from "./services.ts";
+import type { Ability, AbilityWork } from "../../turn/ability.ts";
+import { attemptOf } from "../../turn/tool-call.ts";
 
-// The working folder of a session: the tools that the model gets for them, and what they do. The files are values
-// of the store (packages/store/src/session-files.ts), so no path of a model reaches a file system. Texts of files are
-// material, as results of tools are.
+/*
+ * The working folder of a session: the tools that the model gets for it, and what they do. The files are values of a
+ * store, so no path of a model reaches a file system. Texts of files are material, as results of tools are.
+ */
+
+/** A file of a folder. */
+interface FolderFile {
+  readonly path: string;
+  readonly text: string;
+  /** Of the text. */
+  readonly bytes: number;
+  /** Whether this call has written it before. */
+  isOf(call: FolderChange): boolean;
+}
+
+interface FolderChange {
+  readonly turnId: string;
+  readonly call: string;
+  /** Whose turn it is. */
+  readonly by: string;
+  readonly path: string;
+}
+
+/** The folders of sessions, and the chats that take files. */
+export interface FilesClient {
+  /** Bounds of one folder: files, bytes of one and of all. */
+  readonly limits: { readonly files: number; readonly fileBytes: number; readonly bytes: number };
+  /** Why this is no path of a folder, in words; undefined where it is one. */
+  problemOfPath(path: string): string | undefined;
+  all(session: SessionKey): Promise<FolderFile[]>;
+  read(session: SessionKey, path: string): Promise<FolderFile | undefined>;
+  /** Changes a file to what `text` makes of it; undefined takes it away. */
+  change(
+    session: SessionKey,
+    change: FolderChange,
+    text: (file: FolderFile | undefined) => string | undefined,
+  ): Promise<"written" | "closed" | "full" | "length" | "busy">;
+  /**
+   * Sends a file to the chat of a turn's person, once for each `key`. `stopped`: the turn was cancelled before;
+   * `unknown`: the chat has not confirmed it; undefined: there is no chat that takes files.
+   */
+  send(
+    turn: TurnState,
+    file: { readonly name: string; readonly text: string; readonly key: string },
+  ): Promise<"sent" | "stopped" | "unknown" | { readonly refused: string } | undefined>;
+}
+
+declare module "../../turn/ability.ts" {
+  interface AbilityClients {
+    files: FilesClient;
+  }
+}
+
+/** Of an agent that is configured with `files: true`. */
+export const files: Ability = {
+  name: "files",
+  config: Type.Boolean({
+    description:
+      "A working folder of each conversation, with tools to read, write, list, search and edit text files. Default: no.",
+  }),
+  toolNames: ["list_files", "read_file", "search_files", "write_file", "edit_file", "delete_file", "send_file"],
+  tools: ({ settings, message }) => {
+    if (settings["files"] !== true) return [];
+    return peopleOf(message).reply.channel === "feishu" ? toolsWithChat : tools;
+  },
+  run,
+  runMs: ({ name }) => (name === sendFileName ? sendFileMs : undefined),
+  needs: ({ name }) => (name === sendFileName ? "send-file" : undefined),
+};
+
+const sendFileName = "send_file";
+/** One that sends a file ends by itself before. */
+const sendFileMs = 30_000;
 
 const linesOfPage = 2_000;
 /** Arguments of calls are bounded, too: longer files are written in several calls. */
 const contentCharacters = 60_000;
 const maxMatches = 100;
 const matchCharacters = 200;
+/** The store takes fewer, and says how many. */
+const maxPathCharacters = 1_000;
 
 const path = Type.String({
   minLength: 1,
-  maxLength: folderLimits.pathCharacters,
+  maxLength: maxPathCharacters,
   description: "Such as notes/plan.md.",
 });
 const inside = Type.Optional(
-  Type.String({ maxLength: folderLimits.pathCharacters, description: "A folder; all files if absent." }),
+  Type.String({ maxLength: maxPathCharacters, description: "A folder; all files if absent." }),
 );
 const closed = { additionalProperties: false };
 
@@ -107,12 +175,7 @@ const words: Readonly<Record<string, { title: LocalText; summary?: LocalText }>>
   [sendFileName]: { title: { zh: "发送文件", en: "Send a file" } },
 };
 
-/** The tools for the working folder. `hasChat`: its files can be sent. */
-export function toolsForFiles(hasChat: boolean): readonly [string, AvailableTool][] {
-  return hasChat ? [...fileTools, sendTool] : fileTools;
-}
-
-const fileTools: readonly [string, AvailableTool][] = [
+const tools: readonly ToolAnnouncement[] = [
   tool("list_files", "pure", "Lists the files of this conversation's working folder, with their sizes.", ListInput),
   tool("read_file", "pure", "Reads a text file of the working folder, page by page if it is long.", ReadInput),
   tool("search_files", "pure", "Finds the lines of the working folder's files that contain a text.", SearchInput),
@@ -126,27 +189,22 @@ const fileTools: readonly [string, AvailableTool][] = [
   tool("delete_file", "idempotent", "Takes a file out of the working folder.", DeleteInput),
 ];
 
-const [, sendToolPlain] = tool(
-  sendFileName,
-  "idempotent",
-  "Sends a file of the working folder to the chat, as an attachment. Use it when people want the file itself.",
-  SendInput,
-);
-const sendTool: [string, AvailableTool] = [
-  sendFileName,
+const toolsWithChat: readonly ToolAnnouncement[] = [
+  ...tools,
   {
-    ...sendToolPlain,
-    announcement: {
-      ...sendToolPlain.announcement,
-      timeoutMs: 120_000,
-    },
+    ...tool(
+      sendFileName,
+      "idempotent",
+      "Sends a file of the working folder to the chat, as an attachment. Use it when people want the file itself.",
+      SendInput,
+    ),
+    timeoutMs: 120_000,
   },
 ];
 
-function tool(name: string, effect: Effect, description: string, input: TSchema): [string, AvailableTool] {
-  const spec = { name, description, inputSchema: { ...input } };
-  const announcement: ToolAnnouncement = {
-    spec,
+function tool(name: string, effect: Effect, description: string, input: TSchema): ToolAnnouncement {
+  return {
+    spec: { name, description, inputSchema: { ...input } },
     ...words[name],
     effect,
     requiresApproval: false,
@@ -154,7 +212,6 @@ function tool(name: string, effect: Effect, description: string, input: TSchema)
     addresses: [],
     timeoutMs: 30_000,
   };
-  return [name, { runner: builtInRunner, announcement }];
 }
 
 const parseList = parserOf(ListInput);
@@ -165,10 +222,10 @@ const parseEdit = parserOf(EditInput);
 const parseDelete = parserOf(DeleteInput);
 const parseSend = parserOf(SendInput);
 
-/** Runs a call of one of these tools. Rejects when the store does. */
-export async function runFileTool(services: Services, turn: TurnState, call: CallState): Promise<ToolOutcome> {
+/** Rejects when the store does. */
+async function run(call: CallState, { turn, clients }: AbilityWork): Promise<ToolOutcome> {
   try {
-    return { ok: true, result: await resultOf(services, turn, call) };
+    return { ok: true, result: await resultOf(clients.files, turn, call) };
   } catch (error) {
     if (error instanceof Refusal) return { ok: false, error: error.message };
     throw error;
@@ -178,26 +235,25 @@ export async function runFileTool(services: Services, turn: TurnState, call: Cal
 /** What the model reads in place of a result. */
 class Refusal extends Error {}
 
-async function resultOf(services: Services, turn: TurnState, call: CallState): Promise<unknown> {
-  const { files } = services;
+async function resultOf(folder: FilesClient, turn: TurnState, call: CallState): Promise<unknown> {
   const { session } = turn.message;
   switch (call.name) {
     case "list_files":
-      return listing(await files.all(session), checked(parseList(call.arguments)).folder);
+      return listing(folder, await folder.all(session), checked(parseList(call.arguments)).folder);
     case "search_files": {
-      const { query, folder } = checked(parseSearch(call.arguments));
-      return matches(await files.all(session), query, folder);
+      const { query, folder: inside } = checked(parseSearch(call.arguments));
+      return matches(await folder.all(session), query, inside);
     }
     case "read_file": {
       const asked = checked(parseRead(call.arguments));
-      const file = await files.read(session, checkedPath(asked.path));
+      const file = await folder.read(session, checkedPath(folder, asked.path));
       if (file === undefined) throw new Refusal(`There is no file ${asked.path}. list_files shows the files.`);
       return page(file, asked);
     }
     case sendFileName:
-      return await send(services, turn, call);
+      return await send(folder, turn, call);
     default:
-      return await write(services, turn, call);
+      return await write(folder, turn, call);
   }
 }
 
@@ -206,28 +262,28 @@ function checked<T>(parsed: ParseResult<T>): T {
   return parsed.value;
 }
 
-function checkedPath(given: string): string {
-  const problem = problemOfPath(given);
+function checkedPath(folder: FilesClient, given: string): string {
+  const problem = folder.problemOfPath(given);
   if (problem !== undefined) throw new Refusal(`The path ${problem}. Paths are like notes/plan.md.`);
   return given.normalize("NFC");
 }
 
-function filesIn(files: readonly SessionFile[], folder = ""): readonly SessionFile[] {
-  const prefix = folder.replace(/^\.?\/+|\/+$/g, "").normalize("NFC");
-  return prefix === "" || prefix === "." ? files : files.filter((file) => file.path.startsWith(`${prefix}/`));
+function filesIn(all: readonly FolderFile[], inside = ""): readonly FolderFile[] {
+  const prefix = inside.replace(/^\.?\/+|\/+$/g, "").normalize("NFC");
+  return prefix === "" || prefix === "." ? all : all.filter((file) => file.path.startsWith(`${prefix}/`));
 }
 
-function listing(files: readonly SessionFile[], folder: string | undefined) {
-  const used = files.reduce((sum, { bytes }) => sum + bytes, 0);
-  const shown = filesIn(files, folder).map((file) => ({ path: file.path, bytes: file.bytes }));
+function listing({ limits }: FilesClient, all: readonly FolderFile[], inside: string | undefined) {
+  const used = all.reduce((sum, { bytes }) => sum + bytes, 0);
+  const shown = filesIn(all, inside).map((file) => ({ path: file.path, bytes: file.bytes }));
   return {
     files: shown,
-    freeBytes: Math.max(0, folderLimits.bytes - used),
-    freeFiles: folderLimits.files - files.length,
+    freeBytes: Math.max(0, limits.bytes - used),
+    freeFiles: limits.files - all.length,
   };
 }
 
-function page({ text }: SessionFile, { offset = 0, lines: most = linesOfPage }: { offset?: number; lines?: number }) {
+function page({ text }: FolderFile, { offset = 0, lines: most = linesOfPage }: { offset?: number; lines?: number }) {
   const lines = text.split("\n");
   const end = Math.min(offset + most, lines.length);
   if (offset === 0 && end === lines.length) return text;
@@ -236,10 +292,10 @@ function page({ text }: SessionFile, { offset = 0, lines: most = linesOfPage }: 
   return `${lines.slice(offset, end).join("\n")}\n${place}`;
 }
 
-function matches(files: readonly SessionFile[], query: string, folder: string | undefined) {
+function matches(all: readonly FolderFile[], query: string, inside: string | undefined) {
   const wanted = query.toLowerCase();
   const found: { path: string; line: number; text: string }[] = [];
-  for (const file of filesIn(files, folder)) {
+  for (const file of filesIn(all, inside)) {
     for (const [at, line] of file.text.split("\n").entries()) {
       const place = line.toLowerCase().indexOf(wanted);
       if (place < 0) continue;
@@ -252,20 +308,20 @@ function matches(files: readonly SessionFile[], query: string, folder: string | 
 }
 
 /** A call that runs again after a crash leaves a file as it is that it has written before. */
-async function write({ files }: Services, turn: TurnState, call: CallState): Promise<string> {
+async function write(folder: FilesClient, turn: TurnState, call: CallState): Promise<string> {
   const { turnId, message } = turn;
-  const { path: given, text } = changeOf(call);
-  const target = checkedPath(given);
+  const { path: given, text } = changeOf(call, folder);
+  const target = checkedPath(folder, given);
   const change = { turnId, call: attemptOf(call), by: message.sender.id, path: target };
-  let before: SessionFile | undefined;
+  let before: FolderFile | undefined;
   let bytes = 0;
-  const result = await files.change(message.session, change, (file) => {
+  const result = await folder.change(message.session, change, (file) => {
     before = file;
     const wanted = file?.isOf(change) === true ? file.text : text(file?.text);
     bytes = Buffer.byteLength(wanted ?? "");
     return wanted;
   });
-  if (result !== "written") throw new Refusal(notWritten[result]);
+  if (result !== "written") throw new Refusal(notWritten(folder)[result]);
   if (call.name !== "delete_file") return `${target} has ${bytes} bytes now.`;
   // It may be this call that removed it, before a crash.
   return before === undefined ? `There is no file ${target} now.` : `${target} is gone.`;
@@ -273,57 +329,30 @@ async function write({ files }: Services, turn: TurnState, call: CallState): Pro
 
 /** Of one step. */
 const maxSends = 10;
-/** How long the platform may take for one file, ms. */
-const sendMs = 25_000;
-
 /**
  * Sends a file to the chat of the turn's person. A call that runs again after a crash sends under the same key, so that the
  * platform shows no second message; the call's deadline is well within the hour that it knows the key.
  */
-async function send(services: Services, turn: TurnState, call: CallState): Promise<string> {
-  const { bots, clock, files } = services;
-  const { turnId, message } = turn;
+async function send(folder: FilesClient, turn: TurnState, call: CallState): Promise<string> {
   const { path: given, name } = checked(parseSend(call.arguments));
-  const target = peopleOf(message).reply;
-  const api = target.channel === "feishu" ? bots.get(target.app)?.api : undefined;
-  if (target.channel !== "feishu" || api === undefined) {
-    throw new Refusal("This conversation has no chat that takes files. Put the text into your answer.");
-  }
   if (turn.calls.filter((one) => one.name === sendFileName).findIndex(({ id }) => id === call.id) >= maxSends) {
     throw new Refusal(`At most ${maxSends} files are sent at once. This one was not sent.`);
   }
-  const file = await files.read(message.session, checkedPath(given));
+  const file = await folder.read(turn.message.session, checkedPath(folder, given));
   if (file === undefined) throw new Refusal(`There is no file ${given}. list_files shows the files.`);
   if (file.text === "") throw new Refusal(`${file.path} is empty. It was not sent.`);
   const fileName = sentName(name ?? file.path);
-  const ending = new AbortController();
-  const cancel = clock.after(sendMs, () => ending.abort());
-  const options = { signal: ending.signal, traceparent: message.traceparent };
-  let isLeaving = false;
-  try {
-    const bytes = Buffer.from(file.text, "utf8");
-    const key = await api.files.uploadFile({ bytes, fileName, fileType: "stream" }, options);
-    if (!(await isWanted(services, turn))) throw new Refusal("The turn was stopped. Nothing was sent.");
-    isLeaving = true;
-    await sendFileMessage(api, { key, target, uuid: keyOf(`${turnId} ${attemptOf(call)}`) }, options);
-    return `${fileName} was sent to the chat.`;
-  } catch (error) {
-    if (!(error instanceof FeishuError)) throw error;
-    const isUnknown = isLeaving && error.uncertain;
-    throw new Refusal(
-      isUnknown
-        ? `${fileName} may have been sent: the chat has not confirmed it. Tell the person so, and do not send it again unasked.`
-        : `${fileName} was not sent: the chat does not take it (${error.kind}).`,
-    );
-  } finally {
-    cancel();
-  }
-}
-
-/** Whether the turn still works, and has no cancel before it. */
-async function isWanted({ store }: Services, { turnId, message: { session } }: TurnState): Promise<boolean> {
-  const [{ turn }, isCancelled] = await Promise.all([store.summary(session), store.cancelled(session, [turnId])]);
-  return turn?.turnId === turnId && !isCancelled;
+  const key = keyOf(`${turn.turnId} ${attemptOf(call)}`);
+  const sent = await folder.send(turn, { name: fileName, text: file.text, key });
+  if (sent === "sent") return `${fileName} was sent to the chat.`;
+  if (sent === undefined)
+    throw new Refusal("This conversation has no chat that takes files. Put the text into your answer.");
+  if (sent === "stopped") throw new Refusal("The turn was stopped. Nothing was sent.");
+  throw new Refusal(
+    sent === "unknown"
+      ? `${fileName} may have been sent: the chat has not confirmed it. Tell the person so, and do not send it again unasked.`
+      : `${fileName} was not sent: the chat does not take it (${sent.refused}).`,
+  );
 }
 
 /** What a file is called in a chat: the last part of a path, without characters that a name has nowhere. */
@@ -344,11 +373,11 @@ interface Change {
   text(before: string | undefined): string | undefined;
 }
 
-function changeOf(call: CallState): Change {
+function changeOf(call: CallState, folder: FilesClient): Change {
   if (call.name === "delete_file") return { ...checked(parseDelete(call.arguments)), text: () => undefined };
   if (call.name === "edit_file") {
     const edit = checked(parseEdit(call.arguments));
-    return { path: edit.path, text: (before) => edited(before, edit) };
+    return { path: edit.path, text: (before) => edited(before, edit, folder) };
   }
   const { path: target, content, append } = checked(parseWrite(call.arguments));
   return { path: target, text: (before = "") => (append === true ? before + content : content) };
@@ -357,6 +386,7 @@ function changeOf(call: CallState): Change {
 function edited(
   before: string | undefined,
   { path: target, old_text, new_text, all }: { path: string; old_text: string; new_text: string; all?: boolean },
+  folder: FilesClient,
 ): string {
   if (before === undefined) throw new Refusal(`There is no file ${target}. list_files shows the files.`);
   const parts = before.split(old_text);
@@ -366,13 +396,15 @@ function edited(
   }
   // Looked at before: a short text in many places may become gigabytes. Characters are never more than bytes.
   const characters = before.length + (parts.length - 1) * (new_text.length - old_text.length);
-  if (characters > folderLimits.fileBytes) throw new Refusal(notWritten.length);
+  if (characters > folder.limits.fileBytes) throw new Refusal(notWritten(folder).length);
   return parts.join(new_text);
 }
 
-const notWritten: Record<Exclude<WriteResult, "written">, string> = {
-  closed: "The call was answered already. Nothing was written.",
-  full: `The folder is full: it holds ${folderLimits.files} files with ${folderLimits.bytes} bytes together. Nothing was written; delete what is not needed.`,
-  length: `A file has at most ${folderLimits.fileBytes} bytes. Nothing was written; use several files.`,
-  busy: "Other calls write this file at the moment. Nothing was written; try again.",
-};
+function notWritten({ limits }: FilesClient) {
+  return {
+    closed: "The call was answered already. Nothing was written.",
+    full: `The folder is full: it holds ${limits.files} files with ${limits.bytes} bytes together. Nothing was written; delete what is not needed.`,
+    length: `A file has at most ${limits.fileBytes} bytes. Nothing was written; use several files.`,
+    busy: "Other calls write this file at the moment. Nothing was written; try again.",
+  };
+}
