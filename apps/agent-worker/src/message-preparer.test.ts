@@ -352,6 +352,13 @@ describe("messages that are referred to", () => {
     expect(wordsOf(await prepared({ quotedId: root, threadRootId: root })).match(/topic/g)).toHaveLength(1);
   });
 
+  it("50 forwarded messages are read, and the rest is counted", async () => {
+    const messages: string[] = [];
+    for (let at = 1; at <= 53; at += 1) messages.push(await said({ text: `m${at}` }));
+    const words = wordsOf(await prepared({ forwardedId: await said({ forward: messages }) }));
+    expect(words).toContain("Ann: m50\n[3 further messages were left out]\n]");
+  });
+
   it("forwarded messages come with the names of their writers, also inside a quote", async () => {
     const messages = [await said({ text: "one\ntwo" }), await said({ image: { bytes: png } })];
     const bundle = await said({ forward: messages });

@@ -198,7 +198,8 @@ export class MessagePreparer {
 
   /** The messages of a forwarded bundle, one after the other, with the names of who wrote them. */
   async #bundled(fetched: readonly FetchedMessage[], messageId: string, fetching: Fetching): Promise<string> {
-    const children = fetched.filter(({ upperMessageId }) => upperMessageId === messageId).slice(0, maxForwarded);
+    const all = fetched.filter(({ upperMessageId }) => upperMessageId === messageId);
+    const children = all.slice(0, maxForwarded);
     const people = children.flatMap(({ senderType, senderId }) => (senderType === "user" ? [senderId] : []));
     const names = await this.#names(fetching.bot.app, [...new Set(people)], fetching);
     const answers = await Promise.all(children.map(async (child) => await this.#ownAnswer(child, fetching)));
@@ -206,7 +207,9 @@ export class MessagePreparer {
       const name = speakerName(names.get(child.senderId) ?? "") || (child.senderType === "app" ? "bot" : "a person");
       return `${name}: ${underSpeaker(answers[at] ?? contentOf(child).text)}`;
     });
-    return lines.length === 0 ? "[nothing that the platform shows]" : lines.join("\n");
+    if (lines.length === 0) return "[nothing that the platform shows]";
+    const left = all.length - children.length;
+    return [...lines, ...(left === 0 ? [] : [`[${left} further messages were left out]`])].join("\n");
   }
 
   /** What the bot has answered in that message, as it is stored; undefined: it shows no answer of the bot, or an old one. */

@@ -69,7 +69,10 @@ function readKeys(reader: EnvReader): ApiKey[] {
 
 const parseJwks = jsonParserOf(
   Type.Object({
-    keys: Type.Array(Type.Object({ kty: Type.Enum(["EC", "RSA"]), d: Type.Optional(Type.Never()) }), { minItems: 1 }),
+    keys: Type.Array(Type.Object({ kty: Type.Enum(["EC", "RSA"]), d: Type.Optional(Type.Never()) }), {
+      minItems: 1,
+      maxItems: 100,
+    }),
   }),
 );
 

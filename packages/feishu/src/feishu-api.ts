@@ -6,6 +6,7 @@ import { ChatHistory } from "./messages/chat-history.ts";
 import { FilesApi } from "./messages/files-api.ts";
 import {
   ApiCaller,
+  maxListed,
   pathId,
   type CallOptions,
   type CallWatch,
@@ -238,7 +239,9 @@ const maxBatch = 10;
 
 const parseNames = parserOf(
   Type.Object({
-    data: Type.Object({ users: Type.Optional(Type.Array(Type.Object({ user_id: text, name: text }))) }),
+    data: Type.Object({
+      users: Type.Optional(Type.Array(Type.Object({ user_id: text, name: text }), { maxItems: maxListed })),
+    }),
   }),
 );
 
@@ -263,7 +266,7 @@ const maxPages = 20;
 const parseGroups = parserOf(
   Type.Object({
     data: Type.Object({
-      group_list: Type.Optional(Type.Array(Type.String())),
+      group_list: Type.Optional(Type.Array(Type.String(), { maxItems: maxListed })),
       page_token: text,
       has_more: Type.Optional(Type.Boolean()),
     }),
@@ -503,10 +506,14 @@ const Item = Type.Object({
   deleted: Type.Optional(Type.Boolean()),
   sender: Type.Optional(Type.Object({ id: OptionalText, sender_type: OptionalText })),
   body: Type.Optional(Type.Object({ content: OptionalText })),
-  mentions: Type.Optional(Type.Array(Type.Object({ key: OptionalText, id: OptionalText, name: OptionalText }))),
+  mentions: Type.Optional(
+    Type.Array(Type.Object({ key: OptionalText, id: OptionalText, name: OptionalText }), { maxItems: maxListed }),
+  ),
 });
 
-const parseItems = parserOf(Type.Object({ data: Type.Object({ items: Type.Optional(Type.Array(Item)) }) }));
+const parseItems = parserOf(
+  Type.Object({ data: Type.Object({ items: Type.Optional(Type.Array(Item, { maxItems: maxListed })) }) }),
+);
 
 /** Most APIs give ms, some seconds. */
 function epochMs(digits: string | undefined): number {

@@ -154,6 +154,22 @@ describe("createModelChain", () => {
     expect(seen[0]?.aborted).toBe(true);
   });
 
+  it.each(["blocks", "calls"])("cuts a step of endless %s, however short they are, and says so", async (kind) => {
+    const backend: LlmBackend = {
+      async *stream() {
+        for (let index = 0; index < 1_000_000; index += 1) {
+          yield kind === "calls" ? toolCallDelta(index) : { type: "thinking_delta", index, text: "" };
+        }
+      },
+    };
+    const chunks = await collect(chainOf([backend]).chain.stream(request));
+    expect(chunks).toHaveLength(2_002);
+    expect(chunks.slice(-2)).toMatchObject([
+      { type: "warning", code: "step_too_long", message: expect.stringContaining("2000 pieces") },
+      { type: "message_stop", stopReason: "max_tokens", usage: null },
+    ]);
+  });
+
   it("puts a restart between a broken call that had delivered something and the next one", async () => {
     const broken = modelFailure("stream_truncated", "cut");
     const { chain } = chainOf([scripted([text("hal"), broken], [text("half"), stop]).backend]);

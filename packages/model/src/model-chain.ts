@@ -270,7 +270,9 @@ async function* callModel(
       yield kept;
       if (!size.isFull) continue;
       call.ended("answered");
-      const message = `The answer was cut at ${maxStepBytes} bytes: limits.stepBytes allows no more in one step.`;
+      const message = size.hasManyPieces
+        ? `The answer was cut after ${maxStepPieces} pieces: one step has no more blocks of text and thinking, and calls.`
+        : `The answer was cut at ${maxStepBytes} bytes: limits.stepBytes allows no more in one step.`;
       yield { type: "warning", code: "step_too_long", message };
       yield { type: "message_stop", stopReason: "max_tokens", usage: null, model: info.id };
       return { failure: null, delivered };
@@ -290,9 +292,14 @@ function withoutOptions(request: ChainRequest): ChainRequest {
 /** What a tool call or a block of thinking costs besides its text: many empty ones must not be free. */
 const pieceBytes = 64;
 
-/** Counts the bytes of one step: text, thinking and tool arguments, with ids and what vendors attach. */
+/** Most blocks of text and thinking, and calls, of one step: each becomes an event, a part of the history, a line. */
+const maxStepPieces = 2_000;
+
+/** Counts the bytes of one step (text, thinking and tool arguments, with ids and what vendors attach) and its pieces. */
 class StepSize {
   #room: number;
+  #pieces = 0;
+  #lastPiece = "";
 
   constructor(maxBytes: number) {
     this.#room = maxBytes;
@@ -300,7 +307,11 @@ class StepSize {
 
   /** Nothing more may be taken. */
   get isFull(): boolean {
-    return this.#room <= 0;
+    return this.#room <= 0 || this.hasManyPieces;
+  }
+
+  get hasManyPieces(): boolean {
+    return this.#pieces >= maxStepPieces;
   }
 
   /** The chunk, or as much of its text as there is room for. */
@@ -309,10 +320,12 @@ class StepSize {
       case "text_delta":
       case "thinking_delta": {
         const { providerMetadata } = chunk;
+        this.#count(chunk);
         if (providerMetadata !== undefined) this.#room -= pieceBytes + JSON.stringify(providerMetadata).length;
         return { ...chunk, text: this.#fitting(chunk.text) };
       }
       case "tool_call_delta":
+        this.#count(chunk);
         if (chunk.id !== null || chunk.name !== null) {
           this.#room -= pieceBytes + (chunk.id ?? "").length + (chunk.name ?? "").length;
         }
@@ -323,6 +336,14 @@ class StepSize {
       default:
         return chunk;
     }
+  }
+
+  /** A piece begins where another one, or another kind, had the chunk before. */
+  #count({ type, index = -1 }: { type: ModelChunk["type"]; index?: number }): void {
+    const piece = `${type} ${index}`;
+    if (piece === this.#lastPiece) return;
+    this.#lastPiece = piece;
+    this.#pieces += 1;
   }
 
   #fitting(text: string): string {

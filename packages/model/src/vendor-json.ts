@@ -52,9 +52,31 @@ export function partsTextIn(value: unknown, name: string): string {
 
 /** What a text cites of the web, as its part keeps it: a list of `{url, title}` as JSON text. */
 export function keptCitations(citations: readonly unknown[]): Record<string, string> {
-  const kept = citations.map((one) => ({ url: textIn(one, "url"), title: textIn(one, "title") }));
+  const kept = citations
+    .slice(0, maxCitations)
+    .map((one) => ({ url: textIn(one, "url"), title: textIn(one, "title") }));
   const found = kept.filter(({ url }) => url !== "");
   return found.length === 0 ? {} : { citations: JSON.stringify(found) };
+}
+
+/** Most places that one text cites. */
+const maxCitations = 100;
+
+/** What a piece costs besides its text: many empty ones must not be free. */
+const pieceCharacters = 64;
+const maxHeldCharacters = 4_000_000;
+
+/** Counts what a reader keeps of a stream without giving it on: blocks of vendors' tools, signatures, citations. */
+export class HeldBack {
+  #characters = 0;
+
+  /** Throws when it is too much. */
+  add(characters: number): void {
+    this.#characters += pieceCharacters + characters;
+    if (this.#characters > maxHeldCharacters) {
+      throw new RangeError(`the answer has more than ${maxHeldCharacters} characters that say nothing`);
+    }
+  }
 }
 
 /** JSON text that some servers send as the value itself. */

@@ -85,7 +85,7 @@ export type ApiQuestions = Static<typeof ApiQuestions>;
 export const ApiAnswer = Type.Object({
   value: Type.Union([
     Type.String({ minLength: 1, maxLength: maxAnswerLength }),
-    Type.Record(Type.String({ maxLength: 200 }), Type.Unknown()),
+    Type.Record(Type.String({ maxLength: 200 }), Type.Unknown(), { maxProperties: 50 }),
   ]),
 });
 export type ApiAnswer = Static<typeof ApiAnswer>;

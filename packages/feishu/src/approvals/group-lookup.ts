@@ -46,7 +46,7 @@ export class GroupLookup {
   }
 }
 
-const parseCached = parserOf(Type.Array(Type.String()));
+const parseCached = parserOf(Type.Array(Type.String(), { maxItems: 20_000 }));
 
 function parsedGroups(text: string | undefined): string[] | undefined {
   if (text === undefined) return undefined;

@@ -151,6 +151,17 @@ describe("inboundFromEvent", () => {
     );
   });
 
+  it("resolves 500 mentions at most; the others stay placeholders", () => {
+    const mentions = Array.from({ length: 501 }, (_, at) => ({
+      key: `@_user_${at + 1}`,
+      openId: `ou_${at}`,
+      name: "Ann",
+    }));
+    const message = said(mentions.map(({ key }) => key).join(" "), mentions);
+    expect(message.mentions).toHaveLength(500);
+    expect(message.text).toBe(`${"@Ann ".repeat(500)}@_user_501`);
+  });
+
   it("does not take @all for a mention of the bot, with or without a mention entry", () => {
     expect(said("@_all hi", [{ key: "@_all", openId: "", name: "所有人" }])).toMatchObject({
       mentionsBot: false,

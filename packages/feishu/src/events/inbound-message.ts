@@ -44,7 +44,7 @@ export interface FeishuMessage {
  */
 export function inboundFromEvent(envelope: Envelope, { botOpenId }: { botOpenId: string }): ParseResult<FeishuMessage> {
   if (envelope.type !== messageEventType) return { ok: false, error: `not a message event: ${envelope.type}` };
-  const parsed = parseMessageEvent(envelope.event);
+  const parsed = parseMessageEvent(withFewMentions(envelope.event));
   if (!parsed.ok) return parsed;
   const message = messageOf(parsed.value, botOpenId);
   if (message.senderType === "user" && message.senderOpenId === "") {
@@ -52,6 +52,16 @@ export function inboundFromEvent(envelope: Envelope, { botOpenId }: { botOpenId:
   }
   // Without a time of its own a message is as old as its event.
   return { ok: true, value: { ...message, createdAtMs: message.createdAtMs || envelope.createdAtMs } };
+}
+
+/** Further mentions of one message stay the placeholders that they are in its text. */
+const maxMentions = 500;
+
+function withFewMentions(event: JsonObject): JsonObject {
+  const message = objectOf(event["message"]);
+  const mentions = message?.["mentions"];
+  if (!Array.isArray(mentions) || mentions.length <= maxMentions) return event;
+  return { ...event, message: { ...message, mentions: mentions.slice(0, maxMentions) } };
 }
 
 const Id = Type.String({ minLength: 1, maxLength: 128 });
@@ -83,7 +93,7 @@ const MessageEvent = Type.Object({
     chat_type: Type.String(),
     message_type: Id,
     content: Type.String(),
-    mentions: Type.Optional(Type.Union([Type.Array(EventMention), Type.Null()])),
+    mentions: Type.Optional(Type.Union([Type.Array(EventMention, { maxItems: maxMentions }), Type.Null()])),
   }),
 });
 type EventMessage = Static<typeof MessageEvent>["message"];

@@ -1,6 +1,6 @@
 import { parserOf } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
-import { pathId, type ApiCaller, type CallOptions, objectOf, parsedObject } from "../transport/api-call.ts";
+import { maxListed, pathId, type ApiCaller, type CallOptions, objectOf, parsedObject } from "../transport/api-call.ts";
 import { isKind } from "../transport/error.ts";
 import { contentsOf } from "./outgoing-text.ts";
 
@@ -201,6 +201,7 @@ const ListedMessage = Type.Object({
         id: Type.Optional(Type.String()),
         name: Type.Optional(Type.String()),
       }),
+      { maxItems: maxListed },
     ),
   ),
   body: Type.Optional(Type.Object({ content: Type.Optional(Type.String()) })),
@@ -210,7 +211,7 @@ type ListedMessage = Static<typeof ListedMessage>;
 const parseItems = parserOf(
   Type.Object({
     data: Type.Object({
-      items: Type.Optional(Type.Array(ListedMessage)),
+      items: Type.Optional(Type.Array(ListedMessage, { maxItems: maxListed })),
       has_more: Type.Optional(Type.Boolean()),
       page_token: Type.Optional(Type.String()),
     }),

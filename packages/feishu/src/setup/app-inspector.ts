@@ -2,7 +2,7 @@ import { connect } from "node:net";
 import { parserOf, systemClock, type Clock } from "@larkline/protocol";
 import type { TokenSource } from "@larkline/store/platform";
 import { Type, type Static, type TSchema } from "@larkline/protocol/type";
-import { ApiCaller, withCallContext } from "../transport/api-call.ts";
+import { ApiCaller, maxListed, withCallContext } from "../transport/api-call.ts";
 import { FeishuError, feishuErrorOf } from "../transport/error.ts";
 import { baseUrlOf, type FeishuDomain } from "../transport/rate-limiter.ts";
 import { noLogger } from "../transport/sdk.ts";
@@ -219,6 +219,7 @@ const Scopes = Type.Object({
         scope_type: Type.Optional(Type.String()),
         grant_status: Type.Integer(),
       }),
+      { maxItems: maxListed },
     ),
   }),
 });
@@ -226,14 +227,16 @@ const Application = Type.Object({
   data: Type.Object({
     app: Type.Object({
       online_version_id: Type.Optional(Type.String()),
-      callback_info: Type.Optional(Type.Object({ subscribed_callbacks: Type.Optional(Type.Array(Type.String())) })),
+      callback_info: Type.Optional(
+        Type.Object({ subscribed_callbacks: Type.Optional(Type.Array(Type.String(), { maxItems: maxListed })) }),
+      ),
     }),
   }),
 });
 const Version = Type.Object({
   data: Type.Object({
     app_version: Type.Object({
-      event_infos: Type.Optional(Type.Array(Type.Object({ event_type: Type.String() }))),
+      event_infos: Type.Optional(Type.Array(Type.Object({ event_type: Type.String() }), { maxItems: maxListed })),
     }),
   }),
 });
@@ -253,6 +256,7 @@ const Panel = Type.Object({
           }),
         ),
       }),
+      { maxItems: maxListed },
     ),
   }),
 });

@@ -589,6 +589,9 @@ function failureOf(error: unknown, sent: boolean): TransportFailure {
 }
 
 /** A JSON object of which nothing is known yet. */
+/** Most entries of a list in one answer of the platform, whose largest pages have 1,000. */
+export const maxListed = 5_000;
+
 export type JsonObject = Record<string, unknown>;
 
 /** The value when it is an object and no list, otherwise undefined. */

@@ -70,6 +70,23 @@ it("takes the input of a call that comes whole at its start", async () => {
   ]);
 });
 
+it.each([
+  ["citations", { type: "citations_delta", citation: { url: "https://a.example", cited_text: "x".repeat(40_000) } }],
+  ["a signature", { type: "signature_delta", signature: "x".repeat(40_000) }],
+])("ends a stream with %s without end", async (_what, delta) => {
+  const pieces = Array.from({ length: 120 }, () => ({ type: "content_block_delta", index: 0, delta }));
+  const chunks = await read([start, open(0, { type: "text", text: "" }), ...pieces, ...end("end_turn")]);
+  expect(chunks).toMatchObject([{ type: "error", code: "stream_truncated" }]);
+});
+
+it("ends a stream of blocks without end that say nothing", async () => {
+  const blocks = Array.from({ length: 101 }, (_, index) =>
+    open(index, { type: "server_tool_use", x: "x".repeat(40_000) }),
+  );
+  const chunks = await read([start, ...blocks, ...end("end_turn")]);
+  expect(chunks).toMatchObject([{ type: "error", code: "stream_truncated" }]);
+});
+
 for (const [reason, ours] of [
   ["stop_sequence", "end_turn"],
   ["max_tokens", "max_tokens"],

@@ -44,6 +44,7 @@ import {
   fieldIn,
   indexIn,
   jsonTextIn,
+  HeldBack,
   keptCitations,
   listIn,
   objectIn,
@@ -501,6 +502,7 @@ type RawBlock = JsonObject & { type: string };
 class Reader {
   readonly #maker: Maker & Pick<VendorProfile, "ends">;
   readonly #first: number;
+  readonly #held = new HeldBack();
   /** By index, with what their deltas have added. */
   readonly #blocks = new Map<number, RawBlock>();
   /** Those that have not ended. */
@@ -598,6 +600,7 @@ class Reader {
     if (type === "") return [];
     const index = this.#first + at;
     const block: RawBlock = { ...given, type };
+    this.#held.add(JSON.stringify(block).length);
     this.#blocks.set(at, block);
     this.#open.add(at);
     switch (type) {
@@ -637,18 +640,22 @@ class Reader {
         return text === "" ? [] : [{ type: "thinking_delta", index, text }];
       }
       case "signature_delta":
+        this.#held.add(textIn(delta, "signature").length);
         grow(block, "signature", textIn(delta, "signature"));
         return [];
       case "citations_delta": {
         const citation = objectIn(delta, "citation");
-        if (block !== undefined && citation !== undefined) {
-          block["citations"] = [...listIn(block, "citations"), citation];
-        }
+        if (block === undefined || citation === undefined) return [];
+        this.#held.add(JSON.stringify(citation).length);
+        const known = block["citations"];
+        if (Array.isArray(known)) known.push(citation);
+        else block["citations"] = [citation];
         return [];
       }
       case "input_json_delta": {
         const piece = jsonTextIn(delta, "partial_json");
         if (piece === "") return [];
+        if (block?.type !== "tool_use") this.#held.add(piece.length);
         this.#inputs.set(at, (this.#inputs.get(at) ?? "") + piece);
         // Calls of the vendor's own tools are not for us to run.
         return block?.type === "tool_use" ? [toolCallDelta(index, { arguments: piece })] : [];

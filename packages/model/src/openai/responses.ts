@@ -39,6 +39,7 @@ import {
 } from "./client.ts";
 import {
   asObject,
+  HeldBack,
   keptCitations,
   countIn,
   fieldIn,
@@ -171,6 +172,7 @@ class ResponsesReader implements Reader {
   #hasCalls = false;
   #hasAnswer = false;
   #refused = false;
+  readonly #held = new HeldBack();
   readonly #items = new Map<number, Given>();
   readonly #indexes = new Map<string, number>();
   #lastIndex = 0;
@@ -228,6 +230,7 @@ class ResponsesReader implements Reader {
   #given(index: number): Given {
     const known = this.#items.get(index);
     if (known !== undefined) return known;
+    this.#held.add(0);
     const given = { hasBegun: false, text: "", isCommentary: false, isDone: false };
     this.#items.set(index, given);
     return given;

@@ -102,7 +102,7 @@ export const AgentInput = Type.Object(
     /** Model steps in one turn. */
     maxIterations: Type.Optional(count(1_000)),
     /** Names of the tools it may use; absent means every tool that a runner offers. */
-    tools: Type.Optional(Type.Array(Type.String({ minLength: 1 }))),
+    tools: Type.Optional(Type.Array(Type.String({ minLength: 1 }), { maxItems: 1_000 })),
     /**
      * Hosts that its tools may reach unasked after text from outside was read: `docs.example.com`, `*.example.com` for
      * those below, `host:port`, `*` for all. Default: none.
@@ -446,7 +446,7 @@ export const ConfigInput = Type.Object(
     teams: Type.Optional(Type.Record(agentName, TeamInput)),
     /** By name; `default` is the bot of `FEISHU_APP_ID`. */
     bots: Type.Optional(Type.Record(Type.String({ pattern: "^[a-z][a-z0-9-]{0,31}$" }), BotInput)),
-    models: Type.Optional(Type.Array(ModelInput)),
+    models: Type.Optional(Type.Array(ModelInput, { maxItems: 1_000 })),
     /** Servers with models, by the name that stands before the slash of a model's name. */
     providers: Type.Optional(Type.Record(Type.String({ pattern: "^[a-z][a-z0-9-]{0,31}$" }), ProviderInput)),
     transcription: Type.Optional(TranscriptionInput),

@@ -47,7 +47,7 @@ export const PermissionInput = Type.Object(
     people: Type.Optional(Type.Array(id, { minItems: 1, maxItems: 1_000 })),
     roles: Type.Optional(Type.Array(nameInput, { minItems: 1, maxItems: 20 })),
     chats: Type.Optional(Type.Array(id, { minItems: 1, maxItems: 1_000 })),
-    chatTypes: Type.Optional(Type.Array(Type.Enum(["p2p", "group", "api"]), { minItems: 1 })),
+    chatTypes: Type.Optional(Type.Array(Type.Enum(["p2p", "group", "api"]), { minItems: 1, maxItems: 3 })),
     do: Type.Enum(["allow", "ask", "refuse"]),
     /** Default: those of `approvals`. */
     approvers: Type.Optional(ApproversInput),

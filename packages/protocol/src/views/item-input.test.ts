@@ -109,6 +109,18 @@ describe("the input of a run", () => {
     expect(problemOf(["hello"])).toBe("input[0]: an item must be an object");
   });
 
+  it("has 1,000 pieces in an item at most", () => {
+    const parts = (count: number) => [
+      { role: "user", content: Array.from({ length: count }, () => ({ type: "input_text", text: "a" })) },
+    ];
+    expect(parseInput(parts(1_000))).toMatchObject({ ok: true });
+    const refused = parseInput(parts(1_001));
+    expect(refused).toMatchObject({ ok: false, error: expect.stringMatching(/input\[0\].*1000/) });
+    const annotations = Array.from({ length: 1_001 }, () => ({ type: "url_citation" }));
+    const cited = { role: "assistant", content: [{ type: "output_text", text: "a", annotations }] };
+    expect(parseInput([user, cited, user])).toMatchObject({ ok: false });
+  });
+
   it("must end with words of a person", () => {
     expect(problemOf([])).toBe("input must end with a message of the user");
     expect(problemOf([user, { role: "assistant", content: "hi" }])).toBe("input must end with a message of the user");

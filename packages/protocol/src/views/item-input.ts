@@ -5,6 +5,7 @@ import { itemOfPart, keptCall, keptItem, keptMessage } from "../vendor-item.ts";
 import { runItemOf, toolCallOutputItem } from "./item-helpers.ts";
 import {
   itemSchemas,
+  maxItemPieces,
   OutputMessage,
   OutputRefusal,
   OutputText,
@@ -32,13 +33,19 @@ const messageType = Type.Optional(Type.Literal("message"));
 const UserMessage = Type.Object({
   type: messageType,
   role: Type.Literal("user"),
-  content: Type.Union([Type.String(), Type.Array(Type.Union([InputText, InputImage]), { minItems: 1 })]),
+  content: Type.Union([
+    Type.String(),
+    Type.Array(Type.Union([InputText, InputImage]), { minItems: 1, maxItems: maxItemPieces }),
+  ]),
 });
 
 const AssistantMessage = Type.Object({
   type: messageType,
   role: Type.Literal("assistant"),
-  content: Type.Union([Type.String(), Type.Array(Type.Union([OutputText, OutputRefusal]))]),
+  content: Type.Union([
+    Type.String(),
+    Type.Array(Type.Union([OutputText, OutputRefusal]), { maxItems: maxItemPieces }),
+  ]),
 });
 
 const parseUser = parserOf(UserMessage);

@@ -24,11 +24,14 @@ type Annotation =
     }
   | { type: "file_path"; file_id: string; index: number };
 
+/** Most pieces of one item, such as parts, annotations or results; an item with more is refused. */
+export const maxItemPieces = 1_000;
+
 export const OutputText = Type.Object({
   type: Type.Literal("output_text"),
   /** Some gateways send null, which counts as no text. */
   text: Type.Unsafe<string>(nullable(Type.String())),
-  annotations: Type.Array(Type.Unsafe<Annotation>(anObject)),
+  annotations: Type.Array(Type.Unsafe<Annotation>(anObject), { maxItems: maxItemPieces }),
 });
 export const OutputRefusal = Type.Object({ type: Type.Literal("refusal"), refusal: Type.String() });
 /** A part of a message of a model. Parts of unknown types are kept. */
@@ -49,6 +52,7 @@ export const OutputMessage = Type.Object({
         Type.Object({ type: Type.String({ pattern: "^(?!(output_text|refusal)$)" }) }),
       ]),
     ),
+    { maxItems: maxItemPieces },
   ),
 });
 export type OutputMessage = Static<typeof OutputMessage>;
@@ -89,7 +93,7 @@ const ComputerCall = Type.Object({
   call_id: Type.String(),
   /** Later models list `actions` in its place. */
   action: Type.Optional(Type.Unsafe<ComputerAction>(anObject)),
-  pending_safety_checks: Type.Array(Type.Unsafe<SafetyCheck>(anObject)),
+  pending_safety_checks: Type.Array(Type.Unsafe<SafetyCheck>(anObject), { maxItems: maxItemPieces }),
   status,
 });
 
@@ -104,9 +108,9 @@ interface FoundText {
 const FileSearchCall = Type.Object({
   type: Type.Literal("file_search_call"),
   id: Type.String(),
-  queries: Type.Array(Type.String()),
+  queries: Type.Array(Type.String(), { maxItems: maxItemPieces }),
   status: Type.Enum(["in_progress", "searching", "completed", "incomplete", "failed"]),
-  results: Type.Optional(Type.Unsafe<FoundText[] | null>(nullable(Type.Array(anObject)))),
+  results: Type.Optional(Type.Unsafe<FoundText[] | null>(nullable(Type.Array(anObject, { maxItems: maxItemPieces })))),
 });
 
 type WebAction =
@@ -138,7 +142,7 @@ const CodeInterpreterCall = Type.Object({
   id: Type.String(),
   code: Type.Unsafe<string | null>(nullable(Type.String())),
   container_id: Type.String(),
-  outputs: Type.Unsafe<CodeOutput[] | null>(nullable(Type.Array(anObject))),
+  outputs: Type.Unsafe<CodeOutput[] | null>(nullable(Type.Array(anObject, { maxItems: maxItemPieces }))),
   status: Type.Enum(["in_progress", "completed", "incomplete", "interpreting", "failed"]),
 });
 
@@ -187,7 +191,7 @@ interface Summary {
 export const Reasoning = Type.Object({
   type: Type.Literal("reasoning"),
   id: Type.String(),
-  summary: Type.Array(Type.Unsafe<Summary>(Type.Object({ text: Type.String() }))),
+  summary: Type.Array(Type.Unsafe<Summary>(Type.Object({ text: Type.String() })), { maxItems: maxItemPieces }),
   encrypted_content: optionalText,
   status: optionalStatus,
 });
@@ -204,7 +208,7 @@ const McpListTools = Type.Object({
   type: Type.Literal("mcp_list_tools"),
   id: Type.String(),
   server_label: Type.String(),
-  tools: Type.Array(Type.Unsafe<ListedTool>(Type.Object({ name: Type.String() }))),
+  tools: Type.Array(Type.Unsafe<ListedTool>(Type.Object({ name: Type.String() })), { maxItems: maxItemPieces }),
   error: optionalText,
 });
 
@@ -274,7 +278,7 @@ const InputImage = Type.Object({
 /** A message of a person, or in short form one of a model. */
 export const EasyMessage = Type.Object({
   role: Type.Enum(["user", "assistant"]),
-  content: Type.Union([Type.String(), Type.Array(Type.Union([InputText, InputImage]))]),
+  content: Type.Union([Type.String(), Type.Array(Type.Union([InputText, InputImage]), { maxItems: maxItemPieces })]),
   type: Type.Optional(Type.Literal("message")),
 });
 export type EasyMessage = Static<typeof EasyMessage>;

@@ -2,7 +2,7 @@ import { createInterface } from "node:readline";
 
 /*
  * A server by the wire format alone, for what the reference servers do not do: it changes its list
- * of tools, dies in the middle of a call, never answers, floods its client, gives
+ * of tools, dies in the middle of a call, never answers, floods its client, has too many tools and parts of results, gives
  * schemas that take exponential time to check, and prints garbage to stdout.
  */
 
@@ -19,6 +19,8 @@ const tools = [
   tool("grow"),
   tool("die"),
   tool("hang"),
+  tool("grow_much"),
+  tool("many_parts"),
   tool("odd name!", { type: "object", notAKeyword: 1 }),
   tool("flood"),
   { ...tool("trap", trap), outputSchema: trap },
@@ -39,6 +41,14 @@ function call(id: Request["id"], name: string | undefined): void {
   if (name === "grow") {
     tools.push(tool(`grown_${tools.length}`));
     send({ method: "notifications/tools/list_changed" });
+  }
+  if (name === "grow_much") {
+    for (let i = 0; i < 1_000; i += 1) tools.push(tool(`more_${i}`));
+    send({ method: "notifications/tools/list_changed" });
+  }
+  if (name === "many_parts") {
+    const content = Array.from({ length: 205 }, (_, at) => ({ type: "text", text: `part ${at}` }));
+    return send({ id, result: { content } });
   }
   if (name === "flood") for (let i = 0; i < 5_000; i += 1) send({ id: `flood-${i}`, method: "ping" });
   const structuredContent = { text: `${"a".repeat(40)}!` };

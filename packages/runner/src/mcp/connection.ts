@@ -94,8 +94,9 @@ const firstRetryMs = 500;
 
 const longestRetryMs = 30_000;
 
-/** Most tools of one server: a list that never ends must not either. */
+/** Most tools of one server, and pages of their list: a list that never ends must not either. */
 const maxTools = 1_000;
+const maxListPages = 64;
 
 class ReconnectingConnection implements McpConnection {
   readonly #options: ConnectionOptions;
@@ -171,6 +172,7 @@ class ReconnectingConnection implements McpConnection {
     const client = new sdk.Client(ourName, {
       versionNegotiation: { mode: "auto" },
       jsonSchemaValidator: uncheckedResults,
+      listMaxPages: maxListPages,
       listChanged: { tools: { onChanged: (error, tools) => this.#listed(client, { error, tools }) } },
       ...(server.elicitation ? { capabilities: formsAlone } : {}),
     });
@@ -210,7 +212,14 @@ class ReconnectingConnection implements McpConnection {
   }
 
   #listed(client: Client, { error, tools }: { error: Error | null; tools: readonly Tool[] | null }): void {
-    if (error === null && tools !== null) this.#options.onTools(tools.slice(0, maxTools), client);
+    if (error !== null || tools === null) return;
+    const { server, onEvent, onTools } = this.#options;
+    const [more] = tools.slice(maxTools);
+    if (more !== undefined) {
+      const reason = `the server has ${tools.length} tools: this and those after it are left out, at most ${maxTools} are used`;
+      onEvent({ type: "tool_refused", server: server.name, tool: more.name, reason });
+    }
+    onTools(tools.slice(0, maxTools), client);
   }
 }
 

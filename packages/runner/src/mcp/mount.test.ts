@@ -183,7 +183,7 @@ describe("a server that misbehaves", () => {
   it("is followed when it changes its list of tools", async () => {
     const { tool } = mounted({ kind: "stdio", open: openChannel("changing", children) });
     expect(textOf(await call(await tool("srv_grow")))).toBe("did grow");
-    expect(textOf(await call(await tool("srv_grown_7")))).toBe("did grown_7");
+    expect(textOf(await call(await tool("srv_grown_9")))).toBe("did grown_9");
   });
 
   it("gets names and schemas that vendors and our validator accept", async () => {
@@ -204,6 +204,21 @@ describe("a server that misbehaves", () => {
     await tool("srv_grow");
     expect(mount.tools().some(({ name }) => name === "srv_huge")).toBe(false);
     expect(events).toContainEqual(expect.objectContaining({ type: "tool_refused", tool: "huge" }));
+  });
+
+  it("has 1,000 tools at most, and says which is the first that is left out", async () => {
+    const { mount, events, tool } = mounted({ kind: "stdio", open: openChannel("changing", children) });
+    expect(textOf(await call(await tool("srv_grow_much")))).toBe("did grow_much");
+    await tool("srv_more_990");
+    expect(mount.tools().at(-1)?.name).toBe("srv_more_990");
+    const reason = expect.stringContaining("the server has 1009 tools");
+    expect(events).toContainEqual({ type: "tool_refused", server: "srv", tool: "more_991", reason });
+  });
+
+  it("gives 200 parts of a result, and says how many were left out", async () => {
+    const { tool } = mounted({ kind: "stdio", open: openChannel("changing", children) });
+    const lines = textOf(await call(await tool("srv_many_parts"))).split("\n");
+    expect(lines.slice(-2)).toEqual(["part 199", "[5 further parts were left out]"]);
   });
 
   it("loses its connection when it floods this process", async () => {

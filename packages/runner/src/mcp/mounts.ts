@@ -491,17 +491,24 @@ function resourceReader(server: McpServer, clients: ClientSource): Tool {
 
 /** What the model reads: the parts of the result in order, or its structured form when there are none. */
 async function textOfResult(result: CallToolResult, context: ToolContext): Promise<string> {
-  const parts: string[] = [];
-  for (const part of result.content) parts.push(await partText(part, context));
-  if (parts.length > 0) return parts.join("\n");
+  const text = await textOfParts(result.content, async (part) => await partText(part, context));
+  if (result.content.length > 0) return text;
   return result.structuredContent === undefined ? "" : JSON.stringify(result.structuredContent);
 }
 
 /** The contents of a resource, as the model reads them. */
 async function textOfResource({ contents }: ReadResourceResult, context: ToolContext): Promise<string> {
-  const parts: string[] = [];
-  for (const resource of contents) parts.push(await resourceText(resource, context));
-  return parts.join("\n");
+  return await textOfParts(contents, async (resource) => await resourceText(resource, context));
+}
+
+/** Most parts of one result or resource: each may be a file that is kept. */
+const maxParts = 200;
+
+async function textOfParts<T>(parts: readonly T[], textOf: (part: T) => Promise<string>): Promise<string> {
+  const texts: string[] = [];
+  for (const part of parts.slice(0, maxParts)) texts.push(await textOf(part));
+  const left = parts.length - texts.length;
+  return [...texts, ...(left === 0 ? [] : [`[${left} further parts were left out]`])].join("\n");
 }
 
 type Content = CallToolResult["content"][number];
