@@ -107,6 +107,17 @@ describe("what a vendor has made", () => {
     expect(after).toEqual(before);
   });
 
+  it("RI-36: comes back in the order of the vendor, where calls stand between its other items", async () => {
+    const second = { ...call, id: "fc_b", call_id: "call_b", name: "weather" };
+    const thought = { ...reasoning, id: "rs_b" };
+    const first = [reasoning, call, search, commentary, thought, second, answer];
+    const { before, after, result } = await bothInputs([streamOf(first), streamOf([other])]);
+    const outputs = ["call_a", "call_b"].map((call_id) => ({ type: "function_call_output", call_id, output: "sunny" }));
+    expect(before.slice(1, -1)).toEqual([...first, ...outputs, other]);
+    expect(after).toEqual(before);
+    expect(result.rawResponses[0]?.output).toEqual(first);
+  });
+
   it("RI-33: a call without an output is left out, with the reasoning that led to it", async () => {
     const { before, after } = await bothInputs([streamOf([reasoning, click, script, answer])]);
     expect(before.slice(1, -1)).toEqual([answer]);
@@ -150,6 +161,32 @@ describe("the messages of an answer", () => {
       final: "See https://example.com/b",
       reply: "See https://example.com/b\n\nSources: [Site](https://example.com/a) · [a b c](https://x.com/%28d%29)",
     });
+  });
+
+  it("of Chat Completions name what they cite alike, which the vendor does not get back", async () => {
+    const engine = createEngine({
+      agents: { default: { model: "gpt/gpt-5.4" } },
+      models: { gpt: openai({ apiKey: "k", baseUrl: `${server.url}/v1`, api: "chat" }) },
+    });
+    onTestFinished(async () => await engine.close());
+    const annotations = [{ type: "url_citation", url_citation: { url: cited.url, title: cited.title } }];
+    const delta = (fields: object, finish_reason: string | null) => ({
+      choices: [{ index: 0, delta: fields, finish_reason }],
+    });
+    const events = [delta({ content: "It rains." }, null), delta({ annotations }, "stop")];
+    server.setScript(({ dialect }) => replyOfStream(dialect, { events }));
+    const ends: RunEvent[] = [];
+    for await (const { event } of engine.run("cited", "hi")) if (event.type === "done") ends.push(event);
+    expect(ends[0]).toMatchObject({
+      final: "It rains.",
+      reply: "It rains.\n\nSources: [Site](https://example.com/a)",
+    });
+    await engine.run("cited", "again").result();
+    expect(server.requests.at(-1)?.body["messages"]).toMatchObject([
+      { role: "user", content: "hi" },
+      { role: "assistant", content: "It rains." },
+      { role: "user", content: "again" },
+    ]);
   });
 
   it("are read one below the other where the vendor names no phases", async () => {

@@ -60,7 +60,7 @@ export function keptCitations(citations: readonly unknown[]): Record<string, str
 }
 
 /** Most places that one text cites. */
-const maxCitations = 100;
+export const maxCitations = 100;
 
 /** What a piece costs besides its text: many empty ones must not be free. */
 const pieceCharacters = 64;

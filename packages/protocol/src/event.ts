@@ -92,6 +92,8 @@ interface EventFields {
     mcp?: McpOrigin;
     /** The call as an item of the OpenAI Responses API, where it is one, without its arguments. */
     vendorItem?: JsonObject;
+    /** How many complete blocks of the step come before the call; absent: all of them. */
+    blocksBefore?: number;
   } & VendorItems;
   /** `progress` lies within 0 and 1. */
   tool_progress: { id: string; toolName: string; progress: number; detail: string };

@@ -8,7 +8,7 @@ export type ThinkingDeltaEvent = { type: "thinking_delta"; text: string; };
 
 export type ThinkingEvent = { type: "thinking"; text: string; vendorItem?: Record<string, unknown>; vendorItems?: (Record<string, unknown>)[]; };
 
-export type ToolUseEvent = { type: "tool_use"; id: string; toolName: string; input: Record<string, unknown>; step?: { calls: number; inputTokens: number; outputTokens: number; cacheReadTokens: number; cacheCreationTokens: number; }; handoff?: string; helper?: string; mcp?: { server: string; tools?: ({ name: string; description: string; inputSchema: Record<string, unknown>; })[]; }; vendorItem?: Record<string, unknown>; vendorItems?: (Record<string, unknown>)[]; };
+export type ToolUseEvent = { type: "tool_use"; id: string; toolName: string; input: Record<string, unknown>; step?: { calls: number; inputTokens: number; outputTokens: number; cacheReadTokens: number; cacheCreationTokens: number; }; handoff?: string; helper?: string; mcp?: { server: string; tools?: ({ name: string; description: string; inputSchema: Record<string, unknown>; })[]; }; vendorItem?: Record<string, unknown>; blocksBefore?: number; vendorItems?: (Record<string, unknown>)[]; };
 
 export type ToolProgressEvent = { type: "tool_progress"; id: string; toolName: string; progress: number; detail: string; };
 

@@ -198,6 +198,11 @@ export interface StepResult {
   toolCalls: ToolCall[];
   /** Text and thinking in the order their blocks began, adjacent text joined. */
   parts: (TextPart | ThinkingPart)[];
+  /**
+   * Where each call stands among the parts. Only where items of the OpenAI Responses API follow a call, whose vendor
+   * wants them back in their order; otherwise calls come after all parts.
+   */
+  callPlaces?: CallPlace[];
   /** `other` when the stream never said. */
   stopReason: StopReason;
   usage: Usage | null;
@@ -228,6 +233,15 @@ export interface StepResult {
   /** Items of the vendor's own tools that come after the last block. */
   vendorItems?: JsonObject[];
   warnings: ModelWarning[];
+}
+
+/** What of a step comes before a call. */
+export interface CallPlace {
+  /** How many of its parts, and of its complete events. */
+  parts: number;
+  blocks: number;
+  /** Items of the vendor's own tools after the last of them, or the call before. */
+  vendorItems: JsonObject[];
 }
 
 /** One call of a vendor, whether its answer counts or not. */

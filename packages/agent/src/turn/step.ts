@@ -33,7 +33,7 @@ import {
 } from "../abilities/structured/structured-answer.ts";
 import { exhaustedText, noticeText, oneLine, textsOf, type NoticeName } from "../texts/index.ts";
 import { writtenTokens, addUse, allTokens, noUse, stepUse } from "./context.ts";
-import type { TurnEnvironment, TurnModel, Transition, StepResult, VendorCall } from "./facts.ts";
+import type { CallPlace, TurnEnvironment, TurnModel, Transition, StepResult, VendorCall } from "./facts.ts";
 import { isOpaque, isSendable, withoutTrailingThinking, languageOfMessage } from "./messages.ts";
 import { answering, endError, noticeFor, assistantText, type DoneEnding, withNeeds } from "./transition.ts";
 import { withText } from "./view.ts";
@@ -168,6 +168,9 @@ interface Blocks {
   textByIndex: Map<number, TextPart>;
   thinkingByIndex: Map<number, ThinkingPart>;
   callsByIndex: Map<number, ToolCall>;
+  placesByIndex: Map<number, CallPlace>;
+  /** Complete events so far. */
+  told: number;
   /** Items of the vendor's own tools that no event carries yet. */
   vendorItems: JsonObject[];
 }
@@ -179,6 +182,8 @@ function emptyBlocks(): Blocks {
     textByIndex: new Map(),
     thinkingByIndex: new Map(),
     callsByIndex: new Map(),
+    placesByIndex: new Map(),
+    told: 0,
     vendorItems: [],
   };
 }
@@ -230,6 +235,7 @@ function endBlock(blocks: Blocks): BlockEvent[] {
   const event = open === undefined ? undefined : blockEventOf(open, blocks.vendorItems);
   if (event === undefined) return [];
   blocks.vendorItems = [];
+  blocks.told += 1;
   return [event];
 }
 
@@ -248,17 +254,21 @@ function merged(known: ProviderMetadata | undefined, more: ProviderMetadata | un
 
 function addCall(blocks: Blocks, delta: ToolCallDelta): BlockEvent[] {
   const { callsByIndex } = blocks;
+  const ended = endBlock(blocks);
   let call = callsByIndex.get(delta.index);
   if (call === undefined) {
     call = { id: "", name: "", arguments: "" };
     callsByIndex.set(delta.index, call);
+    const { parts, told, vendorItems } = blocks;
+    blocks.placesByIndex.set(delta.index, { parts: parts.length, blocks: told, vendorItems });
+    blocks.vendorItems = [];
   }
   if (call.id === "") call.id = delta.id ?? "";
   if (call.name === "") call.name = delta.name ?? "";
   call.arguments += delta.arguments;
   const metadata = merged(call.providerMetadata, delta.providerMetadata);
   if (metadata !== undefined) call.providerMetadata = metadata;
-  return endBlock(blocks);
+  return ended;
 }
 
 function resultOf(
@@ -266,13 +276,20 @@ function resultOf(
   ending: Ending,
   { warnings, pauses, calls }: { warnings: readonly ModelWarning[]; pauses: number; calls: readonly VendorCall[] },
 ): StepResult {
+  const places = inOrder(blocks.placesByIndex);
+  const isMixed = places.some((place) =>
+    blocks.parts.slice(place.parts).some((part) => itemOfPart(part) !== undefined),
+  );
+  const before = isMixed ? [] : places.flatMap(({ vendorItems }) => vendorItems);
+  const vendorItems = [...before, ...blocks.vendorItems];
   return {
     ...(pauses === 0 ? {} : { pauses }),
     ...(calls.length === 0 ? {} : { vendorCalls: calls }),
     text: textOfParts(blocks.parts),
-    toolCalls: sortedCalls(blocks),
+    toolCalls: inOrder(blocks.callsByIndex).map((call) => ({ ...call })),
     parts: blocks.parts.map((part) => ({ ...part })),
-    ...(blocks.vendorItems.length === 0 ? {} : { vendorItems: [...blocks.vendorItems] }),
+    ...(isMixed ? { callPlaces: places } : {}),
+    ...(vendorItems.length === 0 ? {} : { vendorItems }),
     ...ending,
     warnings: [...warnings],
   };
@@ -284,8 +301,8 @@ function textOfParts(parts: readonly (TextPart | ThinkingPart)[]): string {
   return text;
 }
 
-function sortedCalls({ callsByIndex }: Blocks): ToolCall[] {
-  return [...callsByIndex].sort(([left], [right]) => left - right).map(([, call]) => ({ ...call }));
+function inOrder<T>(byIndex: ReadonlyMap<number, T>): T[] {
+  return [...byIndex].sort(([left], [right]) => left - right).map(([, value]) => value);
 }
 
 /** Follows a step while it is read. */

@@ -3,6 +3,7 @@ import {
   awayMs,
   toolResultPart,
   type Approval,
+  type AssistantPart,
   type CallState,
   type CallTiming,
   type EngineEvent,
@@ -91,7 +92,7 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
   const prepared = prepareCalls(toolCalls, ids, { turn, env, beyond });
   const said: Message = {
     role: "assistant",
-    content: [...step.parts.filter(isSendable), ...prepared.map(({ use }) => use)],
+    content: contentOf(step, prepared),
     ...leftOutOf(step),
   };
   const held = heldStep(said, env.history);
@@ -127,21 +128,41 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
   return after(records, nextInRound({ turn: round.turn, started: runningCalls(round.turn), approvals }, env));
 }
 
-/** The first call carries what the step has used, and the items of the vendor that come before it. */
+/** The parts of a step and its calls: in the order of the vendor where it wants that, the calls last otherwise. */
+function contentOf({ parts, callPlaces }: StepResult, prepared: readonly PreparedCall[]): AssistantPart[] {
+  const content: AssistantPart[] = [];
+  let taken = 0;
+  for (const [at, { use }] of prepared.entries()) {
+    const before = callPlaces?.[at]?.parts ?? parts.length;
+    content.push(...parts.slice(taken, before), use);
+    taken = Math.max(taken, before);
+  }
+  return [...content, ...parts.slice(taken)].filter(isSendable);
+}
+
+/** The first call carries what the step has used; each the items of the vendor that come before it. */
 function toolUseEvents(
   prepared: readonly PreparedCall[],
-  { vendorItems }: StepResult,
+  { vendorItems = [], callPlaces }: StepResult,
   { turn: { openStep, mcpServers }, env }: { turn: TurnState; env: TurnEnvironment },
 ): EngineEvent[] {
   const named = new Set(mcpServers);
-  const [first, ...rest] = prepared.map((each) => {
+  const last = callPlaces === undefined ? 0 : prepared.length - 1;
+  const [first, ...rest] = prepared.map((each, at) => {
     const mcp = mcpOriginOf(each.call, env, named);
-    return { ...toolUseEvent(each), ...(mcp === undefined ? {} : { mcp }) };
+    const place = callPlaces?.[at];
+    const items = [...(place?.vendorItems ?? []), ...(at === last ? vendorItems : [])];
+    return {
+      ...toolUseEvent(each),
+      ...(mcp === undefined ? {} : { mcp }),
+      ...(items.length === 0 ? {} : { vendorItems: items }),
+      ...(place === undefined ? {} : { blocksBefore: place.blocks }),
+    };
   });
   if (first === undefined) return [];
   const { inputTokens = 0, outputTokens = 0, cacheReadTokens = 0, cacheCreationTokens = 0 } = openStep ?? {};
   const step = { calls: prepared.length, inputTokens, outputTokens, cacheReadTokens, cacheCreationTokens };
-  return [{ ...first, step, ...(vendorItems === undefined ? {} : { vendorItems }) }, ...rest];
+  return [{ ...first, step }, ...rest];
 }
 
 /** Servers may describe a thousand tools at length: then only the one that is called is named. */

@@ -51,6 +51,29 @@ describe("Chat Completions", () => {
     ]);
   });
 
+  it("keeps what a text cites with the text, 100 places at most", async () => {
+    const cited = (n: number) => ({
+      type: "url_citation",
+      url_citation: { url: `https://a.example/${n}`, title: `A ${n}` },
+    });
+    const annotations = Array.from({ length: 101 }, (_, at) => cited(at));
+    const chunks = await chat(
+      delta({ annotations: [{ type: "other" }, null, cited(0)] }),
+      delta({ content: "It rains.", annotations: annotations.slice(1) }),
+      delta({}, "stop"),
+      done,
+    );
+    const kept = annotations.slice(0, 100).map(({ url_citation: citation }) => citation);
+    expect(chunks.slice(0, 2)).toEqual([
+      { type: "text_delta", text: "It rains." },
+      {
+        type: "text_delta",
+        text: "",
+        providerMetadata: { vendor: "openai-chat", signer: expect.any(String), citations: JSON.stringify(kept) },
+      },
+    ]);
+  });
+
   it("SA-9: a chunk without choices is skipped, its usage is recorded", async () => {
     const usage = { prompt_tokens: 100, completion_tokens: 5, prompt_tokens_details: { cached_tokens: 60 } };
     const chunks = await chat(

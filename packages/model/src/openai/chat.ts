@@ -37,6 +37,8 @@ import {
   type Reader,
 } from "./client.ts";
 import {
+  keptCitations,
+  maxCitations,
   asObject,
   countIn,
   fieldIn,
@@ -264,6 +266,8 @@ class ChatReader implements Reader {
   #usage: Usage | null = null;
   #responseId: unknown;
   #refused = false;
+  /** What its text cites. */
+  readonly #citations: unknown[] = [];
   #calls = new Set<number>();
   #lastIndex = -1;
 
@@ -288,7 +292,10 @@ class ChatReader implements Reader {
   }
 
   rest(): ModelChunk[] {
-    return this.#chunksOf(this.#text.end());
+    const chunks = this.#chunksOf(this.#text.end());
+    const cited = keptCitations(this.#citations);
+    if (cited["citations"] === undefined) return chunks;
+    return [...chunks, { type: "text_delta", text: "", providerMetadata: { ...this.#metadata, ...cited } }];
   }
 
   stop(): MessageStop | ModelFailure | null {
@@ -307,6 +314,7 @@ class ChatReader implements Reader {
     if (thought !== "") chunks.push(this.#thought(thought));
     const text = partsTextIn(delta, "content");
     if (text !== "") chunks.push(...this.#chunksOf(this.#text.read(text)));
+    for (const one of listIn(delta, "annotations")) this.#cite(one);
     const refusal = textIn(delta, "refusal");
     if (refusal !== "") {
       this.#refused = true;
@@ -316,6 +324,11 @@ class ChatReader implements Reader {
     const old = objectIn(delta, "function_call");
     if (old !== undefined) chunks.push(this.#call({ index: 0, function: old }));
     return chunks;
+  }
+
+  #cite(annotation: unknown): void {
+    if (textIn(annotation, "type") !== "url_citation" || this.#citations.length >= maxCitations) return;
+    this.#citations.push(fieldIn(annotation, "url_citation"));
   }
 
   /** Thoughts of compatible servers, in fields that the SDK's types do not know. */

@@ -69,6 +69,7 @@ export const eventSchemas = {
     helper: Type.Optional(Type.String()),
     mcp: Type.Optional(McpOrigin),
     vendorItem: Type.Optional(JsonObject),
+    blocksBefore: Type.Optional(Type.Integer({ minimum: 0 })),
     vendorItems,
   }),
   tool_progress: Type.Object({

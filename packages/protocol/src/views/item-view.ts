@@ -86,6 +86,8 @@ export class ItemView {
   readonly #calls = new Map<string, OpenCall>();
   readonly #waiting = new Map<string, Interruption>();
   #blocks: Block[] = [];
+  /** Blocks of the step that are items already. */
+  #decidedBlocks = 0;
   /** Text of the step that no complete block has repeated yet. */
   #openText = "";
   /** Items of the vendor that come after the blocks. */
@@ -169,7 +171,7 @@ export class ItemView {
         return items;
       }
       case "tool_use":
-        return [...this.#decided(), ...this.#called(record, event)];
+        return [...this.#decided("", event.blocksBefore), ...this.#called(record, event)];
       case "permission_request":
         return this.#asked(record, event);
       case "input_requested": {
@@ -178,7 +180,7 @@ export class ItemView {
         return [];
       }
       case "tool_result":
-        return this.#answered(record, event);
+        return [...this.#decided(), ...this.#answered(record, event)];
       case "agent_changed":
         return [...this.#decided(), ...this.#handedOver(event)];
       case "turn_end":
@@ -203,15 +205,18 @@ export class ItemView {
 
   #forgetStep(): void {
     this.#blocks = [];
+    this.#decidedBlocks = 0;
     this.#trailing = undefined;
     this.#openText = "";
   }
 
-  /** The items of the blocks that wait. `reason`: of the end of the run, if it is that. */
-  #decided(reason = ""): RunItem[] {
-    const blocks = this.#blocks;
+  /**
+   * The items of the blocks that wait, of the first `upTo` of the step. `reason`: of the end of the run, if it is that.
+   */
+  #decided(reason = "", upTo = Infinity): RunItem[] {
+    const blocks = this.#blocks.splice(0, Math.max(0, upTo - this.#decidedBlocks));
+    this.#decidedBlocks += blocks.length;
     const trailing = this.#trailing;
-    this.#blocks = [];
     this.#trailing = undefined;
     const lastText = blocks.findLast(({ type }) => type === "text");
     const items = blocks.flatMap((block) => {
