@@ -6,6 +6,8 @@ import { ask, shownCard, type Question } from "./approval.fixture.ts";
 import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";
 import { connectSharedRedis } from "./redis.fixture.ts";
 
+const patience = { timeout: 60_000, interval: 10 };
+
 const { appId } = testApp;
 const closing: (() => Promise<void>)[] = [];
 
@@ -124,7 +126,7 @@ describe("the rows of the contract", () => {
     });
     expect(approved.card()).toEqual({ title: "deploy approved", template: "green", hasButtons: false });
     const { session, approval } = approved.question;
-    expect(approved.here.ingress.wakes).toEqual([{ session, gen: expect.any(Number) }]);
+    await expect.poll(() => approved.here.ingress.wakes, patience).toEqual([{ session, gen: expect.any(Number) }]);
     expect(await approved.told()).toEqual([
       {
         type: "decision",
@@ -216,7 +218,9 @@ describe("a click that must not count", () => {
     expect(await send(here.ann, late)).toEqual({ code: 0, toast: noPending, cardChanged: true });
     expect(card()).toMatchObject({ hasButtons: false });
     expect(await told()).toMatchObject([{ state: "expired", decisions: [] }]);
-    expect(here.ingress.wakes).toContainEqual({ session: question.session, gen: expect.any(Number) });
+    await expect
+      .poll(() => here.ingress.wakes, patience)
+      .toContainEqual({ session: question.session, gen: expect.any(Number) });
   });
 
   it("of another app's approval is no pending approval", async () => {
@@ -264,7 +268,9 @@ describe("clicks that come twice", () => {
     const toasts = (await Promise.all(clicks)).map((clicked) => clicked.toast?.content);
     expect(toasts.filter((content) => content !== "no pending approval")).toHaveLength(1);
     // Those that came too late repeat the wake-up, in case it got lost: it is the same one.
-    expect(new Set([...here.ingress.wakes, ...other.wakes].map(({ gen }) => gen)).size).toBe(1);
+    await expect
+      .poll(() => new Set([...here.ingress.wakes, ...other.wakes].map(({ gen }) => gen)).size, patience)
+      .toBe(1);
     expect(await told()).toHaveLength(1);
   });
 

@@ -4,6 +4,8 @@ import { afterEach, describe, expect, it } from "vitest";
 import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";
 import type { OtherEvent } from "./other-events.ts";
 
+const patience = { timeout: 60_000, interval: 10 };
+
 const { appId } = testApp;
 const lateMs = 3 * 3_600_000;
 const worlds: FeishuWorld[] = [];
@@ -64,7 +66,7 @@ describe("a message that came late", () => {
       cardChanged: true,
     });
     expect(cardText(asked)).toMatch(/please sum this up[^]*is being run/);
-    expect(here.ingress.wakes).toEqual([{ session, gen: 1 }]);
+    await expect.poll(() => here.ingress.wakes, patience).toEqual([{ session, gen: 1 }]);
     expect(await here.head(session)).toMatchObject({
       id: messageId,
       sender: { id: here.ann },
@@ -114,7 +116,7 @@ describe("a message that came late", () => {
     const results = [await click(), await first];
     expect(results.map(({ toast }) => toast?.type).toSorted()).toEqual(["info", "success"]);
     expect(await here.waiting(session)).toBe(1);
-    expect([...here.ingress.wakes, ...other.wakes]).toEqual([{ session, gen: 1 }]);
+    await expect.poll(() => [...here.ingress.wakes, ...other.wakes], patience).toEqual([{ session, gen: 1 }]);
   });
 
   it("is left to the sweeper when the click could not wake the session", async () => {
@@ -150,7 +152,7 @@ describe("a message that came late", () => {
     here.ingress.trouble.wake = false;
     here.ingress.services.clock = { ...patientClock, now: () => patientClock.now() + 61_000 };
     await here.platform.redeliver(sent.messageId);
-    expect(here.ingress.wakes).toEqual([{ session: `${appId}.${here.direct}`, gen: 1 }]);
+    await expect.poll(() => here.ingress.wakes, patience).toEqual([{ session: `${appId}.${here.direct}`, gen: 1 }]);
     expect(here.said(here.direct)).toEqual([]);
   });
 });
@@ -239,12 +241,38 @@ describe("the button below an answer that has failed", () => {
   });
 });
 
+describe("a click that wakes a session or stops its turn", () => {
+  it.each(["late", "stop"])("is answered before workers may change its card (%s)", async (kind) => {
+    const { here, click } = kind === "stop" ? await running() : await lateClick();
+    const { services } = here.ingress;
+    const { clock } = services;
+    const yields: (() => void)[] = [];
+    const after: typeof clock.after = (ms, work) => {
+      if (ms !== 0) return clock.after(ms, work);
+      yields.push(work);
+      return () => undefined;
+    };
+    services.clock = { ...clock, after };
+    expect(await click(here.ann)).toMatchObject({ code: 0, toast: { type: "success" } });
+    expect([here.ingress.wakes.length, here.ingress.cancels.length]).toEqual(kind === "stop" ? [1, 0] : [0, 0]);
+    for (const work of yields) work();
+    const told = () => (kind === "stop" ? here.ingress.cancels : here.ingress.wakes);
+    await expect.poll(told, patience).toHaveLength(1);
+  });
+
+  async function lateClick() {
+    const { here, cardId } = await late();
+    const click = async (openId: string) => await here.platform.click({ messageId: cardId, openId, elementId: "run" });
+    return { here, click };
+  }
+});
+
 describe("the stop button", () => {
   it("cancels the turn of the card for the person whose message it answers", async () => {
     const { here, session, click } = await running();
     expect(await click(here.ann)).toMatchObject({ code: 0, toast: { type: "success", content: "Stopping." } });
     expect(await here.told(session)).toEqual([{ type: "cancel", turnId: `${session}-1`, reason: "stopped" }]);
-    expect(here.ingress.cancels).toEqual([{ session, turnId: `${session}-1` }]);
+    await expect.poll(() => here.ingress.cancels, patience).toEqual([{ session, turnId: `${session}-1` }]);
   });
 
   it("does nothing for other people in a group", async () => {

@@ -35,9 +35,38 @@ type Bilingual = Readonly<Record<ReplyLanguage, string>>;
  * consumer knows is answered as no pending approval.
  */
 export async function handleClick(services: Services, bot: Bot, envelope: Envelope): Promise<EventAnswer> {
-  const own = await answerOwnClick(services, bot, envelope);
-  if (own !== undefined) return own;
-  return (await services.otherEvents.click(otherEventOf(bot.name, envelope))) ?? noPendingApproval();
+  const { own, release } = holdingWakes(services, bot);
+  try {
+    const answer = await answerOwnClick(own, bot, envelope);
+    if (answer !== undefined) return answer;
+    return (await services.otherEvents.click(otherEventOf(bot.name, envelope))) ?? noPendingApproval();
+  } finally {
+    release();
+  }
+}
+
+/**
+ * The services of one click, which wake no worker and publish no cancel before `release`. Until the platform has the
+ * answer to a click it refuses changes of its card, and a worker that is woken changes the card at once. What is lost
+ * in between is stored already: the workers' sweeper finds it.
+ */
+function holdingWakes(services: Services, bot: Bot): { own: Services; release: () => void } {
+  const { clock, turns, cancels } = services;
+  const held: (() => Promise<void>)[] = [];
+  const hold = async (work: () => Promise<void>): Promise<void> => void held.push(work);
+  const run = async (): Promise<void> => {
+    for (const work of held) await work();
+  };
+  return {
+    own: {
+      ...services,
+      turns: { wake: async (session, gen) => await hold(async () => await turns.wake(session, gen)) },
+      cancels: { publish: async (cancel) => await hold(async () => await cancels.publish(cancel)) },
+    },
+    // Yield so that the answer is sent first.
+    release: () =>
+      void clock.after(0, () => void run().catch((error: unknown) => bot.log.warn({ error }, "left to the workers"))),
+  };
 }
 
 /** Key by which the buttons of approvals are known. */
