@@ -43,12 +43,15 @@ const portion = 200;
 export function startSweeper(services: Services): { close(): Promise<void> } {
   const { presence, owner, clock, log } = services;
   let closed = false;
+  let hasReturned = false;
   let pass: Promise<void> = Promise.resolve();
   const closing = new AbortController();
   const cards = [sweepCards, sweepApprovalCards].map((sweepOnce) => besideOthers(services, sweepOnce, closing.signal));
 
   const sweep = async (): Promise<void> => {
     try {
+      if (hasReturned) await wakeCallers(services);
+      hasReturned = false;
       if (await presence.takeDuty("sweep", owner, sweepEveryMs - 50)) {
         for (const card of cards) card.start();
         await sweepAll(services);
@@ -62,7 +65,10 @@ export function startSweeper(services: Services): { close(): Promise<void> } {
     pass = sweep();
   };
   let cancelNext = clock.after(sweepEveryMs, start);
-  services.presence.onEnded(() => {
+  presence.onReturned(() => {
+    hasReturned = true;
+  });
+  presence.onEnded(() => {
     if (!closed) void sweepEnded(services);
   });
   return {
@@ -91,6 +97,22 @@ function besideOthers(
     },
     ended: async () => await running,
   };
+}
+
+/** All workers notice the return of Redis within so long; one of them takes the duty. */
+const callersDutyMs = 10_000;
+
+/**
+ * Redis may have come back without its last writes: then the job of a call is missing, or its outcome, which nothing
+ * but the deadline of the call would show. Wakes the turns that wait for calls: a turn hands out again what has no
+ * answer, under the same ids, and the ledger decides what may run.
+ */
+async function wakeCallers(services: Services): Promise<void> {
+  const { store, presence, owner } = services;
+  if (!(await presence.takeDuty("callers", owner, callersDutyMs))) return;
+  const waiting = await store.dueDeadlines(Number.MAX_SAFE_INTEGER, manyRunning);
+  const sessions = new Set(waiting.flatMap(({ session, callId }) => (callId === "" ? [] : [session])));
+  await eachOf([...sessions], async (session) => await wakeAfter(services, session, await store.wakeDue(session)));
 }
 
 /** Of the workers that notice a dead one, one takes its sessions; if that fails, the next sweep does. */

@@ -4,7 +4,7 @@ import { calling, resultsIn } from "./approval-world.fixture.ts";
 import type { LivingRunner } from "@larkline/store/runners";
 import { systemClock } from "@larkline/protocol";
 import { silentTelemetry, type Telemetry } from "@larkline/process/telemetry";
-import { sweepDeadlines } from "./background-jobs.ts";
+import { startSweeper, sweepDeadlines } from "./background-jobs.ts";
 import {
   append,
   inbound,
@@ -120,6 +120,27 @@ describe("a call past its deadline", () => {
     expect(await world.store.begin(session, "c1-0", "once")).toBe("closed");
     expect(await told(world, "echo")).toEqual(["c1-0.2", false]);
     expect([...world.ran]).toEqual([["c1-0.2", 1]]);
+  });
+
+  it("whose job was lost with the last writes of Redis is handed out again at the next sweep, under the same id", async () => {
+    const world = newWorld();
+    await unanswered(world, "echo", { started: true });
+    expect(world.dispatched).toEqual([]);
+    let returned = (): void => expect.unreachable("the sweeper waits for no return of Redis");
+    const services = servicesOf(world, { services: { telemetry } });
+    Object.assign(services.presence, { onReturned: (listener: () => void) => (returned = listener) });
+    const steps: (() => void)[] = [];
+    const after = (_ms: number, step: () => void) => {
+      steps.push(step);
+      return () => undefined;
+    };
+    const sweeper = startSweeper({ ...services, clock: { ...systemClock, after } });
+    returned();
+    steps.shift()?.();
+    await sweeper.close();
+    await runWakes(world, { backend: calling(["echo"]).backend });
+    expect(world.dispatched).toMatchObject([{ callId: "c1-0" }]);
+    expect(world.dispatched[0]?.attempt ?? 1).toBe(1);
   });
 
   it("of a pure tool is a timeout, nothing else", async () => {

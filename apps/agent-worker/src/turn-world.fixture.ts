@@ -216,7 +216,7 @@ const schemas = new SchemaChecks({ clock: systemClock, log: createLogger({ servi
 function presenceOf({ redis, namespace }: World): OwnPresence {
   const presence = new Presence({ redis, namespace });
   presence.fatesOf = async (ids) => new Map(ids.map((id) => [id, "died"]));
-  return Object.assign(presence, { onEnded: () => undefined }) as Presence as OwnPresence; // nothing else of it is used
+  return Object.assign(presence, { onEnded: () => undefined, onReturned: () => undefined }) as Presence as OwnPresence; // nothing else of it is used
 }
 
 /** What an agent and its process differ in from the plain ones of these tests. */

@@ -111,6 +111,8 @@ describe("the presence of a process", () => {
     const other = await begin(redisUrl, namespace, "other");
     const reader = new Presence({ redis, namespace });
     const channel = `{${namespace}}:presence:other`;
+    let returns = 0;
+    other.onReturned(() => (returns += 1));
     const listeners = async (): Promise<unknown> => await redis.call("PUBSUB", "SHARDNUMSUB", channel);
     for (let times = 0; times < 5; times += 1) {
       const clients = String(await redis.call("CLIENT", "LIST", "TYPE", "pubsub"));
@@ -121,6 +123,7 @@ describe("the presence of a process", () => {
       expect(await reader.fateOf("other")).toBe("alive");
       await expect.poll(listeners, wait).toEqual([channel, 1]);
     }
+    await expect.poll(() => returns, wait).toBe(5);
     expect(await own.fateOf(other.id)).toBe("alive");
   });
 

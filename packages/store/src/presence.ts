@@ -189,6 +189,7 @@ export class OwnPresence extends Presence {
   readonly #line: PresenceLine;
   readonly #locks = new Set<JobLock>();
   readonly #listeners: (() => void)[] = [];
+  readonly #returnListeners: (() => void)[] = [];
   readonly #stops: (() => void)[] = [];
   /** Others that were reported already. */
   #reported = new Set<string>();
@@ -223,7 +224,10 @@ export class OwnPresence extends Presence {
     this.#options = options;
     this.#own = redis;
     this.#time = clock;
-    this.#line = new PresenceLine(redis, `${this.channels}${options.id}`, clock);
+    const returned = (): void => {
+      for (const listener of this.#returnListeners) listener();
+    };
+    this.#line = new PresenceLine(redis, `${this.channels}${options.id}`, { clock, returned });
   }
 
   /** Renews the lock of a job until the returned function is called or another process has the job. */
@@ -241,6 +245,14 @@ export class OwnPresence extends Presence {
   /** `listener` is called when others of the group may have ended without saying so. */
   onEnded(listener: () => void): void {
     this.#listeners.push(listener);
+  }
+
+  /**
+   * `listener` is called when the connection of this process stands again after its end. Redis may have lost its last
+   * writes meanwhile, by a restart or a failover.
+   */
+  onReturned(listener: () => void): void {
+    this.#returnListeners.push(listener);
   }
 
   /** Says that this process ends in an orderly way, and stops. Idempotent. */
@@ -352,15 +364,19 @@ class PresenceLine {
   readonly #redis: RedisConnection;
   readonly #channel: string;
   readonly #clock: Clock;
+  /** Called when it is open again after its end. */
+  readonly #returned: () => void;
   #connection: Redis | undefined;
+  #hasEnded = false;
   #tries = 0;
   #cancelNext: (() => void) | undefined;
   #isClosed = false;
 
-  constructor(redis: RedisConnection, channel: string, clock: Clock) {
+  constructor(redis: RedisConnection, channel: string, { clock, returned }: { clock: Clock; returned: () => void }) {
     this.#redis = redis;
     this.#channel = channel;
     this.#clock = clock;
+    this.#returned = returned;
   }
 
   /** Rejects where Redis takes no subscription; it is tried again by itself. */
@@ -371,6 +387,7 @@ class PresenceLine {
       this.#connection = connection;
       this.#tries = 0;
       connection.once("end", () => this.#openLater(connection));
+      if (this.#hasEnded) this.#returned();
     } catch (error) {
       this.#openLater(undefined);
       throw error;
@@ -391,6 +408,7 @@ class PresenceLine {
   #openLater(ended: Redis | undefined): void {
     if (this.#isClosed || this.#connection !== ended) return;
     this.#connection = undefined;
+    this.#hasEnded ||= ended !== undefined;
     const pauseMs = reopenPausesMs[Math.min(this.#tries, reopenPausesMs.length - 1)] ?? 0;
     this.#tries += 1;
     this.#cancelNext = this.#clock.after(pauseMs, () => void this.open().catch(() => undefined)); // tried again
