@@ -304,6 +304,20 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         expect(claim).toMatchObject({ deaths: { together: 1, alone: 0 } });
       });
 
+      it.each(["suspend", "handoff"] as const)(
+        "counts nothing where it has saved all the same (%s), and dies later",
+        async (mode) => {
+          const { wakeGen = 0 } = await store.append(messageOf(session, "om_1"));
+          const claim = await store.claim(session, wakeGen, "w1");
+          if (claim === undefined) expect.unreachable("the session is waiting");
+          // Another worker took it for dead.
+          const healed = await store.heal(session, wakeGen, "w1");
+          await saveAs(store, claim, { mode });
+          const { wakeGen: gen = healed } = await store.cancel(session, { reason: "stopped" });
+          expect(await store.claim(session, gen ?? 0, "w2", dead)).toMatchObject({ deaths: { together: 0, alone: 0 } });
+        },
+      );
+
       it("does not count again for a session that was given back before anything was saved", async () => {
         await startedBy("w1");
         const claim = await lost("w2");

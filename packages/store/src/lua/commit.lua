@@ -54,7 +54,7 @@ if #asked > 0 then
 -- include approvals
   cancelApprovals(asked, sid .. '-' .. seq)
 end
-redis.call('HDEL', state, 'turn', 'absorbed', 'needs')
+redis.call('HDEL', state, 'turn', 'absorbed', 'needs', 'lost')
 if needs ~= '' then redis.call('HSET', state, 'needs', needs) end
 -- Entries for turns that are set aside are stored with those turns.
 if turnsSetAside() ~= ',' then takeRequests() end

@@ -7,6 +7,7 @@
 -- include fenced
 
 if fenced() then return 0 end
+redis.call('HDEL', state, 'lost')
 redis.call('HSET', session, 'state', 'queued')
 redis.call('ZADD', dirty, now(), sid)
 return 1

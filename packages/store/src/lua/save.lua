@@ -72,7 +72,10 @@ if newApprovals ~= '' then
   askAll()
 end
 if asker ~= '' then tellAsker(cjson.decode(asker)) end
+-- The worker that was taken for dead has written all the same: its later death says nothing of this turn.
+local function forgetLoss() redis.call('HDEL', state, 'lost') end
 if mode == 'handoff' then
+  forgetLoss()
   redis.call('HSET', session, 'state', 'queued')
   redis.call('ZADD', dirty, now(), sid)
   return 0
@@ -81,6 +84,7 @@ takeRequests()
 local unread = redis.call('LRANGE', control, 0, -1)
 if mode == 'suspend' and #unread == 0 then
   keepEvents()
+  forgetLoss()
   if waits ~= '' then
     redis.call('HSET', state, 'waits', waits)
     if setAsideTurnWithNews() or firstFree(waits) then
