@@ -1,5 +1,5 @@
 import { readProviders, resolveConfig } from "@larkline/process/config";
-import { builtInRunner, readResultName, type ToolAnnouncement } from "@larkline/protocol";
+import { systemRandom, systemClock, builtInRunner, readResultName, type ToolAnnouncement } from "@larkline/protocol";
 import type { AvailableTool } from "@larkline/store/runners";
 import { describe, expect, it } from "vitest";
 import { agentFor, agentsOf, createAgentModels, type Agent } from "./agents.ts";
@@ -38,6 +38,7 @@ function deployment(): Services {
     { concurrency: 1 },
     settings,
     providers.ok ? providers.value : expect.fail(providers.error),
+    { clock: systemClock, random: systemRandom },
   );
   const found = models.ok ? models.value : expect.fail(models.error);
   const agents = agentsOf(settings, found);

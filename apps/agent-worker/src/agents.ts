@@ -45,7 +45,8 @@ import {
   type ModelProviders,
 } from "@larkline/process/config";
 import {
-  systemClock,
+  type Clock,
+  type Random,
   type InboundMessage,
   type OutputForm,
   type ParseResult,
@@ -219,12 +220,12 @@ export interface AgentModels {
  * `/model`. The error lists every agent with a problem.
  */
 export function createAgentModels(
-  config: Pick<WorkerConfig, "model" | "concurrency">,
+  { model, concurrency: slots }: Pick<WorkerConfig, "model" | "concurrency">,
   settings: LarklineConfig,
   providers: ModelProviders,
+  own: { clock: Clock; random: Random },
 ): ParseResult<AgentModels> {
-  const { concurrency: slots } = config;
-  const text = config.model ?? standardModel(providers);
+  const text = model ?? standardModel(providers);
   if (text === undefined) {
     return { ok: false, error: "Set ANTHROPIC_API_KEY or OPENAI_API_KEY (and MODEL, to choose the model)." };
   }
@@ -237,6 +238,7 @@ export function createAgentModels(
     settings,
     providers,
     slots,
+    ...own,
     backends: new Map(),
     health: new Map(),
   };
@@ -265,6 +267,8 @@ interface ChainSources {
   backends: Map<string, LlmBackend>;
   /** Turns that this process runs at once. */
   slots: number;
+  clock: Clock;
+  random: Random;
   /** By name: what all agents of this process know of a model. */
   health: Map<string, ModelHealth>;
 }
@@ -296,13 +300,13 @@ function nameOf({ provider, id }: ModelChoice): string {
 
 function chainOf(
   choices: readonly ModelChoice[],
-  { settings, providers, slots, backends, health }: ChainSources,
+  { settings, providers, slots, clock, random, backends, health }: ChainSources,
 ): ModelChain {
   const models = choices.map(({ provider, id }) => {
-    const backend = backends.get(provider) ?? backendOf(provider, providers);
+    const backend = backends.get(provider) ?? backendOf(provider, providers, clock);
     backends.set(provider, backend);
     const name = nameOf({ provider, id });
-    const known = health.get(name) ?? new ModelHealth({ slots, clock: systemClock });
+    const known = health.get(name) ?? new ModelHealth({ slots, clock });
     health.set(name, known);
     return { info: findModelInfo(provider, id, settings.models), backend, health: known };
   });
@@ -312,18 +316,21 @@ function chainOf(
     maxStepBytes: stepBytes,
     timeouts: { headersMs: modelSilenceMs, gapMs: modelSilenceMs, thinkingMs: modelThinkingMs },
     retry: { giveUpMs: modelRetryMs },
+    clock,
+    random: random.fraction,
   });
 }
 
 /** Servers without a key take any. */
 const noKey = "none";
 
-function backendOf(provider: string, providers: ModelProviders): LlmBackend {
+function backendOf(provider: string, providers: ModelProviders, clock: Clock): LlmBackend {
   const access = providers[provider];
   if (access === undefined) throw new RangeError(`no provider ${provider}`); // readModelNames has checked
   const { type, apiKey = noKey, baseUrl, profile } = access;
   const reached = {
     apiKey,
+    clock,
     ...(baseUrl === undefined ? {} : { baseUrl }),
     ...(profile === undefined ? {} : { profile }),
   };

@@ -12,17 +12,17 @@ import { startWorker } from "./worker.ts";
 export async function startWorkerApp(env: Env, options: AppOptions = {}): Promise<RunningApp> {
   const { clock = systemClock, random = systemRandom, destination } = options;
   const config = accept(loadConfig(env));
-  const settings = accept(await loadConfigFile(config.configFile));
+  const settings = accept(await loadConfigFile(config.configFile, clock));
   const bots = accept(readBots(env, settings.bots, config.feishu));
   const providers = accept(readProviders(env, settings.providers));
   const transcription = accept(readTranscription(settings.transcription, providers));
-  const models = accept(createAgentModels(config, settings, providers));
+  const models = accept(createAgentModels(config, settings, providers, { clock, random }));
   return await openApp(async (opened) => {
-    const log = createLogger({ service: "agent-worker", level: config.logLevel, destination });
+    const log = createLogger({ service: "agent-worker", level: config.logLevel, destination, clock });
     const metrics = new Metrics({ service: "agent-worker" });
-    const traceLog = TraceLog.connect({ ...config, ttlMs: settings.retention.traceDays * 86_400_000 });
+    const traceLog = TraceLog.connect({ ...config, clock, random, ttlMs: settings.retention.traceDays * 86_400_000 });
     const watch = { service: "agent-worker", logger: log, metrics, traceLog, modules: settings.observers } as const;
-    const { telemetry, close: closeTelemetry } = accept(await openTelemetry({ ...watch, ...config, clock }));
+    const { telemetry, close: closeTelemetry } = accept(await openTelemetry({ ...watch, ...config, clock, random }));
     opened.defer(closeTelemetry);
     const owner = `worker-${random.uuid()}`;
     const counters = createCounters(metrics);
@@ -35,7 +35,7 @@ export async function startWorkerApp(env: Env, options: AppOptions = {}): Promis
     opened.defer(worker.close);
     const { host, port, redisUrl, namespace } = config;
     const atWork = (): string[] => connections.services.runningTurns.names();
-    const ops = await startOpsServer({ host, port, metrics, logger: log, ready: worker.ready }).catch(
+    const ops = await startOpsServer({ host, port, metrics, logger: log, ready: worker.ready, clock }).catch(
       startError(`Cannot listen on ${host}:${port} (HOST, PORT)`),
     );
     opened.defer(ops.close);

@@ -35,8 +35,8 @@ afterEach(async () => {
 async function sweep(signal = new AbortController().signal): Promise<void> {
   await stores.advance(untouchedMs + 1_000);
   const world = newWorld(stores);
-  const { settings, lookups, log } = servicesOf(world);
-  const bots = new Map([[appId, new Bot(settings, api, lookups, log)]]);
+  const { settings, lookups, clock, log } = servicesOf(world);
+  const bots = new Map([[appId, new Bot(settings, api, { lookups, clock }, log)]]);
   await sweepCards(servicesOf(world, { services: { bots } }), signal);
   const healedNow = healedIn(world, "card");
   if (healedNow > 0) healed.push(healedNow);

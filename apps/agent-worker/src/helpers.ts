@@ -9,7 +9,6 @@ import {
 } from "@larkline/agent";
 import {
   rootSessionOf,
-  sharedNow,
   turnIdOf,
   agentOfTurn,
   type CallState,
@@ -40,7 +39,7 @@ export class HelperReadiness {
   async start({ agents, instances, clock, log }: Services, signal: AbortSignal): Promise<void> {
     if ([...agents.values()].every(({ helpers }) => helpers.size === 0)) return;
     const look = async (): Promise<void> => {
-      const living = (await instances.instances()).filter(({ expiresAtMs }) => expiresAtMs > sharedNow());
+      const living = (await instances.instances()).filter(({ expiresAtMs }) => expiresAtMs > clock.now());
       const older = living.filter(({ features = [] }) => !features.includes("helpers"));
       if (older.length > 0 && this.isReady) {
         log.warn({ older: older.map(({ id }) => id) }, "processes of the version before live: no helper is started");

@@ -10,8 +10,8 @@ import { textOf, type InboundMessage, type MessageReferences, type UserPart } fr
 import { openTestStores } from "@larkline/store/testing";
 import type { LarklineConfig, Transcription } from "@larkline/process/config";
 import { silentLogger } from "@larkline/process/telemetry";
-import { patientTimeout } from "@larkline/testkit";
-import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
+import { patientClock } from "@larkline/testkit";
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { MessagePreparer } from "./prepare.ts";
 import { Bot } from "./services.ts";
 import { shownKeyOf } from "./run-records.ts";
@@ -34,8 +34,6 @@ let simulator: FeishuSimulator;
 let ann: string;
 let chatId: string;
 beforeAll(async () => {
-  // This process is the platform, too: what it has no time for meanwhile is not late.
-  vi.spyOn(AbortSignal, "timeout").mockImplementation(patientTimeout);
   simulator = await startFeishuSimulator({ apps: [{ appId, appSecret: "s", name: "Larkline" }], limits: "off" });
   ann = simulator.addUser({ name: "Ann" }).openId;
   chatId = simulator.addChat({ type: "group", members: [ann] }).chatId;
@@ -54,16 +52,20 @@ beforeEach(() => {
   current = preparer();
 });
 
+// This process is the platform, too: what it has no time for meanwhile is not late.
+const clock = patientClock;
+
 function preparer(others: Partial<LarklineConfig["limits"]> = {}, transcription?: Transcription): MessagePreparer {
   world = newWorld();
   const tokenCache = world.tokens;
   const retry = { minDelayMs: 5, maxDelayMs: 20 };
   api = new FeishuApi({ appId, appSecret: "s", domain: simulator.url, tokenCache, retry });
   const { settings } = servicesOf(world);
-  const bot = new Bot(settings, api, world.lookups, silentLogger);
+  const bot = new Bot(settings, api, { lookups: world.lookups, clock }, silentLogger);
   const limits = { ...settings.limits, attachmentBytes: 1_000_000, attachmentTimeoutMs: 50_000, ...others };
   const { lookups, store } = world;
-  return new MessagePreparer(new Map([[appId, bot]]), { blobs, lookups, store }, limits, { extractor, transcription });
+  const stored = { blobs, lookups, store, clock };
+  return new MessagePreparer(new Map([[appId, bot]]), stored, limits, { extractor, transcription });
 }
 
 async function said(message: Omit<PersonMessage, "appId" | "chatId" | "from">): Promise<string> {

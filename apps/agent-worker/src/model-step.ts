@@ -46,7 +46,6 @@ import {
 import { scrubText, type Tags, type Telemetry } from "@larkline/process/telemetry";
 import {
   pause,
-  systemClock,
   withDeadline,
   type EngineEvent,
   type FilePart,
@@ -157,7 +156,7 @@ export class ModelSteps {
       // Near the window any refusal may be one because of the size: that is tried first, and once.
       return isRefused(result) && this.#mayOverflow() ? asOverflow(result) : result;
     };
-    return await watchStep(this.#run, "answer", async () => await askWithoutRefused(seen, asking));
+    return await this.#watchStep("answer", async () => await askWithoutRefused(seen, asking));
   }
 
   #logRefusal(leftOut: readonly LeftOut[]): void {
@@ -204,7 +203,7 @@ export class ModelSteps {
     const stopTimer = this.#services.clock.after(choiceMs, () => limit.abort());
     try {
       const asked = { turnNumber: 0, system, history, tools: [], options: { maxTokens: choiceTokens } };
-      const result = await watchStep(this.#run, "choice", async () => await this.#ask(asked, history, limit.signal));
+      const result = await this.#watchStep("choice", async () => await this.#ask(asked, history, limit.signal));
       return { ...result, late: limit.signal.aborted };
     } finally {
       stopTimer();
@@ -215,7 +214,7 @@ export class ModelSteps {
   async summarise(plan: CompactionPlan): Promise<StepResult | undefined> {
     const { agent, stored } = this.#run;
     const language = languageOfMessage(stored.turn.message, agent.speech.texts);
-    const summary = await watchStep(this.#run, "summary", async () => {
+    const summary = await this.#watchStep("summary", async () => {
       const sent = withoutRefused(this.#run.stored.history);
       const cleaned = new Map(this.#run.stored.history.map((message, at) => [message, sent[at] ?? message]));
       const shown = plan.older.map((message) => cleaned.get(message) ?? message);
@@ -228,6 +227,32 @@ export class ModelSteps {
       return await this.#ask({ turnNumber: 0, system, history, tools: [] }, modelMessagesOf(history));
     });
     return summary.brokenOff === true ? undefined : summary;
+  }
+
+  /** Reports a request to a model to observers. */
+  async #watchStep(purpose: "answer" | "choice" | "summary", run: () => Promise<StepResult>): Promise<StepResult> {
+    const { clock } = this.#services;
+    const { stored, watch } = this.#run;
+    const { telemetry, tags } = watch;
+    const { chain } = this.#run.model;
+    const { tracer, samples } = telemetry;
+    const startedMs = clock.monotonic();
+    const { agent } = stored.turn;
+    const who = agent === undefined ? {} : { agent };
+    const step = tracer.startSpan("model.step", { attributes: { ...tags, model: chain.primary.id, ...who, purpose } });
+    let result: StepResult | undefined;
+    let outcome = "failed";
+    try {
+      result = await run();
+      outcome = result.brokenOff === true ? "broken_off" : (result.failure?.code ?? "ok");
+      return result;
+    } finally {
+      const { id: model } = infoOf(chain, result?.model);
+      samples["model.step_seconds"].record((clock.monotonic() - startedMs) / 1_000, { model, outcome });
+      const facts = result === undefined ? {} : { ...tellUse(telemetry, chain, result), ...refusalTags(result) };
+      if (outcome !== "ok") step.recordException(outcome);
+      step.setAttributes({ model, profile: chain.profileOf(model), outcome, ...facts }).end();
+    }
   }
 
   /**
@@ -366,32 +391,6 @@ function systemOf({ system, notes = "" }: Asked): Pick<ModelRequest, "system" | 
       { text: notes, cacheScope: "" },
     ],
   };
-}
-
-/** Reports a request to a model to observers. */
-async function watchStep(
-  { watch: { telemetry, tags }, stored, model: { chain } }: RunningTurn,
-  purpose: "answer" | "choice" | "summary",
-  run: () => Promise<StepResult>,
-): Promise<StepResult> {
-  const { tracer, samples } = telemetry;
-  const startedMs = systemClock.monotonic();
-  const { agent } = stored.turn;
-  const who = agent === undefined ? {} : { agent };
-  const step = tracer.startSpan("model.step", { attributes: { ...tags, model: chain.primary.id, ...who, purpose } });
-  let result: StepResult | undefined;
-  let outcome = "failed";
-  try {
-    result = await run();
-    outcome = result.brokenOff === true ? "broken_off" : (result.failure?.code ?? "ok");
-    return result;
-  } finally {
-    const { id: model } = infoOf(chain, result?.model);
-    samples["model.step_seconds"].record((systemClock.monotonic() - startedMs) / 1_000, { model, outcome });
-    const facts = result === undefined ? {} : { ...tellUse(telemetry, chain, result), ...refusalTags(result) };
-    if (outcome !== "ok") step.recordException(outcome);
-    step.setAttributes({ model, profile: chain.profileOf(model), outcome, ...facts }).end();
-  }
 }
 
 function infoOf({ models, primary }: ModelChain, asked: string | undefined): ModelInfo {

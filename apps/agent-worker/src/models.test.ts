@@ -1,3 +1,4 @@
+import { systemClock, systemRandom } from "@larkline/protocol";
 import { readProviders, resolveConfig, type LarklineConfig } from "@larkline/process/config";
 import { describe, expect, it } from "vitest";
 import { Agent, createAgentModels, type AgentModels } from "./agents.ts";
@@ -10,6 +11,8 @@ function resolved(input: object): LarklineConfig {
   return config.value;
 }
 
+const machine = { clock: systemClock, random: systemRandom };
+
 function settings(agent: object = {}, models: readonly object[] = []): LarklineConfig {
   return resolved({ agents: { default: agent }, models });
 }
@@ -17,7 +20,7 @@ function settings(agent: object = {}, models: readonly object[] = []): LarklineC
 function made(config: LarklineConfig, env: Record<string, string> = keys, model = "anthropic/claude-sonnet-4-6") {
   const providers = readProviders(env, config.providers);
   if (!providers.ok) throw new Error(providers.error);
-  return createAgentModels({ model, concurrency: 1 }, config, providers.value);
+  return createAgentModels({ model, concurrency: 1 }, config, providers.value, machine);
 }
 
 function choices(agent: object = {}) {

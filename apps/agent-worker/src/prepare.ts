@@ -3,9 +3,11 @@ import { createSlots, type TextExtractor } from "./attachments/text-extractor.ts
 import { addressesIn } from "@larkline/agent/permissions";
 import { readContent, type FetchedMessage, type SaidMessage } from "@larkline/feishu";
 import {
+  deadline,
   imageTypeOf,
   type Attachment,
   type AttachmentState,
+  type Clock,
   type FilePart,
   type InboundMessage,
   type Message,
@@ -56,6 +58,7 @@ export class MessagePreparer {
   readonly #store: SessionStore;
   readonly #blobs: BlobStore;
   readonly #lookups: LookupCache;
+  readonly #clock: Clock;
   readonly #extractor: TextExtractor;
   readonly #limits: LarklineConfig["limits"];
   readonly #transcription: Transcription | undefined;
@@ -63,7 +66,7 @@ export class MessagePreparer {
 
   constructor(
     bots: ReadonlyMap<string, Bot>,
-    { store, blobs, lookups }: { store: SessionStore; blobs: BlobStore; lookups: LookupCache },
+    { store, blobs, lookups, clock }: { store: SessionStore; blobs: BlobStore; lookups: LookupCache; clock: Clock },
     limits: LarklineConfig["limits"],
     { extractor, transcription }: { extractor: TextExtractor; transcription?: Transcription | undefined },
   ) {
@@ -71,6 +74,7 @@ export class MessagePreparer {
     this.#store = store;
     this.#blobs = blobs;
     this.#lookups = lookups;
+    this.#clock = clock;
     this.#limits = limits;
     this.#extractor = extractor;
     this.#transcription = transcription;
@@ -106,7 +110,7 @@ export class MessagePreparer {
   ): Promise<UserMessage[]> {
     const bot = this.#bots.get(app);
     if (bot === undefined || reply.channel === "none" || chatType !== "group") return [];
-    const patience = { signal: AbortSignal.any([signal, AbortSignal.timeout(saidPatienceMs)]) };
+    const patience = { signal: deadline(this.#clock, saidPatienceMs, signal) };
     const times = history.flatMap((said) => (said.role === "user" && said.atMs !== undefined ? [said.atMs] : []));
     const { chatId, messageId, inThread } = reply;
     const place = inThread && messageId !== "" ? { chatId, threadOf: messageId } : { chatId };
@@ -126,9 +130,8 @@ export class MessagePreparer {
   async #fetchAll(message: InboundMessage, bot: Bot, signal: AbortSignal): Promise<InboundMessage> {
     const { references, ...rest } = message;
     if (references === undefined && !needsName(message)) return message; // most messages
-    const patience = AbortSignal.timeout(this.#limits.attachmentTimeoutMs);
     const owner = `${message.app} ${message.sender.id}`;
-    const fetching = { bot, signal: AbortSignal.any([signal, patience]), owner };
+    const fetching = { bot, signal: deadline(this.#clock, this.#limits.attachmentTimeoutMs, signal), owner };
     const [name, parts] = await Promise.all([this.#nameFor(message, fetching), this.#content(message, fetching)]);
     return {
       ...rest,
@@ -149,7 +152,7 @@ export class MessagePreparer {
     try {
       const cached = await Promise.all(ids.map(async (id) => [id, await lookups.get(keyOf(id))] as const));
       const unknown = cached.flatMap(([id, name]) => (name === undefined ? [id] : []));
-      const patience = AbortSignal.any([signal, AbortSignal.timeout(namePatienceMs)]);
+      const patience = deadline(this.#clock, namePatienceMs, signal);
       const asked =
         unknown.length === 0 ? new Map<string, string>() : await bot.api.userNames(unknown, { signal: patience });
       // An empty name is remembered too: asking again would not help.

@@ -2,6 +2,7 @@ import type { DeliveryWatch, FeishuApi } from "@larkline/feishu";
 import type { Logger } from "@larkline/process/telemetry";
 import {
   agentOfTurn,
+  deadline,
   type RatedRun,
   traceIdOf,
   traceparentOfMessage,
@@ -148,7 +149,7 @@ export class RunRecords {
 
   /** A call of the platform was held back. */
   waited(ms: number): void {
-    this.#counter.countWait(ms);
+    this.#counter.countWait(ms, this.#options.clock.now());
     this.#countIn(this.#options.countMs ?? defaultCountMs);
   }
 
@@ -318,7 +319,7 @@ class NamesSeen {
       if (api === undefined) continue;
       const ids = ofApp.map(([id]) => id);
       const people = ids.filter((id) => !id.startsWith("oc_"));
-      const signal = AbortSignal.timeout(patienceMs);
+      const signal = deadline(this.#options.clock, patienceMs);
       const none: ReadonlyMap<string, string> = new Map();
       const names = people.length === 0 ? none : await api.userNames(people, { signal }).catch(() => none);
       found.push(...people.map((id): [string, string] => [id, names.get(id) ?? ""]));

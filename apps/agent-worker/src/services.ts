@@ -19,7 +19,7 @@ import {
   type Transcription,
 } from "@larkline/process/config";
 import { createClockLog, watchPlatform, type Logger, type Metrics, type Telemetry } from "@larkline/process/telemetry";
-import { stateKeyOf, systemClock, systemRandom, type Clock, type Random, type SessionKey } from "@larkline/protocol";
+import { stateKeyOf, type Clock, type Random, type SessionKey } from "@larkline/protocol";
 import {
   cancelChannelOf,
   createCancelBus,
@@ -198,13 +198,18 @@ export class Bot {
   readonly reactions: StatusReactions;
   readonly #groups: GroupLookup;
 
-  constructor(settings: LarklineConfig, api: FeishuApi, lookups: LookupCache, log: Logger) {
+  constructor(
+    settings: LarklineConfig,
+    api: FeishuApi,
+    { lookups, clock }: { lookups: LookupCache; clock: Clock },
+    log: Logger,
+  ) {
     this.app = api.appId;
     this.settings = botOfApp(settings, api.appId);
     this.api = api;
     this.log = log.child({ bot: this.settings.name });
     this.reactions = new StatusReactions({ api, lookups, logger: log });
-    this.#groups = new GroupLookup({ api, lookups });
+    this.#groups = new GroupLookup({ api, lookups, clock });
   }
 
   /** The person's user groups on the bot's own platform. Rejects when they cannot be found out. */
@@ -224,9 +229,8 @@ export interface ServiceParts {
   log: Logger;
   counters: WorkerCounters;
   telemetry: Telemetry;
-  /** Default: those of the machine. */
-  clock?: Clock;
-  random?: Random;
+  clock: Clock;
+  random: Random;
 }
 
 /** The connections of the process, and what only starting and closing it needs. */
@@ -246,16 +250,16 @@ export interface Connections {
 
 /** Opens all connections. Rejects when Redis does not answer. */
 export async function connect(parts: ServiceParts, accesses: readonly BotAccess[]): Promise<Connections> {
-  const { config, settings, owner, log, telemetry } = parts;
+  const { config, settings, owner, log, telemetry, clock, random } = parts;
   const onError = (error: unknown): void => log.warn({ error }, "Redis connection");
-  const redis = connectRedis(config.redisUrl, { onError });
-  const queueRedis = connectRedis(config.redisUrl, { role: "worker", onError });
-  const serverClock = new ServerClock(redis, createClockLog(log));
-  const stores = openStores(config, settings, redis);
-  const queue: QueueOptions = { connection: queueRedis, prefix: `{${config.namespace}}`, onError };
+  const redis = connectRedis(config.redisUrl, { onError, clock });
+  const queueRedis = connectRedis(config.redisUrl, { role: "worker", onError, clock });
+  const serverClock = new ServerClock(redis, createClockLog(log), clock);
+  const stores = openStores(parts, redis);
+  const queue: QueueOptions = { connection: queueRedis, prefix: `{${config.namespace}}`, onError, clock };
   const queues = openQueues(config, redis, queue);
   const { governor, tokenCache, lookups } = stores;
-  const { calls } = watchPlatform(telemetry);
+  const { calls } = watchPlatform(telemetry, clock);
   const watch: typeof calls = {
     ...calls,
     waited: (call, ms, left) => {
@@ -266,16 +270,17 @@ export async function connect(parts: ServiceParts, accesses: readonly BotAccess[
   const bots = accesses.map(({ appId, appSecret, domain }) => {
     const { monthlyCalls, rateLimits } = botOfApp(settings, appId).feishu;
     const limiter = rateLimits ? { governor } : {};
-    const shared = { ...limiter, tokenCache, monthlyCalls, watch, logger: log };
-    return new Bot(settings, new FeishuApi({ appId, appSecret, domain, ...shared }), lookups, log);
+    const shared = { ...limiter, tokenCache, monthlyCalls, watch, logger: log, clock, random };
+    return new Bot(settings, new FeishuApi({ appId, appSecret, domain, ...shared }), { lookups, clock }, log);
   });
   await serverClock.followed;
   const { redisUrl, namespace } = config;
-  const presence = await OwnPresence.start({ redisUrl, namespace, id: owner, group: workersGroup, onError });
+  const presence = await OwnPresence.start({ redisUrl, namespace, id: owner, group: workersGroup, onError, clock });
   const extractor = createTextExtractor({
     maxBytes: settings.limits.attachmentBytes,
     cpuMs: settings.limits.attachmentCpuMs,
     deadlineMs: Math.max(20_000, 4 * settings.limits.attachmentCpuMs),
+    clock,
   });
   const services = createServices({ ...parts, stores, queues, redis, bots, presence, extractor });
   const close = async (): Promise<void> => {
@@ -285,7 +290,7 @@ export async function connect(parts: ServiceParts, accesses: readonly BotAccess[
     await Promise.all([extractor.close(), services.schemas.close(), presence.close()]);
     for (const { api } of bots) api.close();
     await Promise.all([queues.turns.close(), queues.tools.close(), stores.archive?.close()]);
-    await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
+    await Promise.all([closeRedis(redis, clock), closeRedis(queueRedis, clock)]);
   };
   let closed: Promise<void> | undefined;
   return {
@@ -298,9 +303,12 @@ export async function connect(parts: ServiceParts, accesses: readonly BotAccess[
   };
 }
 
-export function openStores(config: WorkerConfig, settings: LarklineConfig, redis: RedisConnection): Stores {
+export function openStores(
+  { config, settings, clock, random }: Pick<ServiceParts, "config" | "settings" | "clock" | "random">,
+  redis: RedisConnection,
+): Stores {
   const { namespace, blobDirectory: directory, archiveUrl: url } = config;
-  const on = { redis, namespace };
+  const on = { redis, namespace, clock, random };
   const stateKey = stateKeyOf(config.callSigningKey);
   const ttlMs = settings.retention.blobDays * 86_400_000;
   return {
@@ -313,11 +321,14 @@ export function openStores(config: WorkerConfig, settings: LarklineConfig, redis
     budgets: new BudgetStore(on),
     cards: new CardLedger(on),
     deadLetters: new DeadLetters(on),
-    blobs: directory === undefined ? new RedisBlobStore({ ...on, ttlMs }) : createFileBlobStore({ directory, ttlMs }),
+    blobs:
+      directory === undefined
+        ? new RedisBlobStore({ ...on, ttlMs })
+        : createFileBlobStore({ directory, ttlMs, random }),
     lookups: new LookupCache({ ...on, owner: "worker" }),
     auditLog: new AuditLog(on),
     retention: new SessionRetention(on),
-    archive: url === undefined ? undefined : createPostgresArchive({ url, schema: namespace }),
+    archive: url === undefined ? undefined : createPostgresArchive({ url, schema: namespace, clock }),
     orders: new OperatorOrders(on),
     pauses: new Pauses(on),
     agentVersions: new AgentVersions({ ...on, stateKey }),
@@ -361,13 +372,13 @@ export interface OpenedParts extends ServiceParts {
 }
 
 export function createServices({ stores, queues, redis, models, extractor, ...parts }: OpenedParts): Services {
-  const { config, settings, log, counters, clock = systemClock, random = systemRandom } = parts;
+  const { config, settings, log, counters, clock, random } = parts;
   const bots = new Map(parts.bots.map((bot) => [bot.app, bot]));
   const apis = new Map(parts.bots.map(({ app, api }) => [app, api]));
   const { store, cards: ledger, deadLetters: letters, approvals } = stores;
-  const imageOf = createImageResolver(stores.blobs, stores.lookups);
+  const imageOf = createImageResolver(stores.blobs, stores.lookups, clock);
   const handover = new CardHandover();
-  const { deliveries } = watchPlatform(parts.telemetry);
+  const { deliveries } = watchPlatform(parts.telemetry, clock);
   const runnerKeys = new RunnerKeys(config.callSigningKey);
   const { timeZone } = settings.budgets;
   const runs = new RunRecords({ ...stores, apis, timeZone, clock, random, logger: log });
@@ -375,8 +386,6 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
     ...parts,
     ...stores,
     ...queues,
-    clock,
-    random,
     bots,
     ...asInFile(settings, models),
     helperReadiness: new HelperReadiness(),
@@ -403,15 +412,20 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
       onRefused: (refused) => log.warn({ ...refused }, "what a runner has handed in is refused"),
       onError: (error) => log.warn({ error }, "what a runner has handed in waits"),
     }),
-    schemas: new SchemaChecks({ clock: systemClock, log }),
+    schemas: new SchemaChecks({ clock, log }),
     extractor,
-    preparer: new MessagePreparer(bots, stores, settings.limits, { extractor, transcription: parts.transcription }),
+    preparer: new MessagePreparer(bots, { ...stores, clock }, settings.limits, {
+      extractor,
+      transcription: parts.transcription,
+    }),
     liveReplies: new LiveReplies({
       apis,
       ledger,
       handover,
       imageOf,
       logger: log,
+      clock,
+      random,
       onFrame: (sinceStartMs, isFirst) => {
         counters.cardFrames.add(1);
         if (isFirst) counters.firstFrameSeconds.record(sinceStartMs / 1_000);
@@ -426,6 +440,8 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
       imageOf,
       watch: runs.watch(deliveries),
       logger: log,
+      clock,
+      random,
     }),
     runs,
     approvalCards: new ApprovalCards({
@@ -436,6 +452,8 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
       roles: settings.permissions.roles,
       wake: async (session, gen) => await queues.turns.wake(session, gen),
       logger: log,
+      clock,
+      random,
     }),
   };
   return services;

@@ -12,6 +12,7 @@ import {
 } from "@larkline/model";
 import type { PermissionPolicy } from "@larkline/agent/permissions";
 import {
+  systemRandom,
   attemptIdOf,
   systemClock,
   textOf,
@@ -294,6 +295,7 @@ export function servicesOf(world: World, differences: Differences = {}, parts: P
   const destination = { write: (line: string) => world.logged.push(JSON.parse(line) as Record<string, unknown>) };
   const log = createLogger({ service: "test", level: "info", destination });
   const { store, approvals, rules, queues } = parts;
+  const [clock, random] = [systemClock, systemRandom];
   const { events: eventLog, letters: deadLetters, cards, budgets } = world;
   const kept = {
     eventLog,
@@ -303,10 +305,10 @@ export function servicesOf(world: World, differences: Differences = {}, parts: P
     blobs: world.resultStores.blobs,
     lookups: world.resultStores.lookups,
   };
-  const stores = { ...openStores(config, settings, world.redis), store, approvals, rules, ...kept };
+  const stores = { ...openStores({ config, settings, clock, random }, world.redis), store, approvals, rules, ...kept };
   const there = new Map([...tools].map(([name, tool]) => [name, { ...tool, ...presence }]));
   offer(stores.runners, there);
-  const bot = new Bot(settings, world.api, stores.lookups, log);
+  const bot = new Bot(settings, world.api, { lookups: stores.lookups, clock: systemClock }, log);
   bot.groupsOf = async (openId) => await groupsOf(bot.app, openId);
   bot.reactions.remove = async (messageId, purpose) => void world.takenBack.push([messageId, purpose]);
   const services = createServices({
@@ -321,6 +323,8 @@ export function servicesOf(world: World, differences: Differences = {}, parts: P
     queues: queuesOf(world, queues),
     redis: world.redis,
     bots: [bot],
+    clock,
+    random,
     presence: presenceOf(world),
     extractor,
   });

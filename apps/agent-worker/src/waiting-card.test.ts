@@ -145,7 +145,7 @@ describe("the card of a reply whose turn waits for people", () => {
     expect(await ledger.untouched(later(), 10)).toHaveLength(1);
     const clock = { ...systemClock, now: later };
     const plain = servicesOf(world);
-    const bots = new Map([[appId, new Bot(plain.settings, api, plain.lookups, plain.log)]]);
+    const bots = new Map([[appId, new Bot(plain.settings, api, plain, plain.log)]]);
     await sweepCards({ ...plain, bots, clock }, new AbortController().signal);
     expect(healedIn(world, "card")).toBe(0);
     await vi.waitFor(() => expect(cardsIn(chatId)[0]?.card?.streaming).toBe(false), patience);

@@ -27,6 +27,7 @@ export async function startWorker(connections: Connections): Promise<AgentWorker
   const onError = (error: unknown): void => log.warn({ error }, "background error");
   const stopping = new AbortController();
   await refuseOlderInstances(services.instances, {
+    clock: services.clock,
     onWait: (processes) => log.warn({ processes }, "processes of the version before still run: waiting for their end"),
   });
   await toolCatalog.start(stopping.signal);
@@ -41,6 +42,7 @@ export async function startWorker(connections: Connections): Promise<AgentWorker
     version: manifest.version,
     apps: [...services.bots.keys()],
     serverClock,
+    clock: services.clock,
     onError,
   });
   await services.helperReadiness.start(services, stopping.signal);

@@ -57,7 +57,7 @@ async function runSetup(options: SetupOptions): Promise<number> {
   const prompt = createPrompt({ input: process.stdin, output: process.stdout, interrupt });
   try {
     const columns = process.stdout.isTTY ? process.stdout.columns : 0;
-    return await setUp({ options, env: process.env, prompt, signal: interrupt.signal, columns });
+    return await setUp({ options, env: process.env, prompt, signal: interrupt.signal, columns, clock: systemClock });
   } finally {
     prompt.close();
   }

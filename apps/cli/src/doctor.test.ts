@@ -12,15 +12,8 @@ import { AppInspector, WebhookVerifier } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import { RunnerDirectory } from "@larkline/store/runners";
-import {
-  freePort,
-  patientClock,
-  patientTimeout,
-  startModelServer,
-  startRedis,
-  type ModelServer,
-} from "@larkline/testkit";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it, vi } from "vitest";
+import { freePort, patientClock, startModelServer, startRedis, type ModelServer } from "@larkline/testkit";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from "vitest";
 import { openWorkplace, type Workplace } from "./admin.fixture.ts";
 import { readDeployment, readEnvFile } from "./config.ts";
 import { examine } from "./doctor.ts";
@@ -121,7 +114,6 @@ async function examined(env: Record<string, string>, webhookUrl?: string) {
   const all = { ...workplace.ports, ...configured, ...file.values, ...env };
   const deployment = readDeployment(all);
   const given = webhookUrl === undefined ? {} : { webhookUrl };
-  const timeouts = vi.spyOn(AbortSignal, "timeout").mockImplementation(patientTimeout);
   const findings = await examine({
     clock: patientClock,
     file,
@@ -130,7 +122,7 @@ async function examined(env: Record<string, string>, webhookUrl?: string) {
     dataDirectory: workplace.folder,
     nodeVersion: process.versions.node,
     ...given,
-  }).finally(() => timeouts.mockRestore());
+  });
   return summaryOf(reportOf(findings, "en") as Report); // what reportOf promises
 }
 

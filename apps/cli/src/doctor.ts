@@ -1,4 +1,4 @@
-import { withDeadline, type Clock } from "@larkline/protocol";
+import { deadline, withDeadline, type Clock } from "@larkline/protocol";
 import { toolProblem, type Env, type LarklineConfig } from "@larkline/process/config";
 import { AppInspector } from "@larkline/feishu";
 import { closeRedis, connectRedis, type RedisConnection, redisUrlProblem } from "@larkline/store/redis";
@@ -88,10 +88,10 @@ async function announced(redis: RedisConnection, namespace: string) {
   return { runners: [...byName.values()], tools: [...offered.keys()], clashes, notOffered };
 }
 
-async function readRedis(redis: RedisConnection, namespace: string): Promise<RedisResult> {
-  const facts = await readServerFacts(redis);
+async function readRedis(clock: Clock, redis: RedisConnection, namespace: string): Promise<RedisResult> {
+  const facts = await readServerFacts(redis, clock);
   const [workers, running] = await Promise.all([
-    new Presence({ redis, namespace }).members(),
+    new Presence({ redis, namespace, clock }).members(),
     announced(redis, namespace),
   ]);
   return { findings: redisFindings(facts), offsetMs: facts.clockOffsetMs, workers: workers.length, ...running };
@@ -99,13 +99,13 @@ async function readRedis(redis: RedisConnection, namespace: string): Promise<Red
 
 async function inspectRedis(clock: Clock, url: string, namespace: string): Promise<RedisResult> {
   let lastError = "";
-  const redis = connectRedis(url, { onError: (error) => (lastError = error.message) });
+  const redis = connectRedis(url, { onError: (error) => (lastError = error.message), clock });
   try {
-    return await withDeadline(clock, readRedis(redis, namespace), checkMs);
+    return await withDeadline(clock, readRedis(clock, redis, namespace), checkMs);
   } catch (error) {
     return { findings: [unreachableRedis(url, lastError || messageOf(error))] };
   } finally {
-    await closeRedis(redis);
+    await closeRedis(redis, clock);
   }
 }
 
@@ -203,13 +203,13 @@ async function checkFeishu(
 }
 
 async function checkWebhooks(
-  { deployment, webhookUrl }: DoctorInput,
+  { clock, deployment, webhookUrl }: DoctorInput,
   { name: bot, access: feishu }: CheckedBot,
 ): Promise<Finding[]> {
   if (feishu.transport === "websocket") return [];
   const guessed = webhookUrl === undefined;
   const base = webhookUrl ?? `http://127.0.0.1:${deployment.ports.ingress}`;
-  return await checkWebhook({ base, guessed, bot, feishu }, AbortSignal.timeout(checkMs));
+  return await checkWebhook({ base, guessed, bot, feishu }, clock);
 }
 
 /** All that is found about one bot besides the first one's app. */
@@ -218,21 +218,21 @@ async function checkNamedBot(input: DoctorInput, bot: CheckedBot, config: Larkli
   return ofBot(bot.name, (await Promise.all(found)).flat());
 }
 
-async function checkModels({ vendors }: Deployment): Promise<Finding[]> {
+async function checkModels({ clock, deployment: { vendors } }: DoctorInput): Promise<Finding[]> {
   const names: readonly Vendor[] = ["anthropic", "openai"];
   const checks = names.flatMap((vendor) => {
     const access = vendors[vendor];
-    return access === undefined ? [] : [checkModelKey(vendor, access, AbortSignal.timeout(checkMs))];
+    return access === undefined ? [] : [checkModelKey(vendor, access, deadline(clock, checkMs))];
   });
   return await Promise.all(checks);
 }
 
 /** The Redis that `npm start` runs is its own secret; then its processes say whether they are there. */
-async function runningParts({ deployment }: DoctorInput, redis: RedisResult): Promise<Running> {
+async function runningParts({ clock, deployment }: DoctorInput, redis: RedisResult): Promise<Running> {
   const { host: bound, ports, redisUrl } = deployment;
   const name = ["0.0.0.0", "::"].includes(bound) ? "127.0.0.1" : bound;
   const host = name.includes(":") ? `[${name}]` : name;
-  const ask = async (port: number) => await readyOf(`http://${host}:${port}/ready`, AbortSignal.timeout(readyMs));
+  const ask = async (port: number) => await readyOf(`http://${host}:${port}/ready`, deadline(clock, readyMs));
   const [ingress, worker, runner] = await Promise.all([
     ask(ports.ingress),
     redisUrl === undefined ? ask(ports.worker) : undefined,
@@ -300,7 +300,7 @@ export async function examine(input: DoctorInput): Promise<Finding[]> {
     ),
     ...first.map(async (bot) => await guarded("feishu.webhook", checkWebhooks(input, bot))),
     ...named.bots.map(async (bot) => await guarded("feishu", checkNamedBot(input, bot, configured.config))),
-    guarded("model", checkModels(deployment)),
+    guarded("model", checkModels(input)),
     guarded("running", running()),
     guarded("keys", keys()),
   ]);

@@ -1,4 +1,4 @@
-import { systemClock } from "@larkline/protocol";
+import { deadline, type Clock } from "@larkline/protocol";
 import {
   type AppInspector,
   appManifest,
@@ -297,13 +297,21 @@ async function challengeOf(response: Response): Promise<unknown> {
   return typeof body === "object" && body !== null && "challenge" in body ? body.challenge : undefined;
 }
 
-async function ask(url: string, body: string, signal: AbortSignal): Promise<Answer | undefined> {
-  const startedMs = systemClock.monotonic();
+/** How long an ingress may take to answer. */
+const answerMs = 5_000;
+
+interface Patience {
+  clock: Clock;
+  signal: AbortSignal;
+}
+
+async function ask(url: string, body: string, { clock, signal }: Patience): Promise<Answer | undefined> {
+  const startedMs = clock.monotonic();
   try {
     const headers = { "content-type": "application/json; charset=utf-8" };
     const response = await fetch(url, { method: "POST", headers, body, signal, redirect: "error" });
     const challenge = await challengeOf(response);
-    return { status: response.status, challenge, tookMs: systemClock.monotonic() - startedMs };
+    return { status: response.status, challenge, tookMs: clock.monotonic() - startedMs };
   } catch {
     return undefined;
   }
@@ -331,10 +339,10 @@ function unanswered(url: string, guessed: boolean): Finding {
   );
 }
 
-async function checkPath(check: WebhookCheck, path: string, signal: AbortSignal): Promise<Finding> {
+async function checkPath(check: WebhookCheck, path: string, patience: Patience): Promise<Finding> {
   const url = `${check.base.replace(/\/+$/, "")}${path}`;
   const { body, challenge } = createWebhookChallenge(check.feishu);
-  const answer = await ask(url, body, signal);
+  const answer = await ask(url, body, patience);
   if (answer === undefined) return unanswered(url, check.guessed);
   if (answer.status !== 200 || answer.challenge !== challenge) {
     return problem(
@@ -356,8 +364,9 @@ async function checkPath(check: WebhookCheck, path: string, signal: AbortSignal)
 }
 
 /** Sends both addresses of a bot the challenge that the developer console would send. */
-export async function checkWebhook(check: WebhookCheck, signal: AbortSignal): Promise<Finding[]> {
-  return await Promise.all(webhookPaths(check.bot).map((path) => checkPath(check, path, signal)));
+export async function checkWebhook(check: WebhookCheck, clock: Clock): Promise<Finding[]> {
+  const patience = { clock, signal: deadline(clock, answerMs) };
+  return await Promise.all(webhookPaths(check.bot).map((path) => checkPath(check, path, patience)));
 }
 
 interface Entry {

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import type { Writable } from "node:stream";
 import {
+  deadline,
   apiApp,
   isChildSession,
   type Message,
@@ -504,7 +505,7 @@ async function eraseJobs(
   of: Parameters<PersonStores["jobs"]["erase"]>[0],
   session: SessionKey,
 ): Promise<void> {
-  const late = AbortSignal.timeout(patienceMs);
+  const late = deadline(clock, patienceMs);
   while ((await stores.jobs.erase(of, late)) > 0) {
     if (late.aborted) throw new StillRunningError(session);
     await pause(clock, intervalMs);

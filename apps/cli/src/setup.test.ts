@@ -1,3 +1,4 @@
+import { systemClock } from "@larkline/protocol";
 import { mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { PassThrough } from "node:stream";
@@ -70,7 +71,7 @@ function setUpHere(args: readonly string[], env: Record<string, string> = {}): A
   const prompt = createPrompt({ input, output, interrupt });
   let printed = "";
   output.setEncoding("utf8").on("data", (data: string) => (printed += data));
-  const code = setUp({ options: command.value, env, prompt, signal: interrupt.signal, columns: 0 });
+  const code = setUp({ options: command.value, env, prompt, signal: interrupt.signal, columns: 0, clock: systemClock });
   return {
     interrupt: () => interrupt.abort(),
     output: () => printed,

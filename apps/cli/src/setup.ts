@@ -3,7 +3,7 @@ import { access } from "node:fs/promises";
 import { dirname } from "node:path";
 import { AppInspector, missingScopes, type PanelEntry, registerApp } from "@larkline/feishu";
 import type { Env } from "@larkline/process/config";
-import { systemClock } from "@larkline/protocol";
+import { deadline, type Clock } from "@larkline/protocol";
 import { encode, renderUnicodeCompact } from "uqr";
 import type { SetupOptions } from "./command-line.ts";
 import { type Bilingual, domainProblem, readDeployment, readEnvFile, writeEnvFile } from "./config.ts";
@@ -42,6 +42,7 @@ interface SetupInput {
   signal: AbortSignal;
   /** Width of the terminal; 0 without one. */
   columns: number;
+  clock: Clock;
 }
 
 interface Setup extends SetupInput {
@@ -76,7 +77,7 @@ function tellMissing({ say }: Setup, granted: ReadonlySet<string>, app: { appId:
 
 /** Whether the platform takes the credentials and the bot can be talked to. */
 async function verifyApp(setup: Setup, app: { appId: string; appSecret: string; domain: string }): Promise<boolean> {
-  const inspector = new AppInspector({ ...app, timeoutMs: checkMs - 1_000 });
+  const inspector = new AppInspector({ ...app, timeoutMs: checkMs - 1_000, clock: setup.clock });
   const close = (): void => inspector.close();
   setup.signal.addEventListener("abort", close, { once: true });
   try {
@@ -105,7 +106,7 @@ async function verifyModels({ answers, setup }: { answers: Answers; setup: Setup
       if (apiKey === undefined) return [];
       const baseUrl = setup.env[`${prefix}_BASE_URL`] || setup.interview.file.values[`${prefix}_BASE_URL`];
       const vendorAccess = baseUrl === undefined || baseUrl === "" ? { apiKey } : { apiKey, baseUrl };
-      const signal = AbortSignal.any([setup.signal, AbortSignal.timeout(checkMs)]);
+      const signal = deadline(setup.clock, checkMs, setup.signal);
       return [checkModelKey(vendor, vendorAccess, signal)];
     }),
   );
@@ -129,7 +130,7 @@ async function registerPanels(setup: Setup): Promise<void> {
   // What was written just now counts, also where the shell still names another app.
   const env = { ...setup.env, ...(await readEnvFile(setup.interview.file.path)).values };
   const { configFile, feishu } = readDeployment(env);
-  const { config, findings } = await checkConfigFile(systemClock, configFile);
+  const { config, findings } = await checkConfigFile(setup.clock, configFile);
   if (config === undefined) {
     for (const finding of findings) setup.report(finding);
     return;
@@ -142,7 +143,7 @@ async function registerPanels(setup: Setup): Promise<void> {
 }
 
 async function registerPanel(setup: Setup, { access: app }: CheckedBot, wanted: readonly PanelEntry[]) {
-  const inspector = new AppInspector({ ...app, timeoutMs: checkMs - 1_000 });
+  const inspector = new AppInspector({ ...app, timeoutMs: checkMs - 1_000, clock: setup.clock });
   try {
     const { unknown } = await inspector.setPanel(wanted, setup.signal);
     const gone = unknown.map((name) => `/${name}`).join(", ");
@@ -211,6 +212,7 @@ async function register(setup: Setup, domain: string) {
     domain,
     name: "Larkline",
     signal: setup.signal,
+    clock: setup.clock,
     onLink: (link) => showLink(setup, link),
   });
 }

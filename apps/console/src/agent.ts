@@ -411,7 +411,7 @@ function problemBeside({ say }: View, field: string, problems: Draft["problems"]
 
 /** Every version with its differences to the one before; the newest first. */
 function versionList(view: View, shown: Shown): Html {
-  const { say, language } = view;
+  const { say } = view;
   const { versions, refused, present, bounds, name, isChangeable } = shown;
   const unreadable = [...refused].filter((number) => versions.every((version) => version.number !== number));
   const back = (number: number): HtmlValue =>
@@ -424,7 +424,7 @@ function versionList(view: View, shown: Shown): Html {
     return html`<li>
       <details>
         <summary>
-          ${say("version")} ${number}, ${operatorIn(by)}, ${moment(language, atMs)}${note !== "" && `: ${note}`}
+          ${say("version")} ${number}, ${operatorIn(by)}, ${moment(view, atMs)}${note !== "" && `: ${note}`}
           ${isPresent && html`<span class="pill answered">${say("presentVersion")}</span>`}
         </summary>
         ${refused.has(number) && html`<p class="wrong">${say("versionIsRefused")}</p>`}

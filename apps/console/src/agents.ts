@@ -127,10 +127,11 @@ function stateOf(view: View, shown: Shown): HtmlValue {
   return html`${state}<br /><span class="wrong">${view.say("notOffered")} ${shown.problem}</span>`;
 }
 
-function workOf({ say, language }: View, { pause, version }: Shown): HtmlValue {
+function workOf(view: View, { pause, version }: Shown): HtmlValue {
+  const { say } = view;
   if (pause === undefined && version !== undefined) return `${say("works")}, ${say("version")} ${version}`;
   if (pause === undefined) return say("works");
-  return html`<strong>${say("paused")}</strong>, ${operatorIn(pause.by)}, ${moment(language, pause.sinceMs)}`;
+  return html`<strong>${say("paused")}</strong>, ${operatorIn(pause.by)}, ${moment(view, pause.sinceMs)}`;
 }
 
 /** The name that an operator gave when they signed in; of one without it, where the order came from. */

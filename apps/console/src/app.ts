@@ -1,18 +1,19 @@
 import { accept, openApp, startError, type AppOptions, type RunningApp } from "@larkline/process/app";
 import { loadConfigFile, type Env } from "@larkline/process/config";
 import { createLogger, Metrics } from "@larkline/process/telemetry";
+import { systemClock, systemRandom } from "@larkline/protocol";
 import { loadConfig } from "./config.ts";
 import { startConsole } from "./console.ts";
 
 /** Starts the console with this environment. Rejects with a `StartError`. */
 export async function startConsoleApp(env: Env, options: AppOptions = {}): Promise<RunningApp> {
-  const { clock, destination } = options;
+  const { clock = systemClock, random = systemRandom, destination } = options;
   const config = accept(loadConfig(env));
-  const settings = accept(await loadConfigFile(config.configFile));
+  const settings = accept(await loadConfigFile(config.configFile, clock));
   return await openApp(async (opened) => {
-    const log = createLogger({ service: "console", level: config.logLevel, destination });
+    const log = createLogger({ service: "console", level: config.logLevel, destination, clock });
     const metrics = new Metrics({ service: "console" });
-    const started = await startConsole({ config, settings, metrics, log, clock }).catch(
+    const started = await startConsole({ config, settings, metrics, log, clock, random }).catch(
       startError("console cannot start"),
     );
     opened.defer(started.close);

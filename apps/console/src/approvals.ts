@@ -82,7 +82,7 @@ function approvalPage(view: View, { approval }: ApprovalStatus): Page {
       [say("reason"), reason === "" ? undefined : reason],
       [say("risk"), risk],
       [say("session"), sessionLink(session)],
-      [say("expires"), moment(language, expiresAtMs)],
+      [say("expires"), moment(view, expiresAtMs)],
     ])}
     <pre>${JSON.stringify(maskedArguments(approval.arguments, approval.secrets), undefined, 2)}</pre>
     <div class="row">${answer("approve")} ${answer("reject")} <a href="/approvals">${say("back")}</a></div>`;
@@ -150,8 +150,8 @@ function row(view: View, { approval, decisions }: ApprovalStatus) {
     whoIn(decidersText(deciders, { language, nameOf: () => undefined })),
     `${decisions.length} / ${deciders.count}`,
     shortSessionLink(session),
-    moment(language, createdAtMs),
-    moment(language, expiresAtMs),
+    moment(view, createdAtMs),
+    moment(view, expiresAtMs),
     visitor?.role === "operator" &&
       operatorsDecide(approval) &&
       actionForm(view, { path: `${approvalPath(approval)}/content`, label: "decideThis" }),

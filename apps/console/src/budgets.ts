@@ -1,4 +1,3 @@
-import { sharedNow } from "@larkline/protocol";
 import {
   accountIn,
   type BudgetBook,
@@ -25,7 +24,7 @@ import type { Services } from "./services.ts";
 export function registerBudgets(server: FastifyInstance, services: Services): void {
   server.get<{ Querystring: { id?: string } }>("/budgets", async (request, reply) =>
     answerPage(services, request, reply, async (view) => {
-      const groups = (await budgetBookOf(services)).groups(sharedNow());
+      const groups = (await budgetBookOf(services)).groups(view.nowMs);
       const { id: given } = request.query;
       const id = typeof given === "string" ? given.trim().slice(0, maxIdLength) : "";
       const [spendings, lookup] = await Promise.all([
@@ -125,29 +124,25 @@ function lookupForm(view: View, lookup: Lookup | undefined): Html {
 }
 
 function lookupResult(view: View, { id, uses }: Lookup): Html {
-  const { say, language } = view;
+  const { say } = view;
   if (uses.length === 0) return html`<p class="note" role="status">${say("nothingSpentBy")}</p>`;
   return html`<p>${nameOf(id)}</p>
     ${table({
       caption: nameText(id),
       columns: [say("budget"), ...figureColumns.map(say), say("renews")],
-      rows: uses.map((use) => [
-        titleOf(view, use.account),
-        ...figures(view, use),
-        moment(language, use.account.endsAtMs),
-      ]),
+      rows: uses.map((use) => [titleOf(view, use.account), ...figures(view, use), moment(view, use.account.endsAtMs)]),
     })}`;
 }
 
 function section(view: View, { group, biggest }: GroupSpending): Html {
-  const { say, language } = view;
+  const { say } = view;
   const title = titleOf(view, group);
   const { bucket, endsAtMs, general, named } = group;
   return html`<section>
     <h2>${title}</h2>
     ${facts([
       [say("period"), bucket],
-      [say("renews"), moment(language, endsAtMs)],
+      [say("renews"), moment(view, endsAtMs)],
       [say(group.per === "deployment" ? "limit" : "generalLimit"), general && limitText(view, general)],
       [say("ownLimits"), named.size === 0 ? undefined : named.size],
     ])}

@@ -1,5 +1,5 @@
 import { createServer, type Server } from "node:http";
-import { systemClock } from "@larkline/protocol";
+import { systemRandom, systemClock } from "@larkline/protocol";
 import { openTestStores } from "@larkline/store/testing";
 import { Metrics, silentLogger } from "@larkline/process/telemetry";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
@@ -51,7 +51,14 @@ function deployment(intervalMs: number, begun: Promise<unknown> = Promise.resolv
   };
   return () => {
     const metrics = new Metrics({ service: "console" });
-    const deps = { clock: systemClock, lookups, presence: { takeDuty }, metrics, logger: silentLogger };
+    const deps = {
+      clock: systemClock,
+      random: systemRandom,
+      lookups,
+      presence: { takeDuty },
+      metrics,
+      logger: silentLogger,
+    };
     const canary = startCanary({ url, token: "s3cret", intervalMs, ...deps });
     canaries.push(canary);
     return { canary, text: async () => await metrics.text() };
@@ -109,6 +116,7 @@ describe("startCanary", () => {
     const after = (ms: number, work: () => void) => systemClock.after(Math.min(ms, 20), work);
     const deps = {
       clock: { ...systemClock, after },
+      random: systemRandom,
       lookups,
       presence: { takeDuty },
       metrics: new Metrics({ service: "c" }),

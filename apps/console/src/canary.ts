@@ -1,7 +1,8 @@
 import {
   jsonParserOf,
   type Clock,
-  systemRandom,
+  type Random,
+  deadline,
   withDeadline,
   canaryMessage,
   canarySessionId,
@@ -20,6 +21,7 @@ interface CanaryTarget {
 
 interface CanaryDeps extends CanaryTarget {
   clock: Clock;
+  random: Random;
   intervalMs: number;
   presence: Pick<Presence, "takeDuty">;
   lookups: Pick<LookupCache, "get" | "set">;
@@ -39,8 +41,8 @@ export interface Canary {
  * what became of it from Redis.
  */
 export function startCanary(deps: CanaryDeps): Canary {
-  const { clock, intervalMs, presence, lookups, metrics, logger } = deps;
-  const owner = systemRandom.uuid();
+  const { clock, random, intervalMs, presence, lookups, metrics, logger } = deps;
+  const owner = random.uuid();
   const { seconds, failures, aliveAt } = createCanaryMetrics(metrics);
   const closing = new AbortController();
   let cancelNext: (() => void) | undefined;
@@ -53,7 +55,7 @@ export function startCanary(deps: CanaryDeps): Canary {
 
   const comesThrough = async (): Promise<boolean> => {
     const startedMs = clock.monotonic();
-    const signal = AbortSignal.any([closing.signal, AbortSignal.timeout(deadlineOf(intervalMs))]);
+    const signal = deadline(clock, deadlineOf(intervalMs), closing.signal);
     try {
       await takeCanaryPath(deps, signal);
       seconds.record((clock.monotonic() - startedMs) / 1_000);

@@ -1,7 +1,14 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { agentBounds, agentHash, narrowChange, resolveConfig, type LarklineConfig } from "@larkline/process/config";
-import { argumentsHashOf, type Approval, type InboundMessage, type ToolJob } from "@larkline/protocol";
+import {
+  systemRandom,
+  systemClock,
+  argumentsHashOf,
+  type Approval,
+  type InboundMessage,
+  type ToolJob,
+} from "@larkline/protocol";
 import { ToolQueues, TurnQueue } from "@larkline/store/queues";
 import {
   ApprovalStore,
@@ -168,6 +175,8 @@ export async function startTestConsole(
     },
     metrics: new Metrics({ service: "console" }),
     log: silentLogger,
+    clock: systemClock,
+    random: systemRandom,
   });
   return { url: `http://127.0.0.1:${port}`, close };
 }

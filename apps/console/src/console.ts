@@ -42,7 +42,7 @@ export async function startConsole(options: ServiceOptions): Promise<Console> {
   const { bots, config, log, metrics, queues, settings } = services;
   const quotaOf = (app: string): number | null => botOfApp(settings, app).feishu.monthlyCalls;
   showState({ ...services, apps: bots, quotaOf, logger: log });
-  showRedis(metrics, services.servers);
+  showRedis(metrics, services.clock, services.servers);
   const canary = config.canary && startCanary({ ...config.canary, ...services, logger: log });
   let isClosing = false;
   const ready = async () => ({
@@ -97,7 +97,7 @@ async function createServer(services: Services, ready: ReadyChecks): Promise<Fas
   readForms(server);
   await guard(server, services, refuse);
   switchLanguages(server);
-  registerOpsRoutes(server, { metrics, ready, logger: log });
+  registerOpsRoutes(server, { metrics, ready, logger: log, clock: services.clock });
   server.get("/style.css", async (_request, reply) =>
     reply.header("cache-control", "max-age=300").type("text/css; charset=utf-8").send(style),
   );

@@ -180,14 +180,15 @@ function letterTable(view: View, letters: GivenUp["letters"]): Html {
   });
 }
 
-function letterRow({ say, language }: View, letter: DeadLetterFacts) {
+function letterRow(view: View, letter: DeadLetterFacts) {
+  const { say } = view;
   const { id, session, kind, reason, atMs, traceId } = letter;
   return [
     html`<a href="${letterPath(session, id)}">${say(letterKinds[kind])}</a>`,
     shortSessionLink(session),
     reason,
     traceId !== undefined && html`<a href="${whyPath(traceId)}"><code>${traceId.slice(0, 8)}</code></a>`,
-    moment(language, atMs),
+    moment(view, atMs),
   ];
 }
 
@@ -215,7 +216,7 @@ function jobRow(view: View, { queue, id, reason, tries, failedAtMs, isRepeatable
     queue,
     reason,
     tries,
-    moment(view.language, failedAtMs),
+    moment(view, failedAtMs),
     view.visitor?.role === "operator" &&
       html`<div class="row">
         ${isRepeatable && actionForm(view, { path: "/dead-letters/jobs/retry", label: "retry", fields })}
@@ -238,12 +239,13 @@ function contentOf(letter: DeadLetter): string | undefined {
   return letter.message.parts.map((part) => (part.type === "text" ? part.text : `[${part.type}]`)).join("\n");
 }
 
-function factsOf({ say, language }: View, letter: DeadLetter): Html {
+function factsOf(view: View, letter: DeadLetter): Html {
+  const { say } = view;
   const { session, kind, reason, atMs, app, turnId, messageId, traceId } = letter;
   return facts([
     [say("letterWhat"), say(letterKinds[kind])],
     [say("letterWhy"), reason],
-    [say("givenUpAt"), moment(language, atMs)],
+    [say("givenUpAt"), moment(view, atMs)],
     [say("session"), sessionLink(session)],
     [say("app"), app],
     [say("letterTurn"), turnId],

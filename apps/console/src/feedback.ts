@@ -1,4 +1,3 @@
-import { sharedNow } from "@larkline/protocol";
 import { placeOfRun, type Rating, type RatingWord, ratingWords } from "@larkline/store/operations";
 import type { FastifyInstance } from "fastify";
 import { html, type Html, type HtmlValue, moment, nameOf, nameText, table, toolNamed, who } from "./html.ts";
@@ -62,10 +61,10 @@ interface Shown {
   hasReasons: boolean;
 }
 
-async function shownOf({ ratings: store, settings }: Services, query: Query["Querystring"]): Promise<Shown> {
+async function shownOf({ clock, ratings: store, settings }: Services, query: Query["Querystring"]): Promise<Shown> {
   const filters = filtersIn(query);
   const spanMs = Object.entries(spans).find(([name]) => name === filters.span)?.[1];
-  const sinceMs = spanMs === undefined ? 0 : sharedNow() - spanMs;
+  const sinceMs = spanMs === undefined ? 0 : clock.now() - spanMs;
   const ratings: Rating[] = [];
   let looked = 0;
   for await (const rating of store.newest(maxLooked)) {
@@ -171,7 +170,7 @@ function totalsTable({ say }: View, name: "agent" | "model" | "tool", counts: re
 }
 
 function ratingTable(view: View, { filters, ratings, hasReasons }: Shown): Html {
-  const { say, language } = view;
+  const { say } = view;
   const from = startOf(filters);
   return html`${table({
     caption: say("feedback"),
@@ -180,7 +179,7 @@ function ratingTable(view: View, { filters, ratings, hasReasons }: Shown): Html 
       .slice(from, from + perPage)
       .map(({ turn, rating, person, agent, model, tools, reason, atMs }) => [
         html`<a href="${runsPath({ q: turn })}" title="${nameText(placeOfRun({ turn }).chat)}"
-          >${moment(language, atMs)}</a
+          >${moment(view, atMs)}</a
         >`,
         html`<span class="pill ${kindClasses[rating]}">${say(kindWords[rating])}</span>`,
         html`<a href="${feedbackPath({ person })}">${who(person)}</a>`,

@@ -1,6 +1,5 @@
 import { apiBuckets, monthOf, tenantTokenName } from "@larkline/feishu/limits";
 import { botOfApp } from "@larkline/process/config";
-import { sharedNow } from "@larkline/protocol";
 import type { BucketState } from "@larkline/store/platform";
 import type { FastifyInstance } from "fastify";
 import { html, type Html, facts, spaced, table } from "./html.ts";
@@ -29,11 +28,11 @@ interface PlatformState {
   buckets: readonly BucketState[];
 }
 
-async function stateOf({ governor, tokens, settings, config }: Services, app: string): Promise<PlatformState> {
+async function stateOf({ clock, governor, tokens, settings, config }: Services, app: string): Promise<PlatformState> {
   const bot = botOfApp(settings, app);
   const { monthlyCalls, rateLimits } = bot.feishu;
   const [calls, tokenMs, buckets] = await Promise.all([
-    governor.callsOf(app, monthOf(sharedNow())),
+    governor.callsOf(app, monthOf(clock.now())),
     tokens.validity(tenantTokenName(bot.app?.domain ?? config.domain, app)),
     governor.look(apiBuckets(app)),
   ]);

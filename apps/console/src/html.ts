@@ -1,4 +1,4 @@
-import { sharedNow, textIn, type LocalText, type ReplyLanguage } from "@larkline/protocol";
+import { textIn, type LocalText, type ReplyLanguage } from "@larkline/protocol";
 
 /** HTML that is complete and safe to send. Only {@link html} makes it. */
 export interface Html {
@@ -111,7 +111,7 @@ export function spaced(text: string): string {
 }
 
 /** A moment as people say it, such as "3 minutes ago"; the exact time is behind it. */
-export function moment(language: ReplyLanguage, atMs: number, nowMs = sharedNow()): Html {
+export function moment({ language, nowMs }: { language: ReplyLanguage; nowMs: number }, atMs: number): Html {
   const awayMs = atMs - nowMs;
   const [unit, unitMs] = units.find(([, ms]) => Math.abs(awayMs) >= ms) ?? (["second", 1_000] as const);
   const words = new Intl.RelativeTimeFormat(language).format(Math.round(awayMs / unitMs), unit);

@@ -1,4 +1,4 @@
-import { sharedNow, type ToolAnnouncement, type ToolLimits } from "@larkline/protocol";
+import { type ToolAnnouncement, type ToolLimits } from "@larkline/protocol";
 import {
   type EventWatchReport,
   type KnownInstance,
@@ -34,7 +34,14 @@ interface KnownInstances {
   clock?: string | undefined;
 }
 
-async function knownInstances({ bots, instances, presence, watches, serverClock }: Services): Promise<KnownInstances> {
+async function knownInstances({
+  clock,
+  bots,
+  instances,
+  presence,
+  watches,
+  serverClock,
+}: Services): Promise<KnownInstances> {
   const [known, workers, reports] = await Promise.all([
     instances.instances(),
     presence.members(),
@@ -45,7 +52,7 @@ async function knownInstances({ bots, instances, presence, watches, serverClock 
     instances: known.sort(byServiceAndAge),
     unnamed: workers.filter((id) => !named.has(id)),
     watches: reports,
-    nowMs: sharedNow(),
+    nowMs: clock.now(),
     clock: serverClock.problem,
   };
 }
@@ -80,28 +87,29 @@ function instancesPage(view: View, known: KnownInstances): Page {
 }
 
 function row(view: View, instance: KnownInstance, nowMs: number) {
-  const { say, language } = view;
+  const { say } = view;
   const { id, service, host, version, startedAtMs, expiresAtMs, apps } = instance;
   return [
     html`<code title="${id}">${id.slice(0, 20)}</code>`,
     service,
     host,
     version,
-    moment(language, startedAtMs),
+    moment(view, startedAtMs),
     apps.length === 0 ? "–" : html`<code>${apps.join(", ")}</code>`,
     feedsOf(view, instance),
-    expiresAtMs > nowMs ? aliveText(view, instance.clock) : html`${say("wentSilent")} ${moment(language, expiresAtMs)}`,
+    expiresAtMs > nowMs ? aliveText(view, instance.clock) : html`${say("wentSilent")} ${moment(view, expiresAtMs)}`,
   ];
 }
 
-function feedsOf({ say, language }: View, { feeds }: KnownInstance): Html | string {
+function feedsOf(view: View, { feeds }: KnownInstance): Html | string {
+  const { say } = view;
   if (feeds.length === 0) return "–";
   return html`<ul class="plain">
     ${feeds.map(
       ({ app, transport, state, lastEventAtMs }) =>
         html`<li>
           <code>${app}</code> ${transport} (${state}),
-          ${lastEventAtMs === undefined ? say("noEventYet") : html`${say("lastEvent")} ${moment(language, lastEventAtMs)}`}
+          ${lastEventAtMs === undefined ? say("noEventYet") : html`${say("lastEvent")} ${moment(view, lastEventAtMs)}`}
         </li> `,
     )}
   </ul>`;
@@ -114,12 +122,12 @@ function aliveText({ say }: View, clock: string | undefined): Html | string {
 }
 
 function watchOf(view: View, known: KnownInstances, watch: KnownInstances["watches"][number]): Html {
-  const { say, language } = view;
+  const { say } = view;
   const { app, report } = watch;
   const looked =
     report === undefined
       ? say("notLooked")
-      : html`${say("lastLook")} ${moment(language, report.checkedAtMs)}: ${say("comparedMessages")} ${report.compared}.
+      : html`${say("lastLook")} ${moment(view, report.checkedAtMs)}: ${say("comparedMessages")} ${report.compared}.
         ${report.problem !== undefined && html`${say("couldNotLook")} <code>${report.problem}</code>.`}`;
   return html`<section>
     <h3>${app}</h3>
@@ -135,7 +143,7 @@ function connectionsOf({ instances, nowMs }: KnownInstances, app: string): numbe
 }
 
 function missedOf(view: View, { app, missed }: EventWatchReport): Html {
-  const { say, language } = view;
+  const { say } = view;
   const count = missed.length >= maxMissed ? `${maxMissed}+` : String(missed.length);
   return html`<div class="note" role="alert">
       <p><strong>${say("unknownTakes")}</strong> ${say("neverCame")} ${count}.</p>
@@ -147,7 +155,7 @@ function missedOf(view: View, { app, missed }: EventWatchReport): Html {
       rows: missed.map(({ messageId, chatId, createdAtMs }) => [
         html`<code>${messageId}</code>`,
         html`<code>${who(chatId)}</code>`,
-        moment(language, createdAtMs),
+        moment(view, createdAtMs),
       ]),
     })}`;
 }
@@ -204,11 +212,11 @@ interface LivingGroup extends Pick<RunnersShown, "usage"> {
 }
 
 function livingSection(view: View, { runner, instances, usage }: LivingGroup): Html {
-  const { say, language } = view;
+  const { say } = view;
   const alive = instances.map(({ instance, expiresAtMs, clock, isCurrent, generation = "" }) => [
     instance,
     say(isCurrent ? "takesCalls" : "superseded"),
-    html`${moment(language, expiresAtMs)}${clock !== undefined && html` ${aliveText(view, clock)}`}`,
+    html`${moment(view, expiresAtMs)}${clock !== undefined && html` ${aliveText(view, clock)}`}`,
     generation === "" ? "–" : html`<code>${generation.slice(0, longestGeneration)}</code>`,
   ]);
   const current = instances.filter(({ isCurrent }) => isCurrent);
@@ -224,11 +232,11 @@ function livingSection(view: View, { runner, instances, usage }: LivingGroup): H
 }
 
 function awaySection(view: View, { runner, tools, sinceMs, untilMs }: AwayRunner, usage: RunnersShown["usage"]): Html {
-  const { say, language } = view;
+  const { say } = view;
   return html`<section>
     <h2>${runner} (${say("runnerAway")})</h2>
     <p class="note">
-      ${say("runnerAwaySince")} ${moment(language, sinceMs)} · ${say("runnerAwayUntil")} ${moment(language, untilMs)}
+      ${say("runnerAwaySince")} ${moment(view, sinceMs)} · ${say("runnerAwayUntil")} ${moment(view, untilMs)}
     </p>
     ${actionForm(view, { path: "/runners/forget", label: "forgetRunner", fields: { runner } })}
     ${toolTable(view, runner, { tools, usage })}

@@ -59,12 +59,12 @@ interface ShownJob {
 
 /** One job, what it is about and where it belongs. */
 function jobPage(view: View, shown: ShownJob): Page {
-  const { say, language } = view;
+  const { say } = view;
   const { queue, job, isContentShown } = shown;
   const body = html`${facts([
     [say("queue"), html`<a href="/queues/queue/${encodeURIComponent(queue)}">${queue}</a>`],
     [say("state"), job.state],
-    [say("added"), moment(language, job.addedAtMs)],
+    [say("added"), moment(view, job.addedAtMs)],
     [say("tries"), job.tries],
     [say("failedReason"), job.failedReason],
   ])}
@@ -106,7 +106,8 @@ function callOf(view: View, call: ToolJob, { queue, job, isContentShown }: Shown
     }`;
 }
 
-function callFacts({ say, language }: View, call: FinishedCall, actor?: ToolJob["actor"]): Html {
+function callFacts(view: View, call: FinishedCall, actor?: ToolJob["actor"]): Html {
+  const { say } = view;
   return facts([
     [say("session"), sessionLink(call.session)],
     [say("turn"), html`<a href="${whyPath(call.turnId)}">${call.turnId}</a>`],
@@ -116,7 +117,7 @@ function callFacts({ say, language }: View, call: FinishedCall, actor?: ToolJob[
     [say("attempt"), call.attempt],
     [say("app"), actor?.app],
     [say("requester"), actor && (actor.userName ?? actor.userId)],
-    [say("deadline"), moment(language, call.deadlineMs)],
+    [say("deadline"), moment(view, call.deadlineMs)],
   ]);
 }
 

@@ -1,3 +1,4 @@
+import { systemClock } from "@larkline/protocol";
 import { noteBeat } from "@larkline/store/testing";
 import type { GateState, ServerState } from "@larkline/store/operations";
 import { Metrics, silentLogger } from "@larkline/process/telemetry";
@@ -27,6 +28,7 @@ function start(changes: Partial<StateMetricsDeps> = {}) {
     apps: ["cli_a"],
     quotaOf: () => 10_000,
     logger: silentLogger,
+    clock: systemClock,
     ...changes,
   });
   return async () => (await metrics.text()).split("\n").filter((line) => line.startsWith("larkline_"));
@@ -75,7 +77,7 @@ const server: ServerState = { node: "redis:6379", memoryBytes: 3, memoryLimitByt
 it("shows how each server of Redis is, and nothing of one that does not answer any more", async () => {
   let states: () => Promise<ServerState[]> = async () => [server];
   const metrics = new Metrics({ service: "console" });
-  showRedis(metrics, async () => await states());
+  showRedis(metrics, systemClock, async () => await states());
   const lines = async () => (await metrics.text()).split("\n").filter((line) => line.startsWith("larkline_"));
   const labels = '{node="redis:6379",service="console"}';
   expect(await lines()).toEqual([

@@ -1,5 +1,5 @@
 import type { BatchObservableResult, Logger, Metrics } from "@larkline/process/telemetry";
-import { sharedNow, systemClock, withDeadline } from "@larkline/protocol";
+import { withDeadline, type Clock } from "@larkline/protocol";
 import type { QueueCatalog } from "@larkline/store/queues";
 import type { DeadLetters } from "@larkline/store";
 import type { GateState, Presence, ServerState, SessionIndex } from "@larkline/store/operations";
@@ -31,6 +31,7 @@ export interface StateMetricsDeps {
   /** Calls a month that the edition of an app allows; null without that setting. */
   quotaOf: (app: string) => number | null;
   logger: Logger;
+  clock: Clock;
   /** Readings are not repeated within this time, ms. Default 5000. */
   freshMs?: number;
   /** How long one reading may take, ms. Default 2000. */
@@ -86,10 +87,11 @@ async function readAll({
   letters,
   apps,
   quotaOf,
+  clock,
 }: StateMetricsDeps) {
   const names = await queues.names();
   // The quota follows the calendar of the platform's own time zone.
-  const month = new Date(sharedNow() + 8 * 3_600_000).toISOString().slice(0, 7);
+  const month = new Date(clock.now() + 8 * 3_600_000).toISOString().slice(0, 7);
   const [depths, state, workers, runners, dead, calls] = await Promise.all([
     Promise.all(names.map(async (name) => ({ name, ...(await catalog.depth(name)) }))),
     index.gateState(),
@@ -98,12 +100,12 @@ async function readAll({
     letters.count(),
     Promise.all(apps.map(async (app) => ({ app, quota: quotaOf(app), calls: await governor.callsOf(app, month) }))),
   ]);
-  return { depths, state, workers, runners, dead, calls };
+  return { depths, state, workers, runners, dead, calls, nowMs: clock.now() };
 }
 
 function show(result: Shown, gauges: Gauges, all: Awaited<ReturnType<typeof readAll>>): void {
   const { depths, state, workers, runners, dead, calls } = all;
-  const nowMs = sharedNow();
+  const { nowMs } = all;
   for (const { name, oldestAtMs, ...depth } of depths) {
     for (const job of queueStates) result.observe(gauges.jobs, depth[job], { queue: name, state: job });
     result.observe(gauges.oldestJob, ageSeconds(nowMs, oldestAtMs), { queue: name });
@@ -125,7 +127,7 @@ function show(result: Shown, gauges: Gauges, all: Awaited<ReturnType<typeof read
  * not be read is absent, so that an old value is not taken for a new one.
  */
 export function showState(deps: StateMetricsDeps): void {
-  const { metrics, logger, freshMs = 5_000, deadlineMs = 2_000 } = deps;
+  const { metrics, logger, clock, freshMs = 5_000, deadlineMs = 2_000 } = deps;
   const gauges = createGauges(metrics);
   const up = metrics.createObservableGauge("larkline_state_up");
   let readAtMs = Number.NEGATIVE_INFINITY;
@@ -134,15 +136,15 @@ export function showState(deps: StateMetricsDeps): void {
 
   const read = async (): Promise<void> => {
     try {
-      last = await withDeadline(systemClock, readAll(deps), deadlineMs);
+      last = await withDeadline(clock, readAll(deps), deadlineMs);
     } catch (error) {
       last = undefined;
       logger.debug({ error }, "the state could not be read for a scrape");
     }
-    readAtMs = systemClock.monotonic();
+    readAtMs = clock.monotonic();
   };
   const refresh = async (result: Shown): Promise<void> => {
-    if (systemClock.monotonic() - readAtMs >= freshMs) await (reading ??= read().finally(() => (reading = undefined)));
+    if (clock.monotonic() - readAtMs >= freshMs) await (reading ??= read().finally(() => (reading = undefined)));
     result.observe(up, last === undefined ? 0 : 1);
     if (last !== undefined) show(result, gauges, last);
   };
@@ -153,12 +155,12 @@ export function showState(deps: StateMetricsDeps): void {
 const deadlineMs = 2_000;
 
 /** Shows how the servers of Redis are, read for each scrape; absent while one of them does not answer. */
-export function showRedis(metrics: Metrics, read: () => Promise<readonly ServerState[]>): void {
+export function showRedis(metrics: Metrics, clock: Clock, read: () => Promise<readonly ServerState[]>): void {
   const memory = metrics.createObservableGauge("larkline_redis_memory_bytes");
   const limit = metrics.createObservableGauge("larkline_redis_memory_limit_bytes");
   const persists = metrics.createObservableGauge("larkline_redis_persists");
   const refresh = async (result: Shown): Promise<void> => {
-    const states = await withDeadline(systemClock, read(), deadlineMs).catch(() => []);
+    const states = await withDeadline(clock, read(), deadlineMs).catch(() => []);
     for (const { node, memoryBytes, memoryLimitBytes, persists: isSafe } of states) {
       result.observe(memory, memoryBytes, { node });
       result.observe(limit, memoryLimitBytes, { node });

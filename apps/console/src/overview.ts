@@ -2,7 +2,6 @@ import type { FastifyInstance } from "fastify";
 import type { QueueDepth } from "@larkline/store/queues";
 import { countIn, outcomeKinds, type Pause, type RunRecord, type UsageBucket } from "@larkline/store/operations";
 import type { AwayRunner, LivingRunner } from "@larkline/store/runners";
-import { sharedNow } from "@larkline/protocol";
 import { answerPage, type Page, type View } from "./page.ts";
 import { agentsPath, operatorIn } from "./agents.ts";
 import { openApprovals, type OpenApprovals } from "./approvals.ts";
@@ -110,7 +109,7 @@ function troublesOf(view: View, seen: Overview): Html {
   const runs = outcomeKinds.reduce((sum, kind) => sum + countIn(hour, kind), 0);
   const isFailing = failed >= manyFailures && failed / runs >= largeShare;
   const paused = queues.filter(({ depth }) => depth.isPaused).map(({ name }) => name);
-  const late = queues.filter(({ depth }) => sharedNow() - (depth.oldestAtMs ?? Number.MAX_SAFE_INTEGER) > longWaitMs);
+  const late = queues.filter(({ depth }) => view.nowMs - (depth.oldestAtMs ?? Number.MAX_SAFE_INTEGER) > longWaitMs);
   const given = queues.reduce((sum, { depth }) => sum + depth.failed, letters);
   const wrong = [
     workers.length === 0 && html`${say("noWorkers")}`,
@@ -130,7 +129,7 @@ function troublesOf(view: View, seen: Overview): Html {
     ...late.map(
       ({ name, depth }) =>
         html`<a href="/queues/queue/${encodeURIComponent(name)}">${name}</a> ${say("waitsSince")}
-          ${durationText(language, sharedNow() - (depth.oldestAtMs ?? 0))}`,
+          ${durationText(language, view.nowMs - (depth.oldestAtMs ?? 0))}`,
     ),
     given > 0 && html`<a href="/dead-letters">${say("deadLetters")}</a>: ${given}`,
   ];
@@ -144,7 +143,8 @@ function troublesOf(view: View, seen: Overview): Html {
   </ul>`;
 }
 
-function queueTable({ say, language }: View, queues: Overview["queues"]): Html {
+function queueTable(view: View, queues: Overview["queues"]): Html {
+  const { say } = view;
   return table({
     caption: say("queues"),
     columns: [say("queue"), say("waiting"), say("active"), say("delayed"), say("failed"), say("oldest")],
@@ -154,7 +154,7 @@ function queueTable({ say, language }: View, queues: Overview["queues"]): Html {
       depth.active,
       depth.delayed,
       depth.failed,
-      depth.oldestAtMs === undefined ? "–" : moment(language, depth.oldestAtMs),
+      depth.oldestAtMs === undefined ? "–" : moment(view, depth.oldestAtMs),
     ]),
   });
 }

@@ -14,7 +14,7 @@ import type { Visitor } from "./sign-in.ts";
 import { speaker, type Speak, type Word } from "./words.ts";
 
 /** What every page needs to know of who looks at it. */
-export interface View {
+export interface PlainView {
   language: ReplyLanguage;
   say: Speak;
   /** Path and query of the page. */
@@ -25,6 +25,12 @@ export interface View {
   csrf: string;
   /** Whether there is anything to sign out of. */
   hasSignIn: boolean;
+}
+
+/** The same, of a page that shows times. */
+export interface View extends PlainView {
+  /** When it is made, epoch ms: ages on it are counted from then. */
+  nowMs: number;
 }
 
 export interface Page {
@@ -47,7 +53,12 @@ export async function answerPage(
   const { clock, signIns } = services;
   const visitor = request.session;
   if (visitor === null) throw new Error("the guard has not seen this request");
-  const view = { ...strangersView(request, signIns !== undefined), visitor, csrf: reply.generateCsrf() };
+  const view = {
+    ...strangersView(request, signIns !== undefined),
+    visitor,
+    csrf: reply.generateCsrf(),
+    nowMs: clock.now(),
+  };
   const made = async (): Promise<Page | undefined> => {
     const page = await make(view);
     return page && { ...page, body: await named(services, page.body, view.language) };
@@ -68,19 +79,19 @@ async function named({ names, directory }: Services, body: Html, language: Reply
 }
 
 /** Sends a page as a whole document. */
-export async function sendPage(reply: FastifyReply, view: View, page: Page): Promise<FastifyReply> {
+export async function sendPage(reply: FastifyReply, view: PlainView, page: Page): Promise<FastifyReply> {
   return await reply.type("text/html; charset=utf-8").send(documentOf(view, page));
 }
 
 /** The view of a visitor without a sign-in. */
-export function strangersView(request: FastifyRequest, hasSignIn: boolean): View {
+export function strangersView(request: FastifyRequest, hasSignIn: boolean): PlainView {
   const language = languageOf(request);
   const url = request.method === "GET" ? request.url : (request.url.split("?", 1)[0] ?? "/");
   return { language, say: speaker(language), url, csrf: "", hasSignIn };
 }
 
 /** The whole document around one page. */
-function documentOf(view: View, { title, body, note }: Page): string {
+function documentOf(view: PlainView, { title, body, note }: Page): string {
   const { say, language, visitor } = view;
   const { markup } = html`<html lang="${language === "zh" ? "zh-CN" : "en"}">
     <head>
@@ -102,7 +113,7 @@ function documentOf(view: View, { title, body, note }: Page): string {
   return `<!doctype html>\n${markup}\n`;
 }
 
-function banner(view: View): Html {
+function banner(view: PlainView): Html {
   const { say, visitor, hasSignIn } = view;
   return html`<header>
     <p class="name">${say("title")}</p>
@@ -136,7 +147,7 @@ const sections = [
   ["/instances", "instances"],
 ] as const;
 
-function navigation({ say, url }: View): Html {
+function navigation({ say, url }: PlainView): Html {
   const path = url.split("?", 1)[0];
   return html`<nav aria-label="${say("navigation")}">
     <ul>
@@ -150,7 +161,7 @@ function navigation({ say, url }: View): Html {
   </nav>`;
 }
 
-function switchOf({ language, say, url }: View): Html {
+function switchOf({ language, say, url }: PlainView): Html {
   const other = language === "zh" ? "en" : "zh";
   const target = new URL(url, "http://console");
   target.searchParams.set("language", other);
@@ -198,7 +209,10 @@ export function isSecure({ protocol, headers }: FastifyRequest): boolean {
 }
 
 /** A form that changes something: it carries the token that the guard asks for. */
-export function actionForm(view: View, action: { path: string; label: Word; fields?: Record<string, string> }): Html {
+export function actionForm(
+  view: PlainView,
+  action: { path: string; label: Word; fields?: Record<string, string> },
+): Html {
   const fields = Object.entries({ csrf: view.csrf, ...action.fields });
   return html`<form method="post" action="${action.path}">
     ${fields.map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}" />`)}
@@ -213,7 +227,7 @@ export function fieldOf({ body }: FastifyRequest, name: string, maxLength = 300)
 }
 
 /** Says why there is nothing else to see. */
-export function problemPage({ say }: View, problem: Word): Page {
+export function problemPage({ say }: PlainView, problem: Word): Page {
   return { title: say("title"), body: html`<p role="alert">${say(problem)}</p>` };
 }
 

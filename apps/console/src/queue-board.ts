@@ -3,7 +3,7 @@ import { dirname } from "node:path";
 import { createBullBoard } from "@bull-board/api";
 import { BullMQAdapter } from "@bull-board/api/bullMQAdapter";
 import { FastifyAdapter } from "@bull-board/fastify";
-import { toolsQueue, systemClock, turnsQueue, withDeadline } from "@larkline/protocol";
+import { toolsQueue, turnsQueue, withDeadline, type Clock } from "@larkline/protocol";
 import type { Logger } from "@larkline/process/telemetry";
 import type { FastifyInstance } from "fastify";
 import type { RunnerInstance } from "@larkline/store/runners";
@@ -140,12 +140,14 @@ export class QueueList {
   readonly #catalog: Stores["catalog"];
   readonly #directory: Stores["directory"];
   readonly #log: Logger;
+  readonly #clock: Clock;
   readonly #closing = new AbortController();
   #found: readonly string[] = [];
   #search: Promise<void> | undefined;
   #searchedAtMs = Number.NEGATIVE_INFINITY;
 
-  constructor({ catalog, directory }: Pick<Stores, "catalog" | "directory">, log: Logger) {
+  constructor({ catalog, directory }: Pick<Stores, "catalog" | "directory">, log: Logger, clock: Clock) {
+    this.#clock = clock;
     this.#catalog = catalog;
     this.#directory = directory;
     this.#log = log;
@@ -170,8 +172,8 @@ export class QueueList {
   /** Waits for the first search only: later ones look for queues that were not there before. */
   async #searched(): Promise<void> {
     const isFirst = this.#search === undefined;
-    if (systemClock.monotonic() - this.#searchedAtMs >= searchMs) {
-      this.#searchedAtMs = systemClock.monotonic();
+    if (this.#clock.monotonic() - this.#searchedAtMs >= searchMs) {
+      this.#searchedAtMs = this.#clock.monotonic();
       this.#search = this.#searchAll();
     }
     if (isFirst) await this.#search;
@@ -182,7 +184,7 @@ export class QueueList {
       this.#found = await this.#catalog.find(this.#closing.signal);
     } catch (error) {
       if (this.#closing.signal.aborted) return;
-      this.#searchedAtMs = systemClock.monotonic() - searchMs + retryMs;
+      this.#searchedAtMs = this.#clock.monotonic() - searchMs + retryMs;
       this.#log.warn({ error }, "the queues could not be searched for");
     }
   }

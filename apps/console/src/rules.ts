@@ -40,15 +40,15 @@ async function rulesOf({ rules: store }: Services, app: string): Promise<RulesOf
 }
 
 function row(view: View, rule: PermissionRule) {
-  const { say, language, visitor } = view;
+  const { say, visitor } = view;
   const { app, id, chatId, person, author, createdAtMs, expiresAtMs } = rule;
   return [
     ruleText(rule),
     who(chatId),
     person === undefined ? say("everybody") : who(person),
     author.name ?? who(author.id),
-    moment(language, createdAtMs),
-    moment(language, expiresAtMs),
+    moment(view, createdAtMs),
+    moment(view, expiresAtMs),
     visitor?.role === "operator" &&
       actionForm(view, { path: "/rules/revoke", label: "revoke", fields: { app, rule: id } }),
   ];

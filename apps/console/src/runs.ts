@@ -1,5 +1,5 @@
 import { tokenCount, usdText } from "@larkline/agent/budgets";
-import { isChildSession, sharedNow } from "@larkline/protocol";
+import { isChildSession } from "@larkline/protocol";
 import {
   outcomeKind,
   outcomeKinds,
@@ -25,7 +25,7 @@ export function registerRuns(server: FastifyInstance, services: Services): void 
       const filters = filtersIn(request.query);
       const meant = meantBy(filters.q ?? "");
       const named = meant === "" ? [] : await services.names.find(meant, maxNamed);
-      const page = await services.runs.page(queryOf(filters, [meant, ...named]));
+      const page = await services.runs.page(queryOf(filters, [meant, ...named], view.nowMs));
       return runsPage(view, { filters, page, agents: Object.keys(services.settings.agents) });
     }),
   );
@@ -73,9 +73,9 @@ export function runsPath(filters: Filters): string {
 }
 
 /** `texts`: what is looked for, and ids of people and chats whose names have it in them. */
-function queryOf({ q, span, from, to, after, ...filters }: Filters, texts: readonly string[]): RunQuery {
+function queryOf({ q, span, from, to, after, ...filters }: Filters, texts: readonly string[], nowMs: number): RunQuery {
   const spanMs = Object.entries(spans).find(([name]) => name === span)?.[1];
-  const sinceMs = spanMs === undefined ? numberOf(from) : sharedNow() - spanMs;
+  const sinceMs = spanMs === undefined ? numberOf(from) : nowMs - spanMs;
   const untilMs = numberOf(to);
   return {
     limit: perPage,
@@ -223,7 +223,7 @@ export function runTable(view: View, runs: readonly RunRecord[]): Html {
       say("cost"),
     ],
     rows: runs.map((run) => [
-      html`<a href="${whyPath(run.trace)}">${moment(language, run.endedAtMs)}</a>`,
+      html`<a href="${whyPath(run.trace)}">${moment(view, run.endedAtMs)}</a>`,
       outcomePill(view, run.outcome),
       filterLink({ person: run.person }),
       filterLink({ chat: placeOfRun(run).chat }),

@@ -1,7 +1,7 @@
 import { createBudgetBook, type BudgetBook } from "@larkline/agent/budgets";
 import { appIdsOf, type LarklineConfig } from "@larkline/process/config";
 import { createClockLog, createOutageLog, type Logger, type Metrics } from "@larkline/process/telemetry";
-import { apiApp, systemClock, type Clock } from "@larkline/protocol";
+import { apiApp, type Clock, type Random } from "@larkline/protocol";
 import { createQueueCatalog, type QueueCatalog } from "@larkline/store/queues";
 import {
   ApprovalStore,
@@ -42,6 +42,7 @@ export interface Services extends Stores {
   config: ConsoleConfig;
   settings: LarklineConfig;
   clock: Clock;
+  random: Random;
   log: Logger;
   /** All metrics of the process; those of the console itself are `counters`. */
   metrics: Metrics;
@@ -111,66 +112,70 @@ export interface ServiceOptions {
   settings: LarklineConfig;
   metrics: Metrics;
   log: Logger;
-  /** Default: that of the machine. */
-  clock?: Clock | undefined;
+  clock: Clock;
+  random: Random;
 }
 
 const dayMs = 86_400_000;
 
 /** Makes everything that the process shares. Resolves at once: until Redis answers the console is not ready. */
-export function openServices({ config, settings, metrics, log, clock = systemClock }: ServiceOptions): Services {
-  const stores = openStores(config, settings, log);
+export function openServices(options: ServiceOptions): Services {
+  const { config, settings, metrics, log, clock, random } = options;
+  const stores = openStores(options);
   const bots = appIdsOf(settings, config.appId);
   return {
     ...stores,
     config,
     settings,
     clock,
+    random,
     log,
     metrics,
     counters: createCounters(metrics),
     bots,
     apps: [...bots, apiApp],
     budgetBook: createBudgetBook(settings.budgets),
-    queues: new QueueList(stores, log),
-    signIns: config.passwords && new SignIns(config.passwords, stores),
+    queues: new QueueList(stores, log, clock),
+    signIns: config.passwords && new SignIns(config.passwords, stores, clock),
   };
 }
 
 /** Opens the one connection of the process. */
-function openStores({ redisUrl, namespace }: ConsoleConfig, settings: LarklineConfig, logger: Logger): Stores {
+function openStores({ config, settings, log: logger, clock, random }: ServiceOptions): Stores {
+  const { redisUrl, namespace } = config;
   const { failed: onError, back } = createOutageLog(logger, "Redis");
-  const redis = connectRedis(redisUrl, { onError });
+  const redis = connectRedis(redisUrl, { onError, clock });
+  const on = { redis, namespace, clock, random };
   redis.on("ready", back);
-  const serverClock = new ServerClock(redis, createClockLog(logger));
-  const eventLog = new EventLog({ redis, namespace });
-  const catalog = createQueueCatalog({ connection: redis, prefix: `{${namespace}}`, onError });
+  const serverClock = new ServerClock(redis, createClockLog(logger), clock);
+  const eventLog = new EventLog(on);
+  const catalog = createQueueCatalog({ connection: redis, prefix: `{${namespace}}`, onError, clock });
   return {
-    traces: new TraceLog({ redis, namespace, ttlMs: settings.retention.traceDays * dayMs }),
-    usage: new UsageStore({ redis, namespace, timeZone: settings.budgets.timeZone }),
-    names: new NameBook({ redis, namespace }),
-    ratings: new RatingStore({ redis, namespace }),
-    runs: new RunLog({ redis, namespace, ttlMs: settings.retention.traceDays * dayMs }),
+    traces: new TraceLog({ ...on, ttlMs: settings.retention.traceDays * dayMs }),
+    usage: new UsageStore({ ...on, timeZone: settings.budgets.timeZone }),
+    names: new NameBook(on),
+    ratings: new RatingStore(on),
+    runs: new RunLog({ ...on, ttlMs: settings.retention.traceDays * dayMs }),
     eventLog,
-    store: new SessionStore({ redis, namespace }),
-    orders: new OperatorOrders({ redis, namespace }),
-    pauses: new Pauses({ redis, namespace }),
-    agentVersions: new AgentVersions({ redis, namespace }),
-    index: new SessionIndex({ redis, namespace }),
-    letters: new DeadLetters({ redis, namespace }),
-    instances: new InstanceDirectory({ redis, namespace }),
-    watches: new EventWatchReports({ redis, namespace }),
-    tokens: new TokenCache({ redis, namespace }),
-    approvals: new ApprovalStore({ redis, namespace }),
-    cards: new CardLedger({ redis, namespace }),
-    rules: new PermissionRules({ redis, namespace }),
-    memories: new MemoryStore({ redis, namespace }),
-    budgets: new BudgetStore({ redis, namespace }),
-    directory: new RunnerDirectory({ redis, namespace }),
-    presence: new Presence({ redis, namespace }),
+    store: new SessionStore(on),
+    orders: new OperatorOrders(on),
+    pauses: new Pauses(on),
+    agentVersions: new AgentVersions(on),
+    index: new SessionIndex(on),
+    letters: new DeadLetters(on),
+    instances: new InstanceDirectory(on),
+    watches: new EventWatchReports(on),
+    tokens: new TokenCache(on),
+    approvals: new ApprovalStore(on),
+    cards: new CardLedger(on),
+    rules: new PermissionRules(on),
+    memories: new MemoryStore(on),
+    budgets: new BudgetStore(on),
+    directory: new RunnerDirectory(on),
+    presence: new Presence(on),
     servers: async () => await readServerStates(redis),
-    lookups: new LookupCache({ redis, namespace, owner: "console" }),
-    governor: new RateGovernor({ redis, namespace }),
+    lookups: new LookupCache({ ...on, owner: "console" }),
+    governor: new RateGovernor(on),
     catalog,
     ping: async () => (await redis.ping()) === "PONG",
     takesWrites: async () => await takesWrites(redis),
@@ -179,7 +184,7 @@ function openStores({ redisUrl, namespace }: ConsoleConfig, settings: LarklineCo
       serverClock.close();
       eventLog.close();
       await catalog.close();
-      await closeRedis(redis);
+      await closeRedis(redis, clock);
     },
   };
 }

@@ -227,10 +227,11 @@ function damageNotes({ say }: View, { summary }: ShownSession): Html[] {
 }
 
 function factsOf(
-  { say, language }: View,
+  view: View,
   { state, gen, epoch, turn, ...counts }: SessionSummary,
   { key, notes }: Pick<ShownSession, "key" | "notes">,
 ): Html {
+  const { say } = view;
   return facts([
     [say("chat"), html`<a href="${runsPath({ chat: chatOfSession(key) })}">${who(chatOfSession(key))}</a>`],
     [say("state"), state],
@@ -241,7 +242,7 @@ function factsOf(
     [say("inContext"), counts.inContext],
     [say("unsent"), counts.unsent],
     [say("notes"), notes],
-    [say("turn"), turn && html`${turn.turnId}, ${moment(language, turn.startedAtMs)}`],
+    [say("turn"), turn && html`${turn.turnId}, ${moment(view, turn.startedAtMs)}`],
     [say("steps"), turn?.steps],
     [say("model"), counts.settings.model],
     [say("speaker"), turn?.agent ?? counts.settings.agent?.to],
@@ -272,7 +273,7 @@ function contentNote(view: View, { key, isContentShown }: ShownSession): Html | 
 
 /** Who waits since when, the one being answered first. */
 function inboxOf(view: View, { summary, waiting, isContentShown }: ShownSession): Html {
-  const { say, language } = view;
+  const { say } = view;
   const head = summary?.head;
   const queued = [...(head === undefined ? [] : [head]), ...waiting];
   return html`<h2>${say("inbox")}</h2>
@@ -282,7 +283,7 @@ function inboxOf(view: View, { summary, waiting, isContentShown }: ShownSession)
       rows: queued.map(({ seq, message }) => [
         seq,
         message.sender.name ?? who(message.sender.id),
-        moment(language, message.createdAtMs),
+        moment(view, message.createdAtMs),
         message.command === undefined
           ? message.parts.map((part) => partOf(view, part, isContentShown))
           : `/${message.command.name}`,
@@ -298,7 +299,7 @@ function traceLink(message: InboundMessage): Html {
 
 /** Turns that wait for people while others of the group are answered: whose approval, and since when. */
 function asideOf(view: View, { setAside }: SessionSummary, approvals: readonly ApprovalStatus[]): Html | false {
-  const { say, language } = view;
+  const { say } = view;
   if (setAside.length === 0) return false;
   return html`<h2>${say("setAside")}</h2>
     <p class="quiet">${say("setAsideAre")}</p>
@@ -315,7 +316,7 @@ function asideOf(view: View, { setAside }: SessionSummary, approvals: readonly A
           message.sender.name ?? who(message.sender.id),
           asked.length === 0 ? say("decidedAlready") : lines(({ tool }) => tool),
           lines(({ deciders, requester }) => decidedBy(view, deciders, requester)),
-          lines(({ createdAtMs }) => moment(language, createdAtMs)),
+          lines(({ createdAtMs }) => moment(view, createdAtMs)),
           traceLink(message),
         ];
       }),
@@ -339,7 +340,7 @@ function callsOf(view: View, { turn }: SessionSummary): Html | false {
 }
 
 function approvalsOf(view: View, approvals: readonly ApprovalStatus[]): Html {
-  const { say, language } = view;
+  const { say } = view;
   return html`<h2>${say("openApprovals")}</h2>
     ${table({
       caption: say("openApprovals"),
@@ -348,21 +349,21 @@ function approvalsOf(view: View, approvals: readonly ApprovalStatus[]): Html {
         tool,
         requester.name ?? who(requester.id),
         decidedBy(view, deciders, requester),
-        moment(language, createdAtMs),
-        moment(language, expiresAtMs),
+        moment(view, createdAtMs),
+        moment(view, expiresAtMs),
       ]),
     })}`;
 }
 
 function unsentOf(view: View, { unsent, isContentShown }: ShownSession): Html {
-  const { say, language } = view;
+  const { say } = view;
   return html`<h2>${say("unsent")}</h2>
     ${table({
       caption: say("unsent"),
       columns: [say("reply"), say("added"), say("tries"), say("content")],
       rows: unsent.map(({ id, createdAtMs, attempts, text }) => [
         id,
-        moment(language, createdAtMs),
+        moment(view, createdAtMs),
         attempts,
         partOf(view, { type: "text", text }, isContentShown),
       ]),

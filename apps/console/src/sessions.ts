@@ -97,10 +97,11 @@ async function listsOf(services: Services, search: string | undefined): Promise<
   return { search, found, busy: busyOnes, recent: recentOnes, hasMore: busy.length > maxListed };
 }
 
-function sinceOf({ language, say }: View, { summary, atMs }: ListedSession): Html | string {
+function sinceOf(view: View, { summary, atMs }: ListedSession): Html | string {
+  const { say } = view;
   const began = summary?.turn?.startedAtMs;
-  if (began !== undefined) return html`${say("turnBegan")} ${moment(language, began)}`;
-  return atMs === undefined ? "–" : moment(language, atMs);
+  if (began !== undefined) return html`${say("turnBegan")} ${moment(view, began)}`;
+  return atMs === undefined ? "–" : moment(view, atMs);
 }
 
 function stateOf({ say }: View, summary: SessionSummary | undefined): Html | string {

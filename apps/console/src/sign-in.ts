@@ -1,12 +1,12 @@
 import { createHash, createHmac, randomBytes, timingSafeEqual } from "node:crypto";
 import { isIPv6 } from "node:net";
-import { jsonParserOf, pause, systemClock, withDeadline } from "@larkline/protocol";
+import { jsonParserOf, pause, withDeadline, type Clock } from "@larkline/protocol";
 import type { RateBucket, RateGrant } from "@larkline/store/platform";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { Type, type Static } from "@larkline/protocol/type";
 import type { Passwords } from "./config.ts";
 import { html } from "./html.ts";
-import { fieldOf, isOwnPath, isSecure, sendPage, strangersView, type Page, type View } from "./page.ts";
+import { fieldOf, isOwnPath, isSecure, sendPage, strangersView, type Page, type PlainView } from "./page.ts";
 import type { Services, Stores } from "./services.ts";
 import type { Word } from "./words.ts";
 
@@ -101,7 +101,7 @@ interface SignInForm {
   problem?: Word;
 }
 
-function signInPage({ say }: View, { next, problem }: SignInForm): Page {
+function signInPage({ say }: PlainView, { next, problem }: SignInForm): Page {
   const body = html`<form method="post" action="/sign-in" class="sign-in">
     <input type="hidden" name="next" value="${next}" />
     <div class="field">
@@ -181,9 +181,11 @@ export class SignIns {
   readonly #passwords: Passwords;
   readonly #lookups: Stores["lookups"];
   readonly #governor: Stores["governor"];
+  readonly #clock: Clock;
   #waiting = 0;
 
-  constructor(passwords: Passwords, { lookups, governor }: Pick<Stores, "lookups" | "governor">) {
+  constructor(passwords: Passwords, { lookups, governor }: Pick<Stores, "lookups" | "governor">, clock: Clock) {
+    this.#clock = clock;
     this.#passwords = passwords;
     this.#lookups = lookups;
     this.#governor = governor;
@@ -264,7 +266,7 @@ export class SignIns {
       const grant = await this.#governor.take(buckets, "final");
       if (grant.granted || grant.waitMs > leftMs || this.#waiting >= longestQueue) return grant;
       this.#waiting += 1;
-      await pause(systemClock, grant.waitMs).finally(() => (this.#waiting -= 1));
+      await pause(this.#clock, grant.waitMs).finally(() => (this.#waiting -= 1));
       leftMs -= Math.max(1, grant.waitMs);
     }
   }

@@ -1,5 +1,5 @@
 import { usdText } from "@larkline/agent/budgets";
-import { agentOfTurn, rootSessionOf, sharedNow, turnIdOf, type SessionKey } from "@larkline/protocol";
+import { agentOfTurn, rootSessionOf, turnIdOf, type SessionKey } from "@larkline/protocol";
 import type { ApprovalStatus, ChildSession, SessionSummary } from "@larkline/store";
 import { endOf, type Diagnosis, type Standing } from "./diagnosis.ts";
 import { html, type Html, table } from "./html.ts";
@@ -91,7 +91,7 @@ export function treeSection(view: View, rows: readonly TreeRow[]): Html | undefi
     columns: [say("agent"), say("state"), say("waitsFor"), say("took"), say("cost")],
     rows: rows.map((row) => {
       const { child, level, usd } = row;
-      const { beganAtMs, endedAtMs = sharedNow() } = child;
+      const { beganAtMs, endedAtMs = view.nowMs } = child;
       const indent = level === 0 ? "" : `${"\u2003".repeat(level - 1)}↳ `;
       return [
         html`${indent}<a href="${sessionPath(child.session)}">${child.agent}</a>${

@@ -50,7 +50,7 @@ async function recordRuns(nowMs = Date.now()): Promise<void> {
       }),
     );
   }
-  counter.countWait(500);
+  counter.countWait(500, nowMs);
   await world.usage.add("recorded", counter.take());
 }
 

@@ -1,5 +1,5 @@
 import type { FastifyInstance } from "fastify";
-import { turnIdOf, type TraceId, sharedNow } from "@larkline/protocol";
+import { turnIdOf, type TraceId } from "@larkline/protocol";
 import { diagnose, standingOf, traceOutcome, refusalOf, toneOf, type Diagnosis } from "./diagnosis.ts";
 import { answerPage, type Page, type View, sessionLink, whyPath } from "./page.ts";
 import { html, type Html, facts, moment, table, who, whoIn } from "./html.ts";
@@ -84,10 +84,8 @@ function whyListPage(view: View, query: string, listed: readonly ListedMessage[]
     html`<a href="${whyPath(message.messageId === "" ? traceId : message.messageId)}"
       >${message.messageId === "" ? traceId : message.messageId}</a
     >`,
-    moment(language, message.atMs),
-    outcome === undefined
-      ? html`<strong>${say("notOver")}</strong>`
-      : whoIn(sentenceOf(language, outcome, sharedNow())),
+    moment(view, message.atMs),
+    outcome === undefined ? html`<strong>${say("notOver")}</strong>` : whoIn(sentenceOf(language, outcome, view.nowMs)),
     who(message.person),
     who(message.chat),
   ]);
@@ -132,20 +130,20 @@ function messageSection(view: View, shown: ShownMessage, everyFrame: boolean): H
     ${hasMore && html`<p><a href="${whyPath(traceId)}&amp;frames=all">${say("everyFrame")}</a></p>`}`;
 }
 
-function reasonBox({ language }: View, { message, diagnosis }: ShownMessage): Html {
+function reasonBox({ language, nowMs }: View, { message, diagnosis }: ShownMessage): Html {
   const refusal = refusalOf(message, diagnosis);
-  const sentence = whoIn(sentenceOf(language, diagnosis, sharedNow()));
+  const sentence = whoIn(sentenceOf(language, diagnosis, nowMs));
   return html`<p class="reason ${toneOf(diagnosis)}" role="status">${sentence}</p>
     ${refusal !== undefined && html`<p class="refusal">${refusalText(language, refusal)}</p>`}`;
 }
 
 function messageFacts(view: View, { traceId, message }: ShownMessage): Html {
-  const { say, language } = view;
+  const { say } = view;
   const { messageId, app, chat, person, place, atMs } = message;
   return facts([
     [say("traceId"), html`<code>${traceId}</code>`],
     [say("messageId"), messageId === "" ? undefined : html`<code>${messageId}</code>`],
-    [say("received"), moment(language, atMs)],
+    [say("received"), moment(view, atMs)],
     [say("app"), app === "" ? undefined : app],
     [say("chatId"), lookUpLink(chat)],
     [say("personId"), lookUpLink(person)],

@@ -16,20 +16,21 @@ import { startWarmUp } from "./warm-up.ts";
 export async function startIngressApp(env: Env, options: AppOptions = {}): Promise<RunningApp> {
   const { clock = systemClock, random = systemRandom, destination } = options;
   const config = accept(loadConfig(env));
-  const settings = accept(await loadConfigFile(config.configFile));
+  const settings = accept(await loadConfigFile(config.configFile, clock));
   const accesses = accept(readIngressBots(env, settings.bots, config.feishu));
   const consumers = accept(await eventConsumers(clock, settings.events, config.eventsKey));
   return await openApp(async (opened) => {
-    const log = createLogger({ service: "ingress", level: config.logLevel, destination });
+    const log = createLogger({ service: "ingress", level: config.logLevel, destination, clock });
     const metrics = new Metrics({ service: "ingress" });
-    const traceLog = TraceLog.connect({ ...config, ttlMs: settings.retention.traceDays * 86_400_000 });
+    const traceLog = TraceLog.connect({ ...config, clock, random, ttlMs: settings.retention.traceDays * 86_400_000 });
     const watch = { service: "ingress", logger: log, metrics, traceLog, modules: settings.observers } as const;
-    const { telemetry, close: closeTelemetry } = accept(await openTelemetry({ ...watch, ...config, clock }));
+    const { telemetry, close: closeTelemetry } = accept(await openTelemetry({ ...watch, ...config, clock, random }));
     opened.defer(closeTelemetry);
-    const stores = connectStores(config, log, random);
+    const stores = connectStores(config, { log, clock, random });
     opened.defer(stores.close);
     // Where Redis does not answer yet, nothing can be asked; sessions of an older form are refused then, one by one.
     await refuseOlderInstances(stores.instances, {
+      clock,
       onWait: (processes) =>
         log.warn({ processes }, "processes of the version before still run: waiting for their end"),
     }).catch((error: unknown) => {
@@ -53,9 +54,10 @@ export async function startIngressApp(env: Env, options: AppOptions = {}): Promi
 
 /** Limits and tokens are kept by app, for all processes of the deployment. */
 function openApi(services: Services, { appId, appSecret, domain }: IngressBotAccess): FeishuApi {
-  const { governor, tokenCache, settings, telemetry, log } = services;
+  const { governor, tokenCache, settings, telemetry, log, clock, random } = services;
   const { monthlyCalls, rateLimits } = botOfApp(settings, appId).feishu;
   const limiter = rateLimits ? { governor } : {};
-  const { calls } = watchPlatform(telemetry);
-  return new FeishuApi({ appId, appSecret, domain, ...limiter, tokenCache, monthlyCalls, watch: calls, logger: log });
+  const { calls } = watchPlatform(telemetry, clock);
+  const shared = { ...limiter, tokenCache, monthlyCalls, watch: calls, logger: log, clock, random };
+  return new FeishuApi({ appId, appSecret, domain, ...shared });
 }

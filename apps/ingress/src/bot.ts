@@ -72,7 +72,7 @@ export class Bot implements Channel {
     this.outbox = new NoticeOutbox(services, api, this.log);
     this.reactions = new StatusReactions({ api, lookups, logger: this.log });
     this.directChats = new DirectChats(services, this.app);
-    this.#groups = new GroupLookup({ api, lookups, timeoutMs: decisionDeadlineMs });
+    this.#groups = new GroupLookup({ api, lookups, timeoutMs: decisionDeadlineMs, clock: services.clock });
   }
 
   /** The agent that answers what is written in a chat from now on. */
@@ -290,7 +290,7 @@ class NoticeOutbox {
 
   constructor(services: Services, api: FeishuApi, logger: Logger) {
     this.#services = services;
-    const { store: all, deadLetters, cards: ledger, telemetry } = services;
+    const { store: all, deadLetters, cards: ledger, telemetry, clock, random } = services;
     const store: OutboxParts = {
       ackOutbox: async (session, token) => await this.#unlessReply(await all.ackOutbox(session, token)),
       leaseOutbox: async (session) => await this.#unlessReply(await all.leaseOutbox(session)),
@@ -300,9 +300,9 @@ class NoticeOutbox {
       moveToDeadLetters: async (lease, reason) =>
         await this.#unlessReply(await deadLetters.moveToDeadLetters(lease, reason)),
     };
-    const watch = watchPlatform(telemetry).deliveries;
+    const watch = watchPlatform(telemetry, clock).deliveries;
     const apis = new Map([[api.appId, api]]);
-    this.#sender = new OutboxSender({ store, letters, ledger, apis, watch, logger });
+    this.#sender = new OutboxSender({ store, letters, ledger, apis, watch, logger, clock, random });
   }
 
   async #unlessReply(lease: OutboxLease | undefined): Promise<OutboxLease | undefined> {

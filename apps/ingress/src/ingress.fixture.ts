@@ -1,9 +1,16 @@
-import { expect, vi } from "vitest";
+import { expect } from "vitest";
 import { resolveConfig, type ConfigInput, type IngressBotAccess } from "@larkline/process/config";
 import type { FeishuApi } from "@larkline/feishu";
-import { turnIdOf, type EngineEvent, type QueuedMessage, type SessionKey, type StreamFrame } from "@larkline/protocol";
+import {
+  systemRandom,
+  turnIdOf,
+  type EngineEvent,
+  type QueuedMessage,
+  type SessionKey,
+  type StreamFrame,
+} from "@larkline/protocol";
 import type { SessionStore } from "@larkline/store";
-import { patientClock, patientTimeout } from "@larkline/testkit";
+import { patientClock } from "@larkline/testkit";
 import { Metrics, silentLogger, silentTelemetry, type Telemetry } from "@larkline/process/telemetry";
 import { createTestStores, type TestMemory, type Trouble } from "./backend.fixture.ts";
 import { Bot } from "./bot.ts";
@@ -165,8 +172,15 @@ function servicesOf(stores: Stores, { env, settings: input = {}, ...options }: T
   const { telemetry = silentTelemetry, consumers = [] } = options;
   // Its store and its platform are asked by this process, too: what it had no time to read is not late.
   const clock = patientClock;
-  vi.spyOn(AbortSignal, "timeout").mockImplementation(patientTimeout);
-  const parts = { config: config.value, settings: settings.value, stores, consumers, telemetry, clock };
+  const parts = {
+    config: config.value,
+    settings: settings.value,
+    stores,
+    consumers,
+    telemetry,
+    clock,
+    random: systemRandom,
+  };
   return createServices({ ...parts, metrics: new Metrics({ service: "ingress" }), log: silentLogger });
 }
 

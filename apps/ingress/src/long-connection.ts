@@ -17,6 +17,8 @@ export function openLongConnection(services: Services, bot: Bot): LongConnection
     appSecret,
     domain,
     logger: bot.log,
+    clock: services.clock,
+    random: services.random,
     onEvent: async (envelope) => {
       const answer = await handleEvent(services, bot, envelope, "websocket");
       return Object.keys(answer).length === 0 ? undefined : answer;

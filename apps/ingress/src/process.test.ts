@@ -22,7 +22,7 @@ const connections: RedisConnection[] = [];
 
 afterEach(async () => {
   await Promise.all(apps.splice(0).map(async (app) => await app.close()));
-  await Promise.all(connections.splice(0).map(closeRedis));
+  await Promise.all(connections.splice(0).map((redis) => closeRedis(redis)));
 });
 
 interface Started {

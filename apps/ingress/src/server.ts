@@ -64,6 +64,7 @@ export async function startIngress(services: Services, bots: readonly Bot[], war
     apps: bots.map(({ app }) => app),
     serverClock: redis.serverClock,
     feeds: () => bots.flatMap(feedsOf),
+    clock,
     onError: (error) => log.warn({ error }, "this process could not be announced to the others"),
   });
 
@@ -122,7 +123,7 @@ export async function createServer(
       maxAge: 600,
     });
     scope.setNotFoundHandler(async (_request, reply) => await reply.code(404).send({ error: "not found" }));
-    registerOpsRoutes(scope, { metrics, ready, logger: log });
+    registerOpsRoutes(scope, { metrics, ready, logger: log, clock });
     registerDescription(scope);
     const logRefused = refusalLog(clock, log, "API request refused");
     for (const register of [

@@ -9,7 +9,7 @@ import {
   type Telemetry,
 } from "@larkline/process/telemetry";
 import { SchemaChecks } from "@larkline/process/schemas";
-import { apiApp, systemClock, systemRandom, type Clock, type Random, type SessionKey } from "@larkline/protocol";
+import { apiApp, type Clock, type Random, type SessionKey } from "@larkline/protocol";
 import { cancelChannelOf, createCancelBus, TurnQueue } from "@larkline/store/queues";
 import {
   ApprovalStore,
@@ -146,13 +146,12 @@ export interface ServiceParts {
   log: Logger;
   telemetry: Telemetry;
   consumers: readonly EventConsumer[];
-  /** Default: those of the machine. */
-  clock?: Clock;
-  random?: Random;
+  clock: Clock;
+  random: Random;
 }
 
 export function createServices(given: ServiceParts): Services {
-  const { stores, consumers, clock = systemClock, random = systemRandom, ...parts } = given;
+  const { stores, consumers, clock, random, ...parts } = given;
   const { config, settings, metrics, log } = parts;
   const counters = createCounters(metrics);
   const { maxStreams, maxStreamsPerCaller, requestsPerMinute } = config.api;
@@ -250,42 +249,42 @@ export class OpenStreams {
 /** Opens the connections of the process. Returns at once: until Redis answers, `redis.isReady()` is false. */
 export function connectStores(
   { redisUrl, namespace }: IngressConfig,
-  log: Logger,
-  random: Random = systemRandom,
+  { log, clock, random }: { log: Logger; clock: Clock; random: Random },
 ): Stores & { warmUp: WarmUpStores; close(): Promise<void> } {
   const { failed: onError, back } = createOutageLog(log, "Redis");
-  const redis = connectRedis(redisUrl, { onError });
+  const redis = connectRedis(redisUrl, { onError, clock });
+  const on = { redis, namespace, clock, random };
   let wasReady = redis.status === "ready";
   redis.on("ready", () => {
     wasReady = true;
     back();
   });
-  const serverClock = new ServerClock(redis, createClockLog(log));
-  const eventLog = new EventLog({ redis, namespace });
-  const presence = new Presence({ redis, namespace });
+  const serverClock = new ServerClock(redis, createClockLog(log), clock);
+  const eventLog = new EventLog(on);
+  const presence = new Presence(on);
   const holder = `ingress-${random.uuid()}`;
-  const turns = new TurnQueue({ connection: redis, prefix: `{${namespace}}`, onError });
+  const turns = new TurnQueue({ connection: redis, prefix: `{${namespace}}`, onError, clock });
   return {
-    store: new SessionStore({ redis, namespace }),
-    sessions: new SessionRetention({ redis, namespace }),
-    approvals: new ApprovalStore({ redis, namespace }),
-    rules: new PermissionRules({ redis, namespace }),
-    memories: new MemoryStore({ redis, namespace }),
-    ratings: new RatingStore({ redis, namespace }),
-    budgets: new BudgetStore({ redis, namespace }),
-    agentVersions: new AgentVersions({ redis, namespace }),
-    lookups: new LookupCache({ redis, namespace, owner: "ingress" }),
+    store: new SessionStore(on),
+    sessions: new SessionRetention(on),
+    approvals: new ApprovalStore(on),
+    rules: new PermissionRules(on),
+    memories: new MemoryStore(on),
+    ratings: new RatingStore(on),
+    budgets: new BudgetStore(on),
+    agentVersions: new AgentVersions(on),
+    lookups: new LookupCache({ ...on, owner: "ingress" }),
     warmUp: {
-      store: new WarmUpStore({ redis, namespace }),
-      lookups: new WarmUpLookups({ redis, namespace, owner: "ingress" }),
+      store: new WarmUpStore(on),
+      lookups: new WarmUpLookups({ ...on, owner: "ingress" }),
     },
     eventLog,
-    cards: new CardLedger({ redis, namespace }),
-    deadLetters: new DeadLetters({ redis, namespace }),
-    instances: new InstanceDirectory({ redis, namespace }),
-    eventWatches: new EventWatchReports({ redis, namespace }),
-    tokenCache: new TokenCache({ redis, namespace }),
-    governor: new RateGovernor({ redis, namespace }),
+    cards: new CardLedger(on),
+    deadLetters: new DeadLetters(on),
+    instances: new InstanceDirectory(on),
+    eventWatches: new EventWatchReports(on),
+    tokenCache: new TokenCache(on),
+    governor: new RateGovernor(on),
     turns,
     cancels: createCancelBus({ connection: redis, channel: cancelChannelOf(namespace) }),
     redis: {
@@ -301,7 +300,7 @@ export function connectStores(
       serverClock.close();
       eventLog.close();
       await turns.close();
-      await closeRedis(redis);
+      await closeRedis(redis, clock);
     },
   };
 }

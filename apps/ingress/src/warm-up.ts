@@ -101,10 +101,10 @@ const uncounted: IngressCounters = {
 
 /** A bot without credentials: whatever it would ask the platform fails before it leaves this process. */
 function detachedBot(services: Services): Bot {
-  const { settings, random } = services;
+  const { settings, clock, random } = services;
   const [appId, secret] = ["cli_warm_up", random.uuid()];
   const tokenCache = { get: async () => await Promise.reject(new Error("the warm-up asks no platform")) };
-  const api = new FeishuApi({ appId, appSecret: secret, domain: "feishu", tokenCache });
+  const api = new FeishuApi({ appId, appSecret: secret, domain: "feishu", tokenCache, clock, random });
   const own = { ...settings.bots.default, tenants: null };
   const feishu = { ...own.feishu, typing: false, queueNotice: "off" } as const;
   const access = {

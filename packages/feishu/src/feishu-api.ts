@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { parserOf, systemClock, type Clock } from "@larkline/protocol";
+import { parserOf, systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
 import type { RateGovernor, TokenSource } from "@larkline/store/platform";
 import { Type, type Static } from "@larkline/protocol/type";
 import { ChatHistory } from "./messages/chat-history.ts";
@@ -38,6 +38,7 @@ export interface FeishuApiOptions {
   /** Telemetry of every call. */
   watch?: CallWatch | undefined;
   clock?: Clock;
+  random?: Random;
 }
 
 /** What kind of chat this is. */
@@ -78,6 +79,7 @@ export class FeishuApi {
       timeoutMs = 10_000,
       logger = noLogger,
       clock = systemClock,
+      random = systemRandom,
     } = options;
     const baseUrl = baseUrlOf(options.domain);
     const isOnlyBot = async (chatId: string): Promise<boolean> => (await this.chat(chatId)).onlyBot;
@@ -85,7 +87,7 @@ export class FeishuApi {
     const { retry } = options;
     this.appId = appId;
     const limits = { timeoutMs, retry, limiter };
-    this.#caller = new ApiCaller({ appId, appSecret, baseUrl, tokenCache, logger, watch, clock, ...limits });
+    this.#caller = new ApiCaller({ appId, appSecret, baseUrl, tokenCache, logger, watch, clock, random, ...limits });
     this.quota = new MonthlyQuota(limiter, options.monthlyCalls ?? null, clock);
     this.messages = new MessagesApi(this.#caller);
     this.cards = new CardsApi(this.#caller, this.messages);

@@ -1,4 +1,4 @@
-import { errorCodes, systemClock, type ErrorCode, type ModelFailure } from "@larkline/protocol";
+import { errorCodes, type ErrorCode, type ModelFailure } from "@larkline/protocol";
 import { plainProfile, type VendorProfile } from "./profile.ts";
 
 type FailureDetails = Partial<
@@ -164,7 +164,7 @@ interface SdkErrors {
 export function failureOfCall(
   error: unknown,
   sdk: SdkErrors,
-  { began, secret, profile }: { began: boolean; secret: string; profile?: RefusalWords },
+  { began, secret, profile, nowMs }: { began: boolean; secret: string; profile?: RefusalWords; nowMs: number },
 ): ModelFailure {
   if (error instanceof sdk.APIConnectionTimeoutError) {
     return modelFailure("api_overloaded", "The model vendor did not answer in time.");
@@ -178,7 +178,7 @@ export function failureOfCall(
       status,
       ...refusalIn(body),
       requestId: requestIdOf(headers),
-      retryAfterMs: retryAfterOf(headers, systemClock.now()),
+      retryAfterMs: retryAfterOf(headers, nowMs),
       secret,
       profile,
     });

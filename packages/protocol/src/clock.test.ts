@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 import { describe, expect, it } from "vitest";
-import { pause, systemClock, systemRandom, withDeadline, type Clock } from "./clock.ts";
+import { deadline, pause, systemClock, systemRandom, withDeadline, type Clock } from "./clock.ts";
 
 /** A clock whose time stands still; its timers ring when the test says so. */
 function stillClock() {
@@ -9,6 +9,10 @@ function stillClock() {
   const clock: Clock = {
     ...systemClock,
     after: (_ms, work) => {
+      timers.add(work);
+      return () => timers.delete(work);
+    },
+    every: (_ms, work) => {
       timers.add(work);
       return () => timers.delete(work);
     },
@@ -48,6 +52,24 @@ describe("a deadline of a process that was busy", () => {
     });
     await expect(answer).resolves.toHaveLength(1);
     server.close();
+  });
+});
+
+describe("a deadline as a signal", () => {
+  it("aborts once, as that of AbortSignal.timeout does, when its time is over", () => {
+    const { clock, timers, ring } = stillClock();
+    const signal = deadline(clock, 100);
+    expect(signal.aborted).toBe(false);
+    ring();
+    expect(signal.reason).toMatchObject({ name: "TimeoutError", message: "The operation was aborted due to timeout" });
+    expect(timers.size).toBe(0);
+  });
+
+  it("aborts before with one of the other signals", () => {
+    const leaving = new AbortController();
+    const signal = deadline(stillClock().clock, 100, new AbortController().signal, leaving.signal);
+    leaving.abort("left");
+    expect(signal.reason).toBe("left");
   });
 });
 

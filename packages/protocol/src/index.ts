@@ -4,6 +4,7 @@ export {
   machineNow,
   sharedNow,
   pause,
+  deadline,
   systemClock,
   systemRandom,
   withDeadline,

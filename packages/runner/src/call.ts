@@ -9,8 +9,11 @@ import {
   type ToolEffect,
   type ToolJob,
   type ToolOutcome,
+  deadline,
   systemClock,
+  systemRandom,
   type Clock,
+  type Random,
   argumentsHashOf,
   inputHashOf,
   verifyCall,
@@ -52,20 +55,24 @@ interface CallServices {
   metrics: RunnerMetrics;
   telemetry: Telemetry;
   logger: Logger;
+  /** Those of the machine if absent. */
   clock?: Clock;
+  random?: Random;
 }
 
 /** Handles the jobs of a runner's queue. */
 export class CallHandler {
   readonly #services: CallServices;
   readonly #clock: Clock;
+  readonly #random: Random;
   readonly #watch: CallWatch;
   readonly #results = new Map<string, Promise<JobResult>>();
 
   constructor(services: CallServices) {
     this.#services = services;
     this.#clock = services.clock ?? systemClock;
-    this.#watch = watchCalls(services);
+    this.#random = services.random ?? systemRandom;
+    this.#watch = watchCalls(services, this.#clock);
   }
 
   /** Runs one call at most once as its effect demands, and answers it. */
@@ -179,7 +186,11 @@ export class CallHandler {
       lines().debug({ durationMs: timing?.ranMs, level: tool.isolation.level, result: resultOf(outcome) }, "tool ran");
     }
     const onError = (error: unknown): void => lines().error({ error }, "a large result is lost");
-    return { ...run, ...(await withLargeResultKept(outcome, { blobs, onError })), ...(timing && { timing }) };
+    return {
+      ...run,
+      ...(await withLargeResultKept(outcome, { blobs, random: this.#random, onError })),
+      ...(timing && { timing }),
+    };
   }
 
   /**
@@ -193,8 +204,8 @@ export class CallHandler {
     if (tool.effect === "idempotent") handoff.begins(job, tool.effect);
     if (tool.effect === "once") {
       const leftMs = Math.max(0, job.deadlineMs - this.#clock.now());
-      const late = AbortSignal.timeout(Math.min(leftMs, maxTimerMs));
-      const answer = await handoff.mayStart(job, tool.effect, AbortSignal.any([call.signal, late]));
+      const late = deadline(this.#clock, Math.min(leftMs, maxTimerMs), call.signal);
+      const answer = await handoff.mayStart(job, tool.effect, late);
       if (answer === "closed") return failure(texts.closed);
       if (answer === "started_before") return failure(texts.startedBefore, true);
       if (answer === undefined && call.stopped()) {
@@ -393,7 +404,7 @@ export interface CallWatch {
   failed(job: ToolJob, error: Error): void;
 }
 
-export function watchCalls({ telemetry, metrics, envelope: { runner }, clock = systemClock }: CallServices): CallWatch {
+export function watchCalls({ telemetry, metrics, envelope: { runner } }: CallServices, clock: Clock): CallWatch {
   const { tracer, events, samples } = telemetry;
   return {
     began: (job) => {
@@ -468,12 +479,12 @@ const shownCharacters = 50_000;
  */
 async function withLargeResultKept(
   outcome: ToolOutcome,
-  { blobs, onError }: KeepOptions,
+  { blobs, random, onError }: KeepOptions,
 ): Promise<{ outcome: ToolOutcome; blobId?: string }> {
   const text = outcomeText(outcome);
   if (!outcome.ok || Buffer.byteLength(text) <= maxResultBytes) return { outcome };
   try {
-    const { stored, blobId } = await putResult(blobs, text);
+    const { stored, blobId } = await putResult(blobs, text, random);
     return { outcome: { ok: true, result: shortenedResult(text, stored, shownCharacters), stored }, blobId };
   } catch (error) {
     onError(error);
@@ -485,6 +496,7 @@ async function withLargeResultKept(
 
 interface KeepOptions {
   blobs: Pick<BlobStore, "put" | "get">;
+  random: Random;
   onError: (error: unknown) => void;
 }
 

@@ -210,14 +210,14 @@ class OpenLevels implements Levels {
   }
 
   #remote(tool: Tool): ToolLevel {
-    const { loaded, environment, remote, clock, random } = this.#options;
+    const { loaded, environment, remote, clock = systemClock, random } = this.#options;
     if (remote === undefined) throw refused(tool, "no sandbox host is named: set SANDBOX_URL and SANDBOX_TOKEN");
     const sandbox = createRemoteSandbox({ ...remote, clock, random });
-    return createSandboxLevel({ sandbox, refusal: () => undefined, loaded, environment, readable: new Map() });
+    return createSandboxLevel({ sandbox, refusal: () => undefined, loaded, environment, readable: new Map(), clock });
   }
 
   async #local(first: Tool): Promise<ToolLevel> {
-    const { loaded, environment } = this.#options;
+    const { loaded, environment, clock = systemClock } = this.#options;
     const handlers = loaded.registry
       .tools()
       .filter((tool) => tool.kind === "handler" && tool.isolation.level === "sandbox");
@@ -232,7 +232,7 @@ class OpenLevels implements Levels {
       await sandbox.close();
       throw refused(networked, `the sandbox of this host (${sandbox.tier}) has no network to give. ${waysOut}`);
     }
-    return createSandboxLevel({ sandbox, refusal: () => this.#refusal(), loaded, environment, readable });
+    return createSandboxLevel({ sandbox, refusal: () => this.#refusal(), loaded, environment, readable, clock });
   }
 
   async #localSandbox(): Promise<Sandbox> {

@@ -9,7 +9,7 @@ import {
 } from "@larkline/process/app";
 import { loadConfigFile, mountsServer, type Env } from "@larkline/process/config";
 import { createLogger, Metrics, openTelemetry, startOpsServer } from "@larkline/process/telemetry";
-import type { ParseResult } from "@larkline/protocol";
+import { systemRandom, systemClock, type ParseResult } from "@larkline/protocol";
 import { TraceLog } from "@larkline/store/operations";
 import { AnnouncementRefusedError, startRunner, type ToolRunner } from "./runner.ts";
 import { IsolationRefusedError } from "./levels.ts";
@@ -50,23 +50,23 @@ export async function startRunnerApp(
   env: Env,
   options: AppOptions = {},
 ): Promise<RunnerApp> {
-  const { clock, random, destination, onFatal = fail } = options;
+  const { clock = systemClock, random = systemRandom, destination, onFatal = fail } = options;
   const config = accept(loadRunnerConfig(env, defaults));
   const loaded = accept(await load(env));
-  const settings = accept(await loadConfigFile(config.configFile));
+  const settings = accept(await loadConfigFile(config.configFile, clock));
   const mcpServers = settings.mcp.servers.filter((server) => mountsServer(config.runner, server));
   const missing = mcpServers.flatMap((server) => missingVariables(server, env));
   if (missing.length > 0) throw new StartError(missing.join("\n"));
   return await openApp(async (opened) => {
-    const logger = createLogger({ service: "tool-runner", level: config.logLevel, destination });
+    const logger = createLogger({ service: "tool-runner", level: config.logLevel, destination, clock });
     for (const server of settings.mcp.servers.filter((each) => !mcpServers.includes(each))) {
       const mountedBy = server.runner ?? "default";
       logger.info({ server: server.name, runner: mountedBy }, "an MCP server of another runner is not mounted here");
     }
     const metrics = new Metrics({ service: "tool-runner" });
-    const traceLog = TraceLog.connect({ ...config, ttlMs: settings.retention.traceDays * 86_400_000 });
+    const traceLog = TraceLog.connect({ ...config, clock, random, ttlMs: settings.retention.traceDays * 86_400_000 });
     const watch = { service: "tool-runner", logger, metrics, traceLog, modules: settings.observers } as const;
-    const { telemetry, close: closeTelemetry } = accept(await openTelemetry({ ...watch, ...config, clock }));
+    const { telemetry, close: closeTelemetry } = accept(await openTelemetry({ ...watch, ...config, clock, random }));
     opened.defer(closeTelemetry);
     const runner = await startRunner({
       config,
@@ -89,7 +89,7 @@ export async function startRunnerApp(
     const tools = loaded.registry.tools().map(({ name, isolation }) => `${name} (${isolation.level})`);
     logger.info({ tools }, "tools");
     const { host, port } = config;
-    const ops = await startOpsServer({ host, port, metrics, logger, ready: runner.ready }).catch(
+    const ops = await startOpsServer({ host, port, metrics, logger, ready: runner.ready, clock }).catch(
       startError(`Cannot listen on ${host}:${port} (HOST, PORT)`),
     );
     opened.defer(ops.close);

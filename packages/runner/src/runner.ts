@@ -68,6 +68,9 @@ export interface RunnerSetup {
   random?: Random | undefined;
 }
 
+/** With the clock and the chance that it has. */
+type Setup = RunnerSetup & { clock: Clock; random: Random };
+
 export interface ToolRunner {
   ready(): Promise<Record<string, boolean | string>>;
   /**
@@ -84,7 +87,8 @@ export interface ToolRunner {
  * Opens the levels of isolation that the tools ask for, announces the tools and starts to work. Throws an
  * IsolationRefusedError, an AnnouncementRefusedError, or why Redis cannot be reached.
  */
-export async function startRunner(setup: RunnerSetup): Promise<ToolRunner> {
+export async function startRunner(given: RunnerSetup): Promise<ToolRunner> {
+  const setup = { ...given, clock: given.clock ?? systemClock, random: given.random ?? systemRandom };
   const { logger } = setup;
   const calls = new RunningCalls();
   const metrics = createRunnerMetrics(setup.metrics, () => calls.count);
@@ -126,7 +130,7 @@ const prepareAfterMs = 250;
 
 /** What takes time and is not needed for a start: MCP servers are mounted, children of tools wait for their first call. */
 function prepareSoon(
-  { clock = systemClock, onRefused }: RunnerSetup,
+  { clock, onRefused }: Setup,
   levels: Pick<Levels, "warm">,
   mounts: Pick<McpMounts, "start">,
 ): () => void {
@@ -148,7 +152,7 @@ interface Connections {
   redis: RedisConnection;
   /** Waits for Redis without limit, as queue workers must. */
   queueRedis: RedisConnection;
-  clock: ServerClock;
+  serverClock: ServerClock;
   presence: OwnPresence;
   /** The name of this instance, in the directory and at the end of the id of its presence. */
   instance: string;
@@ -159,23 +163,23 @@ interface Connections {
 }
 
 async function openConnections(
-  { config: { redisUrl, namespace, runner }, logger, random = systemRandom }: RunnerSetup,
+  { config: { redisUrl, namespace, runner }, logger, clock, random }: Setup,
   onError: (error: unknown) => void,
 ): Promise<Connections> {
-  const redis = connectRedis(redisUrl, { onError });
-  const queueRedis = connectRedis(redisUrl, { role: "worker", onError });
-  const clock = new ServerClock(redis, createClockLog(logger));
+  const redis = connectRedis(redisUrl, { onError, clock });
+  const queueRedis = connectRedis(redisUrl, { role: "worker", onError, clock });
+  const serverClock = new ServerClock(redis, createClockLog(logger), clock);
   const closing = new AbortController();
   const close = async (): Promise<void> => {
     closing.abort();
-    clock.close();
-    await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
+    serverClock.close();
+    await Promise.all([closeRedis(redis, clock), closeRedis(queueRedis, clock)]);
   };
   const group = runnerGroup(runner);
   const instance = random.uuid();
   const id = `${group}:${instance}`;
-  const presence = await clock.followed
-    .then(async () => await OwnPresence.start({ redisUrl, namespace, id, group, onError }))
+  const presence = await serverClock.followed
+    .then(async () => await OwnPresence.start({ redisUrl, namespace, id, group, onError, clock }))
     .catch(async (error: unknown) => {
       await close();
       throw error;
@@ -183,7 +187,7 @@ async function openConnections(
   return {
     redis,
     queueRedis,
-    clock,
+    serverClock,
     presence,
     instance,
     closing: closing.signal,
@@ -194,7 +198,7 @@ async function openConnections(
   };
 }
 
-async function openRunnerLevels(setup: RunnerSetup, metrics: RunnerMetrics): Promise<Levels> {
+async function openRunnerLevels(setup: Setup, metrics: RunnerMetrics): Promise<Levels> {
   const { config, loaded, logger, environment = {}, allowUnboundedMemory = false } = setup;
   return await openLevels({
     loaded,
@@ -222,7 +226,7 @@ async function openRunnerLevels(setup: RunnerSetup, metrics: RunnerMetrics): Pro
 }
 
 /** Over all workers of this process. */
-function callsAtOnce({ config: { concurrency }, loaded }: RunnerSetup): number {
+function callsAtOnce({ config: { concurrency }, loaded }: Setup): number {
   const limited = loaded.registry.tools().filter(({ limits }) => limits !== undefined);
   return limited.reduce((sum, tool) => sum + limitedConcurrency(tool, concurrency), concurrency);
 }
@@ -249,10 +253,7 @@ interface OpenedMounts {
   follow(listener: () => void): void;
 }
 
-function openMounts(
-  { mcpServers = [], environment = {}, logger, clock, random }: RunnerSetup,
-  levels: Levels,
-): OpenedMounts {
+function openMounts({ mcpServers = [], environment = {}, logger, clock, random }: Setup, levels: Levels): OpenedMounts {
   let announce: (() => void) | undefined;
   const mounts = openMcpMounts({
     servers: mcpServers,
@@ -278,19 +279,24 @@ interface Announced {
 
 /** A mounted tool that cannot be offered is left out for a while; without its own tools a runner must stop. */
 async function announceTools(
-  setup: RunnerSetup,
-  { redis, clock, instance, closing, onError }: Connections,
+  setup: Setup,
+  { redis, serverClock, instance, closing, onError }: Connections,
   { mounts, follow }: OpenedMounts,
 ): Promise<Announced> {
   const { config, logger, onRefused } = setup;
   const { runner } = config;
-  const directory = new RunnerDirectory({ redis, namespace: config.namespace, runnerKey: config.runnerKey });
+  const directory = new RunnerDirectory({
+    redis,
+    namespace: config.namespace,
+    runnerKey: config.runnerKey,
+    clock: setup.clock,
+  });
   const generation = new GenerationState();
   const announcement = await startAnnouncement({
     directory,
     instance: { runner, instance, generation: generationOf(setup) },
     tools: () => offered(setup, mounts),
-    serverClock: clock,
+    serverClock,
     clock: setup.clock,
     onError,
     onCurrent: (isCurrent) => {
@@ -316,7 +322,7 @@ async function announceTools(
 }
 
 /** What a runner offers: its own tools, and those of mounted servers whose names are not taken. */
-function offered({ loaded }: RunnerSetup, mounts: McpMounts): ToolAnnouncement[] {
+function offered({ loaded }: Setup, mounts: McpMounts): ToolAnnouncement[] {
   const own = loaded.registry.tools();
   const names = new Set(own.map(({ name }) => name));
   const tools = [...own, ...mounts.tools().filter(({ name }) => !names.has(name))];
@@ -327,7 +333,7 @@ function offered({ loaded }: RunnerSetup, mounts: McpMounts): ToolAnnouncement[]
 }
 
 /** Names this build of the runner. Mounted tools come and go while it runs, so they are no part of it. */
-function generationOf({ loaded }: RunnerSetup): string {
+function generationOf({ loaded }: Setup): string {
   const tools = loaded.registry.tools().map((tool) => {
     const { spec, effect, requiresApproval, limits = {} } = announcementOf(tool);
     return [spec.name, spec.inputSchema, effect, requiresApproval, limits];
@@ -443,7 +449,7 @@ export async function startAnnouncement(options: AnnouncementOptions): Promise<A
 
 /** Everything that calls are handled with; it is there before the first one is taken. */
 interface Parts {
-  setup: RunnerSetup;
+  setup: Setup;
   connections: Connections;
   levels: Levels;
   mounts: McpMounts;
@@ -456,18 +462,18 @@ async function work(parts: Parts, announced: Announced): Promise<ToolRunner> {
   const { announcement, generation } = announced;
   const { setup, connections, levels, mounts, calls } = parts;
   const { config, graceMs = 8_000 } = setup;
-  const { redis, clock, closing, onError } = connections;
+  const { redis, serverClock, closing, onError } = connections;
   const bus = createCancelBus({ connection: redis, channel: cancelChannelOf(config.namespace, config.runner) });
   await bus.subscribe(({ session, turnId }) => calls.cancel(session, turnId), closing);
   const workers = await startWorkers(parts, await openHandler(parts, announced));
   const takesCalls = generation.follow((isCurrent) => void workers.take(isCurrent).catch(onError));
-  const sandboxWatch = watchSandbox(levels, setup.clock ?? systemClock, onError);
+  const sandboxWatch = watchSandbox(levels, setup.clock, onError);
 
   const close = async (): Promise<void> => {
     sandboxWatch.stop();
     await workers.take(false).catch(onError); // first, so that no call that is sent after the withdrawal runs here
     await withdrawQuietly(announcement, onError);
-    const cancel = (setup.clock ?? systemClock).after(graceMs, () => {
+    const cancel = setup.clock.after(graceMs, () => {
       calls.stop();
       void levels.close().catch(onError);
     });
@@ -482,7 +488,7 @@ async function work(parts: Parts, announced: Announced): Promise<ToolRunner> {
     ready: async () => ({
       redis: (await redis.ping()) === "PONG",
       writes: await takesWrites(redis, connections.queueRedis),
-      clock: clock.problem ?? true,
+      clock: serverClock.problem ?? true,
       worker: (workers.isRunning() && isAnswered(connections.queueRedis)) || !takesCalls(),
       ...sandboxCheck(levels),
     }),
@@ -515,7 +521,7 @@ interface Workers {
 async function startWorkers({ setup, connections }: Parts, handler: CallHandler): Promise<Workers> {
   const { runner, concurrency, namespace } = setup.config;
   const { queueRedis: connection, onError } = connections;
-  const queueOptions = { connection, prefix: `{${namespace}}`, onError };
+  const queueOptions = { connection, prefix: `{${namespace}}`, onError, clock: setup.clock };
   const queues = new ToolQueues(queueOptions);
   const worker = (limited: { limitedTool?: string; concurrency: number }): JobWorker =>
     createToolWorker({
@@ -556,12 +562,13 @@ async function openHandler(parts: Parts, { isOffered }: Pick<Announced, "isOffer
   const { namespace, runner, runnerKey } = config;
   const { redis, closing, onError } = connections;
   const blobs = blobsOf(setup, redis);
-  const machine = { clock: setup.clock ?? systemClock, random: setup.random ?? systemRandom };
+  const { clock, random } = setup;
   const handoff = new CallHandoff({
     handoff: new RunnerHandoff({ redis, namespace, runner, runnerKey }),
     runner,
     onError,
-    ...machine,
+    clock,
+    random,
   });
   await handoff.open(closing);
   return new CallHandler({
@@ -576,17 +583,18 @@ async function openHandler(parts: Parts, { isOffered }: Pick<Announced, "isOffer
     metrics,
     telemetry,
     logger,
-    clock: machine.clock,
+    clock,
+    random,
   });
 }
 
 /** Where workers look for what tools save. */
-function blobsOf({ config, blobTtlMs = defaultBlobTtlMs }: RunnerSetup, redis: RedisConnection): BlobStore {
+function blobsOf({ config, random, blobTtlMs = defaultBlobTtlMs }: Setup, redis: RedisConnection): BlobStore {
   const { blobDirectory: directory, namespace } = config;
   const ttlMs = blobTtlMs;
   return directory === undefined
     ? new RedisBlobStore({ redis, namespace, ttlMs })
-    : createFileBlobStore({ directory, ttlMs });
+    : createFileBlobStore({ directory, ttlMs, random });
 }
 
 /** The runner's own tools come first, so that no server receives their calls through a tool of the same name. */

@@ -1,4 +1,4 @@
-import type { ToolOutcome } from "@larkline/protocol";
+import { systemClock, type ToolOutcome } from "@larkline/protocol";
 import type { SandboxRequest, SandboxResult, SandboxStatus } from "@larkline/sandbox";
 import { defineProgramTool, type IsolationSettings, type ProgramTool } from "@larkline/tool-kit";
 import { describe, expect, it } from "vitest";
@@ -38,6 +38,7 @@ async function runWith(
   if (!loaded.ok) throw new Error(loaded.error);
   const requests: SandboxRequest[] = [];
   const level = createSandboxLevel({
+    clock: systemClock,
     sandbox: {
       run: async (request) => {
         const { begins = true, ...result } = results[requests.length] ?? {};

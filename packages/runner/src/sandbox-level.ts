@@ -1,5 +1,5 @@
 import { fileURLToPath } from "node:url";
-import { imageTypeOf, type ToolOutcome } from "@larkline/protocol";
+import { type Clock, deadline, imageTypeOf, type ToolOutcome } from "@larkline/protocol";
 import type { Sandbox, SandboxFile, SandboxRequest, SandboxResult, SandboxStatus } from "@larkline/sandbox";
 import {
   errorText,
@@ -29,6 +29,7 @@ export interface SandboxLevelOptions {
   environment: ProcessLevelOptions["environment"];
   /** What the module of a handler can read, by the tool's name. */
   readable: ReadonlyMap<string, readonly string[]>;
+  clock: Clock;
 }
 
 /** The module that loads a handler inside, where the handler's module keeps its own path. */
@@ -71,10 +72,14 @@ function late(hasBegun: boolean): string {
 }
 
 /** A run also waits for a place, so it can pass the call's deadline although it is within the tool's timeout. */
-function signalOf(tool: Tool, { context, timeoutMs = tool.timeoutMs, endsWithinMs }: RunToolRequest): AbortSignal {
+function signalOf(
+  clock: Clock,
+  tool: Tool,
+  { context, timeoutMs = tool.timeoutMs, endsWithinMs }: RunToolRequest,
+): AbortSignal {
   const leftMs = timeoutMs < tool.timeoutMs ? timeoutMs : endsWithinMs;
   if (leftMs === undefined) return context.signal;
-  return AbortSignal.any([context.signal, AbortSignal.timeout(Math.min(Math.max(0, leftMs), maxTimerMs))]);
+  return deadline(clock, Math.min(Math.max(0, leftMs), maxTimerMs), context.signal);
 }
 
 /** Images are kept and named by their Markdown; of other files the model gets to know that they exist. */
@@ -224,7 +229,7 @@ class SandboxLevel implements ToolLevel {
       limits: { ...limits, ...(memoryMb === undefined ? {} : { memoryMb }), wallMs: tool.timeoutMs },
       env: pickedEnv(this.#options.environment, env),
       network,
-      signal: signalOf(tool, request),
+      signal: signalOf(this.#options.clock, tool, request),
       onProgress: (fraction, detail) => context.progress(fraction, detail),
       onOutput: (_stream, text) => onOutput?.(text),
     };

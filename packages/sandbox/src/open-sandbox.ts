@@ -106,7 +106,7 @@ async function openHost(options: OpenSandboxOptions): Promise<Host> {
     const parts = await prepareParts(instance.path, { nodePath, pythonPath, launcherPath, clock, random });
     const ownUsers = instance.firstUser !== undefined;
     const views = new Views({ directory: instance.path, ownUsers, mounts: powers.mounts, random });
-    const keeper = powers.mounts || ownUsers ? undefined : await openMountKeeper();
+    const keeper = powers.mounts || ownUsers ? undefined : await openMountKeeper(clock);
     const common = { instance, groups, mounts: powers.mounts, onEvent };
     const store = new SlotStore({ ...common, keeper: undefined, name: "slot" });
     const kept = keeper === undefined ? undefined : new SlotStore({ ...common, keeper, name: "kept" });
@@ -153,6 +153,7 @@ async function tryTier(
         directory: instance.path,
         hasPython: parts.python !== undefined,
         allowUnboundedMemory: options.allowUnboundedMemory === true,
+        clock: parts.clock,
         random: parts.random,
       });
     } finally {

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { chmod, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { createServer, type Server } from "node:net";
 import { join } from "node:path";
-import { type Random, systemRandom } from "@larkline/protocol";
+import { deadline, systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
 import { allUserAttacks, manyFiles, memoryAttacks, memoryEnds, type UserAttackAim } from "./probe-attacks.ts";
 import type { Sandbox, SandboxLimits, SandboxResult, TierFinding } from "./sandbox.ts";
 
@@ -14,6 +14,8 @@ export interface ProbeOptions {
   hasPython: boolean;
   /** Whether a tier is good enough in which a program gets far more memory than its limit. */
   allowUnboundedMemory: boolean;
+  /** Those of the machine if absent. */
+  clock?: Clock;
   random?: Random;
 }
 
@@ -39,32 +41,43 @@ const held: Outcome = { end: "held" };
  */
 export async function attackTier(sandbox: Sandbox, options: ProbeOptions): Promise<TierFinding> {
   const { tier } = sandbox;
+  const { clock = systemClock } = options;
   const place = await mkdtemp(join(options.directory, "probe-"));
   const mark = (options.random ?? systemRandom).id();
   try {
-    const reason = await decided(async (wallMs) => await attackAsStranger(sandbox, place, wallMs));
+    const reason = await decided(clock, async (turn) => await attackAsStranger(sandbox, place, turn));
     if (reason !== "") return { tier, holds: false, reason };
     if (!options.hasPython) {
       return { tier, holds: false, reason: `${unproved}the attacks need Python 3, and there is none` };
     }
-    const had = await decided(async (wallMs) => await attackAsUser(sandbox, place, wallMs, mark));
+    const had = await decided(clock, async (turn) => await attackAsUser(sandbox, place, turn, mark));
     if (had !== "") return { tier, holds: false, reason: had };
-    const memory = await attackMemory(sandbox);
+    const memory = await attackMemory(sandbox, clock);
     if (memory !== "" && !options.allowUnboundedMemory) return { tier, holds: false, reason: memory };
-    const files = await decided(async (wallMs) => await attackFiles(sandbox, wallMs));
+    const files = await decided(clock, async (turn) => await attackFiles(sandbox, turn));
     return files === "" ? { tier, holds: true, reason: memory } : { tier, holds: false, reason: files };
   } finally {
     await rm(place, { recursive: true, force: true });
   }
 }
 
+/** The time of one try: of the program, and of all that it needs. */
+interface Turn {
+  wallMs: number;
+  signal: AbortSignal;
+}
+
+function turnOf(clock: Clock, wallMs: number): Turn {
+  return { wallMs, signal: deadline(clock, wallMs + patienceMs) };
+}
+
 const unproved = "it cannot be proved: ";
 
 /** What got through, in words; that nothing was proved; or "". */
-async function decided(attack: (wallMs: number) => Promise<Outcome>): Promise<string> {
+async function decided(clock: Clock, attack: (turn: Turn) => Promise<Outcome>): Promise<string> {
   let why = "";
   for (const wallMs of turnsMs) {
-    const outcome = await attack(wallMs);
+    const outcome = await attack(turnOf(clock, wallMs));
     if (outcome.end === "held") return "";
     if (outcome.end === "out") return outcome.got;
     ({ why } = outcome);
@@ -81,7 +94,7 @@ const processLimit = "the limit of processes";
 const rootHint = " (only a control group holds root to it: make one writable, or run as another user)";
 
 /** Attacks that any program can make. */
-async function attackAsStranger(sandbox: Sandbox, place: string, wallMs: number): Promise<Outcome> {
+async function attackAsStranger(sandbox: Sandbox, place: string, { wallMs, signal }: Turn): Promise<Outcome> {
   await chmod(place, 0o777); // no other right may be what keeps the program out
   const secret = join(place, "secret");
   await writeFile(secret, "secret");
@@ -98,7 +111,7 @@ async function attackAsStranger(sandbox: Sandbox, place: string, wallMs: number)
     const result = await sandbox.run({
       program: { runtime: "node", code: probeCode, input: targets satisfies ProbeTargets },
       limits: { ...limits, wallMs },
-      signal: AbortSignal.timeout(wallMs + patienceMs),
+      signal,
     });
     if (result.status !== "ok") return unclear("it does not start here", result);
     const hint = process.getuid?.() === 0 ? rootHint : "";
@@ -120,25 +133,24 @@ async function listening(address: string | number): Promise<Server> {
   return server;
 }
 
-interface PythonRun {
-  wallMs: number;
+interface PythonRun extends Turn {
   input?: unknown;
   env?: Record<string, string>;
   limits?: Partial<SandboxLimits>;
 }
 
 async function runPython(sandbox: Sandbox, code: string, run: PythonRun): Promise<SandboxResult> {
-  const { wallMs, input = null, env = {} } = run;
+  const { wallMs, signal, input = null, env = {} } = run;
   return await sandbox.run({
     program: { runtime: "python", code, input },
     limits: { ...limits, ...run.limits, wallMs },
     env,
-    signal: AbortSignal.timeout(wallMs + patienceMs),
+    signal,
   });
 }
 
 /** Attacks on what this process's user may do. */
-async function attackAsUser(sandbox: Sandbox, place: string, wallMs: number, mark: string): Promise<Outcome> {
+async function attackAsUser(sandbox: Sandbox, place: string, turn: Turn, mark: string): Promise<Outcome> {
   const own = join(place, "own.txt");
   const link = join(place, "own.link");
   await writeFile(own, "own");
@@ -153,7 +165,7 @@ async function attackAsUser(sandbox: Sandbox, place: string, wallMs: number, mar
     freeName: `larkline-probe-${mark}`,
   };
   const before = limitsOfThisProcess();
-  const result = await runPython(sandbox, allUserAttacks, { wallMs, input: aim, env: { LARKLINE_PROBE: mark } });
+  const result = await runPython(sandbox, allUserAttacks, { ...turn, input: aim, env: { LARKLINE_PROBE: mark } });
   const names = Array.isArray(result.value) ? result.value.map(String) : [];
   const got = [
     ...names.map((name) => `${name}: was had`),
@@ -182,9 +194,9 @@ function hasProcessWith(variable: string): boolean {
   });
 }
 
-async function attackFiles(sandbox: Sandbox, wallMs: number): Promise<Outcome> {
+async function attackFiles(sandbox: Sandbox, turn: Turn): Promise<Outcome> {
   const most = 2 * fileLimit;
-  const result = await runPython(sandbox, manyFiles, { wallMs, input: { most }, limits: { files: fileLimit } });
+  const result = await runPython(sandbox, manyFiles, { ...turn, input: { most }, limits: { files: fileLimit } });
   if (result.status === "disk_limit") return held;
   if (result.status !== "ok") return unclear("the attack by many files ended", result);
   const over = Object.entries(result.value as Record<string, number>).filter(([, made]) => made >= most); // as above
@@ -205,12 +217,12 @@ const memoryPlaces: readonly (readonly [attack: MemoryAttack, place: string])[] 
 ];
 
 /** Attacks on memory that no limit of a process counts: what was had beyond twice the limit, in words; that nothing was proved; or "". */
-async function attackMemory(sandbox: Sandbox): Promise<string> {
+async function attackMemory(sandbox: Sandbox, clock: Clock): Promise<string> {
   const had: string[] = [];
   // One after the other: the kernel counts the processes of all of them together, and would refuse some.
   for (const [attack, place] of memoryPlaces) {
     const attackOnce = async () =>
-      await decided(async (wallMs) => await attackMemoryBy(sandbox, { attack, place, wallMs }));
+      await decided(clock, async (turn) => await attackMemoryBy(sandbox, { attack, place, turn }));
     const first = await attackOnce();
     // What watches memory looks every few milliseconds, and may be late once where the machine has too much to do.
     const words = first === "" || first.startsWith(unproved) ? first : await attackOnce();
@@ -222,10 +234,10 @@ async function attackMemory(sandbox: Sandbox): Promise<string> {
 
 async function attackMemoryBy(
   sandbox: Sandbox,
-  { attack, place, wallMs }: { attack: MemoryAttack; place: string; wallMs: number },
+  { attack, place, turn }: { attack: MemoryAttack; place: string; turn: Turn },
 ): Promise<Outcome> {
   const enoughMb = 2 * memoryMb;
-  const run = { wallMs, input: { enoughMb }, limits: { memoryMb, processes: 64 } };
+  const run = { ...turn, input: { enoughMb }, limits: { memoryMb, processes: 64 } };
   const result = await runPython(sandbox, memoryAttacks[attack], run);
   const [, reached = "0"] = /(\d+) MB\s*$/.exec(result.stdout) ?? [];
   if (Number(reached) > enoughMb) return { end: "out", got: `${reached} MB in ${place}` };

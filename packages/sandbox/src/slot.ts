@@ -1,3 +1,4 @@
+import { deadline, type Clock } from "@larkline/protocol";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { chmod, chown, mkdir, rename, stat } from "node:fs/promises";
@@ -189,7 +190,7 @@ export interface MountKeeper {
 const startMs = 5_000;
 
 /** Undefined where this user may make no such namespace. */
-export async function openMountKeeper(): Promise<MountKeeper | undefined> {
+export async function openMountKeeper(clock: Clock): Promise<MountKeeper | undefined> {
   const keeper = spawn("unshare", ["--user", "--map-root-user", "--mount", "/bin/sh", "-c", "echo ready; read end"], {
     env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin" },
     stdio: ["pipe", "pipe", "ignore"],
@@ -198,7 +199,7 @@ export async function openMountKeeper(): Promise<MountKeeper | undefined> {
   keeper.on("error", () => {});
   keeper.stdin.on("error", () => {});
   const ended = once(keeper, "close").then(() => undefined);
-  const isReady = await Promise.race([once(keeper.stdout, "data", { signal: AbortSignal.timeout(startMs) }), ended])
+  const isReady = await Promise.race([once(keeper.stdout, "data", { signal: deadline(clock, startMs) }), ended])
     .then((said) => said !== undefined)
     .catch(() => false);
   const { pid } = keeper;

@@ -9,8 +9,9 @@ import {
   type SessionKey,
   stateAfter,
   type DecisionWord,
-  sharedNow,
+  systemClock,
   systemRandom,
+  type Clock,
   type Random,
 } from "@larkline/protocol";
 import { keepAllAudits } from "./audit-log.ts";
@@ -117,6 +118,7 @@ export class ApprovalStore {
   readonly #leaseMs: number;
   readonly #maxKept: number;
   readonly #auditMax: number;
+  readonly #clock: Clock;
   readonly #random: Random;
 
   constructor(options: ApprovalStoreOptions) {
@@ -126,12 +128,13 @@ export class ApprovalStore {
     this.#leaseMs = options.cardsLeaseMs ?? 15_000;
     this.#maxKept = options.maxApprovals ?? defaultMaxApprovals;
     this.#auditMax = options.auditMaxRecords ?? keepAllAudits;
+    this.#clock = options.clock ?? systemClock;
     this.#random = options.random ?? systemRandom;
   }
 
   /** Adds one that no turn waits for (`rule`). One that exists already stays as it is. */
   async add(approval: Approval): Promise<void> {
-    await indexApprovals(this.#redis, this.#keys, [approval]);
+    await indexApprovals({ redis: this.#redis, keys: this.#keys, nowMs: this.#clock.now() }, [approval]);
     await runScript(this.#redis, addApprovals, this.#keys.session(approval.session), {
       sid: approval.session,
       maxKept: this.#maxKept,
@@ -301,7 +304,7 @@ export class ApprovalStore {
   /** The card of the reply has got the form for the reason of a rejection: the worker that draws that card draws the form, too. */
   async noteReasonAsked({ session, id, expiresAtMs }: Approval): Promise<void> {
     const said = this.#keys.session(session).saidOf(id);
-    const nowMs = sharedNow();
+    const nowMs = this.#clock.now();
     // It may have been removed a moment ago: then this must not stay.
     const endsAtMs = Math.max(expiresAtMs, nowMs) + weekMs;
     await this.#redis.multi().hset(said, "reasonAskedAtMs", String(nowMs)).pexpireat(said, endsAtMs).exec();
@@ -385,11 +388,9 @@ const weekMs = 7 * 24 * 60 * 60 * 1_000;
  * itself, so that a reader of one can find it; a note without an approval leads nowhere.
  */
 export async function indexApprovals(
-  redis: RedisConnection,
-  keys: Keyspace,
+  { redis, keys, nowMs }: { redis: RedisConnection; keys: Keyspace; nowMs: number },
   approvals: readonly Approval[],
 ): Promise<void> {
-  const nowMs = sharedNow();
   await Promise.all(
     approvals.map(async ({ id, session, expiresAtMs }) => {
       await redis.set(keys.approval(id), session, "PX", Math.max(0, expiresAtMs - nowMs) + weekMs);

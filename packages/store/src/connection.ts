@@ -338,9 +338,9 @@ function open(target: Target, options: RedisOptions): RedisConnection {
 }
 
 /** Closes a connection: politely if Redis answers within a second, otherwise at once. */
-export async function closeRedis(connection: RedisConnection): Promise<void> {
+export async function closeRedis(connection: RedisConnection, clock = systemClock): Promise<void> {
   const answered = new AbortController();
-  const late = pause(systemClock, 1_000, answered.signal);
+  const late = pause(clock, 1_000, answered.signal);
   await Promise.race([connection.quit().catch(() => undefined), late]).finally(() => answered.abort());
   connection.disconnect();
 }

@@ -1,4 +1,4 @@
-import { type InboundMessage, type SessionKey, sharedNow, systemClock } from "@larkline/protocol";
+import { type InboundMessage, type SessionKey, systemClock, type Clock } from "@larkline/protocol";
 import type { CardReply } from "./outbox.ts";
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { type CellKeys, createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
@@ -107,11 +107,13 @@ export class DeadLetters {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
   readonly #leaseMs: number;
+  readonly #clock: Clock;
 
-  constructor({ redis, namespace, outboxLeaseMs = 10_000 }: DeadLettersOptions) {
+  constructor({ redis, namespace, outboxLeaseMs = 10_000, clock = systemClock }: DeadLettersOptions) {
     this.#redis = redis;
     this.#keys = createKeyspace(namespace);
     this.#leaseMs = outboxLeaseMs;
+    this.#clock = clock;
   }
 
   /** Keeps a letter. One with the id of another letter of the session takes its place. */
@@ -127,8 +129,8 @@ export class DeadLetters {
    */
   async moveToDeadLetters({ token, record }: OutboxLease, reason: string): Promise<OutboxLease | undefined> {
     const { session } = record;
-    const letter = letterOfReply(record, reason, sharedNow());
-    const untilMs = systemClock.monotonic() + this.#leaseMs;
+    const letter = letterOfReply(record, reason, this.#clock.now());
+    const untilMs = this.#clock.monotonic() + this.#leaseMs;
     const reply = await runScript(this.#redis, moveReply, this.#keys.session(session), {
       sid: session,
       token,
@@ -149,7 +151,7 @@ export class DeadLetters {
   async resend(session: SessionKey, id: string): Promise<boolean> {
     const letter = await this.find(session, id);
     if (letter?.kind !== "reply") return false;
-    const again = replyAgain(letter, sharedNow());
+    const again = replyAgain(letter, this.#clock.now());
     const done = await runScript(this.#redis, resend, this.#keys.session(session), {
       sid: session,
       member: memberOf(session, id),
@@ -186,7 +188,7 @@ export class DeadLetters {
 
   /** How many there are. */
   async count(): Promise<number> {
-    const oldestMs = sharedNow() - keptMs;
+    const oldestMs = this.#clock.now() - keptMs;
     const counts = this.#keys
       .cells()
       .map(async (cell) => await this.#redis.zcount(cell.lettersByTime, oldestMs, "+inf"));
@@ -194,7 +196,7 @@ export class DeadLetters {
   }
 
   async #newestOf({ letters, lettersByTime }: CellKeys, limit: number): Promise<DeadLetterFacts[]> {
-    const oldestMs = sharedNow() - keptMs;
+    const oldestMs = this.#clock.now() - keptMs;
     const members = await this.#redis.zrevrangebyscore(lettersByTime, "+inf", oldestMs, "LIMIT", 0, limit);
     if (members.length === 0) return [];
     const texts = await this.#redis.hmget(letters, ...members);

@@ -5,7 +5,7 @@ import { readServerFacts } from "./server-facts.ts";
 const connections: RedisConnection[] = [];
 
 afterEach(async () => {
-  await Promise.all(connections.splice(0).map(closeRedis));
+  await Promise.all(connections.splice(0).map((redis) => closeRedis(redis)));
 });
 
 function open(): RedisConnection {

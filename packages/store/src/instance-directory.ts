@@ -1,5 +1,5 @@
 import { hostname } from "node:os";
-import { knownFeatures, newEngineError, pause, sharedNow, systemClock, type Clock } from "@larkline/protocol";
+import { knownFeatures, newEngineError, pause, systemClock, type Clock } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 import type { ServerClock } from "./server-clock.ts";
@@ -65,7 +65,7 @@ export async function refuseOlderInstances(
   const untilMs = clock.monotonic() + patienceMs;
   for (let look = 0; ; look += 1) {
     const older = (await directory.instances()).filter(
-      ({ stateVersion: version = 1, expiresAtMs }) => version < stateVersion && expiresAtMs > sharedNow(),
+      ({ stateVersion: version = 1, expiresAtMs }) => version < stateVersion && expiresAtMs > clock.now(),
     );
     if (older.length === 0) return;
     const processes = older.map(({ service, host, id }) => `${service} ${host} ${id}`);
@@ -90,15 +90,17 @@ const silentInstanceMs = 3_600_000;
 export class InstanceDirectory {
   readonly #redis: RedisConnection;
   readonly #key: string;
+  readonly #clock: Clock;
 
-  constructor({ redis, namespace }: StoreOptions) {
+  constructor({ redis, namespace, clock = systemClock }: StoreOptions) {
+    this.#clock = clock;
     this.#redis = redis;
     this.#key = createKeyspace(namespace).global("instances");
   }
 
   /** Announces or renews an instance; it counts as gone after `ttlMs` without renewal. */
   async announce(instance: Instance, ttlMs: number): Promise<void> {
-    const stored: KnownInstance = { ...instance, expiresAtMs: sharedNow() + ttlMs };
+    const stored: KnownInstance = { ...instance, expiresAtMs: this.#clock.now() + ttlMs };
     const isNew = (await this.#redis.hset(this.#key, instance.id, JSON.stringify(stored))) > 0;
     if (isNew) await this.#purge();
   }
@@ -111,7 +113,7 @@ export class InstanceDirectory {
   /** The living ones, and those that went silent within the last hour. */
   async instances(): Promise<KnownInstance[]> {
     const known = await this.#known();
-    return known.filter(({ expiresAtMs }) => expiresAtMs > sharedNow() - silentInstanceMs);
+    return known.filter(({ expiresAtMs }) => expiresAtMs > this.#clock.now() - silentInstanceMs);
   }
 
   async #known(): Promise<KnownInstance[]> {
@@ -120,7 +122,7 @@ export class InstanceDirectory {
 
   /** Removes those that are not shown any more; called when a process comes or goes. */
   async #purge(): Promise<void> {
-    const old = (await this.#known()).filter(({ expiresAtMs }) => expiresAtMs <= sharedNow() - silentInstanceMs);
+    const old = (await this.#known()).filter(({ expiresAtMs }) => expiresAtMs <= this.#clock.now() - silentInstanceMs);
     if (old.length > 0) await this.#redis.hdel(this.#key, ...old.map(({ id }) => id));
   }
 }
@@ -149,13 +151,14 @@ const withdrawMs = 1_000;
 export class Announcer {
   readonly #options: AnnouncerOptions;
   readonly #clock: Clock;
-  readonly #startedAtMs = sharedNow();
+  readonly #startedAtMs: number;
   readonly #stop: () => void;
   #announcing: Promise<void>;
 
   constructor(options: AnnouncerOptions) {
     this.#options = options;
     this.#clock = options.clock ?? systemClock;
+    this.#startedAtMs = this.#clock.now();
     this.#announcing = this.#announce();
     this.#stop = this.#clock.every(intervalMs, () => void (this.#announcing = this.#announce()));
   }

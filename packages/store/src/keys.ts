@@ -1,4 +1,4 @@
-import { rootSessionOf, type Random, type SessionKey } from "@larkline/protocol";
+import { rootSessionOf, type Clock, type Random, type SessionKey } from "@larkline/protocol";
 import { LRUCache } from "lru-cache";
 import type { RedisConnection } from "./connection.ts";
 
@@ -17,7 +17,8 @@ export interface StoreOptions {
   redis: RedisConnection;
   /** Prefix of every key. Default: {@link defaultNamespace}. */
   namespace?: string;
-  /** The machine's if absent. */
+  /** The machine's if absent, as is `random`. */
+  clock?: Clock;
   random?: Random;
 }
 

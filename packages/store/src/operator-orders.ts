@@ -48,7 +48,7 @@ export class OperatorOrders {
   readonly #answers: string;
   readonly #clock: Clock;
 
-  constructor({ redis, namespace, clock = systemClock }: StoreOptions & { clock?: Clock }) {
+  constructor({ redis, namespace, clock = systemClock }: StoreOptions) {
     const keys = createKeyspace(namespace);
     this.#redis = redis;
     this.#clock = clock;

@@ -1,4 +1,4 @@
-import { type InboundMessage, type Random, type SessionKey, sharedNow, systemClock } from "@larkline/protocol";
+import { type InboundMessage, type Clock, type Random, type SessionKey, systemClock } from "@larkline/protocol";
 import { type RedisConnection, runScript, script, duePairs } from "./connection.ts";
 import { type Keyspace, createKeyspace, type StoreOptions } from "./keys.ts";
 import type { AppendResult, OutboxLease, OutboxRecord, PushResult } from "./session-types.ts";
@@ -13,6 +13,7 @@ const retryOutbox = script("retry-outbox");
 interface RedisOutboxOptions {
   redis: RedisConnection;
   keys: Keyspace;
+  clock: Clock;
   random: Random;
   leaseMs: number;
   /** How long message ids and parked messages are kept. */
@@ -29,12 +30,12 @@ export class RedisOutbox {
   }
 
   async push(record: OutboxRecord, messageId: string, parked?: InboundMessage): Promise<PushResult> {
-    const { redis, leaseMs, rememberMs, random } = this.#options;
+    const { redis, leaseMs, rememberMs, clock, random } = this.#options;
     const keys = this.#options.keys.session(record.session);
     const seen = keys.seenOf(record.target.app, messageId);
     const text = parked === undefined ? "" : needsFirst(parked);
     const token = random.uuid();
-    const untilMs = systemClock.monotonic() + leaseMs;
+    const untilMs = clock.monotonic() + leaseMs;
     const reply = JSON.stringify(record);
     const values = { sid: record.session, reply, seenTtlMs: rememberMs, token, leaseMs, message: text };
     const pushed = await runScript(redis, pushOutbox, { ...keys, seen, parked: keys.parkedOf(messageId) }, values);
@@ -51,7 +52,7 @@ export class RedisOutbox {
   }
 
   async release(session: SessionKey, messageId: string, action: "append" | "drop"): Promise<AppendResult | undefined> {
-    const { redis, rememberMs, maxWaiting } = this.#options;
+    const { redis, rememberMs, maxWaiting, clock } = this.#options;
     // Only to learn its facts, such as the app, which the key of the seen message needs; the script decides.
     const message = await this.parked(session, messageId);
     if (message === undefined) return undefined;
@@ -69,22 +70,22 @@ export class RedisOutbox {
         chatType: message.chatType,
       },
     );
-    return reply === null ? undefined : appendResultFrom(session, reply);
+    return reply === null ? undefined : appendResultFrom(session, reply, clock.now());
   }
 
   async lease(session: SessionKey): Promise<OutboxLease | undefined> {
-    const { redis, leaseMs, random } = this.#options;
+    const { redis, leaseMs, clock, random } = this.#options;
     const keys = this.#options.keys.session(session);
     const token = random.uuid();
-    const untilMs = systemClock.monotonic() + leaseMs;
+    const untilMs = clock.monotonic() + leaseMs;
     const record = String(await runScript(redis, leaseOutbox, keys, { sid: session, token, leaseMs }));
     return record === "" ? undefined : { token, record: outboxFrom(record), untilMs };
   }
 
   async ack(session: SessionKey, token: string): Promise<OutboxLease | undefined> {
-    const { redis, leaseMs } = this.#options;
+    const { redis, leaseMs, clock } = this.#options;
     const keys = this.#options.keys.session(session);
-    const untilMs = systemClock.monotonic() + leaseMs;
+    const untilMs = clock.monotonic() + leaseMs;
     const reply = await runScript(redis, ackOutbox, keys, { sid: session, token, leaseMs });
     const record = String(reply);
     return record === "" ? undefined : { token, record: outboxFrom(record), untilMs };
@@ -154,8 +155,10 @@ const saveCards = script("save-cards");
 export class CardLedger {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
+  readonly #clock: Clock;
 
-  constructor({ redis, namespace }: StoreOptions) {
+  constructor({ redis, namespace, clock = systemClock }: StoreOptions) {
+    this.#clock = clock;
     this.#redis = redis;
     this.#keys = createKeyspace(namespace);
   }
@@ -194,7 +197,7 @@ export class CardLedger {
   /** Counts as written now, so that the sweep leaves it alone for a while. */
   async touch(session: SessionKey, replyId: string): Promise<void> {
     const { openCards } = this.#keys.session(session);
-    await this.#redis.zadd(openCards, "XX", sharedNow(), `${session}|${replyId}`);
+    await this.#redis.zadd(openCards, "XX", this.#clock.now(), `${session}|${replyId}`);
   }
 
   /** Drops the record of cards that are not written any more. */

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { systemRandom, type Random, pause, sharedNow, systemClock, type Clock } from "@larkline/protocol";
+import { systemRandom, type Random, pause, systemClock, type Clock } from "@larkline/protocol";
 import { type RedisConnection, runScript, script, scriptTime } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
@@ -327,8 +327,6 @@ export class LookupCache {
 interface TokenCacheOptions extends StoreOptions {
   /** Longest time one process may take to fetch before another tries. Default 10 s. */
   fetchTimeoutMs?: number;
-  /** The machine's if absent. */
-  clock?: Clock;
 }
 
 type Fetch = () => Promise<{ value: string; ttlMs: number }>;
@@ -370,7 +368,7 @@ export class TokenCache implements TokenSource {
    */
   async get(name: string, fetch: Fetch, rejected?: string): Promise<string> {
     const local = this.#local.get(name);
-    if (local !== undefined && local.untilMs > sharedNow() && local.value !== rejected) return local.value;
+    if (local !== undefined && local.untilMs > this.#clock.now() && local.value !== rejected) return local.value;
     const flight = `${name} ${rejected ?? ""}`;
     const running = this.#inFlight.get(flight) ?? this.#load(name, fetch, rejected);
     this.#inFlight.set(flight, running);
@@ -419,6 +417,6 @@ export class TokenCache implements TokenSource {
   }
 
   #keep(name: string, value: string, ttlMs: number): void {
-    this.#local.set(name, { value, untilMs: sharedNow() + Math.min(Math.max(ttlMs, 0), localTtlMs) });
+    this.#local.set(name, { value, untilMs: this.#clock.now() + Math.min(Math.max(ttlMs, 0), localTtlMs) });
   }
 }

@@ -62,7 +62,7 @@ export class Presence {
   /** Those that two looks have found dead, with the time of the second one. */
   readonly #verdicts = new Map<string, number>();
 
-  constructor({ redis, namespace, clock = systemClock }: StoreOptions & { clock?: Clock }) {
+  constructor({ redis, namespace, clock = systemClock }: StoreOptions) {
     this.#redis = redis;
     this.keys = createKeyspace(namespace);
     this.#clock = clock;
@@ -355,7 +355,7 @@ export class OwnPresence extends Presence {
 
   async #end(): Promise<void> {
     this.#line.close();
-    await closeRedis(this.#own);
+    await closeRedis(this.#own, this.#time);
   }
 }
 

@@ -1,4 +1,4 @@
-import { jsonParserOf, RatedRun, rootSessionOf, sharedNow, type SessionKey } from "@larkline/protocol";
+import { jsonParserOf, RatedRun, rootSessionOf, systemClock, type Clock, type SessionKey } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
@@ -128,13 +128,15 @@ export class RunLog {
   readonly #redis: RedisConnection;
   readonly #listAt: (window: number) => string;
   readonly #ttlMs: number;
+  readonly #clock: Clock;
   /** Of the list whose expiry this process has set. */
   #expiring = -1;
 
-  constructor({ redis, namespace, ttlMs = defaultRunTtlMs }: StoreOptions & { ttlMs?: number }) {
+  constructor({ redis, namespace, ttlMs = defaultRunTtlMs, clock = systemClock }: StoreOptions & { ttlMs?: number }) {
     this.#redis = redis;
     this.#listAt = createKeyspace(namespace).runs;
     this.#ttlMs = ttlMs;
+    this.#clock = clock;
   }
 
   /**
@@ -144,7 +146,7 @@ export class RunLog {
   async append(runs: readonly RunRecord[], sent: readonly SentReply[] = []): Promise<void> {
     const lines = [...runs.map(lineOf), ...sent.map(({ sent: ids, of }) => JSON.stringify({ sent: ids, of }))];
     if (lines.length === 0) return;
-    const window = Math.floor(sharedNow() / windowMs);
+    const window = Math.floor(this.#clock.now() / windowMs);
     const list = this.#listAt(window);
     const pipeline = this.#redis.pipeline().rpush(list, ...lines);
     if (this.#expiring !== window) pipeline.pexpire(list, this.#ttlMs + windowMs);
@@ -156,9 +158,9 @@ export class RunLog {
   async page(query: RunQuery): Promise<RunPage> {
     const { sinceMs = 0, untilMs, limit, after } = query;
     const runs: RunRecord[] = [];
-    const oldestMs = Math.max(sinceMs, sharedNow() - this.#ttlMs);
+    const oldestMs = Math.max(sinceMs, this.#clock.now() - this.#ttlMs);
     // A run is written a moment after its end, or when Redis is back.
-    const newestMs = Math.min(untilMs ?? Number.MAX_SAFE_INTEGER, sharedNow()) + writtenLateMs;
+    const newestMs = Math.min(untilMs ?? Number.MAX_SAFE_INTEGER, this.#clock.now()) + writtenLateMs;
     const search = new RunSearch(query, oldestMs);
     let looked = 0;
     for await (const { line, at } of this.#linesBack(oldestMs, newestMs, positionIn(after))) {
@@ -175,8 +177,8 @@ export class RunLog {
     const whole = new Set(sessions);
     const texts = [person, ...sessions].map(quotedStart);
     let count = 0;
-    const oldestMs = sharedNow() - this.#ttlMs - windowMs;
-    for await (const { line, list, index } of this.#linesBack(oldestMs, sharedNow() + windowMs)) {
+    const oldestMs = this.#clock.now() - this.#ttlMs - windowMs;
+    for await (const { line, list, index } of this.#linesBack(oldestMs, this.#clock.now() + windowMs)) {
       if (!texts.some((text) => line.includes(text))) continue;
       const parsed = parseRun(line);
       const sent = parseSent(line);
@@ -372,18 +374,20 @@ export class RatingStore {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
   readonly #maxRatings: number;
+  readonly #clock: Clock;
 
-  constructor({ redis, namespace, most = maxRatings }: StoreOptions & { most?: number }) {
+  constructor({ redis, namespace, most = maxRatings, clock = systemClock }: StoreOptions & { most?: number }) {
     this.#redis = redis;
     this.#keys = createKeyspace(namespace);
     this.#maxRatings = most;
+    this.#clock = clock;
   }
 
   /** Writes down which messages show which answers, for 14 days. */
   async keepReplies(replies: readonly RatedReply[]): Promise<void> {
     const fields = replies.flatMap(({ sent, of }) => sent.flatMap((id) => [id, JSON.stringify(of)]));
     if (fields.length === 0) return;
-    const day = today();
+    const day = this.#today();
     const key = this.#keys.ratedReplies(day);
     await this.#redis.hset(key, ...fields);
     await this.#redis.pexpireat(key, (day + replyDays + 1) * dayMs);
@@ -472,13 +476,13 @@ export class RatingStore {
   }
 
   /** The newest day first; tomorrow's, because clocks of processes differ. */
-  #replyKeys(): string[] {
-    return Array.from({ length: replyDays + 2 }, (_, ago) => this.#keys.ratedReplies(today() + 1 - ago));
+  #today(): number {
+    return Math.floor(this.#clock.now() / dayMs);
   }
-}
 
-function today(): number {
-  return Math.floor(sharedNow() / dayMs);
+  #replyKeys(): string[] {
+    return Array.from({ length: replyDays + 2 }, (_, ago) => this.#keys.ratedReplies(this.#today() + 1 - ago));
+  }
 }
 
 function memberOf({ turn, person }: { turn: string; person: string }): string {

@@ -16,7 +16,7 @@ function connect(): RedisConnection {
 
 afterEach(async () => {
   vi.restoreAllMocks();
-  await Promise.all(opened.splice(0).map(closeRedis));
+  await Promise.all(opened.splice(0).map((redis) => closeRedis(redis)));
 });
 
 async function timeOf(redis: RedisConnection): Promise<number> {

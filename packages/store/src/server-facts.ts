@@ -1,4 +1,4 @@
-import { machineNow, systemClock } from "@larkline/protocol";
+import { machineNow, systemClock, type Clock } from "@larkline/protocol";
 import { type RedisConnection, mastersOf } from "./connection.ts";
 
 /** What a Redis server says about itself. */
@@ -32,12 +32,12 @@ function fieldsOf(info: string): ReadonlyMap<string, string> {
   );
 }
 
-async function medianPingMs(redis: RedisConnection): Promise<number> {
+async function medianPingMs(redis: RedisConnection, clock: Clock): Promise<number> {
   const times: number[] = [];
   for (let round = 0; round < pings; round += 1) {
-    const startedMs = systemClock.monotonic();
+    const startedMs = clock.monotonic();
     await redis.ping();
-    times.push(systemClock.monotonic() - startedMs);
+    times.push(clock.monotonic() - startedMs);
   }
   return times.sort((one, other) => one - other)[Math.floor(pings / 2)] ?? 0;
 }
@@ -57,7 +57,7 @@ async function appendFsync(redis: RedisConnection): Promise<string | undefined> 
 }
 
 /** Asks the server (of a Cluster: one of them); rejects when it does not answer. */
-export async function readServerFacts(redis: RedisConnection): Promise<RedisServerFacts> {
+export async function readServerFacts(redis: RedisConnection, clock = systemClock): Promise<RedisServerFacts> {
   const info = fieldsOf(await redis.info());
   const valkey = info.get("valkey_version");
   const fsync = await appendFsync(redis);
@@ -69,7 +69,7 @@ export async function readServerFacts(redis: RedisConnection): Promise<RedisServ
     ...(fsync === undefined ? {} : { appendFsync: fsync }),
     replicas: Number(info.get("connected_slaves") ?? 0),
     needsReplica: info.has("min_slaves_good_slaves"), // shown only where `min-replicas-to-write` is set
-    pingMs: await medianPingMs(redis),
+    pingMs: await medianPingMs(redis, clock),
     clockOffsetMs: await clockOffsetMs(redis),
   };
 }

@@ -7,11 +7,11 @@ import {
   type InboundMessage,
   type Message,
   type QueuedMessage,
+  type Clock,
   type Random,
   type SessionKey,
   type ToolEffect,
   type ToolOutcome,
-  sharedNow,
   systemClock,
   systemRandom,
   newEngineError,
@@ -180,6 +180,7 @@ export class SessionStore {
   readonly #outboxLeaseMs: number;
   readonly #maxApprovals: number;
   readonly #auditMax: number;
+  readonly #clock: Clock;
   readonly #random: Random;
 
   constructor(options: SessionStoreOptions) {
@@ -192,10 +193,12 @@ export class SessionStore {
     this.#outboxLeaseMs = options.outboxLeaseMs ?? 10_000;
     this.#maxApprovals = options.maxApprovals ?? defaultMaxApprovals;
     this.#auditMax = options.auditMaxRecords ?? keepAllAudits;
+    this.#clock = options.clock ?? systemClock;
     this.#random = options.random ?? systemRandom;
     this.#outbox = new RedisOutbox({
       redis: options.redis,
       keys: this.#keys,
+      clock: this.#clock,
       random: this.#random,
       leaseMs: this.#outboxLeaseMs,
       rememberMs: this.#dedupTtlMs,
@@ -229,7 +232,7 @@ export class SessionStore {
         mayAnswer: options.mayAnswer === true ? 1 : 0,
       },
     );
-    return appendResultFrom(sid, reply);
+    return appendResultFrom(sid, reply, this.#clock.now());
   }
 
   /**
@@ -267,7 +270,7 @@ export class SessionStore {
   /** The waiting messages after the one being answered, oldest first. */
   async waiting(session: SessionKey, limit: number): Promise<QueuedMessage[]> {
     const entries = await this.#redis.lrange(this.#keys.session(session).inbox, 1, limit);
-    return entries.map((entry) => queuedFrom(session, entry));
+    return entries.map((entry) => queuedFrom(session, entry, this.#clock.now()));
   }
 
   /**
@@ -321,7 +324,7 @@ export class SessionStore {
         seq,
         entry: JSON.stringify(entry),
         channel: keys.channel,
-        doneBatch: batchOf([{ runId: turnId ?? "", event: cancelledRun }]),
+        doneBatch: batchOf([{ runId: turnId ?? "", event: cancelledRun }], this.#clock.now()),
       }),
     );
   }
@@ -347,7 +350,8 @@ export class SessionStore {
    * wait stay, and are answered in the new conversation. Works on stored state that no worker can read, too.
    */
   async reset(session: SessionKey, options: ResetOptions): Promise<ResetResult> {
-    return await resetSession(this.#redis, this.#keys, session, { ...options, auditMax: this.#auditMax });
+    const own = { auditMax: this.#auditMax, clock: this.#clock };
+    return await resetSession(this.#redis, this.#keys, session, { ...options, ...own });
   }
 
   get #seal(): StateSeal {
@@ -381,7 +385,10 @@ export class SessionStore {
       })) as ClaimReply | null; // shape fixed by the script
       if (reply === null) return undefined;
       if (reply[0] === "claimed") {
-        return claimFrom({ session, gen, known, cache: this.#cache, seal: this.#seal }, reply);
+        return claimFrom(
+          { session, gen, nowMs: this.#clock.now(), known, cache: this.#cache, seal: this.#seal },
+          reply,
+        );
       }
       if (reply[0] === "alone") throw new ClaimRefusedError("alone", "it has taken others along");
       if (reply[0] === "needs") throw new ClaimRefusedError("needs", `it needs ${reply.slice(1).join(", ")}`);
@@ -422,9 +429,11 @@ export class SessionStore {
   async save(request: SaveRequest): Promise<SaveResult> {
     const keys = this.#keys.session(request.session);
     const seal = this.#seal;
-    if (request.approvals !== undefined) await indexApprovals(this.#redis, this.#keys, request.approvals);
+    if (request.approvals !== undefined) {
+      await indexApprovals({ redis: this.#redis, keys: this.#keys, nowMs: this.#clock.now() }, request.approvals);
+    }
     const reply = await runScript(this.#redis, save, keys, {
-      ...saveValues(request, seal),
+      ...saveValues(request, seal, this.#clock.now()),
       channel: keys.channel,
       maxKept: this.#maxApprovals,
       auditMax: this.#auditMax,
@@ -439,9 +448,9 @@ export class SessionStore {
   async commit(request: CommitRequest): Promise<CommitResult> {
     const keys = this.#keys.session(request.session);
     const token = this.#random.uuid();
-    const untilMs = systemClock.monotonic() + this.#outboxLeaseMs;
+    const untilMs = this.#clock.monotonic() + this.#outboxLeaseMs;
     const reply = await runScript(this.#redis, commit, keys, {
-      ...commitValues(request, this.#seal),
+      ...commitValues(request, this.#seal, this.#clock.now()),
       channel: keys.channel,
       token,
       leaseMs: this.#outboxLeaseMs,
@@ -451,7 +460,9 @@ export class SessionStore {
     const toSend = record === "" ? {} : { deliver: { token, record: outboxFrom(record), untilMs } };
     if (state === -1) return { state: "fenced" };
     if (state === 0) return { state: "idle", ...toSend, ...(askerGen > 0 ? { askerGen } : {}) };
-    if (state === 1) return { state: "next", head: queuedFrom(request.session, String(rest)), ...toSend };
+    if (state === 1) {
+      return { state: "next", head: queuedFrom(request.session, String(rest), this.#clock.now()), ...toSend };
+    }
     return { state: "requeue", wakeGen: Number(rest), ...toSend };
   }
 
@@ -488,7 +499,13 @@ export class SessionStore {
   async emit(write: Pick<FencedWrite, "session" | "epoch" | "events"> & { number?: number }): Promise<boolean> {
     const keys = this.#keys.session(write.session);
     const { epoch, events, number = "" } = write;
-    const values = { epoch, channel: keys.channel, batch: batchOf(events), batchSize: events.length, number };
+    const values = {
+      epoch,
+      channel: keys.channel,
+      batch: batchOf(events, this.#clock.now()),
+      batchSize: events.length,
+      number,
+    };
     const reply = await runScript(this.#redis, emitEvents, keys, values);
     return reply === 1;
   }
@@ -501,7 +518,12 @@ export class SessionStore {
     handed?: HandedIn,
   ): Promise<boolean> {
     const keys = this.#keys.session(session);
-    const values = { callId, channel: keys.channel, batch: batchOf([happened]), ...handoffValues(handed) };
+    const values = {
+      callId,
+      channel: keys.channel,
+      batch: batchOf([happened], this.#clock.now()),
+      ...handoffValues(handed),
+    };
     const reply = await runScript(this.#redis, report, { ...keys, handoff: handoffOf(keys, handed) }, values);
     return reply === 1;
   }
@@ -583,7 +605,8 @@ export class SessionStore {
   }
 
   async summary(session: SessionKey): Promise<SessionSummary> {
-    return summaryFrom(session, await runScript(this.#redis, summary, this.#keys.session(session)));
+    const reply = await runScript(this.#redis, summary, this.#keys.session(session));
+    return summaryFrom(session, reply, this.#clock.now());
   }
 
   /** Calls past their deadline, and with an empty `callId` sessions that asked to be woken by now; oldest first. */
@@ -634,7 +657,7 @@ export class SessionStore {
 
   /** Notes that the session's job is alive. */
   async touch(session: SessionKey): Promise<void> {
-    await this.#redis.zadd(this.#keys.session(session).dirty, "XX", sharedNow(), session);
+    await this.#redis.zadd(this.#keys.session(session).dirty, "XX", this.#clock.now(), session);
   }
 
   /**
@@ -710,25 +733,25 @@ async function resetSession(
   redis: RedisConnection,
   keyspace: Keyspace,
   session: SessionKey,
-  { by, replyOf, auditMax }: ResetOptions & { auditMax: number },
+  { by, replyOf, auditMax, clock }: ResetOptions & { auditMax: number; clock: Clock },
 ): Promise<ResetResult> {
   const keys = keyspace.session(session);
   for (let look = 0; look < maxLooks; look += 1) {
     const entry = (await redis.lindex(keys.inbox, 0)) ?? "";
     const seq = entry === "" ? 0 : Number.parseInt(entry, 10);
     const turnId = turnIdOf(session, seq);
-    const message = entry === "" ? undefined : queuedFrom(session, entry).message;
+    const message = entry === "" ? undefined : queuedFrom(session, entry, clock.now()).message;
     const hasCards = (await redis.hget(keys.cards, turnId)) !== null;
     const reply = message === undefined ? undefined : await replyOf(turnId, message, hasCards);
     const { runners, helpers } = await atWork(redis, keys.calls);
-    const asker = await endForAsker({ redis, keyspace }, session, message);
-    const waiting = await waitingTurns({ redis, keys }, session, replyOf);
+    const asker = await endForAsker({ redis, keyspace, clock }, session, message);
+    const waiting = await waitingTurns({ redis, keys, clock }, session, replyOf);
     const facts = JSON.stringify(seq === 0 ? {} : { turnId });
     const answer = await runScript(redis, reset, keys, {
       sid: session,
       headSeq: seq,
       channel: keys.channel,
-      batch: batchOf([{ runId: turnId, event: cancelledRun }]),
+      batch: batchOf([{ runId: turnId, event: cancelledRun }], clock.now()),
       reply: reply === undefined ? "" : JSON.stringify(reply),
       facts,
       person: by,
@@ -757,7 +780,7 @@ const kindsOfUse = Object.keys(nothingUsed) as (keyof typeof nothingUsed)[]; // 
 
 /** What the asker of a helper gets about its reset; undefined for another session, or where the helper has ended. */
 async function endForAsker(
-  { redis, keyspace }: { redis: RedisConnection; keyspace: Keyspace },
+  { redis, keyspace, clock }: { redis: RedisConnection; keyspace: Keyspace; clock: Clock },
   session: SessionKey,
   message: InboundMessage | undefined,
 ): Promise<AskerAnswer | undefined> {
@@ -772,12 +795,12 @@ async function endForAsker(
   const used = { ...nothingUsed, steps: 0 };
   // Its own helpers are stopped with it; they would have reported what they have used to it alone.
   for (const one of [session, ...atWorkBelow(session, children)]) {
-    const { turn } = summaryFrom(one, await runScript(redis, summary, keyspace.session(one)));
+    const { turn } = summaryFrom(one, await runScript(redis, summary, keyspace.session(one)), clock.now());
     if (turn === undefined) continue;
     used.steps += turn.steps + (turn.helpers?.steps ?? 0);
     for (const kind of kindsOfUse) used[kind] += turn.totals[kind] ?? 0;
   }
-  return { session: asker, turnId, callId, outcome, used, facts: { ...facts, endedAtMs: sharedNow(), isOk: false } };
+  return { session: asker, turnId, callId, outcome, used, facts: { ...facts, endedAtMs: clock.now(), isOk: false } };
 }
 
 /** The helpers of a session that have not ended, and theirs. */
@@ -790,7 +813,7 @@ function atWorkBelow(session: SessionKey, children: readonly ChildSession[]): Se
 
 /** The turns set aside, as the script takes them. */
 async function waitingTurns(
-  { redis, keys }: { redis: RedisConnection; keys: SessionKeys },
+  { redis, keys, clock }: { redis: RedisConnection; keys: SessionKeys; clock: Clock },
   session: SessionKey,
   replyOf: ResetOptions["replyOf"],
 ): Promise<object[]> {
@@ -800,8 +823,9 @@ async function waitingTurns(
       const turnId = turnIdOf(session, Number(number));
       const entry = (await redis.hget(keys.state, `aside:${number}`)) ?? "";
       const hasCards = (await redis.hget(keys.cards, turnId)) !== null;
-      const reply = entry === "" ? undefined : await replyOf(turnId, queuedFrom(session, entry).message, hasCards);
-      const done = batchOf([{ runId: turnId, event: cancelledRun }]);
+      const reply =
+        entry === "" ? undefined : await replyOf(turnId, queuedFrom(session, entry, clock.now()).message, hasCards);
+      const done = batchOf([{ runId: turnId, event: cancelledRun }], clock.now());
       return {
         seq: number,
         batch: done,

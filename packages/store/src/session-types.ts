@@ -339,7 +339,7 @@ export type CommitResult =
 export interface OutboxLease {
   token: string;
   record: OutboxRecord;
-  /** When it expires at the earliest, by `systemClock.monotonic()` of this process. */
+  /** When it expires at the earliest, by the monotonic clock of this process. */
   untilMs: number;
 }
 

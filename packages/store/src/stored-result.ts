@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { systemRandom, type SessionKey, type StoredResult, wholeCharacter } from "@larkline/protocol";
+import { systemRandom, wholeCharacter, type Random, type SessionKey, type StoredResult } from "@larkline/protocol";
 import { type BlobStore, defaultBlobTtlMs } from "./blob-store.ts";
 import type { LookupCache } from "./platform.ts";
 
@@ -25,11 +25,11 @@ function lookupKeyOf(session: SessionKey, handle: string): string {
 
 /** Keeps the whole text for as long as blobs are kept. Rejects when the store refuses or fails. */
 export async function keepResult(
-  { blobs, lookups }: ResultStores,
+  { blobs, lookups, random = systemRandom }: ResultStores & { random?: Random },
   session: SessionKey,
   text: string,
 ): Promise<StoredResult> {
-  const { stored, blobId } = await putResult(blobs, text);
+  const { stored, blobId } = await putResult(blobs, text, random);
   await lookups.set(lookupKeyOf(session, stored.handle), blobId, defaultBlobTtlMs);
   return stored;
 }
@@ -38,7 +38,7 @@ export async function keepResult(
 export async function putResult(
   blobs: ResultStores["blobs"],
   text: string,
-  random = systemRandom,
+  random: Random,
 ): Promise<{ stored: StoredResult; blobId: string }> {
   const blobId = await blobs.put(Buffer.from(text, "utf8"), { mediaType: "text/plain" });
   return { stored: { handle: `res_${random.id()}`, characters: text.length }, blobId };

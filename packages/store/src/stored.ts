@@ -8,7 +8,6 @@ import {
   parserOf,
   PermissionRule,
   ReplyTarget,
-  sharedNow,
   TurnState,
   type ApprovalDecision,
   type Message,
@@ -102,19 +101,22 @@ function turnFrom(text: string): TurnState {
  * Reads a `seq:message` entry of an inbox of `session`. One that cannot be read still has its place in it, and
  * its sender is to learn that it is lost.
  */
-export function queuedFrom(session: SessionKey, entry: string): QueuedMessage {
+export function queuedFrom(session: SessionKey, entry: string, nowMs: number): QueuedMessage {
   const colon = entry.indexOf(":");
   const seq = Number(entry.slice(0, colon));
   const text = entry.slice(colon + 1);
   const parsed = parseInbound(text);
   if (parsed.ok) return { seq, message: parsed.value };
-  return { seq, message: remainsOf(session, seq, text), unreadable: true };
+  return { seq, message: remainsOf({ session, seq, nowMs }, text), unreadable: true };
 }
 
 const parseReply = parserOf(ReplyTarget);
 
 /** A message that cannot be read, as far as it is known where its answer goes and whose it is. */
-function remainsOf(session: SessionKey, seq: number, text: string): InboundMessage {
+function remainsOf(
+  { session, seq, nowMs }: { session: SessionKey; seq: number; nowMs: number },
+  text: string,
+): InboundMessage {
   const found = fieldsOf(text);
   const reply = parseReply(found["reply"]);
   const target = reply.ok ? reply.value : ({ channel: "none" } as const);
@@ -127,7 +129,7 @@ function remainsOf(session: SessionKey, seq: number, text: string): InboundMessa
     sender: { id: "unknown" },
     chatType: "p2p",
     parts: [{ type: "text", text: "[a message that cannot be read]" }],
-    createdAtMs: sharedNow(),
+    createdAtMs: nowMs,
     reply: target,
   };
 }
@@ -151,7 +153,7 @@ function settingsFrom(text: string): SessionSettings {
 }
 
 /** Reads what the scripts answer that append. */
-export function appendResultFrom(session: SessionKey, reply: unknown): AppendResult {
+export function appendResultFrom(session: SessionKey, reply: unknown, nowMs: number): AppendResult {
   const [result, seq, gen, eventSeq, ahead, head] = reply as [
     AppendResult["result"],
     ...[string | number, string | number, string | number, number, string], // shape fixed by the script
@@ -161,7 +163,7 @@ export function appendResultFrom(session: SessionKey, reply: unknown): AppendRes
     seq: Number(seq),
     ahead,
     ...(eventSeq === "" ? {} : { eventSeq: Number(eventSeq) }),
-    ...(head === "" ? {} : { head: queuedFrom(session, head) }),
+    ...(head === "" ? {} : { head: queuedFrom(session, head, nowMs) }),
     ...(Number(gen) > 0 ? { wakeGen: Number(gen) } : {}),
   };
 }
@@ -179,9 +181,8 @@ export function cardsFrom(text: string): CardReply {
   return JSON.parse(text) as CardReply; // written by the card ledger from the same type
 }
 
-export function batchOf(events: readonly NewEvent[]): string {
+export function batchOf(events: readonly NewEvent[], atMs: number): string {
   if (events.length === 0) return "";
-  const atMs = sharedNow();
   return JSON.stringify(events.map((event) => ({ atMs, ...event })));
 }
 
@@ -248,7 +249,7 @@ function listed(items: readonly unknown[]): string {
 }
 
 /** What the script `save` takes beside its keys. */
-export function saveValues(request: SaveRequest, seal: StateSeal): Values {
+export function saveValues(request: SaveRequest, seal: StateSeal, nowMs: number): Values {
   const { session, epoch, mode, open, events, turn, needs = [], approvals = [], absorbed = [] } = request;
   return {
     epoch,
@@ -257,7 +258,7 @@ export function saveValues(request: SaveRequest, seal: StateSeal): Values {
     consumed: request.consumed,
     mode,
     wakeAtMs: (mode === "suspend" ? request.wakeAtMs : undefined) ?? "",
-    batch: batchOf(events),
+    batch: batchOf(events, nowMs),
     batchSize: events.length,
     ...contextValues(request, seal),
     needs: listed([...new Set([...(turn.needs ?? []), ...needs])]),
@@ -297,14 +298,14 @@ function wordValue({ session: sid, turnId, callId, wait }: NonNullable<SaveReque
 }
 
 /** What the script `commit` takes beside its keys. */
-export function commitValues(request: CommitRequest, seal: StateSeal): Values {
+export function commitValues(request: CommitRequest, seal: StateSeal, nowMs: number): Values {
   const { session, epoch, outbox, settings, events, needs = [] } = request;
   return {
     epoch,
     sid: session,
     seq: request.seq,
     more: request.more ? 1 : 0,
-    batch: batchOf(events),
+    batch: batchOf(events, nowMs),
     batchSize: events.length,
     reply: outbox === undefined ? "" : JSON.stringify(outbox),
     ...contextValues(request, seal),
@@ -406,7 +407,7 @@ type SummaryReply = [
 ];
 
 /** Reads what the script `summary` answers. For those who look: a seal is not checked, and what is damaged is said to be so. */
-export function summaryFrom(session: SessionKey, reply: unknown): SessionSummary {
+export function summaryFrom(session: SessionKey, reply: unknown, nowMs: number): SessionSummary {
   const [state, gen, waiting, messages, unsent, head, turn, settings, inContext, epoch, eventSeq, setAside, totals] =
     reply as SummaryReply;
   return {
@@ -418,9 +419,12 @@ export function summaryFrom(session: SessionKey, reply: unknown): SessionSummary
     inContext,
     unsent,
     eventSeq,
-    ...(head === "" ? {} : { head: queuedFrom(session, head) }),
+    ...(head === "" ? {} : { head: queuedFrom(session, head, nowMs) }),
     ...checkpointShown(turn),
-    setAside: setAside.map(([entry, saved]) => ({ head: queuedFrom(session, entry), ...checkpointShown(saved) })),
+    setAside: setAside.map(([entry, saved]) => ({
+      head: queuedFrom(session, entry, nowMs),
+      ...checkpointShown(saved),
+    })),
     ...settingsShown(settings),
     ...totalsShown(totals),
   };
@@ -484,6 +488,7 @@ export type ClaimReply =
 interface ClaimedWith {
   session: SessionKey;
   gen: number;
+  nowMs: number;
   /** What was known of the history before the claim. */
   known: KnownHistory;
   cache: HistoryCache;
@@ -514,7 +519,7 @@ function replaceableParts(
 }
 
 /** Unreadable parts are left out and named, so that the worker ends the turn in place of failing at it each time. */
-export function claimFrom({ session, gen, known, cache, seal }: ClaimedWith, reply: ClaimedReply): Claim {
+export function claimFrom({ session, gen, nowMs, known, cache, seal }: ClaimedWith, reply: ClaimedReply): Claim {
   const [
     ,
     epoch,
@@ -540,7 +545,7 @@ export function claimFrom({ session, gen, known, cache, seal }: ClaimedWith, rep
       return void damaged.push(`${what} (${reasonOf(error)})`);
     }
   };
-  const head = first === "" ? undefined : queuedFrom(session, first);
+  const head = first === "" ? undefined : queuedFrom(session, first, nowMs);
   if (head?.unreadable !== undefined) damaged.push("the message");
   const { compacted, chosen, unreadable } = replaceableParts({ session, seal }, { epoch, summary, settings });
   const history = readable("the history", () => {

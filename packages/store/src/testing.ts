@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { followClock } from "@larkline/protocol";
+import { type Clock, systemClock, followClock } from "@larkline/protocol";
 import { afterAll, inject } from "vitest";
 import { ApprovalStore } from "./approval-store.ts";
 import { AuditLog } from "./audit-log.ts";
@@ -91,7 +91,7 @@ export type TestStores = ReturnType<typeof openStores>;
 function openStores(clock: TestClock, options: TestStoreOptions) {
   const { namespace } = clock;
   const redis = clock.connect();
-  const here = { redis, namespace };
+  const here = { redis, namespace, clock };
   const events = new EventLog(here);
   const close = async (): Promise<void> => {
     if (!opened.delete(close)) return;
@@ -140,7 +140,7 @@ const ageKeys = script("age-keys");
 let isSharedClockMoved = false;
 
 /** The clock of a namespace: real time, or the moment when it was made, and what the test has added to it. */
-class TestClock {
+class TestClock implements Clock {
   readonly namespace = `test-${randomUUID()}`;
   readonly #url: string;
   readonly #connections: RedisConnection[] = [];
@@ -153,6 +153,10 @@ class TestClock {
     this.#stillMs = isStill ? Date.now() : undefined;
     if (isSharedClockMoved) this.#tellProcess();
   }
+
+  readonly monotonic = systemClock.monotonic;
+  readonly after = systemClock.after;
+  readonly every = systemClock.every;
 
   /** Epoch ms. */
   readonly now = (): number => (this.#stillMs ?? Date.now()) + this.#aheadMs;

@@ -1,4 +1,12 @@
-import { jsonParserOf, parserOf, sharedNow, systemRandom, TraceEntry, type TraceId } from "@larkline/protocol";
+import {
+  jsonParserOf,
+  parserOf,
+  systemClock,
+  systemRandom,
+  TraceEntry,
+  type Clock,
+  type TraceId,
+} from "@larkline/protocol";
 import { type Static, Type } from "@larkline/protocol/type";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createKeyspace, type StoreOptions, type TraceWindowKeys } from "./keys.ts";
@@ -90,16 +98,19 @@ export class TraceLog {
   readonly #windowAt: (atMs: number) => TraceWindowKeys;
   readonly #oldKeys: OldTraceKeys;
   readonly #ttlMs: number;
+  readonly #clock: Clock;
   /** A number distinguishes the records of this process. */
   readonly #writer: string;
   #records = 0;
   /** The lists of lines whose expiry this process has set, of the window it last wrote to. */
   readonly #expiring = new Set<string>();
 
-  constructor({ redis, namespace, ttlMs = defaultTraceTtlMs, random = systemRandom }: TraceLogOptions) {
+  constructor(options: TraceLogOptions) {
+    const { redis, namespace, ttlMs = defaultTraceTtlMs, clock = systemClock, random = systemRandom } = options;
     this.#writer = random.id();
     const keys = createKeyspace(namespace);
     this.#redis = redis;
+    this.#clock = clock;
     this.#windowAt = (atMs) => keys.traceWindow(Math.floor(atMs / windowMs));
     this.#oldKeys = keys;
     this.#ttlMs = ttlMs;
@@ -110,12 +121,12 @@ export class TraceLog {
    * connection are those of its commands.
    */
   static connect({ redisUrl, ...rest }: Omit<TraceLogOptions, "redis"> & { redisUrl: string }): TraceLog {
-    return new TraceLog({ redis: connectRedis(redisUrl), ...rest });
+    return new TraceLog({ redis: connectRedis(redisUrl, rest), ...rest });
   }
 
   /** Closes its connection. */
   async close(): Promise<void> {
-    await closeRedis(this.#redis);
+    await closeRedis(this.#redis, this.#clock);
   }
 
   /** Adds entries to traces, in one write. Rejects when that is not certain: some may be there. */
@@ -123,7 +134,7 @@ export class TraceLog {
     const [first] = writes.flatMap(({ entries }) => entries);
     const subjects = writes.flatMap(({ traceId, subject }) => (subject === undefined ? [] : [{ traceId, ...subject }]));
     if (first === undefined && subjects.length === 0) return;
-    const atMs = sharedNow();
+    const atMs = this.#clock.now();
     const keys = this.#windowAt(atMs);
     const record = `${this.#writer}-${(this.#records += 1)}`;
     const traces = writes.map(({ traceId }) => prefixOf(traceId));
@@ -170,7 +181,7 @@ export class TraceLog {
 
   /** Traces of the lines that say what traces are about, the newest first, until there are enough. */
   async #findNamed(part: string, most: number, isMeant: (subject: NamedTrace) => boolean): Promise<FoundTrace[]> {
-    const sinceMs = sharedNow() - this.#ttlMs;
+    const sinceMs = this.#clock.now() - this.#ttlMs;
     const found = new Map<TraceId, FoundTrace>();
     for (const starts of this.#windowsSince(sinceMs).toReversed()) {
       const lists = await Promise.all(starts.map(async (start) => this.#linesIn(this.#windowAt(start).names, [part])));
@@ -187,7 +198,7 @@ export class TraceLog {
   /** The keys of the records in which the traces have entries, oldest first. */
   async #recordsOf(traceIds: readonly TraceId[], sinceMs: number): Promise<Map<TraceId, string[]>> {
     const places = new Map(traceIds.map((traceId): [TraceId, string[]] => [traceId, []]));
-    const keptSinceMs = Math.max(sinceMs, sharedNow() - this.#ttlMs);
+    const keptSinceMs = Math.max(sinceMs, this.#clock.now() - this.#ttlMs);
     for (const starts of this.#windowsSince(keptSinceMs)) {
       const found = await Promise.all(starts.map(async (start) => this.#placesIn(start, traceIds)));
       for (const { traceId, key } of found.flat()) places.get(traceId)?.push(key);
@@ -216,7 +227,7 @@ export class TraceLog {
 
   /** The beginnings of all windows from then until now, oldest first, in groups that are read at once. */
   #windowsSince(sinceMs: number): number[][] {
-    const endMs = sharedNow() + clockSlackMs;
+    const endMs = this.#clock.now() + clockSlackMs;
     const groups: number[][] = [];
     for (let startMs = sinceMs - clockSlackMs; startMs < endMs + windowMs; startMs += windowMs) {
       const group = groups.at(-1);

@@ -1,4 +1,4 @@
-import { sharedNow } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol";
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 import { outcomeKind, type RunRecord } from "./runs.ts";
@@ -62,10 +62,12 @@ const countUsage = script("count-usage");
 export class UsageStore {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
+  readonly #clock: Clock;
   readonly #timeZone: string;
 
   /** `timeZone`: where days begin. */
-  constructor({ redis, namespace, timeZone }: StoreOptions & { timeZone: string }) {
+  constructor({ redis, namespace, timeZone, clock = systemClock }: StoreOptions & { timeZone: string }) {
+    this.#clock = clock;
     this.#redis = redis;
     this.#keys = createKeyspace(namespace);
     this.#timeZone = timeZone;
@@ -75,7 +77,7 @@ export class UsageStore {
   async add(batch: string, deltas: readonly UsageDelta[]): Promise<void> {
     if (deltas.length === 0) return;
     const buckets = deltas.flatMap(({ size, number }) => this.#keysOf(size, number));
-    const nowMs = sharedNow();
+    const nowMs = this.#clock.now();
     const counts = deltas.map(({ size, number, fields, people }) => ({
       fields,
       people: measures.map((measure) => people[measure]),
@@ -87,7 +89,7 @@ export class UsageStore {
 
   /** The newest buckets of a size, oldest first; the last one is not over yet. Empty ones are there, too. */
   async newest(size: UsageSize, count: number): Promise<UsageBucket[]> {
-    const numbers = newestNumbers(size, count, this.#timeZone);
+    const numbers = this.#newestNumbers(size, count);
     const all = await Promise.all(numbers.map(async (number) => await this.#redis.hgetall(this.#keyOf(size, number))));
     return numbers.map((number, at) => ({
       startMs: startOf(size, number, this.#timeZone),
@@ -97,7 +99,7 @@ export class UsageStore {
 
   /** The newest buckets as {@link newest} has them, with what people have used; of each bucket the biggest `limit`. */
   async people(size: UsageSize, count: number, limit: number): Promise<UsageBucket[]> {
-    const numbers = newestNumbers(size, count, this.#timeZone);
+    const numbers = this.#newestNumbers(size, count);
     return await Promise.all(
       numbers.map(async (number) => {
         const counts = new Map<string, number>();
@@ -121,12 +123,17 @@ export class UsageStore {
     for (const size of sizes) {
       const { ms, keptMs } = usageSizes[size];
       // One more on both sides: the clocks, and the time zones, of those who count may differ.
-      const [newest = 0] = newestNumbers(size, 1, this.#timeZone);
+      const [newest = 0] = this.#newestNumbers(size, 1);
       for (let number = newest + 1; number >= newest - Math.ceil(keptMs / ms) - 2; number -= 1) {
         for (const measure of measures) pipeline.zrem(this.#peopleOf(size, number, measure), person);
       }
     }
     for (const [error] of (await pipeline.exec()) ?? []) if (error !== null) throw error;
+  }
+
+  #newestNumbers(size: UsageSize, count: number): number[] {
+    const last = numberAt(size, this.#clock.now(), this.#timeZone);
+    return Array.from({ length: count }, (_, at) => last - count + 1 + at);
   }
 
   #keysOf(size: UsageSize, number: number): string[] {
@@ -194,8 +201,8 @@ export class UsageCounter {
     }
   }
 
-  /** A call of the platform was held back. */
-  countWait(ms: number, atMs = sharedNow()): void {
+  /** A call of the platform was held back, then. */
+  countWait(ms: number, atMs: number): void {
     for (const { fields } of this.#bucketsAt(atMs)) {
       addTime(fields, "limiter", ms);
       add(fields, "limiter-ms", Math.round(ms));
@@ -311,11 +318,6 @@ export function usageBy(buckets: readonly UsageBucket[], group: UsageGroup): Usa
   return [...found.values()].toSorted(
     (one, other) => other.tokens - one.tokens || other.runs - one.runs || (one.name < other.name ? -1 : 1),
   );
-}
-
-function newestNumbers(size: UsageSize, count: number, timeZone: string): number[] {
-  const last = numberAt(size, sharedNow(), timeZone);
-  return Array.from({ length: count }, (_, at) => last - count + 1 + at);
 }
 
 function numberAt(size: UsageSize, atMs: number, timeZone: string): number {

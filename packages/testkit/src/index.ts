@@ -2,7 +2,7 @@ export { codeCache } from "./code-cache.ts";
 export { freePort } from "./free-port.ts";
 export { isLongRun } from "./long-run.ts";
 export { startOtlpReceiver, type OtlpReceiver, type ReceivedSpan } from "./otlp-receiver.ts";
-export { patientClock, patientTimeout } from "./patient-clock.ts";
+export { patientClock } from "./patient-clock.ts";
 export { startPostgres, type TestPostgres } from "./postgres.ts";
 export { startRedis, type TestRedis } from "./redis.ts";
 export { startTcpLine, type Swallowed, type TcpLine } from "./tcp-line.ts";

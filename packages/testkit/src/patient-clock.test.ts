@@ -1,6 +1,6 @@
 import { pause, systemClock } from "@larkline/protocol";
 import { expect, it } from "vitest";
-import { patientClock, patientTimeout } from "./patient-clock.ts";
+import { patientClock } from "./patient-clock.ts";
 
 /** Longer than what is waited for. */
 async function standStill(): Promise<void> {
@@ -15,14 +15,6 @@ it("a wait does not pass while the process stands still, and passes after that",
   await standStill();
   expect(isOver).toBe(false);
   await expect.poll(() => isOver).toBe(true);
-});
-
-it("a signal is not late while the process stands still, and late after that", async () => {
-  const signal = patientTimeout(400);
-  await standStill();
-  expect(signal.aborted).toBe(false);
-  await expect.poll(() => signal.aborted).toBe(true);
-  expect(signal.reason).toMatchObject({ name: "TimeoutError" });
 });
 
 it("a wait that is cancelled does not end", async () => {

@@ -23,18 +23,3 @@ export const patientClock: Clock = {
     return () => cancel?.();
   },
 };
-
-/** As `AbortSignal.timeout`, whose place it may take in a test, with the waits of {@link patientClock}. */
-export function patientTimeout(ms: number): AbortSignal {
-  const late = new AbortController();
-  const stepMs = Math.max(shortestStepMs, ms / steps);
-  let leftMs = ms;
-  // Unlike `after` it keeps no process alive.
-  const cancel = systemClock.every(stepMs, () => {
-    leftMs -= stepMs;
-    if (leftMs > 0) return;
-    cancel();
-    late.abort(new DOMException("The operation was aborted due to timeout", "TimeoutError"));
-  });
-  return late.signal;
-}

@@ -2,7 +2,7 @@ import { availableParallelism, totalmem } from "node:os";
 import { createHash } from "node:crypto";
 import { LRUCache } from "lru-cache";
 import { pictureSize } from "@larkline/model";
-import { newEngineError, systemClock, type Clock } from "@larkline/protocol";
+import { deadline, newEngineError, systemClock, type Clock } from "@larkline/protocol";
 import type { AttachedFile, Extraction, PictureBounds, ReadingJob, ScaledPicture } from "./extraction.ts";
 import { fileKindOf, unreadableKind } from "./file-kind.ts";
 import { type ReaderLimits, ReaderProcess, type ReadingEnd } from "./reader-process.ts";
@@ -165,17 +165,17 @@ class ProcessTextExtractor implements TextExtractor {
       mediaType: fileKindOf(file.bytes).mediaType,
       detail,
     });
-    const deadline = AbortSignal.timeout(this.#limits.deadlineMs);
+    const late = deadline(this.#clock, this.#limits.deadlineMs);
     try {
-      let end = await this.#readOnce(file, AbortSignal.any([stop, deadline]), scaleTo);
+      let end = await this.#readOnce(file, AbortSignal.any([stop, late]), scaleTo);
       // Ended from outside, perhaps before it had begun; a file that kills gets no third process.
       if (end.kind === "died" && end.reason === "unknown") {
-        end = await this.#readOnce(file, AbortSignal.any([stop, deadline]), scaleTo);
+        end = await this.#readOnce(file, AbortSignal.any([stop, late]), scaleTo);
       }
       if (end.kind === "answer") return end.result;
       return failed(reasons[end.reason]);
     } catch (error) {
-      if (stop.aborted || !deadline.aborted) throw error;
+      if (stop.aborted || !late.aborted) throw error;
       return failed(reasons.time);
     }
   }

@@ -2,7 +2,7 @@ import { createInterface } from "node:readline";
 import type { Readable, Writable } from "node:stream";
 import { parseArgs } from "node:util";
 import { createEnvReader, type Env } from "@larkline/process/config";
-import { type ParseResult, systemClock, systemRandom, withDeadline, type Clock } from "@larkline/protocol";
+import { type ParseResult, deadline, systemClock, systemRandom, withDeadline, type Clock } from "@larkline/protocol";
 import { type Client, ConnectionError, createClient, RequestError, type Run } from "@larkline/sdk";
 import {
   answerClosing,
@@ -82,7 +82,7 @@ export async function runConversation(parts: ConversationParts): Promise<void> {
     running = new AbortController();
     terminal.write(answerOpening(texts));
     // The SDK would try for a while, as it does in the middle of a conversation.
-    hadContact ||= await isListening(url);
+    hadContact ||= await isListening(parts);
     if (hadContact) await showAnswer(parts, message, running.signal);
     else terminal.write(`\n${texts.error(texts.unreachable(url))}${answerClosing()}`);
     running = undefined;
@@ -92,9 +92,9 @@ export async function runConversation(parts: ConversationParts): Promise<void> {
 }
 
 /** Whether a server answers at all, whatever it says. */
-async function isListening(url: string): Promise<boolean> {
+async function isListening({ url, clock }: ConversationParts): Promise<boolean> {
   try {
-    const response = await fetch(`${url.replace(/\/+$/, "")}/health`, { signal: AbortSignal.timeout(retryForMs) });
+    const response = await fetch(`${url.replace(/\/+$/, "")}/health`, { signal: deadline(clock, retryForMs) });
     await response.body?.cancel();
     return true;
   } catch {

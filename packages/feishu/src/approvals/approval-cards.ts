@@ -1,5 +1,5 @@
 import type { Roles } from "@larkline/agent/permissions";
-import { systemClock, systemRandom, type Approval, type Clock, type SessionKey } from "@larkline/protocol";
+import { systemClock, systemRandom, type Approval, type Clock, type Random, type SessionKey } from "@larkline/protocol";
 import type { ApprovalCard, ApprovalLease, ApprovalStatus, ApprovalStore, DeadLetters } from "@larkline/store";
 import { approvalCard, approvalMark } from "../cards/approval-card.ts";
 import { clockSkewMs, derivedUuid, receiverOf, uuidProtectionMs, type FeishuApi } from "../feishu-api.ts";
@@ -21,6 +21,7 @@ export interface ApprovalCardsOptions {
   wake: (session: SessionKey, gen: number) => Promise<void>;
   logger?: FeishuLogger;
   clock?: Clock;
+  random?: Random;
   /** Deadline of one round in ms, 8 s by default. Keep it below the time a lease is good for. */
   deadlineMs?: number;
   /** Wait before the second try, ms, 1 s by default; later ones are longer, up to a minute while the question is open, then up to an hour. */
@@ -43,6 +44,7 @@ export class ApprovalCards {
   readonly #options: ApprovalCardsOptions;
   readonly #logger: FeishuLogger;
   readonly #clock: Clock;
+  readonly #random: Random;
   readonly #rounds = new Map<AbortController, Promise<void>>();
   #closing = false;
 
@@ -50,6 +52,7 @@ export class ApprovalCards {
     this.#options = options;
     this.#logger = options.logger ?? noLogger;
     this.#clock = options.clock ?? systemClock;
+    this.#random = options.random ?? systemRandom;
   }
 
   /**
@@ -210,7 +213,7 @@ export class ApprovalCards {
     const limitMs = status.state === "pending" ? maxOpenDelayMs : maxDelayMs;
     const delayMs = Math.min(limitMs, (this.#options.retryMs ?? 1_000) * growth ** attempts);
     const asked = Math.max(0, ...errors.map(({ retryAfterMs }) => retryAfterMs));
-    return Math.max(asked, Math.round(delayMs * (0.8 + systemRandom.fraction() * 0.4)));
+    return Math.max(asked, Math.round(delayMs * (0.8 + this.#random.fraction() * 0.4)));
   }
 }
 

@@ -1,4 +1,4 @@
-import { parserOf } from "@larkline/protocol";
+import { deadline, parserOf, systemClock, type Clock } from "@larkline/protocol";
 import type { LookupCache } from "@larkline/store/platform";
 import { Type } from "@larkline/protocol/type";
 import type { FeishuApi } from "../feishu-api.ts";
@@ -8,6 +8,7 @@ export interface GroupLookupOptions {
   lookups: LookupCache;
   /** Deadline of one answer in ms, 2 s by default: the answer to a click waits for it. */
   timeoutMs?: number;
+  clock?: Clock;
 }
 
 const cacheMs = 5 * 60_000;
@@ -17,12 +18,14 @@ export class GroupLookup {
   readonly #api: FeishuApi;
   readonly #lookups: LookupCache;
   readonly #timeoutMs: number;
+  readonly #clock: Clock;
   readonly #asking = new Map<string, Promise<string[]>>();
 
-  constructor({ api, lookups, timeoutMs = 2_000 }: GroupLookupOptions) {
+  constructor({ api, lookups, timeoutMs = 2_000, clock = systemClock }: GroupLookupOptions) {
     this.#api = api;
     this.#lookups = lookups;
     this.#timeoutMs = timeoutMs;
+    this.#clock = clock;
   }
 
   /**
@@ -40,7 +43,7 @@ export class GroupLookup {
     const known = parsedGroups(await this.#lookups.get(key).catch(() => undefined));
     if (known !== undefined) return known;
     const timeoutMs = this.#timeoutMs;
-    const groups = await this.#api.groupsOf(openId, { signal: AbortSignal.timeout(timeoutMs), maxWaitMs: timeoutMs });
+    const groups = await this.#api.groupsOf(openId, { signal: deadline(this.#clock, timeoutMs), maxWaitMs: timeoutMs });
     await this.#lookups.set(key, JSON.stringify(groups), cacheMs).catch(() => undefined);
     return groups;
   }

@@ -1,4 +1,4 @@
-import { systemClock, systemRandom, type Clock } from "@larkline/protocol";
+import { deadline, systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
 import { HttpTransport } from "../transport/api-call.ts";
 import { HttpRejection } from "../transport/error.ts";
 import { baseUrlOf, type FeishuDomain } from "../transport/rate-limiter.ts";
@@ -26,6 +26,7 @@ export interface LongConnectionOptions {
   /** How long `close` waits for running handlers, in ms; 5 s by default. */
   drainMs?: number;
   clock?: Clock;
+  random?: Random;
 }
 
 /** How often we check the SDK's state: it does not report a lost connection. */
@@ -47,6 +48,7 @@ export class LongConnection {
   readonly #baseUrl: string;
   readonly #logger: FeishuLogger;
   readonly #clock: Clock;
+  readonly #random: Random;
   readonly #backOff: { min: number; max: number };
   #transport: HttpTransport;
   readonly #handlers = new RunningHandlers();
@@ -64,6 +66,7 @@ export class LongConnection {
     this.#baseUrl = baseUrlOf(options.domain);
     this.#logger = options.logger ?? noLogger;
     this.#clock = options.clock ?? systemClock;
+    this.#random = options.random ?? systemRandom;
     this.#backOff = options.backOffMs ?? { min: 1_000, max: 60_000 };
     this.#transport = openTransport(this.#clock);
   }
@@ -91,7 +94,7 @@ export class LongConnection {
   async #shutDown(): Promise<void> {
     if (this.#state !== "connected") this.#discard();
     this.#cancelTimer?.();
-    await this.#handlers.drained(this.#options.drainMs ?? 5_000);
+    await this.#handlers.drained(this.#clock, this.#options.drainMs ?? 5_000);
     // Yield: the SDK sends an acknowledgement right after its handler.
     await new Promise((resolve) => setImmediate(resolve));
     this.#socket?.close();
@@ -177,7 +180,7 @@ export class LongConnection {
 
   #nextWaitMs(): number {
     const { min, max } = this.#backOff;
-    return Math.min(max, min * 2 ** Math.min(this.#failures, 16)) * (0.75 + systemRandom.fraction() / 4);
+    return Math.min(max, min * 2 ** Math.min(this.#failures, 16)) * (0.75 + this.#random.fraction() / 4);
   }
 
   #report(refused: boolean, waitMs: number): void {
@@ -273,10 +276,10 @@ class RunningHandlers {
   }
 
   /** Resolves when no handler runs any more, or after the timeout. */
-  async drained(timeoutMs: number): Promise<void> {
-    const deadline = AbortSignal.timeout(timeoutMs);
-    while (this.#running.size > 0 && !deadline.aborted) {
-      const over = new Promise((resolve) => deadline.addEventListener("abort", resolve, { once: true }));
+  async drained(clock: Clock, timeoutMs: number): Promise<void> {
+    const late = deadline(clock, timeoutMs);
+    while (this.#running.size > 0 && !late.aborted) {
+      const over = new Promise((resolve) => late.addEventListener("abort", resolve, { once: true }));
       await Promise.race([Promise.allSettled(this.#running), over]);
     }
   }

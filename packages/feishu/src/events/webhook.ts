@@ -7,7 +7,7 @@ import {
   timingSafeEqual,
   type KeyObject,
 } from "node:crypto";
-import { systemClock, systemRandom, type Clock } from "@larkline/protocol";
+import { systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
 import { objectOf, parsedObject, textField, type JsonObject } from "../transport/api-call.ts";
 import { parseEnvelope, type Envelope } from "./inbound-message.ts";
 
@@ -276,15 +276,18 @@ export interface WebhookChallenge {
 }
 
 /** A `url_verification` ("Send notifications to developer's server"): encrypted when there is a key, never signed. */
-export function createWebhookChallenge(secrets: { encryptKey?: string; verificationToken?: string }): WebhookChallenge {
-  const challenge = systemRandom.id();
+export function createWebhookChallenge(
+  secrets: { encryptKey?: string; verificationToken?: string },
+  random = systemRandom,
+): WebhookChallenge {
+  const challenge = random.id();
   const plain = JSON.stringify({ challenge, token: secrets.verificationToken ?? "", type: "url_verification" });
   const { encryptKey } = secrets;
-  return { challenge, body: encryptKey === undefined ? plain : encrypted(encryptKey, plain) };
+  return { challenge, body: encryptKey === undefined ? plain : encrypted(encryptKey, plain, random) };
 }
 
-function encrypted(encryptKey: string, plain: string): string {
-  const iv = Buffer.from(systemRandom.id(), "base64url");
+function encrypted(encryptKey: string, plain: string, random: Random): string {
+  const iv = Buffer.from(random.id(), "base64url");
   const cipher = createCipheriv("aes-256-cbc", cipherKeyOf(encryptKey), iv);
   const bytes = Buffer.concat([iv, cipher.update(plain, "utf8"), cipher.final()]);
   return JSON.stringify({ encrypt: bytes.toString("base64") });
@@ -295,9 +298,10 @@ export function createWebhookEvent(
   encryptKey: string,
   event: object,
   sentAtMs: number,
+  random = systemRandom,
 ): { body: string; headers: Record<string, string> } {
-  const body = encrypted(encryptKey, JSON.stringify(event));
-  const [timestamp, nonce] = [String(Math.floor(sentAtMs / 1_000)), systemRandom.id()];
+  const body = encrypted(encryptKey, JSON.stringify(event), random);
+  const [timestamp, nonce] = [String(Math.floor(sentAtMs / 1_000)), random.id()];
   const signature = signatureOf([timestamp, nonce, encryptKey], Buffer.from(body));
   return {
     body,

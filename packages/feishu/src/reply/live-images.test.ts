@@ -1,3 +1,4 @@
+import { systemClock } from "@larkline/protocol";
 import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { FeishuApi } from "../feishu-api.ts";
@@ -20,6 +21,7 @@ function world(imageOf: ImageResolver, waitMs = 10_000) {
       asked.push(reference);
       return await imageOf(of, reference, signal);
     },
+    clock: systemClock,
     waitMs,
   });
   const reply = () => {

@@ -1,4 +1,13 @@
-import { pause, systemClock, type Clock, type ReplyView, type ShownTool } from "@larkline/protocol";
+import {
+  deadline,
+  pause,
+  systemClock,
+  systemRandom,
+  type Clock,
+  type Random,
+  type ReplyView,
+  type ShownTool,
+} from "@larkline/protocol";
 import type {
   AskedInReply,
   CardEntry,
@@ -46,6 +55,7 @@ interface LiveRepliesOptions {
   handover?: CardHandover;
   logger?: FeishuLogger;
   clock?: Clock;
+  random?: Random;
   /** Called when a frame has reached the platform, with the time since the reply began. */
   onFrame?: (sinceStartMs: number, isFirst: boolean) => void;
 }
@@ -64,15 +74,15 @@ export class LiveReplies {
 
   constructor({ apis, imageOf, ...options }: LiveRepliesOptions) {
     const { ledger, handover, onFrame = () => undefined } = options;
-    const { logger = noLogger, clock = systemClock } = options;
+    const { logger = noLogger, clock = systemClock, random = systemRandom } = options;
     this.#suspended = new LRUCache({ max: maxRemembered, dispose: (reply) => reply.forget() });
     const onEnd = (replyId: string, reply: LiveReply, isPaused: boolean): void => {
       if (this.#open.get(replyId) === reply) this.#open.delete(replyId);
       if (isPaused) this.#suspended.set(replyId, reply);
     };
-    this.#parts = { ledger, handover, onFrame, logger, clock, onEnd };
+    this.#parts = { ledger, handover, onFrame, logger, clock, random, onEnd };
     this.#apis = apis;
-    this.#images = imageOf === undefined ? undefined : new LiveImages({ imageOf });
+    this.#images = imageOf === undefined ? undefined : new LiveImages({ imageOf, clock });
   }
 
   /** Begins the reply of a turn, or continues it. Undefined when this process has no credentials for its app. */
@@ -134,6 +144,7 @@ interface TyperParts {
   onFrame: (sinceStartMs: number, isFirst: boolean) => void;
   logger: FeishuLogger;
   clock: Clock;
+  random: Random;
   onEnd: (replyId: string, reply: LiveReply, isPaused: boolean) => void;
 }
 
@@ -339,13 +350,24 @@ export class LiveReply {
     const known = this.#opened;
     if (known?.epoch === epoch) return known;
     const api = this.#api;
-    const { ledger, clock, handover } = this.#parts;
+    const { ledger, clock, random, handover } = this.#parts;
     const images = this.#images === undefined ? {} : { images: this.#images.keys };
     const stored = await ledger.load(session, replyId);
     const reply = stored ?? (await newReply(api, start, clock.now()));
     const record = new ReplyRecord({ ledger, fence: { epoch }, reply, clock });
     const { signal } = this.#closing;
-    const cards = new ReplyCards({ api, record, target, uuid, clock, signal, traceparent, handover, ...images });
+    const cards = new ReplyCards({
+      api,
+      record,
+      target,
+      uuid,
+      clock,
+      random,
+      signal,
+      traceparent,
+      handover,
+      ...images,
+    });
     // No other process has written since, so what the earlier writer knows of the platform is still true.
     if (known?.record.matches(stored) === true) cards.continueFrom(known.cards);
     this.#opened = { epoch, record, cards };
@@ -412,9 +434,11 @@ const maxRememberedKeys = 500;
 export class LiveImages {
   readonly #imageOf: ImageResolver;
   readonly #waitMs: number;
+  readonly #clock: Clock;
   readonly #keys = new LRUCache<string, string>({ max: maxRememberedKeys });
 
-  constructor({ imageOf, waitMs = imageWaitMs }: { imageOf: ImageResolver; waitMs?: number }) {
+  constructor({ imageOf, clock, waitMs = imageWaitMs }: { imageOf: ImageResolver; clock: Clock; waitMs?: number }) {
+    this.#clock = clock;
     this.#imageOf = imageOf;
     this.#waitMs = waitMs;
   }
@@ -431,7 +455,7 @@ export class LiveImages {
 
   /** Resolves to the key, to null when there is none in time. Never rejects. */
   async upload(api: FeishuApi, reference: string): Promise<string | null> {
-    const key = await this.#imageOf(api, reference, AbortSignal.timeout(this.#waitMs)).catch(() => null);
+    const key = await this.#imageOf(api, reference, deadline(this.#clock, this.#waitMs)).catch(() => null);
     if (key === null) return null;
     this.#keys.set(`${api.appId} ${reference}`, key);
     return key;

@@ -1,10 +1,12 @@
 import {
+  deadline,
   imageBlobIdOf,
   imageTypeOf,
   maxImageBytes,
   systemClock,
   systemRandom,
   type Clock,
+  type Random,
   type ReplyView,
 } from "@larkline/protocol";
 import type { BlobStore, CardLedger, DeadLetters, OutboxLease, OutboxRecord, SessionStore } from "@larkline/store";
@@ -67,6 +69,7 @@ export interface OutboxSenderOptions {
   logger?: FeishuLogger;
   watch?: DeliveryWatch | undefined;
   clock?: Clock;
+  random?: Random;
   /** Waits before the second, third, ... attempt in ms; the last one repeats. Up to a quarter of an hour by default. */
   retryDelaysMs?: readonly number[];
   /** Deadline of one delivery in ms, 8 s by default. Each ends before its lease in any case. */
@@ -121,6 +124,7 @@ export class OutboxSender {
   readonly #options: OutboxSenderOptions;
   readonly #logger: FeishuLogger;
   readonly #clock: Clock;
+  readonly #random: Random;
   readonly #delaysMs: readonly number[];
   readonly #sending = new Set<AbortController>();
   readonly #running = new Set<Promise<void>>();
@@ -130,6 +134,7 @@ export class OutboxSender {
     this.#options = options;
     this.#logger = options.logger ?? noLogger;
     this.#clock = options.clock ?? systemClock;
+    this.#random = options.random ?? systemRandom;
     this.#delaysMs = options.retryDelaysMs ?? defaultDelaysMs;
   }
 
@@ -257,6 +262,7 @@ export class OutboxSender {
         handover,
         logger: this.#logger,
         clock: this.#clock,
+        random: this.#random,
         onProgress,
       });
       return { error: undefined, progress, messageIds };
@@ -286,7 +292,7 @@ export class OutboxSender {
     // Our own shutdown aborted the call, so the next attempt need not wait.
     if (error.kind === "cancelled" && this.#closing) return 0;
     const delayMs = this.#delaysMs[Math.min(attempts, this.#delaysMs.length - 1)] ?? 0;
-    return Math.max(error.retryAfterMs, Math.round(delayMs * (0.8 + systemRandom.fraction() * 0.4)));
+    return Math.max(error.retryAfterMs, Math.round(delayMs * (0.8 + this.#random.fraction() * 0.4)));
   }
 }
 
@@ -310,6 +316,7 @@ interface Delivery {
   handover: CardHandover | undefined;
   logger: FeishuLogger;
   clock: Clock;
+  random: Random;
   /** Called with the number of cards that this delivery has finished, also when it fails. */
   onProgress: (cards: number) => void;
 }
@@ -342,7 +349,7 @@ async function finishReply(delivery: Delivery): Promise<string[]> {
 }
 
 async function opened(delivery: Delivery, view: ReplyView): Promise<Finish> {
-  const { api, lease, signal, ledger, handover, clock } = delivery;
+  const { api, lease, signal, ledger, handover, clock, random } = delivery;
   const { id: replyId, session, target, uuid, traceparent } = lease.record;
   const known = await ledger.load(session, replyId).catch((cause: unknown) => {
     throw new LedgerFailure("the card ledger could not be read", { cause });
@@ -350,7 +357,7 @@ async function opened(delivery: Delivery, view: ReplyView): Promise<Finish> {
   const reply = known ?? (await newReply(api, { session, replyId, target }, clock.now()));
   const record = new ReplyRecord({ ledger, fence: { outboxToken: lease.token }, reply, clock });
   const images = record.mode === "text" ? new Map<string, null>() : await imagesOf(delivery, view);
-  const cards = new ReplyCards({ api, record, target, uuid, images, clock, signal, traceparent, handover });
+  const cards = new ReplyCards({ api, record, target, uuid, images, clock, random, signal, traceparent, handover });
   return { ...delivery, view, record, cards };
 }
 
@@ -360,12 +367,12 @@ const patientAttempts = 2;
 const impatientMs = 2_000;
 
 async function imagesOf(delivery: Delivery, view: ReplyView): Promise<Map<string, string | null>> {
-  const { api, lease, signal, imageOf, logger } = delivery;
+  const { api, lease, signal, imageOf, logger, clock } = delivery;
   const images = new Map<string, string | null>();
   const references = imageRefsIn(view.answer);
   if (imageOf === undefined || references.length === 0) return images;
   const isPatient = lease.record.attempts < patientAttempts;
-  const waiting = isPatient ? signal : AbortSignal.any([signal, AbortSignal.timeout(impatientMs)]);
+  const waiting = isPatient ? signal : deadline(clock, impatientMs, signal);
   for (const reference of references) {
     const key = await imageOf(api, reference, waiting).catch((error: unknown) => {
       const mayPass = error instanceof FeishuError && (error.retryable || error.kind === "cancelled");
@@ -510,7 +517,7 @@ const uploadMs = 90_000;
  * becomes an image, and no name makes this process fetch anything but a blob. An upload outlives the
  * caller that began it, so that a large image does not fail again and again at short deadlines.
  */
-export function createImageResolver(blobs: BlobStore, lookups: LookupCache): ImageResolver {
+export function createImageResolver(blobs: BlobStore, lookups: LookupCache, clock = systemClock): ImageResolver {
   const underWay = new Map<string, Promise<string | null>>();
   const resolve: ImageResolver = async (api, reference, signal) => {
     const blobId = imageBlobIdOf(reference);
@@ -518,7 +525,7 @@ export function createImageResolver(blobs: BlobStore, lookups: LookupCache): Ima
     const key = imageKeyName(api, blobId);
     let work = underWay.get(key);
     if (work === undefined) {
-      work = uploadImage(api, blobId, blobs, lookups).finally(() => underWay.delete(key));
+      work = uploadImage({ api, blobs, lookups, clock }, blobId).finally(() => underWay.delete(key));
       work.catch(() => undefined); // the callers that wait get the error; all may have left
       underWay.set(key, work);
     }
@@ -537,10 +544,8 @@ function imageKeyName({ appId }: FeishuApi, blobId: string): string {
 }
 
 async function uploadImage(
-  api: FeishuApi,
+  { api, blobs, lookups, clock }: { api: FeishuApi; blobs: BlobStore; lookups: LookupCache; clock: Clock },
   blobId: string,
-  blobs: BlobStore,
-  lookups: LookupCache,
 ): Promise<string | null> {
   const key = imageKeyName(api, blobId);
   const known = await lookups.get(key);
@@ -550,7 +555,7 @@ async function uploadImage(
   if (stored === undefined || stored.bytes.byteLength > maxImageBytes || imageTypeOf(stored.bytes) === undefined) {
     return null;
   }
-  const imageKey = await api.files.uploadImage(Buffer.from(stored.bytes), { signal: AbortSignal.timeout(uploadMs) });
+  const imageKey = await api.files.uploadImage(Buffer.from(stored.bytes), { signal: deadline(clock, uploadMs) });
   await lookups.set(key, imageKey, keptMs);
   return imageKey;
 }

@@ -1,12 +1,5 @@
 import { createHash } from "node:crypto";
-import {
-  pause,
-  systemRandom,
-  type Clock,
-  type ReplyLanguage,
-  type ReplyView,
-  type ShownTool,
-} from "@larkline/protocol";
+import { pause, type Random, type Clock, type ReplyLanguage, type ReplyView, type ShownTool } from "@larkline/protocol";
 import type { AskedInReply, CardEntry, OutboxTarget } from "@larkline/store";
 import type { RatePriority } from "@larkline/store/platform";
 import { askElements, withReasonForm } from "../cards/ask-in-reply.ts";
@@ -39,6 +32,7 @@ export interface ReplyCardsOptions {
   /** Image keys by reference; `null` where there is no image to show. */
   images?: ReadonlyMap<string, string | null>;
   clock: Clock;
+  random: Random;
   signal: AbortSignal;
   /** Of the message that is answered. */
   traceparent?: string | undefined;
@@ -118,9 +112,9 @@ export class ReplyCards {
   #asked: readonly AskedInReply[] = [];
 
   constructor(options: ReplyCardsOptions) {
-    const { api, record, clock, signal, traceparent } = options;
+    const { api, record, clock, random, signal, traceparent } = options;
     this.#options = options;
-    this.#writer = new CardWriter({ api, record, clock, signal, traceparent });
+    this.#writer = new CardWriter({ api, record, clock, random, signal, traceparent });
   }
 
   /** Takes over what an earlier writer of this process knows. No other process may have written since. */
@@ -675,6 +669,7 @@ interface CardWriterOptions {
   api: FeishuApi;
   record: ReplyRecord;
   clock: Clock;
+  random: Random;
   signal: AbortSignal;
   /** Of the message that is answered. */
   traceparent?: string | undefined;
@@ -729,10 +724,11 @@ class CardWriter {
   /** Cards on which this writer has put text. */
   readonly #typed = new Set<string>();
   /** Part of every idempotency key, so that `applied_before` always means an operation of this writer. */
-  readonly #writerId = systemRandom.id().slice(0, 8);
+  readonly #writerId: string;
 
   constructor(options: CardWriterOptions) {
     this.#options = options;
+    this.#writerId = options.random.id().slice(0, 8);
   }
 
   /** Continues with the numbers that another writer of this process had reserved and not used. */

@@ -1,4 +1,4 @@
-import type { ReplyView, ShownTool } from "@larkline/protocol";
+import { systemRandom, type ReplyView, type ShownTool } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { twoCards } from "./live-typing.fixture.ts";
 import { mortal, type Fate } from "./mortal-parts.fixture.ts";
@@ -40,7 +40,7 @@ async function cardsOf(world: ReplyWorld, turn: Turn, parts: Parts): Promise<Rep
   const reply = stored ?? (await newReply(api, { session, replyId, target }, world.now()));
   const record = new ReplyRecord({ ledger, fence: { epoch: turn.epoch() }, reply, clock: world.clock });
   const { signal } = new AbortController();
-  return new ReplyCards({ api, record, target, uuid, clock: world.clock, signal });
+  return new ReplyCards({ api, record, target, uuid, clock: world.clock, random: systemRandom, signal });
 }
 
 /** Types all of the views, or as many as it lives to; resolves when it has ended, one way or the other. */

@@ -1,3 +1,4 @@
+import { systemRandom } from "@larkline/protocol";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { expectFinished } from "./live-typing.fixture.ts";
@@ -60,7 +61,7 @@ describe("a stream of any form", () => {
         const reply = await newReply(api, { session, replyId, target }, clock.now());
         const record = new ReplyRecord({ ledger, fence: { epoch: turn.epoch() }, reply, clock });
         const { signal } = new AbortController();
-        const cards = new ReplyCards({ api, record, target, uuid, clock, signal });
+        const cards = new ReplyCards({ api, record, target, uuid, clock, random: systemRandom, signal });
         for (const prefix of prefixesOf(answer, lengths)) await cards.show(viewOf(prefix));
         await world.sender().deliver(await turn.commit(answered(answer)));
         const shown = world.shown().filter(({ message }) => message.parentId === turn.messageId);

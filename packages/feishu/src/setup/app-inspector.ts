@@ -1,5 +1,5 @@
 import { connect } from "node:net";
-import { parserOf, systemClock, type Clock } from "@larkline/protocol";
+import { deadline, parserOf, systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
 import type { TokenSource } from "@larkline/store/platform";
 import { Type, type Static, type TSchema } from "@larkline/protocol/type";
 import { ApiCaller, maxListed, withCallContext } from "../transport/api-call.ts";
@@ -16,6 +16,7 @@ export interface AppInspectorOptions {
   timeoutMs?: number;
   /** Default: that of the machine. */
   clock?: Clock;
+  random?: Random;
 }
 
 /** The bot as the platform knows it. */
@@ -58,17 +59,19 @@ export interface PanelDrift {
 export class AppInspector {
   readonly #options: AppInspectorOptions;
   readonly #timeoutMs: number;
+  readonly #clock: Clock;
   readonly #caller: ApiCaller;
 
   constructor(options: AppInspectorOptions) {
-    const { appId, appSecret, timeoutMs = 4_000, clock = systemClock } = options;
+    const { appId, appSecret, timeoutMs = 4_000, clock = systemClock, random = systemRandom } = options;
     // One process looks for a moment: the caller's own memory of its token is enough.
     const tokenCache: TokenSource = { get: async (_name, fetch) => (await fetch()).value };
     const baseUrl = baseUrlOf(options.domain);
     const retry = { attempts: 1, minDelayMs: 0, maxDelayMs: 0 };
     this.#options = options;
     this.#timeoutMs = timeoutMs;
-    const own = { logger: noLogger, clock };
+    this.#clock = clock;
+    const own = { logger: noLogger, clock, random };
     this.#caller = new ApiCaller({ appId, appSecret, baseUrl, tokenCache, timeoutMs, retry, ...own });
   }
 
@@ -157,9 +160,11 @@ export class AppInspector {
   /** The platform's clock: epoch ms, exact to a second. Every answer carries it, also the refusal of a call without a token. */
   async serverTimeMs(signal?: AbortSignal): Promise<number> {
     const { closing, baseUrl } = this.#caller;
-    const signals = [closing, AbortSignal.timeout(this.#timeoutMs), ...(signal === undefined ? [] : [signal])];
+    const others = signal === undefined ? [closing] : [closing, signal];
     try {
-      const response = await fetch(`${baseUrl}/open-apis/bot/v3/info`, { signal: AbortSignal.any(signals) });
+      const response = await fetch(`${baseUrl}/open-apis/bot/v3/info`, {
+        signal: deadline(this.#clock, this.#timeoutMs, ...others),
+      });
       await response.body?.cancel();
       const time = Date.parse(response.headers.get("date") ?? "");
       if (!Number.isNaN(time)) return time;

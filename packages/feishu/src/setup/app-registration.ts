@@ -1,5 +1,5 @@
 import { gzipSync } from "node:zlib";
-import { parserOf, pause, systemClock, type Clock } from "@larkline/protocol";
+import { deadline, parserOf, pause, systemClock, type Clock } from "@larkline/protocol";
 import { Type } from "@larkline/protocol/type";
 import { objectOf, parsedObject, textField, type JsonObject } from "../transport/api-call.ts";
 import { baseUrlOf, type FeishuDomain } from "../transport/rate-limiter.ts";
@@ -40,14 +40,14 @@ export interface RegisterAppOptions {
  * every request. The platform's SDK has the same flow, but no way to point it elsewhere.
  */
 export async function registerApp(options: RegisterAppOptions): Promise<Registration> {
-  const { signal, timeoutMs = 10_000 } = options;
+  const { signal, timeoutMs = 10_000, clock = systemClock } = options;
   const fields = {
     action: "begin",
     archetype: "PersonalAgent",
     auth_method: "client_secret",
     request_user_info: "open_id",
   };
-  const answer = await ask({ base: hostsOf(options.domain).first, fields, signal, timeoutMs });
+  const answer = await ask({ base: hostsOf(options.domain).first, fields, signal, clock, timeoutMs });
   if (signal.aborted) return { kind: "cancelled" };
   const begun = parseBegin(answer);
   if (!begun.ok) return { kind: "failed", reason: reasonOf(answer) };
@@ -55,9 +55,9 @@ export async function registerApp(options: RegisterAppOptions): Promise<Registra
   const url = linkOf(address, options.name);
   if (url === undefined) return { kind: "failed", reason: "the link to confirm with is no web address" };
   const expiresInMs = (expires_in ?? 600) * 1_000;
-  const expired = AbortSignal.timeout(Math.max(1, expiresInMs));
+  const expired = deadline(clock, Math.max(1, expiresInMs));
   options.onLink({ url, expiresInMs });
-  return await poll({ deviceCode, intervalMs: (interval ?? 5) * 1_000, expired, timeoutMs }, options);
+  return await poll({ deviceCode, intervalMs: (interval ?? 5) * 1_000, expired, clock, timeoutMs }, options);
 }
 
 const accounts = { feishu: "https://accounts.feishu.cn", lark: "https://accounts.larksuite.com" };
@@ -77,6 +77,7 @@ interface Polling {
   deviceCode: string;
   intervalMs: number;
   expired: AbortSignal;
+  clock: Clock;
   timeoutMs: number;
 }
 
@@ -89,13 +90,13 @@ async function poll(polling: Polling, options: RegisterAppOptions): Promise<Regi
   while (!signal.aborted) {
     const fields = { action: "poll", device_code: polling.deviceCode };
     const base = onLark ? hosts.lark : hosts.first;
-    const answer = await ask({ base, fields, signal, timeoutMs: polling.timeoutMs });
+    const answer = await ask({ base, fields, signal, clock: polling.clock, timeoutMs: polling.timeoutMs });
     const step = stepOf(answer, { onLark, domain: options.domain });
     // An app that was created while we gave up is returned too: its secret is never shown again.
     if (typeof step === "object") return step;
     if (step === "slow_down") intervalMs += options.slowDownMs ?? 5_000;
     if (step === "go_to_lark") onLark = true;
-    else await pause(options.clock ?? systemClock, intervalMs, signal);
+    else await pause(polling.clock, intervalMs, signal);
   }
   return ended();
 }
@@ -135,16 +136,17 @@ interface Exchange {
   base: string;
   fields: Record<string, string>;
   signal: AbortSignal;
+  clock: Clock;
   timeoutMs: number;
 }
 
 /** The answer, whatever its HTTP status (waiting is a 400); undefined when there is none to read. */
-async function ask({ base, fields, signal, timeoutMs }: Exchange): Promise<JsonObject | undefined> {
+async function ask({ base, fields, signal, clock, timeoutMs }: Exchange): Promise<JsonObject | undefined> {
   try {
     const response = await fetch(`${base}${path}`, {
       method: "POST",
       body: new URLSearchParams(fields),
-      signal: AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]),
+      signal: deadline(clock, timeoutMs, signal),
       redirect: "error",
     });
     return parsedObject(await response.text());

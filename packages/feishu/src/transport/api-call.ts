@@ -1,6 +1,6 @@
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from "node:https";
-import { parseJson, parserOf, pause, systemRandom, type Clock, type Parser } from "@larkline/protocol";
+import { parseJson, parserOf, pause, type Clock, type Parser, type Random } from "@larkline/protocol";
 import type { RatePriority, TokenSource } from "@larkline/store/platform";
 import { Type } from "@larkline/protocol/type";
 import { FeishuError, feishuErrorOf, TransportFailure, HttpRejection } from "./error.ts";
@@ -88,6 +88,7 @@ interface ApiCallerOptions {
   limiter?: RateLimiter | undefined;
   watch?: CallWatch | undefined;
   clock: Clock;
+  random: Random;
 }
 
 /** Makes the calls of one app: with a token, within the rate limits, with retries and classified errors. */
@@ -101,10 +102,11 @@ export class ApiCaller {
   readonly #limiter: RateLimiter | undefined;
   readonly #watch: CallWatch | undefined;
   readonly #clock: Clock;
+  readonly #random: Random;
   readonly #closing = new AbortController();
 
   constructor(options: ApiCallerOptions) {
-    const { appId, appSecret, baseUrl, logger, timeoutMs, tokenCache, clock } = options;
+    const { appId, appSecret, baseUrl, logger, timeoutMs, tokenCache, clock, random } = options;
     this.appId = appId;
     this.baseUrl = baseUrl;
     this.http = new HttpTransport({ timeoutMs, clock });
@@ -114,6 +116,7 @@ export class ApiCaller {
     this.#limiter = options.limiter;
     this.#watch = options.watch;
     this.#clock = clock;
+    this.#random = random;
   }
 
   /** Aborted when the caller is closed. */
@@ -200,7 +203,7 @@ export class ApiCaller {
     if (!error.retryable || error.kind === "token" || tries >= attempts) return false;
     if (error.retryAfterMs > maxDelayMs) return false;
     const signal = AbortSignal.any([...signals]);
-    await pause(this.#clock, waitOf(error, tries, this.#retry), signal);
+    await pause(this.#clock, waitOf(error, tries, this.#retry, this.#random), signal);
     return !signal.aborted;
   }
 }
@@ -237,9 +240,9 @@ function parsed<T>(request: ApiRequest<T>, body: unknown): T {
   });
 }
 
-function waitOf(error: FeishuError, attempt: number, retry: RetryPolicy): number {
+function waitOf(error: FeishuError, attempt: number, retry: RetryPolicy, random: Random): number {
   const backOff = Math.min(retry.maxDelayMs, retry.minDelayMs * 2 ** (attempt - 1));
-  return error.retryAfterMs + backOff * (0.5 + systemRandom.fraction() / 2);
+  return error.retryAfterMs + backOff * (0.5 + random.fraction() / 2);
 }
 
 /** An earlier attempt that is uncertain stays so when a later one fails for certain or never leaves. */

@@ -1,19 +1,21 @@
 import type Anthropic from "@anthropic-ai/sdk";
-import type {
-  AssistantPart,
-  ImagePart,
-  Message,
-  MessageStop,
-  ModelChunk,
-  ModelFailure,
-  ModelWarning,
-  ProviderMetadata,
-  ThinkingPart,
-  ToolResultPart,
-  ToolSpec,
-  Usage,
-  UsageSoFar,
-  UserPart,
+import {
+  type Clock,
+  systemClock,
+  type AssistantPart,
+  type ImagePart,
+  type Message,
+  type MessageStop,
+  type ModelChunk,
+  type ModelFailure,
+  type ModelWarning,
+  type ProviderMetadata,
+  type ThinkingPart,
+  type ToolResultPart,
+  type ToolSpec,
+  type Usage,
+  type UsageSoFar,
+  type UserPart,
 } from "@larkline/protocol";
 import {
   failureOfCall,
@@ -63,6 +65,8 @@ export interface AnthropicBackendOptions {
   fetch?: typeof fetch;
   /** What is particular about the server; by default what is known of its address and of each model. */
   profile?: ProfileInput;
+  /** The machine's if absent. */
+  clock?: Clock;
 }
 
 /**
@@ -73,7 +77,8 @@ export function createAnthropicBackend(options: AnthropicBackendOptions): LlmBac
   const at = { type: "anthropic", baseUrl: options.baseUrl } as const;
   const profileFor = (model: string) => profileOf(at, model, options.profile);
   const signerFor = (model: string) => signerOf(at, model);
-  const called: Vendor = { client: createClient(options), secret: options.apiKey, profileFor, signerFor };
+  const { apiKey: secret, clock = systemClock } = options;
+  const called: Vendor = { client: createClient(options), secret, profileFor, signerFor, clock };
   return { profileOf: profileFor, stream: (request, signal) => streamed(called, request, signal) };
 }
 
@@ -129,6 +134,7 @@ interface Vendor {
   profileFor: (model: string) => VendorProfile;
   /** Who understands what a model signs. */
   signerFor: (model: string) => string;
+  clock: Clock;
 }
 
 /** What has been received of an answer: a response, content. */
@@ -147,7 +153,7 @@ interface Call extends Omit<RequestBody, "warnings"> {
 
 /** Reads one response to its end; false when the stream is over, because the call failed or was aborted. */
 async function* oneCall(
-  { client, secret }: Vendor,
+  { client, secret, clock }: Vendor,
   { body, headers, reader, received, signal, alive = () => undefined, profile }: Call,
 ): AsyncGenerator<ModelChunk, boolean> {
   try {
@@ -170,7 +176,8 @@ async function* oneCall(
   } catch (error) {
     const { began, partial } = received;
     const { default: sdk } = await import("@anthropic-ai/sdk");
-    if (signal?.aborted !== true) yield { ...failureOfCall(error, sdk, { began, secret, profile }), partial };
+    const call = { began, secret, profile, nowMs: clock.now() };
+    if (signal?.aborted !== true) yield { ...failureOfCall(error, sdk, call), partial };
     return false;
   }
   return signal?.aborted !== true;

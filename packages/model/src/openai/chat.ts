@@ -1,6 +1,7 @@
 import { hash } from "node:crypto";
 import type { OpenAI } from "@larkline/openai-sdk";
 import {
+  systemClock,
   type AssistantPart,
   type ImagePart,
   type Message,
@@ -71,6 +72,7 @@ export function createOpenAiChatBackend(options: OpenAiBackendOptions): LlmBacke
     createReader: (model) => new ChatReader(dialectOf(model)),
     profileOf: dialectOf,
     secret: options.apiKey,
+    clock: options.clock ?? systemClock,
   };
   return {
     thinksSilently: true,

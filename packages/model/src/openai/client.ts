@@ -1,4 +1,11 @@
-import type { ImagePart, MessageStop, ModelChunk, ModelFailure, ToolResultPart } from "@larkline/protocol";
+import {
+  type Clock,
+  type ImagePart,
+  type MessageStop,
+  type ModelChunk,
+  type ModelFailure,
+  type ToolResultPart,
+} from "@larkline/protocol";
 import type { OpenAI } from "@larkline/openai-sdk";
 import {
   failureOfCall,
@@ -28,6 +35,8 @@ export interface OpenAiBackendOptions {
   fetch?: typeof fetch;
   /** What is particular about the server; by default what is known of its address and of each model. */
   profile?: ProfileInput;
+  /** The machine's if absent. */
+  clock?: Clock;
 }
 
 /**
@@ -56,6 +65,7 @@ export interface VendorApi {
   profileOf(model: string): VendorProfile;
   /** The key. */
   secret: string;
+  clock: Clock;
 }
 
 /** Reads one vendor stream. */
@@ -80,7 +90,7 @@ export async function* streamed(
   const problem = requestProblem(request, info);
   if (problem !== null) return void (yield modelFailure("api_bad_request", problem));
   const { alive = () => undefined } = request;
-  const { secret } = api;
+  const { secret, clock } = api;
   const profile = api.profileOf(request.model);
   const reader = api.createReader(request.model);
   let began = false;
@@ -98,7 +108,8 @@ export async function* streamed(
     }
   } catch (error) {
     const { OpenAI: sdk } = await import("@larkline/openai-sdk");
-    if (signal?.aborted !== true) yield { ...failureOfCall(error, sdk, { began, secret, profile }), partial };
+    const call = { began, secret, profile, nowMs: clock.now() };
+    if (signal?.aborted !== true) yield { ...failureOfCall(error, sdk, call), partial };
     return;
   }
   if (signal?.aborted === true) return;

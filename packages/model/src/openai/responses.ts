@@ -1,5 +1,6 @@
 import type { OpenAI } from "@larkline/openai-sdk";
 import {
+  systemClock,
   isKnownItem,
   itemOfPart,
   keptCall,
@@ -67,6 +68,7 @@ export function createOpenAiResponsesBackend(options: OpenAiBackendOptions): Llm
     createReader: (model) => new ResponsesReader(signerOf(at, model)),
     profileOf: profileFor,
     secret: options.apiKey,
+    clock: options.clock ?? systemClock,
   };
   return { profileOf: profileFor, stream: (request, signal) => streamed(api, request, signal) };
 }

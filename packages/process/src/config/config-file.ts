@@ -2,7 +2,7 @@ import { access } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { systemClock, type ParseResult } from "@larkline/protocol";
+import { systemClock, type Clock, type ParseResult } from "@larkline/protocol";
 import { lendPackages } from "./lent-packages.ts";
 import { placeOfError } from "./module-errors.ts";
 import { SchemaChecks } from "../schemas/index.ts";
@@ -50,7 +50,7 @@ function urlOfModule(name: string, file: string): string {
  * of the working directory. Without a path an absent file means the defaults; a file that is named
  * must exist. The error names the file and lists every problem.
  */
-export async function loadConfigFile(path?: string): Promise<ParseResult<LarklineConfig>> {
+export async function loadConfigFile(path?: string, clock = systemClock): Promise<ParseResult<LarklineConfig>> {
   const file = resolve(path ?? standardName);
   if (!(await exists(file))) {
     return path === undefined ? resolveConfig({}) : { ok: false, error: `LARKLINE_CONFIG: ${file} does not exist.` };
@@ -58,7 +58,7 @@ export async function loadConfigFile(path?: string): Promise<ParseResult<Larklin
   const loaded = await defaultExportOf(file);
   const resolved = loaded.ok ? resolveConfig(loaded.value) : loaded;
   if (!resolved.ok) return { ok: false, error: `${file}: ${resolved.error}` };
-  const problems = await patternProblems(resolved.value);
+  const problems = await patternProblems(resolved.value, clock);
   if (problems.length > 0) return { ok: false, error: `${file}: ${problems.join("; ")}` };
   const observers = resolved.value.observers.map((name) => urlOfModule(name, file));
   const modules = resolved.value.events.modules.map((name) => urlOfModule(name, file));
@@ -66,8 +66,8 @@ export async function loadConfigFile(path?: string): Promise<ParseResult<Larklin
 }
 
 /** The patterns that schemas of the file may not have. They are looked at in a thread, as all that runs them does. */
-async function patternProblems({ agents }: LarklineConfig): Promise<string[]> {
-  const checks = new SchemaChecks({ clock: systemClock });
+async function patternProblems({ agents }: LarklineConfig, clock: Clock): Promise<string[]> {
+  const checks = new SchemaChecks({ clock });
   const problems = await Promise.all(
     Object.values(agents)
       .flatMap(schemasOf)

@@ -1,4 +1,4 @@
-import type { Clock, ParseResult } from "@larkline/protocol";
+import type { Clock, ParseResult, Random } from "@larkline/protocol";
 import type { TraceLog } from "@larkline/store/operations";
 import { debugAdapter, type Logger } from "./logger.ts";
 import { metricAdapter, type Metrics } from "./metrics.ts";
@@ -18,8 +18,9 @@ export interface TelemetryOptions {
   traceLog: Pick<TraceLog, "append" | "close">;
   /** URLs of modules with the deployment's own observers. */
   modules: readonly string[];
-  /** By which spans are sent in time when it closes. */
+  /** Those of the machine if absent. */
   clock?: Clock | undefined;
+  random?: Random | undefined;
 }
 
 /** What a process is instrumented with, and all that becomes of it. */
@@ -31,7 +32,7 @@ export interface ProcessTelemetry {
 
 /** Opens the telemetry of a process. An error is a text of one line for each module that cannot be used. */
 export async function openTelemetry(options: TelemetryOptions): Promise<ParseResult<ProcessTelemetry>> {
-  const { service, logger, metrics, otlpEndpoint, otlpHeaders, traceLog, modules, clock } = options;
+  const { service, logger, metrics, otlpEndpoint, otlpHeaders, traceLog, modules, clock, random } = options;
   const own = await loadObservers(modules);
   if (!own.ok) {
     await traceLog.close();
@@ -44,18 +45,21 @@ export async function openTelemetry(options: TelemetryOptions): Promise<ParseRes
     await traces.close();
     await traceLog.close();
   };
-  if (otlpEndpoint === undefined) return { ok: true, value: { telemetry: telemetryFor(adapters), close: closeTraces } };
+  if (otlpEndpoint === undefined) {
+    return { ok: true, value: { telemetry: telemetryFor(adapters, options), close: closeTraces } };
+  }
   // Several megabytes of code that most deployments do not need.
   const { otlpAdapter } = await import("./otlp.ts");
-  const otlp = otlpAdapter({ service, logger, endpoint: otlpEndpoint, headers: otlpHeaders, clock });
+  const otlp = otlpAdapter({ service, logger, endpoint: otlpEndpoint, headers: otlpHeaders, clock, random });
   const close = async (): Promise<void> => void (await Promise.all([otlp.close(), closeTraces()]));
-  return { ok: true, value: { telemetry: telemetryFor([...adapters, otlp]), close } };
+  return { ok: true, value: { telemetry: telemetryFor([...adapters, otlp], options), close } };
 }
 
-function openTraces({ service, logger, metrics, traceLog }: TelemetryOptions): TraceAdapter {
+function openTraces({ service, logger, metrics, traceLog, clock }: TelemetryOptions): TraceAdapter {
   const dropped = metrics.createCounter("larkline_trace_entries_dropped_total");
   return new TraceAdapter({
     log: traceLog,
+    clock,
     service,
     onError: (error) => logger.warn({ error }, "traces of messages are not written"),
     onDropped: (count) => dropped.add(count),

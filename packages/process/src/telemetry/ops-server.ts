@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
-import { systemClock, withDeadline } from "@larkline/protocol";
+import { systemClock, withDeadline, type Clock } from "@larkline/protocol";
 import type { FastifyInstance } from "fastify";
 import type { Logger } from "./logger.ts";
 import type { Metrics } from "./metrics.ts";
@@ -64,6 +64,8 @@ export interface OpsRoutes {
   logger: Logger;
   /** Default 2000. */
   readyDeadlineMs?: number;
+  /** The machine's if absent. */
+  clock?: Clock;
 }
 
 /**
@@ -106,9 +108,14 @@ interface Readiness {
   checks: Awaited<ReturnType<ReadyCheck>>;
 }
 
-async function readinessOf({ ready, logger, readyDeadlineMs = 2_000 }: OpsRoutes): Promise<Readiness> {
+async function readinessOf({
+  ready,
+  logger,
+  readyDeadlineMs = 2_000,
+  clock = systemClock,
+}: OpsRoutes): Promise<Readiness> {
   try {
-    const checks = await withDeadline(systemClock, ready(), readyDeadlineMs);
+    const checks = await withDeadline(clock, ready(), readyDeadlineMs);
     const status = Object.values(checks).every(Boolean) ? "ready" : "not ready";
     return { status, checks };
   } catch (error) {

@@ -12,7 +12,7 @@ import {
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-http";
 import { defaultResource, detectResources, envDetector, resourceFromAttributes } from "@opentelemetry/resources";
 import { BatchSpanProcessor, RandomIdGenerator, TracerProvider, type IdGenerator } from "@opentelemetry/sdk-trace";
-import { systemClock, systemRandom, withDeadline, type Clock } from "@larkline/protocol";
+import { systemClock, systemRandom, withDeadline, type Clock, type Random } from "@larkline/protocol";
 import { redactFields, scrubText, type Logger } from "./logger.ts";
 import { spanCatalogue, undecidedOutcomes, type ObservedService, type SpanFacts } from "./observations.ts";
 import type { RecordedSpan, Tags, TelemetryAdapter } from "./telemetry.ts";
@@ -24,8 +24,9 @@ export interface OtlpOptions {
   endpoint: string;
   /** As in `OTEL_EXPORTER_OTLP_HEADERS`: `name=value` with commas between, values percent-encoded. */
   headers?: string | undefined;
-  /** By which it ends in time. */
+  /** Those of the machine if absent. */
   clock?: Clock | undefined;
+  random?: Random | undefined;
 }
 
 /** Sends spans in batches, and so has something to end. */
@@ -54,7 +55,8 @@ const kinds: Readonly<Record<string, SpanKind>> = {
  * `message.receive` is the root, whose id is the one in `traceparent`.
  */
 export function otlpAdapter(options: OtlpOptions): OtlpAdapter {
-  tellTroubles(options.logger);
+  const { logger, clock = systemClock } = options;
+  tellTroubles(logger, clock);
   const ids = new GivenIds();
   const provider = createProvider(options, ids);
   const tracer = provider.getTracer("larkline");
@@ -83,11 +85,11 @@ export function otlpAdapter(options: OtlpOptions): OtlpAdapter {
   let closed: Promise<void> | undefined;
   return {
     event: (name, tags) => {
-      const atMs = systemClock.now();
+      const atMs = clock.now();
       open.happen(tags, (span) => span.addEvent(name, attributesOf(tags), atMs));
     },
     error: (error, tags) => {
-      const atMs = systemClock.now();
+      const atMs = clock.now();
       open.happen(tags, (span) => span.recordException(describeError(error), atMs));
     },
     spanStarted: (span) => {
@@ -97,7 +99,7 @@ export function otlpAdapter(options: OtlpOptions): OtlpAdapter {
         finish(begun);
       };
     },
-    close: async () => await (closed ??= withinDeadline(provider.shutdown(), options.clock)),
+    close: async () => await (closed ??= withinDeadline(provider.shutdown(), clock)),
   };
 }
 
@@ -125,11 +127,11 @@ function describeError(error: unknown): { name: string; message: string } {
 function ignore(): void {}
 
 /** Logs the exporter's troubles, a line now and then; other parts do not see them. */
-function tellTroubles(logger: Logger): void {
+function tellTroubles(logger: Logger, clock: Clock): void {
   let toldAtMs = Number.NEGATIVE_INFINITY;
   const tell = (message: string): void => {
-    if (systemClock.monotonic() - toldAtMs < troublePauseMs) return;
-    toldAtMs = systemClock.monotonic();
+    if (clock.monotonic() - toldAtMs < troublePauseMs) return;
+    toldAtMs = clock.monotonic();
     logger.warn({ reason: scrubText(message) }, "spans cannot be sent");
   };
   const logTo = { error: tell, warn: tell, info: ignore, debug: ignore, verbose: ignore };
@@ -153,11 +155,14 @@ function headersIn(text: string): Record<string, string> {
 }
 
 /** Other settings of the exporter, and attributes of the resource, are read by the SDK from the standard variables. */
-function createProvider({ service, endpoint, headers }: OtlpOptions, idGenerator: IdGenerator): TracerProvider {
+function createProvider(
+  { service, endpoint, headers, random = systemRandom }: OtlpOptions,
+  idGenerator: IdGenerator,
+): TracerProvider {
   const own = {
     "service.name": `larkline-${service}`,
     "service.namespace": "larkline",
-    "service.instance.id": systemRandom.uuid(),
+    "service.instance.id": random.uuid(),
   };
   const resource = defaultResource()
     .merge(resourceFromAttributes(own))
@@ -253,6 +258,6 @@ function idsOf(traceparent: unknown): SpanIds | undefined {
   return traceId === undefined || spanId === undefined ? undefined : { traceId, spanId };
 }
 
-async function withinDeadline(ending: Promise<void>, clock: Clock = systemClock): Promise<void> {
+async function withinDeadline(ending: Promise<void>, clock: Clock): Promise<void> {
   await withDeadline(clock, ending, closeDeadlineMs).catch(() => undefined); // the rest is lost
 }

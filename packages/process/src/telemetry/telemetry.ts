@@ -12,10 +12,11 @@ import {
   type Tracer,
 } from "@opentelemetry/api";
 import {
-  sharedNow,
   systemClock,
   systemRandom,
   traceIdOf,
+  type Clock,
+  type Random,
   type TraceEntry,
   type TraceId,
   withDeadline,
@@ -86,8 +87,11 @@ export interface TelemetryAdapter {
 }
 
 /** Calls the methods that each adapter has. */
-export function telemetryFor(adapters: readonly TelemetryAdapter[]): Telemetry {
-  const group = new AdapterGroup(adapters);
+export function telemetryFor(
+  adapters: readonly TelemetryAdapter[],
+  { clock = systemClock, random = systemRandom }: { clock?: Clock | undefined; random?: Random | undefined } = {},
+): Telemetry {
+  const group = new AdapterGroup(adapters, clock, random);
   return { tracer: group, events: group, samples: samplesFor(group) };
 }
 
@@ -96,8 +100,8 @@ export class RecordedSpan implements Span {
   name: string;
   /** What was known when it began. */
   readonly tags: Tags;
-  readonly startedAtMs: number = sharedNow();
-  readonly #startedMs = systemClock.monotonic();
+  readonly startedAtMs: number;
+  readonly #startedMs: number;
   /** What became known since. */
   endTags: Tags | undefined;
   /** Why it failed. */
@@ -110,12 +114,14 @@ export class RecordedSpan implements Span {
     this.#group = group;
     this.name = name;
     this.tags = tags;
+    this.startedAtMs = group.clock.now();
+    this.#startedMs = group.clock.monotonic();
     this.#ends = group.started(this);
   }
 
   /** How long it has taken, ms. */
   elapsedMs(): number {
-    return systemClock.monotonic() - this.#startedMs;
+    return this.#group.clock.monotonic() - this.#startedMs;
   }
 
   end(): void {
@@ -151,11 +157,15 @@ export class RecordedSpan implements Span {
   /** Of the trace of its message, or else of one of its own. */
   spanContext(): SpanContext {
     this.#context ??= {
-      traceId: /^00-([0-9a-f]{32})-/.exec(String(this.tags["traceparent"]))?.[1] ?? randomHex(32),
-      spanId: randomHex(16),
+      traceId: /^00-([0-9a-f]{32})-/.exec(String(this.tags["traceparent"]))?.[1] ?? this.#randomHex(32),
+      spanId: this.#randomHex(16),
       traceFlags: TraceFlags.SAMPLED,
     };
     return this.#context;
+  }
+
+  #randomHex(length: number): string {
+    return this.#group.random.uuid().replaceAll("-", "").slice(-length);
   }
 
   updateName(name: string): this {
@@ -179,10 +189,14 @@ export class RecordedSpan implements Span {
 
 /** All adapters as one tracer and one emitter of events. */
 class AdapterGroup implements SpanStarter, EventEmitter {
+  readonly clock: Clock;
+  readonly random: Random;
   readonly #adapters: readonly TelemetryAdapter[];
 
-  constructor(adapters: readonly TelemetryAdapter[]) {
+  constructor(adapters: readonly TelemetryAdapter[], clock: Clock, random: Random) {
     this.#adapters = adapters;
+    this.clock = clock;
+    this.random = random;
   }
 
   startSpan(name: SpanName, { attributes }: { attributes: Tags }): Span {
@@ -227,10 +241,6 @@ function samplesFor(group: AdapterGroup): Samples {
   return Object.fromEntries(samples) as Samples; // one per name, of the kind that the catalogue says
 }
 
-function randomHex(length: number): string {
-  return systemRandom.uuid().replaceAll("-", "").slice(-length);
-}
-
 function isTag(value: unknown): value is string | number | boolean {
   return typeof value === "string" || typeof value === "number" || typeof value === "boolean";
 }
@@ -268,6 +278,8 @@ export interface TraceAdapterOptions {
   maxBuffered?: number;
   /** How long `close` waits for the last write, ms. Default 2000. */
   closeMs?: number;
+  /** The machine's if absent. */
+  clock?: Clock | undefined;
 }
 
 const maxText = 200;
@@ -294,6 +306,7 @@ type Waiting = Map<TraceId, { entries: TraceEntry[]; subject?: TraceSubject }>;
 export class TraceAdapter implements TelemetryAdapter {
   readonly #options: TraceAdapterOptions;
   readonly #instance: string;
+  readonly #clock: Clock;
   #waiting: Waiting = new Map();
   #count = 0;
   /** Batches that were written. */
@@ -307,6 +320,7 @@ export class TraceAdapter implements TelemetryAdapter {
   constructor(options: TraceAdapterOptions) {
     this.#options = options;
     this.#instance = options.instance ?? nextInstance();
+    this.#clock = options.clock ?? systemClock;
   }
 
   event(name: string, tags: Tags): void {
@@ -340,7 +354,7 @@ export class TraceAdapter implements TelemetryAdapter {
   }
 
   async #close(): Promise<void> {
-    await withDeadline(systemClock, this.#drain(), this.#options.closeMs ?? 2_000).catch(() => undefined); // the rest is lost
+    await withDeadline(this.#clock, this.#drain(), this.#options.closeMs ?? 2_000).catch(() => undefined); // the rest is lost
   }
 
   async #drain(): Promise<void> {
@@ -350,7 +364,7 @@ export class TraceAdapter implements TelemetryAdapter {
   }
 
   #entry(kind: TraceEntry["kind"], name: string): Omit<TraceEntry, "data"> {
-    return { atMs: sharedNow(), kind, name, service: this.#options.service, instance: this.#instance };
+    return { atMs: this.#clock.now(), kind, name, service: this.#options.service, instance: this.#instance };
   }
 
   /** False when it is lost, or belongs to no trace. */
@@ -371,7 +385,7 @@ export class TraceAdapter implements TelemetryAdapter {
   }
 
   #flushSoon(): void {
-    this.#cancelTimer ??= systemClock.after(this.#options.flushMs ?? 50, () => this.#flush());
+    this.#cancelTimer ??= this.#clock.after(this.#options.flushMs ?? 50, () => this.#flush());
   }
 
   /** One write at a time: while it lasts, what comes is collected for the next one. */
@@ -531,7 +545,7 @@ function watchCalls({ tracer, events, samples }: Telemetry): PlatformWatch["call
   };
 }
 
-function watchDeliveries({ tracer, events, samples }: Telemetry): PlatformWatch["deliveries"] {
+function watchDeliveries({ tracer, events, samples }: Telemetry, clock: Clock): PlatformWatch["deliveries"] {
   return (reply) => {
     const { id, session, attempts, traceparent, askedAtMs } = reply;
     const tags = { ...traced(traceparent), session, reply: id };
@@ -543,7 +557,7 @@ function watchDeliveries({ tracer, events, samples }: Telemetry): PlatformWatch[
       delivery.setAttributes({ state }).end();
       if (state === "sent") {
         events.emit({ eventName: "reply.sent", attributes: { ...tags, attempts: attempts + 1 } });
-        const seconds = askedAtMs === undefined ? undefined : Math.max(0, sharedNow() - askedAtMs) / 1_000;
+        const seconds = askedAtMs === undefined ? undefined : Math.max(0, clock.now() - askedAtMs) / 1_000;
         if (seconds !== undefined) samples["reply.delivered_seconds"].record(seconds, { kind: kindOf(reply) });
       }
       if ("error" in result) {
@@ -557,6 +571,6 @@ function watchDeliveries({ tracer, events, samples }: Telemetry): PlatformWatch[
 }
 
 /** Reports what a process does at the platform. */
-export function watchPlatform(telemetry: Telemetry): PlatformWatch {
-  return { calls: watchCalls(telemetry), deliveries: watchDeliveries(telemetry) };
+export function watchPlatform(telemetry: Telemetry, clock = systemClock): PlatformWatch {
+  return { calls: watchCalls(telemetry), deliveries: watchDeliveries(telemetry, clock) };
 }

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { systemClock, systemRandom, type Clock, type Random, type ToolEffect } from "@larkline/protocol";
+import { deadline, systemClock, systemRandom, type Clock, type Random, type ToolEffect } from "@larkline/protocol";
 import { mcpToolSettings, type Env, type McpServerConfig } from "@larkline/process/config";
 import { createGuardedFetch, type SandboxCommand, type SandboxSession } from "@larkline/sandbox";
 import { type Tool, defineTool, InputRequiredError, OutcomeUnknownError, type ToolContext } from "@larkline/tool-kit";
@@ -267,7 +267,7 @@ interface ClientSource {
 export function mountedTool(
   server: McpServer,
   listed: ListedTool,
-  { clients, clock }: { clients: ClientSource; clock?: Clock | undefined },
+  { clients, clock = systemClock }: { clients: ClientSource; clock?: Clock | undefined },
 ): Tool | undefined {
   const policy = policyOf(server, listed);
   if (policy.hidden) return undefined;
@@ -288,7 +288,7 @@ export function mountedTool(
     savesFiles: true,
     run: async (given: Record<string, unknown>, context) => {
       const call = { server: server.name, context, timeoutMs };
-      const wait = { signal: context.signal, timeoutMs };
+      const wait = { signal: context.signal, timeoutMs, clock };
       const client = await connected(server, async (signal) => await clients.get(signal), wait);
       const mayAskInside = server.elicitation && effect !== "once" && client.getProtocolEra() !== "modern";
       if (!mayAskInside) {
@@ -336,9 +336,9 @@ const spareShare = 0.1;
 async function connected<T>(
   { name }: McpServer,
   connect: (signal: AbortSignal) => Promise<T>,
-  { signal, timeoutMs }: { signal: AbortSignal; timeoutMs: number },
+  { signal, timeoutMs, clock }: { signal: AbortSignal; timeoutMs: number; clock: Clock },
 ): Promise<T> {
-  const late = AbortSignal.timeout(Math.floor(timeoutMs * (1 - spareShare)));
+  const late = deadline(clock, Math.floor(timeoutMs * (1 - spareShare)));
   try {
     return await connect(AbortSignal.any([signal, late]));
   } catch (error) {

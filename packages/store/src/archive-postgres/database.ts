@@ -1,5 +1,5 @@
 import { createRequire } from "node:module";
-import { pause, systemClock } from "@larkline/protocol";
+import { pause, systemClock, type Clock } from "@larkline/protocol";
 import type * as Postgres from "pg";
 import type { Pool, PoolClient, QueryResultRow } from "pg";
 import { migrations } from "./migrations.ts";
@@ -11,6 +11,8 @@ export interface DatabaseOptions {
   schema: string;
   /** How long PostgreSQL may take for one statement. Default 30 s. */
   patienceMs?: number;
+  /** The machine's if absent. */
+  clock?: Clock;
 }
 
 /** Values of a statement. */
@@ -99,7 +101,7 @@ async function migrate(client: PoolClient, schema: string): Promise<void> {
 
 /** Connects when it is first used, and brings the tables up to date then: a worker starts without PostgreSQL, too. */
 export function openDatabase(options: DatabaseOptions): Database {
-  const { schema } = options;
+  const { schema, clock = systemClock } = options;
   const pool = poolOf(options);
   let migrated: Promise<void> | undefined;
   async function ready(): Promise<void> {
@@ -126,7 +128,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     },
     close: async () => {
       const late = new AbortController();
-      await Promise.race([pool.end(), pause(systemClock, closeMs, late.signal)]).finally(() => late.abort());
+      await Promise.race([pool.end(), pause(clock, closeMs, late.signal)]).finally(() => late.abort());
     },
   };
 }

@@ -1,6 +1,6 @@
 import { link, mkdir, open, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { machineNow, systemRandom } from "@larkline/protocol";
+import { machineNow, systemRandom, type Random } from "@larkline/protocol";
 import {
   type BlobFacts,
   blobIdOf,
@@ -24,6 +24,8 @@ export interface FileBlobStoreOptions {
   sweepIntervalMs?: number;
   /** The clock, epoch ms. */
   now?: () => number;
+  /** The machine's if absent. */
+  random?: Random;
 }
 
 // A put takes seconds at most; what is older was left by a process that died.
@@ -55,6 +57,7 @@ class FileBlobStore implements BlobStore {
   readonly #maxBytes: number;
   readonly #sweepIntervalMs: number;
   readonly #now: () => number;
+  readonly #random: Random;
   #nextSweepMs = 0;
 
   constructor(options: FileBlobStoreOptions) {
@@ -63,6 +66,7 @@ class FileBlobStore implements BlobStore {
     this.#maxBytes = options.maxBytes ?? defaultMaxBlobBytes;
     this.#sweepIntervalMs = options.sweepIntervalMs ?? 3_600_000;
     this.#now = options.now ?? machineNow;
+    this.#random = options.random ?? systemRandom;
   }
 
   async put(bytes: Uint8Array, facts: BlobFacts): Promise<string> {
@@ -101,7 +105,7 @@ class FileBlobStore implements BlobStore {
   }
 
   #partialPath(): string {
-    return join(this.#directory, `partial-${systemRandom.uuid()}`);
+    return join(this.#directory, `partial-${this.#random.uuid()}`);
   }
 
   async #write(path: string, content: Buffer): Promise<void> {

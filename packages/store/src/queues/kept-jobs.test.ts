@@ -11,6 +11,7 @@ import {
   turnJobId,
   type ToolJob,
   type TurnJob,
+  systemClock,
 } from "@larkline/protocol";
 import { Queue } from "bullmq";
 import { Redis } from "ioredis";
@@ -420,7 +421,7 @@ describe.each(both)("a worker whose machine has another time, by %s scripts", (s
     await turns.wake(session, 1);
     await vi.waitFor(async () => expect(await turnQueue.getDelayedCount()).toBe(1), patience);
     await first.close();
-    const backend = workerBackend({ isCall: false, redact, scripts })("turns", options, {
+    const backend = workerBackend({ isCall: false, redact, scripts, clock: systemClock })("turns", options, {
       withBlockingConnection: true,
     });
     const found = await backend.moveToActive("token");

@@ -11,7 +11,6 @@ import {
   toolJobId,
   toolsQueue,
   type ToolLimits,
-  sharedNow,
   machineNow,
   pause,
   systemClock,
@@ -55,7 +54,7 @@ export class TurnQueue {
 
   constructor(options: QueueOptions) {
     this.#queue = openQueue(turnsQueue, options);
-    this.#jobs = new JobAdder(this.#queue);
+    this.#jobs = new JobAdder(this.#queue, options.clock);
   }
 
   /** Adds the wake-up of generation `gen` unless it is waiting, delayed or active; one that has finished is replaced. */
@@ -127,7 +126,7 @@ export class ToolQueues {
     const known = this.#queues.get(name);
     if (known !== undefined) return known;
     const queue = openQueue(name, this.#options);
-    const opened = { queue, jobs: new JobAdder(queue) };
+    const opened = { queue, jobs: new JobAdder(queue, this.#options.clock) };
     this.#queues.set(name, opened);
     return opened;
   }
@@ -192,9 +191,11 @@ const storedOptions = JSON.stringify({ ...retries, removeOnComplete: true, remov
 /** Adds jobs to one queue. No other way of adding them replaces finished ones. */
 export class JobAdder {
   readonly #queue: Queue;
+  readonly #clock: Clock;
 
-  constructor(queue: Queue) {
+  constructor(queue: Queue, clock = systemClock) {
     this.#queue = queue;
+    this.#clock = clock;
   }
 
   /** True where the job was added; false where one of its id is waiting, active or delayed, or has just succeeded. */
@@ -212,7 +213,7 @@ export class JobAdder {
       await this.#queue.getBackend().client,
       addJob,
       { ...keys, priorityCounter: keys["pc"] ?? "", job: this.#queue.toKey(id) },
-      { id, name, data: text, options: storedOptions, nowMs: sharedNow(), priority, maxEvents, recentMs },
+      { id, name, data: text, options: storedOptions, nowMs: this.#clock.now(), priority, maxEvents, recentMs },
     );
     return added === 1;
   }
@@ -227,6 +228,8 @@ export interface QueueOptions {
   prefix?: string;
   /** Connection and protocol errors; the parts reconnect by themselves. */
   onError?: (error: Error) => void;
+  /** The machine's if absent. */
+  clock?: Clock;
 }
 
 /**
@@ -273,8 +276,6 @@ export interface JobWorkerOptions<T> extends QueueOptions {
   stalledIntervalMs?: number;
   /** `small` if absent; for a tool with limits, whose queue the small ones would leave to the others, `bullmq`. */
   scripts?: Scripts;
-  /** The machine's if absent. */
-  clock?: Clock;
 }
 
 export interface JobWorker {
@@ -666,7 +667,7 @@ export class KeepingBackend extends RedisQueueBackend {
   override moveToCompletedArgs(...given: Given<"moveToCompletedArgs">): ScriptArguments {
     const [job, , , token, fetchNext] = given;
     const fields = keptDataOf(job.data, this.rules);
-    const [result, now] = ["null", sharedNow()];
+    const [result, now] = ["null", this.rules.clock.now()];
     return this.moveToFinishedArgs(
       job,
       result,
@@ -684,22 +685,22 @@ export class KeepingBackend extends RedisQueueBackend {
     const [job, reason, , token, fetchNext, fields = {}] = given;
     const shown = { ...this.#shown(fields), ...keptDataOf(job.data, this.rules) };
     const text = shownReason(reason, this.#redact);
-    const now = sharedNow();
+    const now = this.rules.clock.now();
     return this.moveToFinishedArgs(job, text, "failedReason", kept.failed, "failed", token, now, fetchNext, shown);
   }
 
   override async moveToDelayed(...given: Given<"moveToDelayed">): Promise<void | unknown[]> {
     const [jobId, , delay, token, { fieldsToUpdate, ...others } = {}] = given;
     const shown = fieldsToUpdate === undefined ? others : { ...others, fieldsToUpdate: this.#shown(fieldsToUpdate) };
-    return inMachineTime(await super.moveToDelayed(jobId, sharedNow(), delay, token, shown));
+    return this.#inMachineTime(await super.moveToDelayed(jobId, this.rules.clock.now(), delay, token, shown));
   }
 
   override async moveToFinished(jobId: string, args: ScriptArguments): Promise<unknown[]> {
-    return inMachineTime(await super.moveToFinished(jobId, args));
+    return this.#inMachineTime(await super.moveToFinished(jobId, args));
   }
 
   override async moveToActive(token: string, name?: string): Promise<unknown[]> {
-    return inMachineTime(await super.moveToActive(token, name));
+    return this.#inMachineTime(await super.moveToActive(token, name));
   }
 
   /**
@@ -728,12 +729,24 @@ export class KeepingBackend extends RedisQueueBackend {
 
   override async waitForJob(blockTimeout: number): Promise<{ member: string; score: number } | null> {
     const found = await super.waitForJob(blockTimeout);
-    return found === null ? null : { ...found, score: machineTimeOf(found.score) };
+    return found === null ? null : { ...found, score: this.machineTimeOf(found.score) };
   }
 
   override execCommand(...[client, command, args]: Given<"execCommand">): unknown {
     const at = timeAt[command];
-    return super.execCommand(client, command, at === undefined ? args : args.with(at, sharedNow()));
+    return super.execCommand(client, command, at === undefined ? args : args.with(at, this.rules.clock.now()));
+  }
+
+  /** A time of the shared clock, as BullMQ compares it with the machine's. 0 is no time. */
+  protected machineTimeOf(sharedMs: number): number {
+    return sharedMs > 0 ? sharedMs + machineNow() - this.rules.clock.now() : sharedMs;
+  }
+
+  /** The fourth part of what a script answers about the next job is when the next delayed one is due. */
+  #inMachineTime<T extends unknown[] | void>(next: T): T {
+    const dueMs: unknown = next?.[3];
+    if (next !== undefined && typeof dueMs === "number") next[3] = this.machineTimeOf(dueMs);
+    return next;
   }
 
   #shown(fields: Record<string, unknown>): Record<string, unknown> {
@@ -746,23 +759,12 @@ export class KeepingBackend extends RedisQueueBackend {
   }
 }
 
-/** A time of the shared clock, as BullMQ compares it with the machine's. 0 is no time. */
-function machineTimeOf(sharedMs: number): number {
-  return sharedMs > 0 ? sharedMs + machineNow() - sharedNow() : sharedMs;
-}
-
-/** The fourth part of what a script answers about the next job is when the next delayed one is due. */
-function inMachineTime<T extends unknown[] | void>(next: T): T {
-  const dueMs: unknown = next?.[3];
-  if (next !== undefined && typeof dueMs === "number") next[3] = machineTimeOf(dueMs);
-  return next;
-}
-
 interface KeptJobRules {
   /** Whether the jobs are tool calls, whose arguments are not kept. */
   isCall: boolean;
   redact: Redact;
   presence?: JobPresence | undefined;
+  clock: Clock;
 }
 
 /** What workers need to know of processes: that of their own, and of those that hold jobs. */
@@ -813,8 +815,8 @@ class SmallScriptsBackend extends KeepingBackend {
   override async moveToActive(token: string, name?: string): Promise<unknown[]> {
     const onlyDueMs = this.#onlyDueMs;
     this.#onlyDueMs = undefined;
-    if (onlyDueMs !== undefined) return [null, 0, 0, machineTimeOf(onlyDueMs)];
-    const taken = await this.#run(takeJob, { token, nowMs: sharedNow() });
+    if (onlyDueMs !== undefined) return [null, 0, 0, this.machineTimeOf(onlyDueMs)];
+    const taken = await this.#run(takeJob, { token, nowMs: this.rules.clock.now() });
     return taken === null ? await super.moveToActive(token, name) : this.#nextOf(taken as Taken);
   }
 
@@ -823,7 +825,7 @@ class SmallScriptsBackend extends KeepingBackend {
     const isPlain = job.parentKey === undefined && job.opts.deduplication === undefined;
     if (!isPlain) return await super.moveToCompleted(...given);
     const id = job.id ?? "";
-    const finishedOn = sharedNow();
+    const finishedOn = this.rules.clock.now();
     const finished = await this.#run(finishJob, {
       token,
       nowMs: finishedOn,
@@ -857,7 +859,7 @@ class SmallScriptsBackend extends KeepingBackend {
   }
 
   #nextOf([fields, id, left, dueMs]: Taken): unknown[] {
-    if (fields === 0) return [null, 0, 0, machineTimeOf(dueMs)];
+    if (fields === 0) return [null, 0, 0, this.machineTimeOf(dueMs)];
     this.#onlyDueMs = left === 0 ? dueMs : undefined;
     return raw2NextJobData([fields, id, 0, 0]);
   }

@@ -2,7 +2,7 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
-import type { ToolJob } from "@larkline/protocol";
+import { systemClock, type ToolJob } from "@larkline/protocol";
 import { Job, Queue, Worker } from "bullmq";
 
 import * as fc from "fast-check";
@@ -72,7 +72,7 @@ class Bench {
         "tools-alpha",
         null,
         { ...options, lockDuration: 600_000, stalledInterval: 600_000, maxStalledCount: 2, autorun: false },
-        workerBackend({ isCall: true, redact, scripts }),
+        workerBackend({ isCall: true, redact, scripts, clock: systemClock }),
       );
     this.#workers = { small: workerOf("small"), bullmq: workerOf("bullmq") };
     const workers = Object.values(this.#workers);
@@ -389,7 +389,7 @@ describe("a job that was taken and finished by small scripts", () => {
           "tools-alpha",
           null,
           { connection: redis, prefix: bench.prefix, lockDuration: 10_000, autorun: false },
-          workerBackend({ isCall: true, redact, scripts }),
+          workerBackend({ isCall: true, redact, scripts, clock: systemClock }),
         );
         worker.on("error", () => undefined);
         closing.push(async () => await worker.close(true));
