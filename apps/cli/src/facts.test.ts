@@ -1,6 +1,6 @@
 import type { RedisServerFacts } from "@larkline/store/operations";
 import { describe, expect, it } from "vitest";
-import { clockFindings, redisFindings, shownRedis } from "./service-checks.ts";
+import { clockFindings, redisFindings, runningFindings, shownRedis } from "./service-checks.ts";
 import { linesOf, ok } from "./finding.ts";
 import { checkNode } from "./local-checks.ts";
 
@@ -21,6 +21,16 @@ function complaints(changed: Partial<RedisServerFacts>): string[] {
     status === "ok" ? [] : [`${check} ${status}`],
   );
 }
+
+it("names that runners offer although they belong to others are warned of, with both and what to do", () => {
+  const clashes = [{ tool: "deploy", owner: "main", runner: "stolen" }];
+  const found = runningFindings({ workers: 1, clashes }, undefined).filter(({ check }) => check === "running.owners");
+  expect(found).toMatchObject([{ status: "warning" }]);
+  const text = JSON.stringify(found);
+  for (const words of ["stolen offers deploy, a name that belongs to main", "npm run runner -- remove main"]) {
+    expect(text).toContain(words);
+  }
+});
 
 describe("the facts of a Redis server", () => {
   it("are fine for Redis 7 and 8 and for Valkey 8", () => {

@@ -41,6 +41,22 @@ describe("the view of engine events as stream frames", () => {
     expect(streamFramesOf(done(""))).toEqual([{ type: "done", final: "hello" }]);
   });
 
+  it("SA-3: parallel calls of one tool are paired with their results by id, whichever ends first", () => {
+    const call = (id: string): EngineEvent => ({ type: "tool_use", id, toolName: "get_weather", input: { of: id } });
+    const events = [
+      call("c1"),
+      call("c2"),
+      toolResult({ id: "c2", output: "2" }),
+      toolResult({ id: "c1", isError: true }),
+    ];
+    expect(events.flatMap((event) => streamFramesOf(event))).toMatchObject([
+      { type: "tool_call", id: "c1", args: { of: "c1" } },
+      { type: "tool_call", id: "c2", args: { of: "c2" } },
+      { type: "tool_result", id: "c2", result: "2" },
+      { type: "tool_error", id: "c1" },
+    ]);
+  });
+
   it("SA-3: origin fields are additive", () => {
     const record = { seq: 7, runId: "api.s1-2", event: { type: "text_delta", text: "a" } } as const;
     expect(streamFramesOfRecord(record)).toEqual([{ type: "assistant", content: "a", run_id: "api.s1-2", seq: 7 }]);

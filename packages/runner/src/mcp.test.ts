@@ -1,5 +1,5 @@
 import { spawn, type ChildProcess } from "node:child_process";
-import { chmodSync, mkdtempSync, realpathSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -8,7 +8,8 @@ import { resolveConfig, type McpServerConfig } from "@larkline/process/config";
 import { freePort, isLongRun } from "@larkline/testkit";
 import { Metrics, silentLogger, silentTelemetry } from "@larkline/process/telemetry";
 import { defineTool } from "@larkline/tool-kit";
-import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished } from "vitest";
+import { startRunnerApp } from "./run-runner.ts";
 import { startRunner, type RunnerSetup, type ToolRunner } from "./runner.ts";
 import { createTestBed, keyOf, until } from "./test-bed.fixture.ts";
 import { toolsFrom } from "./tool-modules.ts";
@@ -96,6 +97,34 @@ function serverWith(answers: Record<string, string>): object {
   const args = ["-e", serverCode, JSON.stringify(answers)];
   return { command: process.execPath, args, readable: [dependencies], tools };
 }
+
+it("a runner says which servers it does not mount, and which runner has to", async () => {
+  const directory = mkdtempSync(join(tmpdir(), "larkline-mcp-"));
+  onTestFinished(() => rmSync(directory, { recursive: true }));
+  const url = "http://127.0.0.1:1/mcp";
+  const config = { mcp: { servers: { wiki: { url }, crm: { url, runner: "crm" } } } };
+  writeFileSync(join(directory, "larkline.config.mjs"), `export default ${JSON.stringify(config)};`);
+  const lines: string[] = [];
+  const app = await startRunnerApp(
+    { load: async () => await Promise.resolve(toolsFrom([])) },
+    {
+      REDIS_URL: inject("redisUrl"),
+      REDIS_NAMESPACE: bed.namespace,
+      RUNNER_NAME: "other",
+      RUNNER_KEY: keyOf("other"),
+      LARKLINE_CONFIG: join(directory, "larkline.config.mjs"),
+      PORT: "0",
+      HOST: "127.0.0.1",
+    },
+    { destination: { write: (line) => void lines.push(line) } },
+  );
+  await app.close();
+  const said = lines.map((line) => JSON.parse(line) as Record<string, unknown>); // as our logger writes
+  expect(said.filter(({ msg }) => msg === "an MCP server of another runner is not mounted here")).toMatchObject([
+    { server: "wiki", runner: "default" },
+    { server: "crm", runner: "crm" },
+  ]);
+});
 
 describe("a runner mounts MCP servers", () => {
   it("as programs in a sandbox, which see what they are given and nothing else", async () => {
