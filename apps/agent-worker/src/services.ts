@@ -10,6 +10,7 @@ import {
   StatusReactions,
   createImageResolver,
 } from "@larkline/feishu";
+import { StartError } from "@larkline/process/app";
 import {
   botOfApp,
   groupsAtBot,
@@ -55,6 +56,7 @@ import {
   takesWrites,
   workersGroup,
 } from "@larkline/store/redis";
+import { rightsProblem } from "@larkline/store/rights";
 import {
   AgentVersions,
   InstanceDirectory,
@@ -275,6 +277,12 @@ export async function connect(parts: ServiceParts, accesses: readonly BotAccess[
   });
   await serverClock.followed;
   const { redisUrl, namespace } = config;
+  const problem = await rightsProblem(redis, "agent-worker", { namespace });
+  if (problem !== undefined) {
+    serverClock.close();
+    await Promise.all([queues.turns.close(), queues.tools.close(), closeRedis(redis), closeRedis(queueRedis)]);
+    throw new StartError(problem);
+  }
   const presence = await OwnPresence.start({ redisUrl, namespace, id: owner, group: workersGroup, onError, clock });
   const extractor = createTextExtractor({
     maxBytes: settings.limits.attachmentBytes,

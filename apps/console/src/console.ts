@@ -1,4 +1,5 @@
 import { readFile } from "node:fs/promises";
+import { StartError } from "@larkline/process/app";
 import { botOfApp } from "@larkline/process/config";
 import { registerOpsRoutes, type Logger } from "@larkline/process/telemetry";
 import { fastify, type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
@@ -39,6 +40,12 @@ export interface Console {
 /** Starts the console. Rejects when the port is taken. */
 export async function startConsole(options: ServiceOptions): Promise<Console> {
   const services = openServices(options);
+  const problem = await services.rightsProblem();
+  if (problem !== undefined) {
+    services.queues.close();
+    await services.close();
+    throw new StartError(problem);
+  }
   const { bots, config, log, metrics, queues, settings } = services;
   const quotaOf = (app: string): number | null => botOfApp(settings, app).feishu.monthlyCalls;
   showState({ ...services, apps: bots, quotaOf, logger: log });

@@ -14,6 +14,7 @@ import {
   SessionStore,
 } from "@larkline/store";
 import { closeRedis, connectRedis, ServerClock, takesWrites } from "@larkline/store/redis";
+import { rightsProblem } from "@larkline/store/rights";
 import {
   AgentVersions,
   EventWatchReports,
@@ -101,6 +102,8 @@ export interface Stores {
   ping(): Promise<boolean>;
   /** Whether it takes what is written: it is not full, not read-only, and can write its disk. */
   takesWrites(): Promise<boolean | string>;
+  /** What Redis does not let the console do, in one sentence. */
+  rightsProblem(): Promise<string | undefined>;
   /** It knows which clocks differ. */
   serverClock: ServerClock;
   close(): Promise<void>;
@@ -179,6 +182,7 @@ function openStores({ config, settings, log: logger, clock, random }: ServiceOpt
     catalog,
     ping: async () => (await redis.ping()) === "PONG",
     takesWrites: async () => await takesWrites(redis),
+    rightsProblem: async () => await rightsProblem(redis, "console", { namespace }),
     serverClock,
     async close() {
       serverClock.close();

@@ -28,6 +28,8 @@ export async function startIngressApp(env: Env, options: AppOptions = {}): Promi
     opened.defer(closeTelemetry);
     const stores = connectStores(config, { log, clock, random });
     opened.defer(stores.close);
+    const problem = await stores.rightsProblem();
+    if (problem !== undefined) throw new StartError(problem);
     // Where Redis does not answer yet, nothing can be asked; sessions of an older form are refused then, one by one.
     await refuseOlderInstances(stores.instances, {
       clock,

@@ -26,6 +26,7 @@ import {
 } from "@larkline/store";
 import { closeRedis, connectRedis, ServerClock, takesWrites } from "@larkline/store/redis";
 import { AgentVersions, EventWatchReports, InstanceDirectory, Presence, RatingStore } from "@larkline/store/operations";
+import { rightsProblem } from "@larkline/store/rights";
 import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import { RequestLimits } from "./callers.ts";
 import type { IngressConfig } from "./config.ts";
@@ -250,7 +251,7 @@ export class OpenStreams {
 export function connectStores(
   { redisUrl, namespace }: IngressConfig,
   { log, clock, random }: { log: Logger; clock: Clock; random: Random },
-): Stores & { warmUp: WarmUpStores; close(): Promise<void> } {
+): Stores & { warmUp: WarmUpStores; rightsProblem(): Promise<string | undefined>; close(): Promise<void> } {
   const { failed: onError, back } = createOutageLog(log, "Redis");
   const redis = connectRedis(redisUrl, { onError, clock });
   const on = { redis, namespace, clock, random };
@@ -296,6 +297,7 @@ export function connectStores(
       serverClock,
       takeDuty: async (duty, ttlMs) => await presence.takeDuty(duty, holder, ttlMs),
     },
+    rightsProblem: async () => await rightsProblem(redis, "ingress", { namespace }),
     async close() {
       serverClock.close();
       eventLog.close();

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { aclFileOf, rulesOf } from "./acl-file.ts";
-import { appUsers } from "./app-users.ts";
+import { appUsers } from "@larkline/store/rights";
 import { exampleFile } from "./example-file.ts";
 
 describe("the file of users", () => {

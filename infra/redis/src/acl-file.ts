@@ -1,6 +1,12 @@
 import { createHash } from "node:crypto";
-import { channelFamilies, keyFamilies, type ChannelFamily, type Place } from "./key-families.ts";
-import type { Grant, RedisUser } from "./redis-user.ts";
+import {
+  channelFamilies,
+  keyFamilies,
+  type ChannelFamily,
+  type Grant,
+  type Place,
+  type RedisUser,
+} from "@larkline/store/rights";
 
 /** User without a password who may ping. */
 export const healthUser = "health";

@@ -1,3 +1,2 @@
+export { appUsers, runnerUserName } from "@larkline/store/rights";
 export { aclFileOf, healthUser, rulesOf } from "./acl-file.ts";
-export { appUsers, runnerUserName } from "./app-users.ts";
-export type { Grant, RedisUser } from "./redis-user.ts";

@@ -49,6 +49,7 @@ export function accept<T>(result: ParseResult<T>): T {
 /** For `catch`: says what could not be done. */
 export function startError(what: string): (error: unknown) => never {
   return (error) => {
+    if (error instanceof StartError) throw error; // it says what is wrong itself
     throw new StartError(`${what}: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
   };
 }

@@ -83,7 +83,7 @@ export async function startRunnerApp(
       clock,
       random,
     }).catch((error: unknown) => {
-      throw new StartError(problemOf(error), { cause: error });
+      throw error instanceof StartError ? error : new StartError(problemOf(error), { cause: error });
     });
     opened.defer(runner.close);
     const tools = loaded.registry.tools().map(({ name, isolation }) => `${name} (${isolation.level})`);

@@ -1,6 +1,7 @@
 import { totalmem } from "node:os";
 import { createHash } from "node:crypto";
 import { createFileBlobStore } from "@larkline/store/blob-files";
+import { StartError } from "@larkline/process/app";
 import type { Env, McpServerConfig } from "@larkline/process/config";
 import { cancelChannelOf, createCancelBus, ToolQueues, createToolWorker, type JobWorker } from "@larkline/store/queues";
 import { type BlobStore, defaultBlobTtlMs, RedisBlobStore } from "@larkline/store";
@@ -15,6 +16,7 @@ import {
   ServerClock,
   takesWrites,
 } from "@larkline/store/redis";
+import { rightsProblem } from "@larkline/store/rights";
 import { RunnerDirectory, RunnerHandoff, type RunnerInstance } from "@larkline/store/runners";
 import {
   systemClock,
@@ -99,7 +101,7 @@ export async function startRunner(given: RunnerSetup): Promise<ToolRunner> {
     if (started) logger.warn({ error }, "background error");
   };
   const connections = await openConnections(setup, onError).catch((error: unknown) => {
-    throw problem ?? error;
+    throw error instanceof StartError ? error : (problem ?? error);
   });
   let levels: Levels | undefined;
   let opened: OpenedMounts | undefined;
@@ -179,7 +181,11 @@ async function openConnections(
   const instance = random.uuid();
   const id = `${group}:${instance}`;
   const presence = await serverClock.followed
-    .then(async () => await OwnPresence.start({ redisUrl, namespace, id, group, onError, clock }))
+    .then(async () => {
+      const problem = await rightsProblem(redis, "tool-runner", { namespace, runner });
+      if (problem !== undefined) throw new StartError(problem);
+      return await OwnPresence.start({ redisUrl, namespace, id, group, onError, clock });
+    })
     .catch(async (error: unknown) => {
       await close();
       throw error;
