@@ -20,7 +20,7 @@ import {
   type TeamFacts,
   type TransferTarget,
   type Transition,
-  type QuestionSettings,
+  type TurnEnvironment,
 } from "@larkline/agent";
 import {
   costOf,
@@ -75,8 +75,8 @@ export class Agent {
   readonly limits: TurnLimits;
   /** Language of what Larkline itself says; empty: that of the message. */
   readonly speech: { texts?: ReplyLanguage };
-  /** What it knows of the people that it may ask, and how long they may take over what servers of tools ask. */
-  readonly asks: { questions?: QuestionSettings; serverQuestionsMs: number };
+  /** What its abilities know. */
+  readonly place: TurnEnvironment["place"];
   /** Whether it remembers something of people or chats. */
   readonly hasMemory: boolean;
   /** Its hand-overs to other agents. */
@@ -95,8 +95,7 @@ export class Agent {
     const { person, chat } = memorySettings(config.abilities);
     this.hasMemory = person !== "off" || chat;
     const { roles, expiresMs } = settings.permissions;
-    const questions = { roles: Object.keys(roles), expiresMs };
-    this.asks = { serverQuestionsMs: expiresMs, ...(config.questions ? { questions } : {}) };
+    this.place = { settings: config.abilities, people: { roles: Object.keys(roles), answerMs: expiresMs } };
     this.speech = config.language === "auto" ? {} : { texts: config.language };
     this.transfers = config.handoffs.map((handoff) => {
       const { agent: to, context } = handoff;

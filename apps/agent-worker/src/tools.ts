@@ -1,11 +1,11 @@
 import { isDeepStrictEqual } from "node:util";
 import {
   allAbilities,
-  askPersonTool,
   attemptOf,
   toolsOfAbilities,
   callInputOf,
   largeResults,
+  resultShare,
   abilityOf,
   type AbilityWork,
 } from "@larkline/agent";
@@ -104,10 +104,7 @@ export class ToolCatalog {
     const { message } = turn;
     const last = this.#ofMessages.get(message);
     if (last?.agent === agent) return last.tools;
-    const tools = this.#offered(agent, [
-      ...toolsOfAbilities(allAbilities, { settings: agent.config.abilities, message }),
-      ...(agent.asks.questions === undefined ? [] : [askPersonTool(agent.asks.questions)]),
-    ]);
+    const tools = this.#offered(agent, toolsOfAbilities(allAbilities, { ...agent.place, message }));
     this.#ofMessages.set(message, { agent, tools });
     return tools;
   }
@@ -518,8 +515,13 @@ async function runBuiltIn(services: Services, turn: TurnState, call: CallState):
 
 function abilityWork(services: Services, turn: TurnState): AbilityWork {
   const { message } = turn;
-  const { config, limits } = services.agents.get(agentOfTurn(turn)) ?? agentFor(services, message);
-  return { turn, place: { settings: config.abilities, message }, limits, clients: abilityClientsOf(services) };
+  const { place, limits } = services.agents.get(agentOfTurn(turn)) ?? agentFor(services, message);
+  return {
+    turn,
+    place: { ...place, message },
+    maxResultChars: resultShare(limits, turn.calls.length),
+    clients: abilityClientsOf(services),
+  };
 }
 
 /** Emits the event for a call that the worker has run itself. */

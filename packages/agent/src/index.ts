@@ -35,7 +35,6 @@ export type {
   TeamMember,
   TeamSettings,
   StepResult,
-  QuestionSettings,
   CallPolicy,
   LiveStep,
   NextAction,
@@ -140,7 +139,6 @@ export {
 } from "./turn/context.ts";
 export { exhaustedText, noticeText, oneLine, textHead, type NoticeName, type NoticeValues } from "./texts/index.ts";
 export { answerToStore, callInputOf } from "./abilities/questions/server-question.ts";
-export { askPersonTool } from "./abilities/questions/question.ts";
 export { finalView, inLanguage, notesOf, runningView, type ViewOptions } from "./turn/view.ts";
 export { resultShare, turnLimits } from "./turn/transition.ts";
 export { attemptOf } from "./turn/tool-call.ts";

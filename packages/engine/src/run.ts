@@ -565,6 +565,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
       callPolicy: this.#house.callPolicyOf(this.#agent, this.#head.message, nowMs),
       schemas: this.#house.schemas,
       abilities: [],
+      place: { settings: {}, people: { roles: [], answerMs: 0 } },
       history: this.#history,
       ...(this.#live === undefined ? {} : { live: this.#live }),
     };

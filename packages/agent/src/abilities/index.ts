@@ -1,8 +1,9 @@
 import type { Ability } from "../turn/ability.ts";
 import { files } from "./files/files.ts";
 import { memory } from "./memory/memory.ts";
+import { questions } from "./questions/question.ts";
 import { results } from "./results/results.ts";
 import { todos } from "./todos/todos.ts";
 
 /** All abilities. The order is that of their tools, and of their panels on a card. */
-export const allAbilities: readonly Ability[] = [results, files, todos, memory];
+export const allAbilities: readonly Ability[] = [results, files, todos, memory, questions];

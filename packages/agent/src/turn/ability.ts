@@ -1,15 +1,15 @@
-import type {
-  CallState,
-  EngineEvent,
-  InboundMessage,
-  Panel,
-  ToolAnnouncement,
-  ToolOutcome,
-  TurnState,
+import type { ControlEntry, Deciders, AskedQuestion } from "@larkline/protocol";
+import {
+  type CallState,
+  type EngineEvent,
+  type InboundMessage,
+  type Panel,
+  type ToolAnnouncement,
+  type ToolOutcome,
+  type TurnState,
 } from "@larkline/protocol";
 import { builtInRunner } from "@larkline/protocol";
 import type { TSchema } from "@larkline/protocol/type";
-import type { OfferedTool, TurnLimits } from "./facts.ts";
 
 // What the turn asks of an ability, and where it asks.
 
@@ -30,8 +30,13 @@ export interface Ability<State = unknown> {
   readonly toolNames: readonly string[];
   /** The tools that it offers in a turn: the same objects for as long as nothing changes. */
   tools?(place: AbilityPlace): readonly ToolAnnouncement[];
-  /** Answers a call of its tools that may run, where that needs nothing but its arguments. */
-  onCall?(call: CallState): ToolOutcome | undefined;
+  /**
+   * A call of its tools that may run: its outcome, where that needs nothing but its arguments; a question to people, whose
+   * answer it waits for; undefined where it has to {@link run}.
+   */
+  onCall?(call: CallState, place: AbilityPlace): ToolOutcome | { readonly ask: AskedPeople } | undefined;
+  /** The outcome of a call that has asked people, once the question is settled. */
+  onDecision?(call: CallState, decision: DecisionEntry): ToolOutcome;
   /** Runs a call that {@link onCall} did not answer, with the stores and clients that it was made with. May reject. */
   run?(call: CallState, work: AbilityWork): Promise<ToolOutcome>;
   /** How long `run` may take, ms; undefined: 10 s. */
@@ -49,13 +54,25 @@ export interface AbilityPlace {
   /** What the configuration of the agent that answers says of each ability, by its name; of the form of its `config`. */
   readonly settings: Readonly<Record<string, unknown>>;
   readonly message: InboundMessage;
+  /** The people of the deployment: names of their roles, and how long they may take to answer, ms. */
+  readonly people: { readonly roles: readonly string[]; readonly answerMs: number };
 }
+
+/** What people are asked, and which of them. */
+export interface AskedPeople {
+  readonly question: AskedQuestion;
+  readonly deciders: Deciders;
+}
+
+/** A settled question or approval. */
+export type DecisionEntry = Extract<ControlEntry, { type: "decision" }>;
 
 /** What a call runs with. */
 export interface AbilityWork {
   readonly turn: TurnState;
   readonly place: AbilityPlace;
-  readonly limits: TurnLimits;
+  /** Longest result that the model gets of a call of this step, characters. */
+  readonly maxResultChars: number;
   readonly clients: AbilityClients;
 }
 
@@ -81,10 +98,16 @@ export function abilityOf(
   return runner === builtInRunner ? abilities.find(({ toolNames }) => toolNames.includes(name)) : undefined;
 }
 
+/** A tool of an ability as it is offered beside those of runners. */
+interface AbilityTool {
+  runner: string;
+  announcement: ToolAnnouncement;
+}
+
 /** The tools of all abilities in a turn, by name. */
-export function toolsOfAbilities(abilities: readonly Ability[], place: AbilityPlace): [string, OfferedTool][] {
+export function toolsOfAbilities(abilities: readonly Ability[], place: AbilityPlace): [string, AbilityTool][] {
   return abilities.flatMap((ability) =>
-    (ability.tools?.(place) ?? []).map((announcement): [string, OfferedTool] => [
+    (ability.tools?.(place) ?? []).map((announcement): [string, AbilityTool] => [
       announcement.spec.name,
       { runner: builtInRunner, announcement },
     ]),

@@ -1,4 +1,4 @@
-import { type Ability } from "./ability.ts";
+import type { Ability, AbilityPlace } from "./ability.ts";
 import type { ModelInfo } from "@larkline/model";
 import type {
   Approval,
@@ -90,6 +90,8 @@ export interface TurnEnvironment {
   schemas: SchemaFacts;
   /** All that this process has, whether an agent is configured with them or not. */
   abilities: readonly Ability[];
+  /** What abilities know of the agent that answers, and of people. */
+  place: Omit<AbilityPlace, "message">;
   /** Notes of earlier conversations are in the request: text of others, which may name addresses. */
   readsNotes?: boolean;
   model: TurnModel;
@@ -97,8 +99,6 @@ export interface TurnEnvironment {
   transfers?: ReadonlyMap<string, TransferTarget>;
   /** The team that answers; absent where a single agent does. */
   team?: TeamFacts;
-  /** Of an agent that may ask people; absent where it may not. */
-  questions?: QuestionSettings;
   /** How long people may take over what the server of a call asks, ms; absent: they are not asked. */
   serverQuestionsMs?: number;
   /** The helpers that it may call; absent where it has none. */
@@ -331,13 +331,6 @@ export interface TeamMember {
   /** The acting person may use it; otherwise it is no candidate. */
   readonly isAllowed: boolean;
   readonly model: TurnModel;
-}
-
-/** What an agent that may ask people knows of them. */
-export interface QuestionSettings {
-  /** The roles that it may ask besides the requester. */
-  readonly roles: readonly string[];
-  readonly expiresMs: number;
 }
 
 /** A tool that can be called now, and the runner that offers it. */

@@ -1,9 +1,7 @@
-import { abilityOf } from "./ability.ts";
+import { abilityOf, type AskedPeople } from "./ability.ts";
 import {
   agentOfTurn,
   argumentsHashOf,
-  askPersonName,
-  builtInRunner,
   type Approval,
   type CallState,
   type CallWords,
@@ -29,7 +27,6 @@ import {
 } from "@larkline/protocol";
 import { transferRefusal } from "../abilities/handover/transfer.ts";
 import { helperCall, helperRefusal } from "../abilities/helpers/helper.ts";
-import { inputRequested, wantedQuestion } from "../abilities/questions/question.ts";
 import { maskedArguments } from "../permissions/arguments.ts";
 import type { AddressContext, Verdict, Question, RiskFinding } from "../permissions/policy.ts";
 import { approvalIdOf } from "../permissions/rules.ts";
@@ -113,30 +110,28 @@ function prepare(source: ToolCall, preparation: Preparation): PreparedCall {
   if (!parsed.ok) return refuse(parsed.problem);
   const repeats = preparation.turn.repeated?.[signatureOf(source)] ?? 0;
   if (repeats >= maxRepeats && tool.announcement.poll !== true) return refuse(repeatedTooOften(source.name));
-  if (isQuestion(call)) return preparedQuestion({ call, use, tool }, preparation);
   const { addressContext } = preparation;
   const verdict = policy.verdict({ name: source.name, arguments: given, addressContext });
   return decided({ call, use, tool }, verdict, preparation);
 }
 
-/** Whether a call is a question to people. */
-export function isQuestion({ name, runner }: Pick<CallState, "name" | "runner">): boolean {
-  return name === askPersonName && runner === builtInRunner;
-}
-
-/** A call that asks a person: it waits for the answer, which is its result. */
-function preparedQuestion({ call, use }: Candidate, { turn, env }: Preparation): PreparedCall {
-  const { questions, nowMs } = env;
-  const refuse = (error: string): PreparedCall => ({ call, use, outcome: { ok: false, error }, events: [] });
-  if (questions === undefined) return refuse(notFound(call.name));
-  const wanted = wantedQuestion(call.arguments, questions);
-  if (!wanted.ok) return refuse(`The arguments do not fit: ${wanted.error}. Nobody was asked.`);
-  const { question, deciders } = wanted.value;
-  const asked = { deciders, reason: "", risk: "low", expiresAtMs: nowMs + questions.expiresMs } as const;
+/** A call that asks people something: it waits for the answer, which is its result. */
+function asking(
+  { call, use }: Candidate,
+  { question, deciders }: AskedPeople,
+  { turn, env }: Omit<Preparation, "addressContext">,
+): PreparedCall {
+  const asked = { deciders, reason: "", risk: "low", expiresAtMs: env.nowMs + env.place.people.answerMs } as const;
   const record = approvalOf(turn, { kind: "question", call, question: asked, findings: [] }, env);
   const approval: Approval = { ...record, question };
   const waiting: CallState = { ...call, state: "waiting_approval", approvalId: approval.id };
   return { call: waiting, use, approval, events: [inputRequested(approval)] };
+}
+
+/** Emitted before the question is sent. */
+export function inputRequested({ id, callId, question, expiresAtMs }: Approval): EventOf<"input_requested"> {
+  const { text = "", choices = [] } = question ?? {};
+  return { type: "input_requested", requestId: id, callId, question: text, choices, expiresAtMs };
 }
 
 /** A call that hands over to another agent: it is answered when all others are, unless it is refused. */
@@ -220,7 +215,11 @@ interface Candidate {
   tool: OfferedTool;
 }
 
-function decided({ call, use, tool }: Candidate, verdict: Verdict, { turn, env }: Preparation): PreparedCall {
+function decided(
+  { call, use, tool }: Candidate,
+  verdict: Verdict,
+  { turn, env }: Omit<Preparation, "addressContext">,
+): PreparedCall {
   const { denials = 0 } = turn;
   const suggestions = suggestionEvents(call, verdict.findings);
   const refuse = (error: string): PreparedCall => ({ call, use, outcome: { ok: false, error }, events: [] });
@@ -231,9 +230,11 @@ function decided({ call, use, tool }: Candidate, verdict: Verdict, { turn, env }
       const { authority } = verdict;
       const deadlineMs = deadlineOf(tool.announcement.timeoutMs, env, tool);
       const allowed = authority.by === "policy" ? call : { ...call, authority };
-      const outcome = abilityOf(call, env.abilities)?.onCall?.(call);
+      const place = { ...env.place, message: turn.message };
+      const answer = abilityOf(call, env.abilities)?.onCall?.(call, place);
+      if (answer !== undefined && "ask" in answer) return asking({ call, use, tool }, answer.ask, { turn, env });
       const started = { call: { ...allowed, deadlineMs }, use, events: suggestions };
-      return outcome === undefined ? started : { ...started, outcome };
+      return answer === undefined ? started : { ...started, outcome: answer };
     }
     case "ask": {
       // The runner would refuse them after people have approved.

@@ -31,8 +31,7 @@ import {
   withHelperUse,
   withWait,
 } from "../abilities/helpers/helper.ts";
-import { withAnswer, needsOfCalls } from "./ability.ts";
-import { questionOutcome } from "../abilities/questions/question.ts";
+import { withAnswer, needsOfCalls, abilityOf, type DecisionEntry } from "./ability.ts";
 import { serverAnswer, serverQuestion, type ServerQuestion } from "../abilities/questions/server-question.ts";
 import { isCorrection, shownText } from "../abilities/structured/structured-answer.ts";
 import { endsInstead, handedOver, refusedByEnd } from "../abilities/team/team.ts";
@@ -45,7 +44,6 @@ import {
   answered,
   resultText,
   attemptOf,
-  isQuestion,
   prepareCalls,
   signatureOf,
   turnNumberOf,
@@ -573,8 +571,6 @@ function answer(applied: Applied, given: Answer, { env }: ApplyFacts): Applied {
   return { ...applied, turn, events: [...applied.events, ...events] };
 }
 
-type DecisionEntry = Extract<ControlEntry, { type: "decision" }>;
-
 /** Applies a settled approval. It is ignored unless its call waits for it. */
 function applyDecision(applied: Applied, entry: DecisionEntry, facts: ApplyFacts): Applied {
   const call = applied.turn.calls.find(({ approvalId }) => approvalId === entry.approvalId);
@@ -593,7 +589,8 @@ function applyDecision(applied: Applied, entry: DecisionEntry, facts: ApplyFacts
 type Ruling = { start: CallState } | { end: ToolOutcome; denied?: true };
 
 function rulingOn(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling | undefined {
-  if (isQuestion(call)) return isOpen(call) ? { end: questionOutcome(entry) } : undefined;
+  const asked = abilityOf(call, env.abilities)?.onDecision?.(call, entry);
+  if (asked !== undefined) return isOpen(call) ? { end: asked } : undefined;
   if (call.state === "waiting_approval") return permissionRuling(call, entry, env);
   return call.state === "waiting_outcome" ? outcomeRuling(call, entry, env) : undefined;
 }

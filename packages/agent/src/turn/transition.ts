@@ -13,7 +13,6 @@ import {
 import { noticeText, type NoticeName } from "../texts/index.ts";
 import type { Records, Transition, TurnLimits } from "./facts.ts";
 import { languageOfMessage } from "./messages.ts";
-import { isQuestion } from "./tool-call.ts";
 import { notesOf } from "./view.ts";
 
 /*
@@ -132,13 +131,11 @@ export function needsOf(
   const { output, model, task } = message;
   const hasOptions = output !== undefined || model !== undefined;
   const handsOver = agent !== undefined || calls.some(({ handoff }) => handoff !== undefined);
-  const asks = calls.some((call) => isQuestion(call) && call.state !== "done");
   const hasServerQuestion = calls.some(({ input, state }) => input !== undefined && state !== "done");
   return [
     ...(hasOptions ? ["run-options"] : []),
     ...(handsOver ? ["hand-over"] : []),
     ...(team === undefined ? [] : ["team"]),
-    ...(asks ? ["question"] : []),
     ...(task !== undefined || helpers !== undefined ? ["helpers"] : []),
     ...(hasServerQuestion ? ["server-question"] : []),
     ...(revision === undefined ? [] : ["agent-versions"]),

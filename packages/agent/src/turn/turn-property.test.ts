@@ -16,7 +16,6 @@ import {
   type ToolOutcome,
 } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { askPersonTool } from "../abilities/questions/question.ts";
 import { readChoice, speakerChosen, withUse } from "../abilities/team/team.ts";
 import {
   compactedTransition,
@@ -30,7 +29,17 @@ import {
 import type { LiveStep, TeamFacts, StepResult, NextAction, Transition, TurnEnvironment } from "./facts.ts";
 import { modelMessagesOf } from "./messages.ts";
 import { attemptOf } from "./tool-call.ts";
-import { decision, environment, passesOf, queued, step, teamOf, testModel, transfersOf } from "./turn.fixture.ts";
+import {
+  decision,
+  environment,
+  passesOf,
+  queued,
+  step,
+  teamOf,
+  testModel,
+  transfersOf,
+  askingEnvironment,
+} from "./turn.fixture.ts";
 import { abandonTurn, absorb, afterControl, afterStep, newTurn, resumeTurn, startTurn } from "./turn.ts";
 import { finalView, runningView, type ViewOptions } from "./view.ts";
 import * as fc from "fast-check";
@@ -523,8 +532,7 @@ function playTurn(session: Session, moves: readonly Move[], team?: TeamFacts): v
     maxIterations,
     bounds: { maxCallsPerStep: 4, maxResultChars: 50, maxStepResultChars: 120, maxAbsorbed: 4, maxTransfers: 2 },
   });
-  const questions = { roles: [], expiresMs: 60_000 };
-  const env = frozen({ ...plain, questions, tools: new Map([...plain.tools, askPersonTool(questions)]) });
+  const env = frozen(askingEnvironment(plain));
   const head = frozen(queued("hello", session.seq));
   const start = startTurn({ head, nowMs: env.nowMs, model: testModel, team, texts: "en" });
   const { next } = start;

@@ -1,3 +1,5 @@
+import { questions } from "../abilities/questions/question.ts";
+import { toolsOfAbilities } from "./ability.ts";
 import { allAbilities } from "../abilities/index.ts";
 import { toolCallDelta } from "@larkline/model";
 import {
@@ -78,11 +80,19 @@ export function environment(
     tools: new Map(tools.map((tool) => [tool.spec.name, { runner: "main", announcement: tool }])),
     callPolicy: testCallPolicy,
     abilities: allAbilities,
+    place: { settings: {}, people: { roles: [], answerMs: 600_000 } },
     schemas: { check: (schema, value) => compileJsonSchema(schema)(value) },
     model: testModel,
     texts: "en",
     ...rest,
   };
+}
+
+/** The same with the tool that asks people, of an agent that may. */
+export function askingEnvironment(plain: TurnEnvironment, roles: readonly string[] = []): TurnEnvironment {
+  const place = { settings: { questions: true }, people: { roles, answerMs: 60_000 } };
+  const { message } = startRun().turn;
+  return { ...plain, place, tools: new Map([...plain.tools, ...toolsOfAbilities([questions], { ...place, message })]) };
 }
 
 export const expertModel: TurnModel = { ...testModel, info: { ...testModel.info, id: "scripted-expert" } };

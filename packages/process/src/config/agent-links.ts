@@ -1,6 +1,6 @@
 import { allAbilities, type Handoff, type HelperLink, type TeamSettings } from "@larkline/agent";
 import type { Access } from "@larkline/agent/permissions";
-import { askPersonName, outputFormProblem, schemaProblem, transferName, transferPrefix } from "@larkline/protocol";
+import { outputFormProblem, schemaProblem, transferName, transferPrefix } from "@larkline/protocol";
 import type { AgentInput, ConfigInput, TeamInput } from "./config-schema.ts";
 import { didYouMean } from "./did-you-mean.ts";
 
@@ -102,7 +102,7 @@ function targetProblems(
 }
 
 /** Names that every agent may have tools of. */
-const takenNames: readonly string[] = [...allAbilities.flatMap(({ toolNames }) => toolNames), askPersonName];
+const takenNames: readonly string[] = allAbilities.flatMap(({ toolNames }) => toolNames);
 
 function helperProblems({ name, agent, helper }: { name: string; agent: AgentInput; helper: HelperLink }): string[] {
   const where = `agents.${name}.helpers`;

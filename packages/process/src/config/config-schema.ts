@@ -131,8 +131,6 @@ export const AgentInput = Type.Object(
     /** The answer is a JSON object of a schema; people in chats see its `format`, or a list of its fields. */
     output: Type.Optional(OutputForm),
     ...abilityInputs,
-    /** It may ask people with the tool `ask_person`, and waits for their answer. Default: no. */
-    questions: Type.Optional(Type.Boolean()),
     busy: Type.Optional(Type.Enum([...busyPolicies])),
     sessions: Type.Optional(Type.Enum([...sessionScopes])),
     /** A card that types, or a plain message when the answer is complete. */

@@ -55,8 +55,6 @@ export interface AgentConfig {
   readonly commands: Readonly<Record<string, { description: string; prompt: string }>>;
   /** What it says of abilities, by their names. */
   readonly abilities: Readonly<Record<string, unknown>>;
-  /** It may ask people. */
-  readonly questions: boolean;
   /** Options of its model requests. */
   readonly request: ModelOptions;
   /** The form of its answers; null where they are free text. */
@@ -154,7 +152,6 @@ function behaviourOf(input: AgentInput) {
     defaultLanguage: input.defaultLanguage ?? "zh",
     commands: input.commands ?? {},
     abilities: abilitiesOf(input),
-    questions: input.questions === true,
   } as const;
 }
 

@@ -101,12 +101,12 @@ const path = Type.String({
   maxLength: maxPathCharacters,
   description: "Such as notes/plan.md.",
 });
-const inside = Type.Optional(
+const folderName = Type.Optional(
   Type.String({ maxLength: maxPathCharacters, description: "A folder; all files if absent." }),
 );
 const closed = { additionalProperties: false };
 
-const ListInput = Type.Object({ folder: inside }, closed);
+const ListInput = Type.Object({ folder: folderName }, closed);
 const ReadInput = Type.Object(
   {
     path,
@@ -126,7 +126,7 @@ const SearchInput = Type.Object(
       maxLength: 200,
       description: "Text as it is in the file; case does not matter.",
     }),
-    folder: inside,
+    folder: folderName,
   },
   closed,
 );
@@ -345,8 +345,9 @@ async function send(folder: FilesClient, turn: TurnState, call: CallState): Prom
   const key = keyOf(`${turn.turnId} ${attemptOf(call)}`);
   const sent = await folder.send(turn, { name: fileName, text: file.text, key });
   if (sent === "sent") return `${fileName} was sent to the chat.`;
-  if (sent === undefined)
+  if (sent === undefined) {
     throw new Refusal("This conversation has no chat that takes files. Put the text into your answer.");
+  }
   if (sent === "stopped") throw new Refusal("The turn was stopped. Nothing was sent.");
   throw new Refusal(
     sent === "unknown"

@@ -1,3 +1,4 @@
+import type { InboundMessage, LocalText, TurnState, ToolAnnouncement } from "@larkline/protocol";
 import {
   memoryToolNames,
   recallName,
@@ -10,12 +11,8 @@ import {
   type Message,
   type ReplyLanguage,
   type ToolOutcome,
-  InboundMessage,
   parserOf,
   forgetName,
-  LocalText,
-  TurnState,
-  ToolAnnouncement,
   memoryOwnersOf,
 } from "@larkline/protocol";
 import type { Ability, AbilityPlace, AbilityWork } from "../../turn/ability.ts";

@@ -1,13 +1,20 @@
 import type { Approval, ControlEntry, EventOf, SettledState, TurnState } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import type { Transition } from "../../turn/facts.ts";
-import { call, cancel, decision, environment, startRun, step, type Run } from "../../turn/turn.fixture.ts";
+import {
+  askingEnvironment,
+  call,
+  cancel,
+  decision,
+  environment,
+  startRun,
+  step,
+  type Run,
+} from "../../turn/turn.fixture.ts";
 import { afterControl, afterStep, resumeTurn } from "../../turn/turn.ts";
-import { askPersonTool } from "./question.ts";
 
-const questions = { roles: ["leads"], expiresMs: 60_000 };
 const plain = environment();
-const env = { ...plain, questions, tools: new Map([...plain.tools, askPersonTool(questions)]) };
+const env = askingEnvironment(plain, ["leads"]);
 
 interface AskingRun extends Run {
   asked: Approval[];
@@ -135,7 +142,7 @@ describe("a question to a person", () => {
   });
 
   it("of an agent that may not ask is an unknown tool", () => {
-    const run = asking({ question: "Which room?" }, plain as typeof env);
+    const run = asking({ question: "Which room?" }, plain);
     expect(run.asked).toEqual([]);
     expect(resultOf(run).text).toContain("tool_not_found");
   });

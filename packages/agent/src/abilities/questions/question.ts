@@ -1,16 +1,13 @@
+import { type Ability, type DecisionEntry, type AskedPeople } from "../../turn/ability.ts";
+import type { ToolAnnouncement } from "@larkline/protocol";
 import {
   askPersonName,
-  builtInRunner,
   compileJsonSchema,
   type AskedQuestion,
-  type ControlEntry,
-  type Deciders,
-  type EventOf,
-  type Approval,
   type ParseResult,
   type ToolOutcome,
 } from "@larkline/protocol";
-import type { OfferedTool, QuestionSettings } from "../../turn/facts.ts";
+import { Type } from "@larkline/protocol/type";
 
 /*
  * Questions to people: the model calls `ask_person`, and what a person answers is the result of the call. A question is
@@ -18,11 +15,40 @@ import type { OfferedTool, QuestionSettings } from "../../turn/facts.ts";
  * look after it. No runner sees such a call, and nothing but a person who was asked can answer it.
  */
 
-/** `ask_person`, as offered to models; its name is taken, whatever runners offer. */
-export function askPersonTool({ roles }: QuestionSettings): [string, Pick<OfferedTool, "runner" | "announcement">] {
+/** Of an agent that is configured with `questions: true`. */
+export const questions: Ability = {
+  name: "questions",
+  config: Type.Boolean({
+    description: "It may ask people with the tool `ask_person`, and waits for their answer. Default: no.",
+  }),
+  toolNames: [askPersonName],
+  tools: ({ settings, people: { roles } }) => (settings["questions"] === true ? [toolFor(roles)] : []),
+  onCall: ({ arguments: given }, { people: { roles } }) => {
+    const wanted = wantedQuestion(given, roles);
+    return wanted.ok
+      ? { ask: wanted.value }
+      : { ok: false, error: `The arguments do not fit: ${wanted.error}. Nobody was asked.` };
+  },
+  onDecision: (_call, decision) => questionOutcome(decision),
+  needs: () => "question",
+};
+
+const tools = new Map<string, ToolAnnouncement>();
+
+/** The same tool for the same roles. */
+function toolFor(roles: readonly string[]): ToolAnnouncement {
+  const key = roles.join(" ");
+  const known = tools.get(key);
   const spec = { name: askPersonName, description, inputSchema: inputFor(roles) };
-  const facts = { effect: "idempotent", requiresApproval: false, risk: "low", timeoutMs: 30_000 } as const;
-  return [askPersonName, { runner: builtInRunner, announcement: { spec, ...facts } }];
+  const tool: ToolAnnouncement = known ?? {
+    spec,
+    effect: "idempotent",
+    requiresApproval: false,
+    risk: "low",
+    timeoutMs: 30_000,
+  };
+  tools.set(key, tool);
+  return tool;
 }
 
 const description =
@@ -60,21 +86,12 @@ function inputFor(roles: readonly string[]): Record<string, unknown> {
   };
 }
 
-/** What is asked, and of whom. */
-interface WantedQuestion {
-  question: AskedQuestion;
-  deciders: Deciders;
-}
-
 type Asked = Partial<Pick<AskedQuestion, "choices" | "format">> & { question: string; to?: string };
 
 const checks = new Map<string, (given: unknown) => ParseResult<unknown>>();
 
 /** Reads the arguments of a call of `ask_person`. */
-export function wantedQuestion(
-  given: Readonly<Record<string, unknown>>,
-  { roles }: QuestionSettings,
-): ParseResult<WantedQuestion> {
+function wantedQuestion(given: Readonly<Record<string, unknown>>, roles: readonly string[]): ParseResult<AskedPeople> {
   const key = roles.join(" ");
   const check = checks.get(key) ?? compileJsonSchema(inputFor(roles));
   checks.set(key, check);
@@ -96,17 +113,11 @@ export function wantedQuestion(
   };
 }
 
-/** Emitted before the question is sent. */
-export function inputRequested({ id, callId, question, expiresAtMs }: Approval): EventOf<"input_requested"> {
-  const { text = "", choices = [] } = question ?? {};
-  return { type: "input_requested", requestId: id, callId, question: text, choices, expiresAtMs };
-}
-
 /** The answer of a person who does not want to say it. */
 export const declinedAnswer = JSON.stringify({ action: "decline" });
 
 /** The result of a question that is settled. */
-export function questionOutcome(entry: Extract<ControlEntry, { type: "decision" }>): ToolOutcome {
+function questionOutcome(entry: DecisionEntry): ToolOutcome {
   const { state, decisions, unchecked = false } = entry;
   if (unchecked) return { ok: false, error: "It could not be checked whether the person who answered may." };
   const given = decisions.find(({ decision }) => decision === "answer");

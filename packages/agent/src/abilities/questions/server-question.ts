@@ -19,9 +19,9 @@ import { approvalIdOf } from "../../permissions/rules.ts";
 import { oneLine, textHead } from "../../texts/index.ts";
 import type { TurnEnvironment } from "../../turn/facts.ts";
 import { languageOfMessage } from "../../turn/messages.ts";
-import { approvalOf, attemptOf, hashOf, startedNow, withoutWait } from "../../turn/tool-call.ts";
+import { approvalOf, attemptOf, hashOf, startedNow, withoutWait, inputRequested } from "../../turn/tool-call.ts";
 import { needsOf } from "../../turn/transition.ts";
-import { declinedAnswer, inputRequested } from "./question.ts";
+import { declinedAnswer } from "./question.ts";
 
 /*
  * Questions of MCP servers: a server answers a call with what it has to know first. The attempt is closed then, as one

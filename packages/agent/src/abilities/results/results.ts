@@ -8,7 +8,6 @@ import {
 } from "@larkline/protocol";
 import { Type } from "@larkline/protocol/type";
 import type { Ability, AbilityWork } from "../../turn/ability.ts";
-import { resultShare } from "../../turn/transition.ts";
 
 /*
  * Results of tools that are too long for a conversation: the model gets the beginning and the end of one, and reads the
@@ -71,14 +70,12 @@ export const results: Ability = {
 };
 
 /** A page of a stored result, and its place in the whole. Rejects when the store does. */
-async function run(call: CallState, { turn, limits, clients }: AbilityWork): Promise<ToolOutcome> {
-  const { message, calls } = turn;
+async function run(call: CallState, { turn, maxResultChars, clients }: AbilityWork): Promise<ToolOutcome> {
   const parsed = parseReadResult(call.arguments);
   if (!parsed.ok) return { ok: false, error: `The arguments do not fit: ${parsed.error}` };
   const { handle, offset = 0 } = parsed.value;
-  const room = resultShare(limits, calls.length);
-  const characters = Math.max(1, Math.min(pageCharacters, room - placeCharacters));
-  const page = await clients.results.page(message.session, { handle, offset, characters });
+  const characters = Math.max(1, Math.min(pageCharacters, maxResultChars - placeCharacters));
+  const page = await clients.results.page(turn.message.session, { handle, offset, characters });
   if (page === undefined) {
     return { ok: false, error: "This conversation has no stored result of that handle, or not any more (7 days)." };
   }
