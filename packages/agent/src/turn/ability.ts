@@ -1,6 +1,9 @@
-import type { ControlEntry, Deciders, AskedQuestion } from "@larkline/protocol";
 import {
+  builtInRunner,
+  type AskedQuestion,
   type CallState,
+  type ControlEntry,
+  type Deciders,
   type EngineEvent,
   type InboundMessage,
   type Panel,
@@ -8,7 +11,6 @@ import {
   type ToolOutcome,
   type TurnState,
 } from "@larkline/protocol";
-import { builtInRunner } from "@larkline/protocol";
 import type { TSchema } from "@larkline/protocol/type";
 
 // What the turn asks of an ability, and where it asks.
@@ -80,7 +82,6 @@ export interface AbilityWork {
  * Stores and clients that a process gives to its abilities when it starts, by the name of the ability; each declares its
  * own here.
  */
-// eslint-disable-next-line typescript/no-empty-interface -- abilities extend it
 export interface AbilityClients {}
 
 /** A call of an ability that was answered, and what the ability has kept so far. */
