@@ -36,5 +36,9 @@ describe("the sources of what a model reads", () => {
     expect(leadsOut({ role: "user", content: [image] })).toBe(true);
     expect(leadsOut({ role: "user", content: [file] })).toBe(true);
     expect(leadsOut(plain, true)).toBe(true);
+    const thought = { type: "thinking", text: "", providerMetadata: { vendor: "anthropic", signature: "s" } } as const;
+    const search = { ...thought, providerMetadata: { ...thought.providerMetadata, opaque: "{}" } };
+    expect(leadsOut({ role: "assistant", content: [thought] })).toBe(false);
+    expect(leadsOut({ role: "assistant", content: [search] })).toBe(true);
   });
 });

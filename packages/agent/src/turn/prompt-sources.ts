@@ -1,5 +1,6 @@
 import type { ModelRequest } from "@larkline/model";
 import type { ContentPart, Message } from "@larkline/protocol";
+import { isOpaque } from "./messages.ts";
 
 /*
  * All sources of text that a model reads, each with whether it may lead out: whether a call to an address that no person
@@ -22,6 +23,8 @@ export const promptSources = {
     // The deployer has chosen runners and servers.
     tools: "own",
     responseFormat: "own",
+    extra: "own",
+    hostedTools: "own",
     model: "none",
     maxTokens: "none",
     temperature: "none",
@@ -35,7 +38,14 @@ export const promptSources = {
     maxPauses: "none",
   },
   role: { user: "varies", assistant: "own", tool: "foreign" },
-  part: { text: "varies", image: "foreign", file: "foreign", thinking: "own", tool_use: "own", tool_result: "foreign" },
+  part: {
+    text: "varies",
+    image: "foreign",
+    file: "foreign",
+    thinking: "varies",
+    tool_use: "own",
+    tool_result: "foreign",
+  },
 } as const satisfies {
   request: Record<keyof ModelRequest, Source>;
   role: Record<Message["role"], Source>;
@@ -46,5 +56,6 @@ export const promptSources = {
 export function mayLeadOut(said: Message, isSummary: boolean): boolean {
   if (promptSources.role[said.role] === "foreign" || isSummary) return true;
   if (said.role === "user" && said.foreign === true) return true;
-  return said.content.some(({ type }) => promptSources.part[type] === "foreign");
+  // A tool of the vendor's, such as its web search, has read something: its block is kept as thinking.
+  return said.content.some((part) => promptSources.part[part.type] === "foreign" || isOpaque(part));
 }

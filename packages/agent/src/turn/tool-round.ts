@@ -38,7 +38,7 @@ import { endsInstead, handedOver, refusedByEnd } from "../abilities/team/team.ts
 import { exhaustedText, textHead } from "../texts/index.ts";
 import { addressContextOf, isSummary } from "./context.ts";
 import type { StepResult, OfferedTool, NextAction, Records, Transition, TurnEnvironment, TurnLimits } from "./facts.ts";
-import { callIdsOf, isSendable, userMessageOf, languageOfMessage, writerOf } from "./messages.ts";
+import { callIdsOf, isOpaque, isSendable, userMessageOf, languageOfMessage, writerOf } from "./messages.ts";
 import { blockEvents, leftOutOf, stepEnd, stepStart } from "./step.ts";
 import {
   answered,
@@ -87,7 +87,7 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
   const beyond = step.toolCalls.length - env.limits.maxCallsPerStep;
   const wanted = trusted ? toolCalls : toolCalls.map((call) => ({ ...call, id: "" }));
   const ids = uniqueCallIds(wanted, { turnId: turn.turnId, step: turn.steps }, taken);
-  const prepared = prepareCalls(toolCalls, ids, { turn, env, beyond });
+  const prepared = prepareCalls(toolCalls, ids, { turn, env: withStepRead(env, step), beyond });
   const said: Message = {
     role: "assistant",
     content: contentOf(step, prepared),
@@ -136,6 +136,12 @@ function contentOf({ parts, callPlaces }: StepResult, prepared: readonly Prepare
     taken = Math.max(taken, before);
   }
   return [...content, ...parts.slice(taken)].filter(isSendable);
+}
+
+/** The same with what tools of the vendor have read in this step, before they led to its calls. */
+function withStepRead(env: TurnEnvironment, { parts }: StepResult): TurnEnvironment {
+  const read = parts.filter(isOpaque);
+  return read.length === 0 ? env : { ...env, history: [...(env.history ?? []), { role: "assistant", content: read }] };
 }
 
 /** The first call carries what the step has used; each the items of the vendor that come before it. */
