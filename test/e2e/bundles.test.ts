@@ -1,8 +1,11 @@
-import { readFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { freePort } from "@larkline/testkit";
 import { afterAll, beforeAll, expect, it } from "vitest";
+import { textOf } from "../docs/document.ts";
 import { startApp, type AppProcess } from "../system/app-process.ts";
+import { chat } from "../system/chat-stream.ts";
 import { answerTo, lastRequest, send } from "../system/sending.ts";
 import { startProcesses, type ProcessSystem } from "../system/system.ts";
 
@@ -13,7 +16,11 @@ const { bundledApps }: { bundledApps(life: object): Promise<string | undefined> 
 
 let system: ProcessSystem;
 let operators: AppProcess;
+let modules: string;
 beforeAll(async () => {
+  modules = await mkdtemp(join(tmpdir(), "larkline-modules-"));
+  const [, backend = ""] = /^```ts\n(\/\/ my-backend\.ts\n[^]*?)^```$/m.exec(textOf("docs/configuration.md")) ?? [];
+  await writeFile(join(modules, "my-backend.ts"), backend);
   const said: string[] = [];
   const folder = await bundledApps({ signal: new AbortController().signal, say: (line: string) => said.push(line) });
   if (folder === undefined) throw new Error(said.join("\n"));
@@ -23,13 +30,22 @@ beforeAll(async () => {
     "agent-worker": bundle("agent-worker"),
     "tool-runner": bundle("tool-runner"),
   };
-  system = await startProcesses({ programs });
+  const config = {
+    providers: {
+      mine: { module: join(modules, "my-backend.ts") },
+      down: { type: "openai", baseUrl: "http://127.0.0.1:1/v1" },
+    },
+    agents: { own: { model: "mine/echo" }, fallback: { model: "down/model, mine/echo" } },
+    limits: { modelRetryMs: 1_000 },
+  };
+  system = await startProcesses({ programs, config });
   const env = { REDIS_URL: system.redis.url, FEISHU_APP_ID: system.appId };
   operators = await startApp({ program: bundle("console"), port: await freePort(), env });
 });
 afterAll(async () => {
   await operators?.kill();
   await system?.close();
+  await rm(modules, { recursive: true });
 });
 
 // What runs from other files than the rest of a process is found from a bundle, too: threads, children, pages, scripts.
@@ -50,4 +66,11 @@ it("a bundle of each app does what its sources do", async () => {
   expect((await fetch(new URL(script, `${operators.url}/queues/`))).status, script).toBe(200);
   const queues = await fetch(`${operators.url}/queues/api/queues`);
   expect(JSON.stringify(await queues.json())).toContain('"name":"turns"');
+});
+
+it("AL-3: a model backend of the deployment answers, alone and as a fallback: the example of the documents", async () => {
+  for (const agent of ["own", "fallback"]) {
+    const stream = await chat(system.ingresses[0]?.url ?? "", agent, { agent, message: "hello" });
+    expect((await stream.end()).at(-1)).toMatchObject({ type: "done", final: "echo has read: hello" });
+  }
 });

@@ -37,7 +37,7 @@ function deployment(): Services {
   const models = createAgentModels(
     { concurrency: 1 },
     settings,
-    providers.ok ? providers.value : expect.fail(providers.error),
+    { providers: providers.ok ? providers.value : expect.fail(providers.error), modules: new Map() },
     { clock: systemClock, random: systemRandom },
   );
   const found = models.ok ? models.value : expect.fail(models.error);

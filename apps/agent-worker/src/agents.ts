@@ -26,11 +26,12 @@ import {
   costOf,
   createModelChain,
   findModelInfo,
+  joinedExtra,
   ModelHealth,
   type LlmBackend,
   type ModelChain,
+  type ChainRequest,
   type ModelChoice,
-  type ModelRequest,
 } from "@larkline/model";
 import { createAnthropicBackend } from "@larkline/model/anthropic";
 import { createOpenAiChatBackend, createOpenAiResponsesBackend } from "@larkline/model/openai";
@@ -118,7 +119,7 @@ export class Agent {
   /** For the turn of a message. */
   optionsFor({ output: asked, model = {} }: InboundMessage): TurnOptions {
     const output = asked ?? this.config.output;
-    const request = { ...this.config.request, ...modelOptionsOf(model) };
+    const request = { ...this.config.request, ...modelOptionsOf(model), hosted: true };
     if (output === null) return { request, form: undefined };
     const { name, schema: jsonSchema } = output;
     return {
@@ -136,7 +137,7 @@ export class Agent {
 
 /** What the requests of a turn carry, and the form of its answer: as its message asks, else as its agent does. */
 export interface TurnOptions {
-  request: ModelOptions & Pick<ModelRequest, "responseFormat">;
+  request: ModelOptions & Pick<ChainRequest, "responseFormat" | "hosted">;
   form: OutputForm | undefined;
 }
 
@@ -221,7 +222,7 @@ export interface AgentModels {
 export function createAgentModels(
   { model, concurrency: slots }: Pick<WorkerConfig, "model" | "concurrency">,
   settings: LarklineConfig,
-  providers: ModelProviders,
+  { providers, modules }: { providers: ModelProviders; modules: ReadonlyMap<string, LlmBackend> },
   own: { clock: Clock; random: Random },
 ): ParseResult<AgentModels> {
   const text = model ?? standardModel(providers);
@@ -238,7 +239,7 @@ export function createAgentModels(
     providers,
     slots,
     ...own,
-    backends: new Map(),
+    backends: new Map(modules),
     health: new Map(),
   };
   const made = Object.values(settings.agents).map((agent) => ({
@@ -262,7 +263,7 @@ interface ChainSources {
   usual: ModelChoice[];
   settings: LarklineConfig;
   providers: ModelProviders;
-  /** Models of one provider share a client. */
+  /** Models of one provider share a client; modules have made theirs. */
   backends: Map<string, LlmBackend>;
   /** Turns that this process runs at once. */
   slots: number;
@@ -272,7 +273,8 @@ interface ChainSources {
   health: Map<string, ModelHealth>;
 }
 
-function choicesOf({ name, model, models, team }: AgentConfig, sources: ChainSources): ParseResult<ModelChoices> {
+function choicesOf(agent: AgentConfig, sources: ChainSources): ParseResult<ModelChoices> {
+  const { name, model, models, team } = agent;
   const known = { providers: sources.providers, models: sources.settings.models };
   const where = `larkline.config.ts: ${team === null ? "agents" : "teams"}.${name}${team === null ? "" : ".selector"}`;
   const own: ParseResult<ModelChoice[]> =
@@ -285,11 +287,11 @@ function choicesOf({ name, model, models, team }: AgentConfig, sources: ChainSou
   if (first === undefined) return { ok: false, error: `${where} has no model.` };
   const offeredModels = offered.value.map((choice) => {
     const others = own.value.filter((other) => nameOf(other) !== nameOf(choice));
-    return [nameOf(choice), chosenOf(choice, chainOf([choice, ...others], sources))] as const;
+    return [nameOf(choice), chosenOf(choice, chainOf([choice, ...others], sources, agent))] as const;
   });
   return {
     ok: true,
-    value: { usual: chosenOf(first, chainOf(own.value, sources)), offered: new Map(offeredModels) },
+    value: { usual: chosenOf(first, chainOf(own.value, sources, agent)), offered: new Map(offeredModels) },
   };
 }
 
@@ -300,6 +302,7 @@ function nameOf({ provider, id }: ModelChoice): string {
 function chainOf(
   choices: readonly ModelChoice[],
   { settings, providers, slots, clock, random, backends, health }: ChainSources,
+  agent: AgentConfig,
 ): ModelChain {
   const models = choices.map(({ provider, id }) => {
     const backend = backends.get(provider) ?? backendOf(provider, providers, clock);
@@ -307,7 +310,13 @@ function chainOf(
     const name = nameOf({ provider, id });
     const known = health.get(name) ?? new ModelHealth({ slots, clock });
     health.set(name, known);
-    return { info: findModelInfo(provider, id, settings.models), backend, health: known };
+    return {
+      info: findModelInfo(provider, id, settings.models),
+      backend,
+      health: known,
+      extra: joinedExtra(providers[provider]?.extra, agent.extra[provider]),
+      hostedTools: agent.hostedTools[provider] ?? [],
+    };
   });
   const { stepBytes, modelSilenceMs, modelThinkingMs, modelRetryMs } = settings.limits;
   return createModelChain({
@@ -325,7 +334,8 @@ const noKey = "none";
 
 function backendOf(provider: string, providers: ModelProviders, clock: Clock): LlmBackend {
   const access = providers[provider];
-  if (access === undefined) throw new RangeError(`no provider ${provider}`); // readModelNames has checked
+  // Names were checked, and modules have given their backends.
+  if (access === undefined || access.type === "module") throw new RangeError(`no provider ${provider}`);
   const { type, apiKey = noKey, baseUrl, profile } = access;
   const reached = {
     apiKey,

@@ -1,5 +1,12 @@
 import { accept, openApp, startError, StartError, type AppOptions, type RunningApp } from "@larkline/process/app";
-import { loadConfigFile, readBots, readProviders, readTranscription, type Env } from "@larkline/process/config";
+import {
+  loadConfigFile,
+  loadModelModules,
+  readBots,
+  readProviders,
+  readTranscription,
+  type Env,
+} from "@larkline/process/config";
 import { createLogger, Metrics, openTelemetry, startOpsServer } from "@larkline/process/telemetry";
 import { formatErrorForDisplay, systemClock, systemRandom } from "@larkline/protocol";
 import { TraceLog } from "@larkline/store/operations";
@@ -16,7 +23,8 @@ export async function startWorkerApp(env: Env, options: AppOptions = {}): Promis
   const bots = accept(readBots(env, settings.bots, config.feishu));
   const providers = accept(readProviders(env, settings.providers));
   const transcription = accept(readTranscription(settings.transcription, providers));
-  const models = accept(createAgentModels(config, settings, providers, { clock, random }));
+  const modules = accept(await loadModelModules(providers));
+  const models = accept(createAgentModels(config, settings, { providers, modules }, { clock, random }));
   return await openApp(async (opened) => {
     const log = createLogger({ service: "agent-worker", level: config.logLevel, destination, clock });
     const metrics = new Metrics({ service: "agent-worker" });

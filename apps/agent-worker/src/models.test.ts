@@ -20,7 +20,8 @@ function settings(agent: object = {}, models: readonly object[] = []): LarklineC
 function made(config: LarklineConfig, env: Record<string, string> = keys, model = "anthropic/claude-sonnet-4-6") {
   const providers = readProviders(env, config.providers);
   if (!providers.ok) throw new Error(providers.error);
-  return createAgentModels({ model, concurrency: 1 }, config, providers.value, machine);
+  const given = { providers: providers.value, modules: new Map() };
+  return createAgentModels({ model, concurrency: 1 }, config, given, machine);
 }
 
 function choices(agent: object = {}) {

@@ -453,6 +453,40 @@ describe("npm run doctor", () => {
     ]);
   });
 
+  it("loads the modules that answer as models, and names what is added to requests, without values", async () => {
+    const write = async (name: string, text: string) => await writeFile(join(workplace.folder, name), text);
+    await write("good.ts", "export default { async *stream() {} };");
+    const config = {
+      providers: {
+        good: { module: "./good.ts" },
+        router: {
+          type: "openai",
+          baseUrl: model.url,
+          extra: { body: { tier: "hidden" }, headers: { "x-team": "hidden" } },
+        },
+      },
+      agents: { default: { model: "good/any", hostedTools: { anthropic: [{ type: "web_search_20250305" }] } } },
+    };
+    await write("larkline.config.ts", `export default ${JSON.stringify(config)};`);
+    const good = await examined(healthy());
+    expect(good.of("model.module")).toMatchObject([{ status: "ok", text: expect.stringContaining("good") }]);
+    expect(good.of("model.extra")).toMatchObject([{ text: "Requests of providers.router also carry tier, x-team" }]);
+    expect(good.of("model.hosted")).toMatchObject([{ text: "default may use web_search_20250305 of anthropic" }]);
+    expect(good.output).not.toContain("hidden");
+  });
+
+  it("names the module that is no model backend", async () => {
+    await writeFile(join(workplace.folder, "bad.ts"), "export default 1;");
+    const config = 'export default { providers: { bad: { module: "./bad.ts" } } };';
+    await writeFile(join(workplace.folder, "larkline.config.ts"), config);
+    expect((await examined(healthy())).of("model.module")).toMatchObject([
+      {
+        status: "problem",
+        text: expect.stringMatching(/providers\.bad\.module: cannot use .*bad\.ts: its default export/),
+      },
+    ]);
+  });
+
   it("warns of a tool whose arguments are no object: no model is offered it", async () => {
     const spec = { name: "odd", description: "", inputSchema: { oneOf: [{ type: "string" }] } };
     const tool = { spec, effect: "pure", requiresApproval: false, timeoutMs: 1_000 } as const;

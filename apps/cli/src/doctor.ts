@@ -9,6 +9,7 @@ import {
   type CheckedBot,
   panelOf,
   checkEnvironment,
+  checkModelAdditions,
   checkModelChoice,
   checkNode,
   keyFindings,
@@ -301,6 +302,7 @@ export async function examine(input: DoctorInput): Promise<Finding[]> {
     ...first.map(async (bot) => await guarded("feishu.webhook", checkWebhooks(input, bot))),
     ...named.bots.map(async (bot) => await guarded("feishu", checkNamedBot(input, bot, configured.config))),
     guarded("model", checkModels(input)),
+    guarded("model", checkModelAdditions(configured.config, input.env)),
     guarded("running", running()),
     guarded("keys", keys()),
   ]);

@@ -9,6 +9,7 @@ import {
   type KnownModels,
   type LarklineConfig,
   loadConfigFile,
+  loadModelModules,
   profileOfModel,
   readIngressBots,
   readModelNames,
@@ -143,6 +144,47 @@ export function checkModelChoice(deployment: Deployment, config: LarklineConfig 
   return lists.flatMap((list) => choiceFindings(list, { providers: providers.value, models: config?.models ?? [] }));
 }
 
+/** Modules that answer as models, which are loaded as the workers do, and what is added to requests: names, no values. */
+export async function checkModelAdditions(config: LarklineConfig | undefined, env: Env): Promise<Finding[]> {
+  const providers = readProviders(env, config?.providers ?? {});
+  if (config === undefined || !providers.ok) return [];
+  const loaded = await loadModelModules(providers.value);
+  const names = loaded.ok ? [...loaded.value.keys()] : [];
+  const modules = names.map((name) =>
+    ok("model.module", {
+      zh: `供应商 ${name} 的模块可以加载`,
+      en: `The module of the provider ${name} can be loaded`,
+    }),
+  );
+  const broken = loaded.ok
+    ? []
+    : [
+        problem(
+          "model.module",
+          { zh: loaded.error, en: loaded.error },
+          { zh: "更正该模块或其路径。", en: "Correct the module or its path." },
+        ),
+      ];
+  const added = [
+    ...Object.entries(config.providers).map(([name, { extra = {} }]) => [`providers.${name}`, extra] as const),
+    ...Object.values(config.agents).flatMap(({ name, extra }) =>
+      Object.entries(extra).map(([provider, of]) => [`agents.${name} (${provider})`, of] as const),
+    ),
+  ].flatMap(([where, { body = {}, headers = {} }]) => {
+    const fields = [...Object.keys(body), ...Object.keys(headers)].join(", ");
+    const text = { zh: `${where} 的请求另带 ${fields}`, en: `Requests of ${where} also carry ${fields}` };
+    return fields === "" ? [] : [ok("model.extra", text)];
+  });
+  const hosted = Object.values(config.agents).flatMap(({ name, hostedTools }) =>
+    Object.entries(hostedTools).map(([provider, tools]) => {
+      const types = tools.map(({ type }) => String(type)).join(", ");
+      const text = { zh: `${name} 可用 ${provider} 的工具 ${types}`, en: `${name} may use ${types} of ${provider}` };
+      return ok("model.hosted", text);
+    }),
+  );
+  return [...modules, ...broken, ...added, ...hosted];
+}
+
 function choiceFindings(list: string, known: KnownModels): Finding[] {
   const read = readModelNames(list, known);
   if (read.ok) return read.value.flatMap((choice) => profileFindings(choice, known));
@@ -159,7 +201,8 @@ function choiceFindings(list: string, known: KnownModels): Finding[] {
 function profileFindings({ provider, id }: { provider: string; id: string }, { providers }: KnownModels): Finding[] {
   const access = providers[provider];
   if (access?.baseUrl === undefined) return [];
-  const { name } = profileOfModel(access, id);
+  const { name } = profileOfModel(access, id) ?? {};
+  if (name === undefined) return [];
   const text = {
     zh: `模型 ${provider}/${id} 按 ${name} 的方言访问`,
     en: `${provider}/${id} is asked by the profile ${name}`,

@@ -1,4 +1,4 @@
-import type { ModelInfo } from "@larkline/model";
+import { messageStop, toolCallDelta, type ModelInfo } from "@larkline/model";
 import { isTerminal, type Message, type Usage } from "@larkline/protocol";
 import { parseRunRecord, type RunRecord } from "@larkline/protocol/views/engine-events";
 import { defineTool } from "@larkline/tool-kit";
@@ -400,6 +400,58 @@ describe("what a turn may use", () => {
     }
     expect(endOf((await second) ?? [])).toMatchObject({ type: "done", reason: "joined", takenBy: first.id });
     expect(JSON.stringify(model.requests[1]?.messages)).toContain("and hurry");
+  });
+
+  it("requests carry what its agent adds for their provider, and offer the tools of that vendor", async () => {
+    const model = scripted(["ok"]);
+    const extra = { script: { body: { seed: 1 } }, other: { body: { seed: 2 } } };
+    const hostedTools = { script: [{ type: "web_search" }] };
+    const agent = { model: "script/any", extra, hostedTools };
+    await engineWith(model, { agents: { default: agent } })
+      .run("s1", "go")
+      .result();
+    expect(model.requests).toMatchObject([{ extra: extra.script, hostedTools: hostedTools.script }]);
+    const wrong = { default: { model: "script/any", extra: { script: { body: { stream: false } } } } };
+    expect(() => engineWith(model, { agents: wrong })).toThrow("agents.default.extra.script.body.stream belongs");
+  });
+
+  it("a call after a tool of the vendor has read something in the same step is decided as after foreign text", async () => {
+    const visit = defineTool({
+      name: "visit",
+      description: "Gets a page.",
+      input: text,
+      effect: "pure",
+      addresses: ["text"],
+      run: ({ text: page }) => page,
+    });
+    const search = {
+      type: "thinking_delta",
+      index: 0,
+      text: "",
+      providerMetadata: { vendor: "own", opaque: "{}" },
+    } as const;
+    const runOf = async (searches: boolean) => {
+      let step = 0;
+      const model: ModelProvider = {
+        stream: async function* () {
+          step += 1;
+          if (step === 1 && searches) yield search;
+          const call = { id: "c1", name: "visit", arguments: '{"text":"https://a.example/x"}' };
+          if (step === 1) yield toolCallDelta(0, call);
+          yield messageStop(step === 1 ? "tool_use" : "end_turn");
+        },
+      };
+      const run = engineWith(model, { tools: [visit] }).run("s1", "go");
+      const asked: string[] = [];
+      for await (const { event } of run) {
+        if (event.type !== "permission_request") continue;
+        asked.push(event.toolName);
+        run.approve(event.id, "reject");
+      }
+      return asked;
+    };
+    expect(await runOf(false)).toEqual([]);
+    expect(await runOf(true)).toEqual(["visit"]);
   });
 
   it("an answer has the form that its agent is given", async () => {

@@ -1,7 +1,7 @@
 import { turnLimits, type CallPolicy, type OfferedTool, type SchemaFacts, type TurnLimits } from "@larkline/agent";
 import { createBudgetBook, type BudgetAccount, type BudgetBook, type BudgetPolicy } from "@larkline/agent/budgets";
 import { decideCall, unknownOutcomeOf, type PermissionPolicy } from "@larkline/agent/permissions";
-import type { ChainRequest, RetryPolicy } from "@larkline/model";
+import type { ChainRequest, HostedTool, RequestExtra, RetryPolicy } from "@larkline/model";
 import {
   compileJsonSchema,
   schemaProblem,
@@ -43,6 +43,10 @@ export interface EngineAgent {
   topP?: number;
   maxOutputTokens?: number;
   fast?: boolean;
+  /** By provider: what goes with its requests, beside what the engine says itself. */
+  extra?: Readonly<Record<string, RequestExtra>>;
+  /** By provider: tools that the vendor runs, as its interface describes them. */
+  hostedTools?: Readonly<Record<string, readonly HostedTool[]>>;
   /** The answer is a JSON value of this schema. `format`: how people read it, with `{field}` for its parts. */
   output?: { name: string; schema: Record<string, unknown>; format?: string };
   /** Language of what the engine itself says; default: that of the message. */
@@ -225,7 +229,7 @@ export class House {
     return {
       name,
       config,
-      chosen: given.book.chosen(config.model, name),
+      chosen: given.book.chosen(name, config),
       limits: turnLimits({ maxDenials, ...given.limits, ...(maxIterations === undefined ? {} : { maxIterations }) }),
       tools: new Map(offered.map((tool) => [tool.name, { runner, announcement: announcementOf(tool) }])),
       request: requestOf(config),
@@ -311,6 +315,7 @@ function requestOf(agent: EngineAgent): ReadyAgent["request"] {
     ...(topP === undefined ? {} : { topP }),
     ...(maxOutputTokens === undefined ? {} : { maxTokens: maxOutputTokens }),
     ...(fast === undefined ? {} : { fastMode: fast }),
+    hosted: true,
     ...(output === undefined
       ? {}
       : { responseFormat: { type: "json_schema" as const, name: output.name, jsonSchema: output.schema } }),

@@ -3,13 +3,16 @@ import {
   costOf,
   createModelChain,
   builtinModels,
+  extraProblem,
   findModelInfo,
   modelFailure,
   ModelHealth,
+  type HostedTool,
   type LlmBackend,
   type ModelChain,
   type ModelInfo,
   type ModelRequest,
+  type RequestExtra,
   type RetryPolicy,
   messageStop,
   toolCallDelta,
@@ -136,6 +139,14 @@ export interface ChosenModel {
   model: TurnModel;
 }
 
+/** What an agent says about its models. */
+export interface ModelSettings {
+  /** `<provider>/<id>`, a comma separates fallbacks. */
+  model: string;
+  extra?: Readonly<Record<string, RequestExtra>>;
+  hostedTools?: Readonly<Record<string, readonly HostedTool[]>>;
+}
+
 /** Finds models by `<provider>/<id>`; what engines know of a model is shared by all their agents. */
 export class ModelBook {
   readonly #providers: Readonly<Record<string, ModelProvider>>;
@@ -149,9 +160,9 @@ export class ModelBook {
     this.#retry = retry;
   }
 
-  /** `names`: `<provider>/<id>`, a comma separates fallbacks. Throws a TypeError that names what is unknown. */
-  chosen(names: string, agent: string): ChosenModel {
-    const models = names.split(",").map((name) => this.#modelOf(name.trim(), agent));
+  /** The models of an agent. Throws a TypeError that names what is unknown, or cannot be sent. */
+  chosen(agent: string, { model: names, ...additions }: ModelSettings): ChosenModel {
+    const models = names.split(",").map((name) => this.#modelOf(name.trim(), agent, additions));
     const chain = createModelChain({ models, retry: this.#retry, clock: this.#clock });
     const byId = new Map(chain.models.map((info) => [info.id, info]));
     return {
@@ -164,7 +175,7 @@ export class ModelBook {
     };
   }
 
-  #modelOf(name: string, agent: string) {
+  #modelOf(name: string, agent: string, { extra = {}, hostedTools = {} }: Omit<ModelSettings, "model">) {
     const slash = name.indexOf("/");
     const [provider, id] = [name.slice(0, slash), name.slice(slash + 1)];
     const backend = Object.hasOwn(this.#providers, provider) ? this.#providers[provider] : undefined;
@@ -178,6 +189,15 @@ export class ModelBook {
     this.#health.set(name, health);
     const info = findModelInfo(provider, id, backend.models?.() ?? []);
     // A provider of the embedder's own may leave out what it does not know.
-    return { info: completeModelInfo({ ...findModelInfo("", id), ...info }), backend, health };
+    const added = extra[provider] ?? {};
+    const problem = extraProblem(added);
+    if (problem !== undefined) throw new TypeError(`agents.${agent}.extra.${provider}.${problem}`);
+    return {
+      info: completeModelInfo({ ...findModelInfo("", id), ...info }),
+      backend,
+      health,
+      extra: added,
+      hostedTools: hostedTools[provider] ?? [],
+    };
   }
 }

@@ -13,6 +13,7 @@ import {
   type Clock,
 } from "@larkline/protocol";
 import type { ModelInfo } from "./model-catalog.ts";
+import type { HostedTool, RequestExtra } from "./extra.ts";
 import { modelFailure } from "./failure.ts";
 import type { VendorProfile } from "./profile.ts";
 
@@ -46,6 +47,10 @@ export interface ModelRequest {
   fastMode?: boolean;
   effort?: "low" | "medium" | "high";
   responseFormat?: ResponseFormat;
+  /** What the operator adds to the vendor's request; it changes nothing that this request says. */
+  extra?: RequestExtra;
+  /** Tools that the vendor runs, as its interface describes them; a vendor without any refuses the request. */
+  hostedTools?: readonly HostedTool[];
   /** Snapshot of the model's facts; null makes the adapter use its built-in ones. Never changed. */
   capabilities?: Readonly<ModelInfo> | null;
   /** Says no more than it must, because the vendor has refused it otherwise: plain schemas, nothing that is optional. */

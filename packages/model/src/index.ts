@@ -51,6 +51,16 @@ export {
   type VendorProfile,
 } from "./profile.ts";
 export { pictureSize, type PictureScaling } from "./pictures.ts";
+export {
+  bodyWith,
+  extraProblem,
+  headersWith,
+  hostedToolProblem,
+  joinedExtra,
+  type HostedTool,
+  type RequestExtra,
+} from "./extra.ts";
+export { checkedBackend } from "./module-backend.ts";
 export { toolProblem } from "./tool-schema.ts";
 export { textStream } from "./text-stream.ts";
 export {

@@ -18,6 +18,7 @@ import {
   timedStream,
   type StreamTimeouts,
 } from "./backend.ts";
+import type { HostedTool, RequestExtra } from "./extra.ts";
 import { modelFailure } from "./failure.ts";
 import type { ModelInfo } from "./model-catalog.ts";
 import { withScaledPictures, withSentPictures, type PictureScaling } from "./pictures.ts";
@@ -49,11 +50,13 @@ export interface ModelChain {
 }
 
 /** What a caller says; the chain adds the model. */
-export interface ChainRequest extends Omit<ModelRequest, "model" | "capabilities" | "alive"> {
+export interface ChainRequest extends Omit<ModelRequest, "model" | "capabilities" | "alive" | "extra" | "hostedTools"> {
   /** Whose request it is: however often a model fails in one conversation, it has failed for others once. */
   conversation?: string;
   /** Absent: a picture that is too large for a model is named in a sentence. */
   scalePicture?: PictureScaling;
+  /** Each model may use the tools that its vendor runs for it. */
+  hosted?: boolean;
 }
 
 /** What became of a step before this stream: it may have been put off several times. */
@@ -72,6 +75,10 @@ export interface ChainModel {
   backend: LlmBackend;
   /** Shared by all chains with this model; absent: the chain's own. */
   health?: ModelHealth;
+  /** What goes with each of its requests. */
+  extra?: RequestExtra;
+  /** Tools that its vendor runs. */
+  hostedTools?: readonly HostedTool[];
 }
 
 export interface ModelChainOptions {
@@ -127,6 +134,8 @@ export function createModelChain(options: ModelChainOptions): ModelChain {
   const settings: ChainSettings = {
     models: options.models.map((model) => ({
       health: new ModelHealth({ slots: Number.POSITIVE_INFINITY, clock }),
+      extra: {},
+      hostedTools: [],
       ...model,
     })),
     retry: { ...defaultRetry, ...options.retry },
@@ -211,9 +220,22 @@ function refusedBy(why: "open" | "crowded", waitMs: number): AttemptEnd {
   return { failure, delivered: false, refused: { why, waitMs } };
 }
 
+/** A request as this model is sent it. */
+function requestTo(
+  { info, extra, hostedTools }: Required<ChainModel>,
+  request: Omit<ModelRequest, "model">,
+  hosted: boolean,
+): ModelRequest {
+  const { plain = false } = request;
+  const abilities = plain ? { ...info, supportsJsonSchema: false, supportsThinking: false } : info;
+  const said = plain ? withoutOptions(request) : request;
+  const added = { extra, ...(hosted ? { hostedTools } : {}) };
+  return withSchemaInWords({ ...said, ...added, model: info.id, capabilities: abilities }, abilities);
+}
+
 async function* callModel(
   model: Required<ChainModel>,
-  { conversation, scalePicture, ...request }: ChainRequest,
+  { conversation, scalePicture, hosted = false, ...request }: ChainRequest,
   { settings, signal }: CallContext,
 ): AsyncGenerator<ModelChunk, AttemptEnd> {
   const { info, backend } = model;
@@ -232,10 +254,7 @@ async function* callModel(
   const { timeouts, clock, maxStepBytes } = settings;
   const maxTokens = outputLimit(request, info);
   const messages = withSentPictures(fitting, limits);
-  const { plain = false } = request;
-  const abilities = plain ? { ...info, supportsJsonSchema: false, supportsThinking: false } : info;
-  const said = plain ? withoutOptions(request) : request;
-  const asked = withSchemaInWords({ ...said, messages, model: info.id, capabilities: abilities, maxTokens }, abilities);
+  const asked = requestTo(model, { ...request, messages, maxTokens }, hosted);
   const { request: full, warnings } = withSentTools(wellFormed(asked), profile);
   const options = {
     timeouts,
@@ -284,7 +303,7 @@ async function* callModel(
 }
 
 /** A request without what it can do without. */
-function withoutOptions(request: ChainRequest): ChainRequest {
+function withoutOptions(request: Omit<ModelRequest, "model">): Omit<ModelRequest, "model"> {
   const { temperature: _t, topP: _p, effort: _e, needsThinking: _n, ...rest } = request;
   return rest;
 }

@@ -30,6 +30,15 @@ export type ConfigInput = {
     maxOutputTokens?: number;
     /** Short answers: 4,096 tokens at most, unless `maxOutputTokens` says otherwise. */
     fast?: boolean;
+    /** What goes with its requests, by provider: where both set the same, it wins over that of the provider. */
+    extra?: Record<string, {
+      /** Fields of the body, such as `service_tier`, or a router's `provider`. */
+      body?: Record<string, unknown>;
+      /** Such as `anthropic-beta`. No secrets: the key of a server is in the variable of its `keyEnv`. */
+      headers?: Record<string, string>;
+    }>;
+    /** Tools that vendors run, by provider, as their interfaces describe them: web search, code execution. */
+    hostedTools?: Record<string, (Record<string, unknown>)[]>;
     /** The answer is a JSON object of a schema; people in chats see its `format`, or a list of its fields. */
     output?: {
       name: string;
@@ -213,8 +222,10 @@ export type ConfigInput = {
   })[];
   /** Servers with models, by the name that stands before the slash of a model's name. */
   providers?: Record<string, {
-    /** The interface it speaks. */
-    type: "anthropic" | "openai" | "openai-responses";
+    /** The interface it speaks. Absent where a module answers. */
+    type?: "anthropic" | "openai" | "openai-responses";
+    /** A module in place of an interface: its default export is a model backend, or makes one. A path from the folder of this file, or a package. */
+    module?: string;
     /** Its address, as in `ANTHROPIC_BASE_URL` or `OPENAI_BASE_URL`. Default: the vendor's own. */
     baseUrl?: string;
     /** The environment variable of the workers that holds its key. Absent: the server needs none. */
@@ -257,6 +268,13 @@ export type ConfigInput = {
       };
       /** Keywords of JSON Schema that it refuses in tools. */
       schemaWithout?: (string)[];
+    };
+    /** What goes with every request to it. */
+    extra?: {
+      /** Fields of the body, such as `service_tier`, or a router's `provider`. */
+      body?: Record<string, unknown>;
+      /** Such as `anthropic-beta`. No secrets: the key of a server is in the variable of its `keyEnv`. */
+      headers?: Record<string, string>;
     };
   }>;
   /** What writes down voice messages that the platform has not written down itself. */

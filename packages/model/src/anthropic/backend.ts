@@ -18,9 +18,11 @@ import {
   type UserPart,
 } from "@larkline/protocol";
 import {
+  bodyWith,
   failureOfCall,
   failureOfRefusal,
   findModelInfo,
+  headersWith,
   httpFetch,
   endOf,
   modelFailure,
@@ -213,19 +215,22 @@ function requestBody(request: ModelRequest, info: Readonly<ModelInfo>, maker: Ma
   const sampling = samplingOf(request, thinking.fields.thinking !== undefined);
   const outputConfig = { ...thinking.fields.output_config, ...formatOf(request, info) };
   const samples = Object.keys(sampling.fields).length > 0;
+  // Those of the vendor's own are the operator's words, which the vendor judges.
+  const offered = [...tools.map(({ tool }) => tool), ...((request.hostedTools ?? []) as unknown as Tool[])];
+  const body: Body = {
+    model: request.model,
+    max_tokens: maxTokens,
+    stream: true,
+    ...(system.length > 0 ? { system } : {}),
+    messages: turns,
+    ...(offered.length > 0 ? { tools: offered } : {}),
+    ...thinking.fields,
+    ...(Object.keys(outputConfig).length > 0 ? { output_config: outputConfig } : {}),
+    ...sampling.fields,
+  };
   return {
-    headers: samples ? { "anthropic-version": "2023-06-01" } : {},
-    body: {
-      model: request.model,
-      max_tokens: maxTokens,
-      stream: true,
-      ...(system.length > 0 ? { system } : {}),
-      messages: turns,
-      ...(tools.length > 0 ? { tools: tools.map(({ tool }) => tool) } : {}),
-      ...thinking.fields,
-      ...(Object.keys(outputConfig).length > 0 ? { output_config: outputConfig } : {}),
-      ...sampling.fields,
-    },
+    headers: headersWith(samples ? { "anthropic-version": "2023-06-01" } : {}, request.extra?.headers),
+    body: bodyWith(body, request.extra),
     warnings: [...thinking.warnings, ...sampling.warnings],
   };
 }

@@ -20,6 +20,7 @@ import {
   type ModelRequest,
   type ThoughtRequest,
   type VendorProfile,
+  bodyWith,
   endOf,
   profileOf,
   signerOf,
@@ -28,6 +29,7 @@ import {
 } from "../index.ts";
 import { TaggedThoughts } from "./tagged-thoughts.ts";
 import {
+  callOptions,
   createClient,
   streamed,
   type VendorApi,
@@ -67,10 +69,11 @@ export function createOpenAiChatBackend(options: OpenAiBackendOptions): LlmBacke
       await (
         await client
       ).chat.completions
-        .create(bodyOf(request, info, dialectOf(request.model)), signal === undefined ? {} : { signal })
+        .create(bodyWith(bodyOf(request, info, dialectOf(request.model)), request.extra), callOptions(request, signal))
         .asResponse(),
     createReader: (model) => new ChatReader(dialectOf(model)),
     profileOf: dialectOf,
+    hostsTools: false,
     secret: options.apiKey,
     clock: options.clock ?? systemClock,
   };

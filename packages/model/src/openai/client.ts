@@ -11,6 +11,7 @@ import {
   failureOfCall,
   failureOfRefusal,
   findModelInfo,
+  headersWith,
   httpFetch,
   modelFailure,
   refusalIn,
@@ -58,11 +59,21 @@ export async function createClient(options: OpenAiBackendOptions): Promise<OpenA
   });
 }
 
+/** What a call of the SDK is given beside its body. */
+export function callOptions({ extra }: ModelRequest, signal: AbortSignal | undefined) {
+  return {
+    ...(extra?.headers === undefined ? {} : { headers: headersWith({}, extra.headers) }),
+    ...(signal === undefined ? {} : { signal }),
+  };
+}
+
 /** One of the vendor's interfaces. */
 export interface VendorApi {
   open(request: ModelRequest, info: Readonly<ModelInfo>, signal: AbortSignal | undefined): Promise<Response>;
   createReader(model: string): Reader;
   profileOf(model: string): VendorProfile;
+  /** Whether it has tools that it runs itself. */
+  hostsTools: boolean;
   /** The key. */
   secret: string;
   clock: Clock;
@@ -87,7 +98,8 @@ export async function* streamed(
   signal: AbortSignal | undefined,
 ): AsyncGenerator<ModelChunk> {
   const info = request.capabilities ?? findModelInfo("openai", request.model);
-  const problem = requestProblem(request, info);
+  const isUnhosted = !api.hostsTools && (request.hostedTools ?? []).length > 0;
+  const problem = isUnhosted ? "This interface has no hosted tools." : requestProblem(request, info);
   if (problem !== null) return void (yield modelFailure("api_bad_request", problem));
   const { alive = () => undefined } = request;
   const { secret, clock } = api;

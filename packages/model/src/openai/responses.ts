@@ -18,6 +18,7 @@ import {
   type Usage,
 } from "@larkline/protocol";
 import {
+  bodyWith,
   systemBlocksOf,
   type LlmBackend,
   type ModelInfo,
@@ -29,6 +30,7 @@ import {
   toolCallDelta,
 } from "../index.ts";
 import {
+  callOptions,
   createClient,
   streamed,
   type VendorApi,
@@ -63,10 +65,14 @@ export function createOpenAiResponsesBackend(options: OpenAiBackendOptions): Llm
       await (
         await client
       ).responses
-        .create(bodyOf(request, info, signerOf(at, request.model)), signal === undefined ? {} : { signal })
+        .create(
+          bodyWith(bodyOf(request, info, signerOf(at, request.model)), request.extra),
+          callOptions(request, signal),
+        )
         .asResponse(),
     createReader: (model) => new ResponsesReader(signerOf(at, model)),
     profileOf: profileFor,
+    hostsTools: true,
     secret: options.apiKey,
     clock: options.clock ?? systemClock,
   };
@@ -410,5 +416,7 @@ function toolsOf(request: ModelRequest): Partial<Body> {
     parameters: tool.inputSchema,
     strict: false,
   }));
-  return tools.length > 0 ? { tools } : {};
+  // Those of the vendor's own are the operator's words, which the vendor judges.
+  const offered = [...tools, ...((request.hostedTools ?? []) as unknown as typeof tools)];
+  return offered.length > 0 ? { tools: offered } : {};
 }

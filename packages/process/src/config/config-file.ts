@@ -62,7 +62,14 @@ export async function loadConfigFile(path?: string, clock = systemClock): Promis
   if (problems.length > 0) return { ok: false, error: `${file}: ${problems.join("; ")}` };
   const observers = resolved.value.observers.map((name) => urlOfModule(name, file));
   const modules = resolved.value.events.modules.map((name) => urlOfModule(name, file));
-  return { ok: true, value: { ...resolved.value, observers, events: { ...resolved.value.events, modules } } };
+  const providers = Object.fromEntries(
+    Object.entries(resolved.value.providers).map(([name, { module, ...provider }]) => [
+      name,
+      module === undefined ? provider : { ...provider, module: urlOfModule(module, file) },
+    ]),
+  );
+  const events = { ...resolved.value.events, modules };
+  return { ok: true, value: { ...resolved.value, providers, observers, events } };
 }
 
 /** The patterns that schemas of the file may not have. They are looked at in a thread, as all that runs them does. */

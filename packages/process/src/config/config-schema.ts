@@ -4,7 +4,7 @@ import { Type, type Static } from "@larkline/protocol/type";
 import { BudgetsInput } from "./budget-config.ts";
 import { McpInput } from "./mcp-config.ts";
 import { ApprovalsInput, PermissionInput, RoleInput } from "./permission-config.ts";
-import { ProviderInput, TranscriptionInput } from "./provider-config.ts";
+import { ExtraInput, HostedToolInput, ProviderInput, providerName, TranscriptionInput } from "./provider-config.ts";
 
 const agentName = Type.String({ pattern: "^[a-z][a-z0-9-]{0,39}$" });
 
@@ -128,6 +128,10 @@ export const AgentInput = Type.Object(
     maxOutputTokens: Type.Optional(count(10_000_000)),
     /** Short answers: 4,096 tokens at most, unless `maxOutputTokens` says otherwise. */
     fast: Type.Optional(Type.Boolean()),
+    /** What goes with its requests, by provider: where both set the same, it wins over that of the provider. */
+    extra: Type.Optional(Type.Record(providerName, ExtraInput)),
+    /** Tools that vendors run, by provider, as their interfaces describe them: web search, code execution. */
+    hostedTools: Type.Optional(Type.Record(providerName, Type.Array(HostedToolInput, { minItems: 1, maxItems: 20 }))),
     /** The answer is a JSON object of a schema; people in chats see its `format`, or a list of its fields. */
     output: Type.Optional(OutputForm),
     ...abilityInputs,
@@ -446,7 +450,7 @@ export const ConfigInput = Type.Object(
     bots: Type.Optional(Type.Record(Type.String({ pattern: "^[a-z][a-z0-9-]{0,31}$" }), BotInput)),
     models: Type.Optional(Type.Array(ModelInput, { maxItems: 1_000 })),
     /** Servers with models, by the name that stands before the slash of a model's name. */
-    providers: Type.Optional(Type.Record(Type.String({ pattern: "^[a-z][a-z0-9-]{0,31}$" }), ProviderInput)),
+    providers: Type.Optional(Type.Record(providerName, ProviderInput)),
     transcription: Type.Optional(TranscriptionInput),
     limits: Type.Optional(LimitsInput),
     feishu: Type.Optional(FeishuInput),

@@ -57,6 +57,7 @@ export {
 } from "./mcp-config.ts";
 export { toolProblem } from "@larkline/model";
 export {
+  loadModelModules,
   profileOfModel,
   readModelNames,
   readProviders,

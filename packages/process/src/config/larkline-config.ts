@@ -1,7 +1,13 @@
 import { allAbilities } from "@larkline/agent";
 import type { BudgetPolicy } from "@larkline/agent/budgets";
 import type { Handoff, HelperLink, TeamSettings } from "@larkline/agent";
-import { completeModelInfo, type ChainRequest, type ModelInfo } from "@larkline/model";
+import {
+  completeModelInfo,
+  type ChainRequest,
+  type HostedTool,
+  type ModelInfo,
+  type RequestExtra,
+} from "@larkline/model";
 import type { Access, PermissionPolicy } from "@larkline/agent/permissions";
 import {
   outputFormProblem,
@@ -57,6 +63,10 @@ export interface AgentConfig {
   readonly abilities: Readonly<Record<string, unknown>>;
   /** Options of its model requests. */
   readonly request: ModelOptions;
+  /** What goes with its requests, by provider. */
+  readonly extra: Readonly<Record<string, RequestExtra>>;
+  /** Tools that vendors run for it, by provider. */
+  readonly hostedTools: Readonly<Record<string, readonly HostedTool[]>>;
   /** The form of its answers; null where they are free text. */
   readonly output: OutputForm | null;
   /** Description for others. */
@@ -192,6 +202,8 @@ function agentOf(name: string, input: AgentInput): AgentConfig {
     groups: input.groups ?? "mention",
     groupContext: input.groupContext ?? 0,
     request: requestOf(input),
+    extra: input.extra ?? {},
+    hostedTools: input.hostedTools ?? {},
     output: input.output ?? null,
     description: input.description,
     handoffs: handoffsOf(input),
@@ -308,7 +320,7 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
   const budgets = resolveBudgets(parsed.value);
   const tools = resolveTools(parsed.value);
   const webhook = resolveWebhook(parsed.value.webhook);
-  const providers = resolveProviders(parsed.value.providers, models);
+  const providers = resolveProviders(parsed.value.providers, models, agents);
   if (!bots.ok || !permissions.ok || !budgets.ok || !tools.ok || !webhook.ok || !providers.ok) {
     const problems = [bots, permissions, budgets, tools, webhook, providers].flatMap((result) =>
       result.ok ? [] : [result.error],

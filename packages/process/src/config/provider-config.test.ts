@@ -1,5 +1,15 @@
-import { describe, expect, it } from "vitest";
-import { readModelNames, readProviders, readTranscription } from "./index.ts";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import {
+  loadConfigFile,
+  loadModelModules,
+  readModelNames,
+  readProviders,
+  readTranscription,
+  resolveConfig,
+} from "./index.ts";
 
 const providers = readProviders({ ANTHROPIC_API_KEY: "a", OPENAI_API_KEY: "o" }, {});
 if (!providers.ok) throw new Error(providers.error);
@@ -80,5 +90,133 @@ describe("the names of models", () => {
     const read = readModelNames("gpt-5,Google/gemini,openai/gpt-5.4,openai/", known);
     expect(read).toHaveProperty("error", expect.stringMatching(/^'gpt-5' .*; 'Google\/gemini' .*; 'openai\/' [^;]*$/));
     expect(readModelNames(" , ", known)).toEqual({ ok: false, error: "no model is named" });
+  });
+});
+
+describe("what the configuration adds to requests", () => {
+  const problemOf = (input: object) => {
+    const resolved = resolveConfig(input);
+    return resolved.ok ? "" : resolved.error;
+  };
+  const router = { type: "openai", baseUrl: "http://127.0.0.1:1/v1" };
+
+  it("is kept by provider, of the provider and of agents", () => {
+    const extra = { body: { provider: { sort: "price" } }, headers: { "x-title": "Larkline" } };
+    const hostedTools = { "openai-responses": [{ type: "web_search", filters: { allowed_domains: ["a.example"] } }] };
+    const resolved = resolveConfig({
+      providers: { router: { ...router, extra } },
+      agents: { default: { extra: { router: { body: { seed: 1 } } }, hostedTools } },
+    });
+    expect(resolved).toMatchObject({
+      ok: true,
+      value: {
+        providers: { router: { extra } },
+        agents: { default: { extra: { router: { body: { seed: 1 } } }, hostedTools } },
+      },
+    });
+  });
+
+  it.each([
+    [
+      { providers: { router: { ...router, extra: { body: { model: "m" } } } } },
+      "providers.router.extra.body.model belongs",
+    ],
+    [
+      { agents: { a: { extra: { anthropic: { headers: { authorization: "x" } } } } } },
+      "agents.a.extra.anthropic.headers.",
+    ],
+    [
+      { agents: { a: { extra: { antropic: {} } } } },
+      "names the unknown provider 'antropic', did you mean 'anthropic'?",
+    ],
+    [{ agents: { a: { extra: { anthropic: { headers: { a: "b\r\nc" } } } } } }, "must match pattern"],
+    [{ agents: { a: { extra: { anthropic: { header: {} } } } } }, "must NOT have additional properties 'header'"],
+    [
+      { agents: { a: { hostedTools: { openai: [{ type: "web_search" }] } } } },
+      "agents.a.hostedTools.openai: Chat Comp",
+    ],
+    [
+      { providers: { router }, agents: { a: { hostedTools: { router: [{ type: "x" }] } } } },
+      "Chat Completions has no hosted",
+    ],
+    [{ agents: { a: { hostedTools: { anthropic: [{ type: "bash_20250124" }] } } } }, "is run by the client"],
+    [{ agents: { a: { hostedTools: { anthropic: [{ name: "x" }] } } } }, "a hosted tool needs its `type`"],
+    [{ agents: { a: { hostedTools: { nowhere: [{ type: "x" }] } } } }, "names the unknown provider 'nowhere'"],
+  ])("is refused with its place where it cannot be sent: %#", (input, problem) => {
+    expect(problemOf(input)).toContain(problem);
+  });
+
+  it.each([
+    [{}, "providers.x needs a type or a module"],
+    [{ type: "openai", module: "./x.ts" }, "providers.x has both a type and a module"],
+    [{ module: "./x.ts", profile: "vllm" }, "providers.x.profile is for servers"],
+  ])("a provider is a server or a module: %j", (provider, problem) => {
+    expect(problemOf({ providers: { x: provider } })).toContain(problem);
+  });
+});
+
+describe("a module in place of a server", () => {
+  let folder: string;
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), "larkline-backend-"));
+  });
+  afterAll(() => rm(folder, { recursive: true }));
+
+  async function loaded(name: string, code: string | undefined, provider: object = {}) {
+    if (code !== undefined) await writeFile(join(folder, `${name}.ts`), code);
+    const file = join(folder, `${name}.config.ts`);
+    await writeFile(
+      file,
+      `export default ${JSON.stringify({ providers: { mine: { module: `./${name}.ts`, ...provider } } })};`,
+    );
+    const config = await loadConfigFile(file);
+    if (!config.ok) throw new Error(config.error);
+    const access = readProviders({ MINE_API_KEY: "k" }, config.value.providers);
+    if (!access.ok) throw new Error(access.error);
+    return { access: access.value, backends: await loadModelModules(access.value) };
+  }
+
+  const answer = "async *stream() { yield { type: 'message_stop', stopReason: 'end_turn' }; }";
+
+  it("is found from the folder of the configuration, and any model may be named", async () => {
+    const { access, backends } = await loaded("object", `export default { ${answer} };`);
+    expect(backends.ok ? [...backends.value.keys()] : backends.error).toEqual(["mine"]);
+    expect(
+      readModelNames("mine/some/model, anthropic/claude-opus-4-6", { providers: access, models: [] }),
+    ).toMatchObject({
+      ok: false,
+      error: "anthropic/claude-opus-4-6 needs ANTHROPIC_API_KEY.",
+    });
+    expect(readModelNames("mine/some/model", { providers: access, models: [] })).toMatchObject({ ok: true });
+  });
+
+  it("may be a function that is given the key, the address and the name", async () => {
+    const code = `export default async (options: object) => ({
+      async *stream() { yield { type: "text_delta", text: JSON.stringify(options) }; } });`;
+    const { backends } = await loaded("maker", code, { keyEnv: "MINE_API_KEY", baseUrl: "http://127.0.0.1:1" });
+    const backend = backends.ok ? backends.value.get("mine") : undefined;
+    const chunks = [];
+    for await (const chunk of backend?.stream({ model: "m", messages: [] }) ?? []) chunks.push(chunk);
+    expect(chunks).toEqual([
+      { type: "text_delta", text: '{"name":"mine","apiKey":"k","baseUrl":"http://127.0.0.1:1"}' },
+    ]);
+  });
+
+  it.each([
+    ["missing", undefined, "Cannot find module"],
+    ["empty", "export const stream = 1;", "it has no default export"],
+    [
+      "wrong",
+      "export default { streams() {} };",
+      "neither an object with a method stream nor a function that makes one",
+    ],
+    ["maker-of-none", "export default () => undefined;", "neither an object with a method stream"],
+    ["throwing", "throw new Error('no licence');", "no licence"],
+  ])("is refused at the start with its path: %s", async (name, code, problem) => {
+    const { backends } = await loaded(name, code);
+    const error = backends.ok ? "" : backends.error;
+    expect(error).toMatch(/^plugin_load_error: providers\.mine\.module: cannot use /);
+    expect(error).toContain(join(folder, `${name}.ts`));
+    expect(error).toContain(problem);
   });
 });

@@ -1,17 +1,25 @@
+import { fileURLToPath } from "node:url";
 import {
   builtinModels,
+  checkedBackend,
+  extraProblem,
+  hostedToolProblem,
   isKnownModel,
   profileNames,
   profileOf,
+  type HostedTool,
+  type LlmBackend,
   type ModelChoice,
   type ModelInfo,
   type ProviderType,
+  type RequestExtra,
   type VendorProfile,
 } from "@larkline/model";
 import type { ParseResult } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
 import { didYouMean, nearestName } from "./did-you-mean.ts";
 import { createEnvReader, type Env } from "./environment.ts";
+import { placeOfError } from "./module-errors.ts";
 
 const words = Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 200 }), { maxItems: 50 }));
 const tag = Type.String({ minLength: 1, maxLength: 40 });
@@ -65,17 +73,45 @@ const ProfileChanges = Type.Object(
   { additionalProperties: false },
 );
 
+/** What goes with every request to a server, beside what Larkline says itself. */
+export const ExtraInput = Type.Object(
+  {
+    /** Fields of the body, such as `service_tier`, or a router's `provider`. */
+    body: Type.Optional(Type.Record(Type.String({ minLength: 1, maxLength: 100 }), Type.Unknown())),
+    /** Such as `anthropic-beta`. No secrets: the key of a server is in the variable of its `keyEnv`. */
+    headers: Type.Optional(
+      Type.Record(
+        Type.String({ pattern: "^[A-Za-z0-9-]{1,100}$" }),
+        Type.String({ pattern: "^[\\x20-\\x7e]{1,2000}$" }),
+      ),
+    ),
+  },
+  { additionalProperties: false },
+);
+
+/** A tool that a vendor runs; its `type` and all else are the vendor's words. */
+export const HostedToolInput = Type.Record(Type.String({ minLength: 1, maxLength: 100 }), Type.Unknown());
+
+export const providerName = Type.String({ pattern: "^[a-z][a-z0-9-]{0,31}$" });
+
 /** A server that models are reached at, under a name of the operator's own. */
 export const ProviderInput = Type.Object(
   {
-    /** The interface it speaks. */
-    type: Type.Enum(["anthropic", "openai", "openai-responses"]),
+    /** The interface it speaks. Absent where a module answers. */
+    type: Type.Optional(Type.Enum(["anthropic", "openai", "openai-responses"])),
+    /**
+     * A module in place of an interface: its default export is a model backend, or makes one. A path from the folder of
+     * this file, or a package.
+     */
+    module: Type.Optional(Type.String({ minLength: 1, maxLength: 1_000 })),
     /** Its address, as in `ANTHROPIC_BASE_URL` or `OPENAI_BASE_URL`. Default: the vendor's own. */
     baseUrl: Type.Optional(Type.String({ pattern: "^https?://[^\\s]+$", maxLength: 2_000 })),
     /** The environment variable of the workers that holds its key. Absent: the server needs none. */
     keyEnv: Type.Optional(Type.String({ pattern: "^[A-Z][A-Z0-9_]{0,99}$" })),
     /** Its dialect: the name of a profile, or what is particular about it. Default: by its address and each model. */
     profile: Type.Optional(Type.Union([Type.String({ minLength: 1, maxLength: 40 }), ProfileChanges])),
+    /** What goes with every request to it. */
+    extra: Type.Optional(ExtraInput),
   },
   { additionalProperties: false },
 );
@@ -96,7 +132,10 @@ export type TranscriptionInput = Static<typeof TranscriptionInput>;
 /** What reaches the models of one provider. */
 export interface ModelAccess {
   readonly name: string;
-  readonly type: ProviderType;
+  /** `module`: the backend of a module. */
+  readonly type: ProviderType | "module";
+  /** Its URL. */
+  readonly module?: string;
   /** Absent: the variable is not set, so none of its models can be used. */
   readonly apiKey?: string;
   /** The variable of the key; absent: the provider needs none. */
@@ -105,11 +144,13 @@ export interface ModelAccess {
   readonly baseUrl?: string;
   /** Its dialect, where the configuration says so. */
   readonly profile?: ProviderInput["profile"];
+  /** What goes with every request. */
+  readonly extra?: RequestExtra;
 }
 
-/** The profile that a model of a provider is asked by. */
-export function profileOfModel({ type, baseUrl, profile }: ModelAccess, model: string): VendorProfile {
-  return profileOf({ type, baseUrl }, model, profile);
+/** The profile that a model of a provider is asked by; undefined where a module answers, which knows for itself. */
+export function profileOfModel({ type, baseUrl, profile }: ModelAccess, model: string): VendorProfile | undefined {
+  return type === "module" ? undefined : profileOf({ type, baseUrl }, model, profile);
 }
 
 /** By name: those of the configuration, and the three that the environment describes. */
@@ -119,30 +160,80 @@ const builtInNames: readonly ProviderType[] = ["anthropic", "openai", "openai-re
 
 type OwnProviders = Readonly<Record<string, ProviderInput>>;
 
+/** What an agent adds to its requests, by provider. */
+interface AgentAdditions {
+  extra?: Readonly<Record<string, RequestExtra>> | undefined;
+  hostedTools?: Readonly<Record<string, readonly HostedTool[]>> | undefined;
+}
+
 /**
- * The providers of the configuration: none may have the name of a built-in one, and what `models[]` says must be
- * about models of one of them.
+ * The providers of the configuration: none may have the name of a built-in one, and what `models[]` and agents say must
+ * be about one of them.
  */
 export function resolveProviders(
   own: OwnProviders = {},
   models: readonly Pick<ModelInfo, "provider">[] = [],
+  agents: Readonly<Record<string, AgentAdditions>> = {},
 ): ParseResult<OwnProviders> {
   const taken = builtInNames.filter((name) => own[name] !== undefined);
   const names = [...builtInNames, ...Object.keys(own)];
   const problems = [
     ...taken.map((name) => `providers.${name}: this provider is built in, choose another name`),
-    ...Object.entries(own).flatMap(([name, { profile }]) => {
-      const like = typeof profile === "string" ? profile : profile?.like;
-      if (like === undefined || profileNames.includes(like)) return [];
-      const others = didYouMean(like, profileNames) || `; there are ${profileNames.join(", ")}`;
-      return `providers.${name}.profile names the unknown profile '${like}'${others}`;
-    }),
+    ...Object.entries(own).flatMap(([name, provider]) => providerProblems(`providers.${name}`, provider)),
+    ...Object.entries(agents).flatMap(([name, agent]) => additionProblems(`agents.${name}`, agent, own)),
     ...models.flatMap(({ provider }, at) => {
       if (names.includes(provider)) return [];
       return `models.${at} names the unknown provider '${provider}'${didYouMean(provider, names)}`;
     }),
   ];
   return problems.length === 0 ? { ok: true, value: own } : { ok: false, error: problems.join("; ") };
+}
+
+/** What is wrong with a provider. A module is asked for models in place of a server. */
+function providerProblems(where: string, { type, module, profile, extra = {} }: ProviderInput): string[] {
+  const like = typeof profile === "string" ? profile : profile?.like;
+  const problems = [
+    type === undefined && module === undefined ? `${where} needs a type or a module` : "",
+    type !== undefined && module !== undefined ? `${where} has both a type and a module: one of them answers` : "",
+    module !== undefined && profile !== undefined
+      ? `${where}.profile is for servers: the module has its own dialect`
+      : "",
+  ];
+  if (like !== undefined && !profileNames.includes(like)) {
+    const others = didYouMean(like, profileNames) || `; there are ${profileNames.join(", ")}`;
+    problems.push(`${where}.profile names the unknown profile '${like}'${others}`);
+  }
+  const wrong = extraProblem(extra);
+  if (wrong !== undefined) problems.push(`${where}.extra.${wrong}`);
+  return problems.filter((problem) => problem !== "");
+}
+
+/** What is wrong with what an agent adds to its requests. */
+function additionProblems(
+  where: string,
+  { extra = {}, hostedTools = {} }: AgentAdditions,
+  own: OwnProviders,
+): string[] {
+  const names = [...builtInNames, ...Object.keys(own)];
+  const unknown = (field: string, provider: string): string[] =>
+    names.includes(provider)
+      ? []
+      : [`${where}.${field} names the unknown provider '${provider}'${didYouMean(provider, names)}`];
+  return [
+    ...Object.entries(extra).flatMap(([provider, added]) => {
+      const wrong = extraProblem(added);
+      return [...unknown("extra", provider), ...(wrong === undefined ? [] : [`${where}.extra.${provider}.${wrong}`])];
+    }),
+    ...Object.entries(hostedTools).flatMap(([provider, tools]) => {
+      const type = builtInNames.find((name) => name === provider) ?? own[provider]?.type;
+      // A module takes what it likes.
+      const wrong = type === undefined ? [] : tools.flatMap((tool) => hostedToolProblem(type, tool) ?? []);
+      return [
+        ...unknown("hostedTools", provider),
+        ...[...new Set(wrong)].map((problem) => `${where}.hostedTools.${provider}: ${problem}`),
+      ];
+    }),
+  ];
 }
 
 /** The providers of a deployment with their keys, which are in the environment only. */
@@ -163,21 +254,21 @@ export function readProviders(env: Env, own: OwnProviders): ParseResult<ModelPro
   return reader.finish(Object.fromEntries([...builtIn, ...named].map((access) => [access.name, access])));
 }
 
-interface Given {
-  type: ProviderType;
-  keyEnv?: string | undefined;
-  baseUrl?: string | undefined;
-  profile?: ProviderInput["profile"];
-}
+type Given = { [Name in keyof ProviderInput]?: ProviderInput[Name] | undefined };
 
-function accessOf(name: string, { type, keyEnv, baseUrl, profile }: Given, apiKey: string | undefined): ModelAccess {
+function accessOf(
+  name: string,
+  { type = "openai", module, keyEnv, baseUrl, profile, extra }: Given,
+  apiKey: string | undefined,
+): ModelAccess {
   return {
     name,
-    type,
+    ...(module === undefined ? { type } : { type: "module", module }),
     ...(apiKey === undefined ? {} : { apiKey }),
     ...(keyEnv === undefined ? {} : { keyEnv }),
     ...(baseUrl === undefined ? {} : { baseUrl }),
     ...(profile === undefined ? {} : { profile }),
+    ...(extra === undefined ? {} : { extra }),
   };
 }
 
@@ -197,8 +288,10 @@ export function readTranscription(
   if (given === undefined) return { ok: true, value: undefined };
   const [, name = "", model = ""] = entryForm.exec(given.model) ?? [];
   const access = Object.hasOwn(providers, name) ? providers[name] : undefined;
-  const names = Object.values(providers).flatMap((one) => (one.type === "anthropic" ? [] : [one.name]));
-  if (access === undefined || access.type === "anthropic") {
+  const names = Object.values(providers).flatMap((one) =>
+    one.type === "openai" || one.type === "openai-responses" ? [one.name] : [],
+  );
+  if (access === undefined || access.type === "anthropic" || access.type === "module") {
     const why = access === undefined ? "names an unknown provider" : "names a provider that writes nothing down";
     const others = didYouMean(name, names) || `; there are ${names.join(", ")}`;
     return { ok: false, error: `transcription.model ${why}${others}` };
@@ -209,6 +302,60 @@ export function readTranscription(
   }
   const reached = { ...(apiKey === undefined ? {} : { apiKey }), ...(baseUrl === undefined ? {} : { baseUrl }) };
   return { ok: true, value: { model, maxBytes: given.maxBytes ?? 10_000_000, ...reached } };
+}
+
+/** Where and with which key a module reaches its server, as the configuration says. */
+export interface ModuleBackendOptions {
+  /** The name of the provider. */
+  name: string;
+  apiKey?: string;
+  baseUrl?: string;
+}
+
+/**
+ * Imports the modules that answer in place of servers. The default export is a backend, or a function that makes one of
+ * {@link ModuleBackendOptions}. All problems are reported at once, one per line.
+ */
+export async function loadModelModules(providers: ModelProviders): Promise<ParseResult<Map<string, LlmBackend>>> {
+  const backends = new Map<string, LlmBackend>();
+  const problems: string[] = [];
+  for (const { name, module, apiKey, baseUrl } of Object.values(providers)) {
+    if (module === undefined) continue;
+    const options = {
+      name,
+      ...(apiKey === undefined ? {} : { apiKey }),
+      ...(baseUrl === undefined ? {} : { baseUrl }),
+    };
+    try {
+      backends.set(name, await backendOf(module, options));
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error);
+      const path = module.startsWith("file:") ? fileURLToPath(module) : module;
+      problems.push(
+        `plugin_load_error: providers.${name}.module: cannot use ${path}: ${why}.${placeOfError(error, path)}`,
+      );
+    }
+  }
+  return problems.length === 0 ? { ok: true, value: backends } : { ok: false, error: problems.join("\n") };
+}
+
+async function backendOf(url: string, options: ModuleBackendOptions): Promise<LlmBackend> {
+  const module: unknown = await import(url);
+  const exported: unknown =
+    typeof module === "object" && module !== null && "default" in module ? module.default : undefined;
+  const made: unknown = typeof exported === "function" ? await Reflect.apply(exported, undefined, [options]) : exported;
+  if (!isBackend(made)) {
+    throw new TypeError(
+      exported === undefined
+        ? "it has no default export"
+        : "its default export is neither an object with a method stream nor a function that makes one",
+    );
+  }
+  return checkedBackend(made, options.name);
+}
+
+function isBackend(value: unknown): value is LlmBackend {
+  return typeof value === "object" && value !== null && typeof Reflect.get(value, "stream") === "function";
 }
 
 /** What the names of models are checked against. */
@@ -249,7 +396,7 @@ function problemOf(entry: string, known: KnownModels): string | undefined {
     return `'${entry}' names an unknown provider${didYouMean(provider, names) || `; there are ${names.join(", ")}`}`;
   }
   if (access.keyEnv !== undefined && access.apiKey === undefined) return `${entry} needs ${access.keyEnv}.`;
-  if (access.baseUrl !== undefined || isKnownModel(provider, id, models)) return undefined;
+  if (access.type === "module" || access.baseUrl !== undefined || isKnownModel(provider, id, models)) return undefined;
   const near = meantBy(entry, known);
   return `'${entry}' is an unknown model${near || ";"} ${near === "" ? "d" : "D"}escribe it in models[] if it is new`;
 }
