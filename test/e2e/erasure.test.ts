@@ -124,6 +124,7 @@ const withIds = new Map<string, "ends" | "is trimmed">([
   [ofDeletion, "is trimmed"],
   ["cell:names", "ends"],
   ["cell:record:*", "ends"],
+  ["larkline:look:worker:shown:*:*", "ends"],
   ["cell:seen:*.*:*:*", "ends"],
   ["cell:seen:*.*:*:unsent", "ends"],
   ["{larkline:budget}:charge:*", "ends"],
