@@ -81,6 +81,7 @@ import type { Agent, AgentModels } from "./agents.ts";
 import { keepRule } from "./call-policy.ts";
 import type { WorkerConfig } from "./config.ts";
 import { MessagePreparer } from "./prepare.ts";
+import { remoteImages } from "./remote-images.ts";
 import { RunRecords } from "./run-records.ts";
 import { RunningTurns } from "./session-runner.ts";
 import { RunnerKeys, ToolCatalog, TurnHolds, wakeAfter } from "./tools.ts";
@@ -384,7 +385,7 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
   const bots = new Map(parts.bots.map((bot) => [bot.app, bot]));
   const apis = new Map(parts.bots.map(({ app, api }) => [app, api]));
   const { store, cards: ledger, deadLetters: letters, approvals } = stores;
-  const imageOf = createImageResolver(stores.blobs, stores.lookups, clock);
+  const imageOf = createImageResolver(stores.blobs, stores.lookups, { clock, remote: remoteImages() });
   const handover = new CardHandover();
   const { deliveries } = watchPlatform(parts.telemetry, clock);
   const runnerKeys = new RunnerKeys(config.callSigningKey);

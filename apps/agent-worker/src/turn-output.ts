@@ -558,9 +558,13 @@ export class TurnReply {
     const answered = this.#run.model.chain.models.find(({ id }) => id === answeredBy);
     const model = answered?.displayName ?? options.model;
     const ratedModel = this.#asksForRating() ? (answeredBy ?? "") : undefined;
-    return finalView(this.#run.stored.turn, { reply, reason }, { ...options, model, ratedModel });
+    const view = finalView(this.#run.stored.turn, { reply, reason }, { ...options, model, ratedModel });
+    const imageHosts = this.#run.agent.config.egress.slice(0, maxImageHosts);
+    return imageHosts.length === 0 ? view : { ...view, imageHosts };
   }
 }
+
+const maxImageHosts = 100;
 
 /** Takes back a reaction that ingress has put on a message, when it stops being true. Waits for nothing; never throws. */
 export function takeBackReaction(

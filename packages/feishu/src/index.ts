@@ -28,7 +28,13 @@ export { CardHandover } from "./reply/live-reply.ts";
 /** Ends the cards of a reply whose turn is gone. */
 export { endOrphan } from "./reply/orphan.ts";
 /** Sends the replies that were committed. */
-export { createImageResolver, OutboxSender, type DeliveryWatch, type ImageResolver } from "./reply/outbox-sender.ts";
+export {
+  createImageResolver,
+  OutboxSender,
+  type DeliveryWatch,
+  type ImageResolver,
+  type RemoteImages,
+} from "./reply/outbox-sender.ts";
 /** Sends an uploaded file to a chat. */
 export { sendFileMessage } from "./reply/reply-cards.ts";
 /** Reactions that show the state of a person's message. */

@@ -165,6 +165,8 @@ export const ReplyView = Type.Object({
   earlierTools: Type.Integer({ minimum: 0 }),
   /** Markdown as the model wrote it, unfiltered; the renderer must make it safe. */
   answer: Type.String(),
+  /** Hosts whose pictures the answer may show; absent: none. */
+  imageHosts: Type.Optional(Type.Array(Type.String({ maxLength: 300 }), { maxItems: 100 })),
   footer: ReplyFooter,
   /** Of a team: the contributions before the one that is the answer. */
   contributions: Type.Optional(

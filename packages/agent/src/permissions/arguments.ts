@@ -14,7 +14,7 @@ export function strangeAddresses(call: PolicyCall): string[] {
   if (addressContext?.foreign !== true) return [];
   const strange = reached(call).filter((address) => {
     const key = addressKey(address);
-    return (key === undefined || !addressContext.named.has(key)) && !isAllowed(address, egress);
+    return (key === undefined || !addressContext.named.has(key)) && !isReachableUnasked(address, egress);
   });
   return [...new Set(strange)];
 }
@@ -61,8 +61,8 @@ const scheme = /^[a-z][a-z0-9+.-]*:/i;
 
 const web = new Set(["http:", "https:"]);
 
-/** Whether the deployment lets calls reach it unasked. A name or password in it is part of what is sent. */
-function isAllowed(address: string, egress: readonly string[]): boolean {
+/** Whether the deployment lets an agent with this `egress` reach it unasked. A name or password in it is part of what is sent. */
+export function isReachableUnasked(address: string, egress: readonly string[]): boolean {
   const url = URL.parse(scheme.test(address.trim()) ? address.trim() : `https://${address.trim()}`);
   if (url === null || !web.has(url.protocol) || url.username !== "" || url.password !== "") return false;
   return egress.some((pattern) => fitsHost(url, pattern));

@@ -1,5 +1,6 @@
 import { systemClock, type Clock } from "@larkline/protocol";
 import { openTestStores } from "@larkline/store/testing";
+import type { ImageResolver } from "./outbox-sender.ts";
 import { describe, expect, it } from "vitest";
 import { expectFinished, textOf, twoCards } from "./live-typing.fixture.ts";
 import type { Turn } from "./reply-turn.fixture.ts";
@@ -73,6 +74,40 @@ describe("the last state of a reply", () => {
     await world.sender({ imageOf }).deliver(lease);
     expect(textOf(world)).toContain(`(${imageKey})`);
     expect(await world.unsent(turn)).toBe(0);
+  });
+
+  it("shows images of the hosts that it may, five at most; others stay links", async () => {
+    const { world, turn, api } = await waiting();
+    const imageKey = await api.files.uploadImage(Buffer.from("\u0089PNG\r\n\u001A\n", "latin1"));
+    const asked: string[] = [];
+    const imageOf: ImageResolver = async (_api, reference, _signal, hosts) => {
+      asked.push(`${reference} ${String(hosts)}`);
+      if (reference.endsWith("/2.png")) throw new Error("away");
+      return imageKey;
+    };
+    const addressOf = (at: number) => `https://a.test/${at}.png`;
+    const marks = [1, 2, 3, 4, 5, 6].map((at) => `![p${at}](${addressOf(at)})`);
+    const lease = await turn.commit({ ...answered(marks.join(" ")), imageHosts: ["a.test"] });
+    await world.sender({ imageOf }).deliver(lease);
+    const linked = [2, 6];
+    const shown = [1, 2, 3, 4, 5, 6].map((at) =>
+      linked.includes(at) ? `[p${at}](${addressOf(at)})` : `![p${at}](${imageKey})`,
+    );
+    expect(textOf(world)).toContain(shown.join(" "));
+    expect(asked.toSorted()).toEqual([1, 2, 3, 4, 5].map((at) => `${addressOf(at)} a.test`));
+  });
+
+  it("fetches no image where it may not", async () => {
+    const { world, turn } = await waiting();
+    const asked: string[] = [];
+    const imageOf: ImageResolver = async (_api, reference) => {
+      asked.push(reference);
+      return null;
+    };
+    const lease = await turn.commit(answered("![p](https://a.test/1.png)"));
+    await world.sender({ imageOf }).deliver(lease);
+    expect(asked).toEqual([]);
+    expect(textOf(world)).toContain("[p](https://a.test/1.png)");
   });
 
   it("goes to the chat when the message was recalled before", async () => {

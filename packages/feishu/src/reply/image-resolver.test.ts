@@ -1,10 +1,11 @@
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { blobIdOf, type BlobStore } from "@larkline/store";
+import type { LookupCache } from "@larkline/store/platform";
 import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { FeishuApi } from "../feishu-api.ts";
 import { FeishuError } from "../transport/error.ts";
-import { createImageResolver, type ImageResolver } from "./outbox-sender.ts";
+import { createImageResolver, type ImageResolver, type RemoteImages } from "./outbox-sender.ts";
 
 const appId = "cli_0123456789abcdef";
 const appSecret = "secret";
@@ -23,6 +24,7 @@ interface World {
   simulator: FeishuSimulator;
   api: FeishuApi;
   blobs: BlobStore;
+  lookups: LookupCache;
   resolve: ImageResolver;
   /** Another process with the same stores. */
   another(): ImageResolver;
@@ -41,6 +43,7 @@ async function world(): Promise<World> {
     simulator,
     api,
     blobs,
+    lookups,
     resolve: another(),
     another,
     advance,
@@ -65,6 +68,31 @@ describe("an image that an answer names", () => {
     const key = await resolve(api, id, never);
     await advance(6 * 86_400_000);
     expect(await resolve(api, id, never)).toBe(key);
+  });
+
+  it("is fetched from an address only where hosts are given, and kept for an hour", async () => {
+    const { api, lookups, blobs, uploads, advance } = await world();
+    const asked: [string, readonly string[]][] = [];
+    const remote: RemoteImages = async (address, hosts) => {
+      asked.push([address, hosts]);
+      if (address.endsWith("/page")) return Buffer.from("<html>");
+      return address.endsWith("/none") ? undefined : picture();
+    };
+    const resolve = createImageResolver(blobs, lookups, { remote });
+    const [image, hosts] = ["https://example.com/a.png", ["example.com"]];
+    expect(await resolve(api, image, never)).toBeNull();
+    expect(await resolve(api, "data:image/png;base64,AAAA", never, hosts)).toBeNull();
+    expect(asked).toEqual([]);
+    const key = await resolve(api, image, never, hosts);
+    expect(key).toMatch(/^img_/);
+    expect(await resolve(api, image, never, hosts)).toBe(key);
+    expect(asked).toEqual([[image, hosts]]);
+    for (const other of ["page", "none"]) {
+      expect(await resolve(api, `https://example.com/${other}`, never, hosts)).toBeNull();
+    }
+    expect(uploads()).toBe(1);
+    await advance(3_600_001);
+    expect(await resolve(api, image, never, hosts)).not.toBe(key);
   });
 
   it("is uploaded anew when its key was forgotten", async () => {

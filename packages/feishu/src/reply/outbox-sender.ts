@@ -31,11 +31,21 @@ export type OutboxStore = Pick<SessionStore, "ackOutbox" | "retryOutbox" | "leas
 
 /** Knows the images that answers name. */
 export interface ImageResolver {
-  /** The platform's key of the image; `null` when there is none to show. */
-  (api: FeishuApi, reference: string, signal: AbortSignal): Promise<string | null>;
+  /**
+   * The platform's key of the image; `null` when there is none to show. `hosts`: those whose images may be fetched; absent:
+   * stored images only.
+   */
+  (api: FeishuApi, reference: string, signal: AbortSignal, hosts?: readonly string[]): Promise<string | null>;
   /** The platform does not know the key: the image has to be uploaded again. */
   forget?: (api: FeishuApi, reference: string) => Promise<void>;
 }
+
+/** Fetches an image of one of these hosts; undefined: it may not, or there is none. Rejects where it cannot be reached. */
+export type RemoteImages = (
+  address: string,
+  hosts: readonly string[],
+  signal: AbortSignal,
+) => Promise<Buffer | undefined>;
 
 /** How an attempt to send a reply ended. */
 export type DeliveryResult =
@@ -373,7 +383,12 @@ async function imagesOf(delivery: Delivery, view: ReplyView): Promise<Map<string
   if (imageOf === undefined || references.length === 0) return images;
   const isPatient = lease.record.attempts < patientAttempts;
   const waiting = isPatient ? signal : deadline(clock, impatientMs, signal);
+  const fetched = await remoteImagesOf(delivery, view, references.filter(isAddress));
   for (const reference of references) {
+    if (isAddress(reference)) {
+      images.set(reference, fetched.get(reference) ?? null);
+      continue;
+    }
     const key = await imageOf(api, reference, waiting).catch((error: unknown) => {
       const mayPass = error instanceof FeishuError && (error.retryable || error.kind === "cancelled");
       if (isPatient && mayPass) throw error;
@@ -383,6 +398,31 @@ async function imagesOf(delivery: Delivery, view: ReplyView): Promise<Map<string
     images.set(reference, key);
   }
   return images;
+}
+
+/** Images of one answer that are fetched, and how long it waits for all of them, ms; those that fail stay links. */
+const maxRemoteImages = 5;
+const remoteMs = 3_000;
+
+async function remoteImagesOf(
+  { api, signal, imageOf, logger, clock }: Delivery,
+  { imageHosts: hosts = [] }: ReplyView,
+  addresses: readonly string[],
+): Promise<ReadonlyMap<string, string | null>> {
+  if (imageOf === undefined || hosts.length === 0 || addresses.length === 0) return new Map();
+  const waiting = deadline(clock, remoteMs, signal);
+  const found = addresses.slice(0, maxRemoteImages).map(async (address) => {
+    const key = await imageOf(api, address, waiting, hosts).catch((error: unknown) => {
+      logger.warn({ err: error }, "image not fetched");
+      return null;
+    });
+    return [address, key] as const;
+  });
+  return new Map(await Promise.all(found));
+}
+
+function isAddress(reference: string): boolean {
+  return /^https?:\/\//i.test(reference);
 }
 
 /**
@@ -513,15 +553,23 @@ const keptMs = 7 * 24 * 3_600_000;
 const uploadMs = 90_000;
 
 /**
- * Uploads the stored images that an answer names, once for all processes and answers; nothing else
- * becomes an image, and no name makes this process fetch anything but a blob. An upload outlives the
- * caller that began it, so that a large image does not fail again and again at short deadlines.
+ * Uploads the stored images that an answer names, once for all processes and answers, and those that `remote` fetches of
+ * hosts that the caller names; no other name makes this process fetch anything. The upload of a stored image outlives
+ * the caller that began it, so that a large image does not fail again and again at short deadlines.
  */
-export function createImageResolver(blobs: BlobStore, lookups: LookupCache, clock = systemClock): ImageResolver {
+export function createImageResolver(
+  blobs: BlobStore,
+  lookups: LookupCache,
+  { clock = systemClock, remote }: { clock?: Clock; remote?: RemoteImages } = {},
+): ImageResolver {
   const underWay = new Map<string, Promise<string | null>>();
-  const resolve: ImageResolver = async (api, reference, signal) => {
+  const resolve: ImageResolver = async (api, reference, signal, hosts = []) => {
     const blobId = imageBlobIdOf(reference);
-    if (blobId === undefined) return null;
+    if (blobId === undefined) {
+      if (remote === undefined || hosts.length === 0 || !isAddress(reference)) return null;
+      const fetchImage = async (): Promise<Buffer | undefined> => await remote(reference, hosts, signal);
+      return await unlessAborted(uploadRemote({ api, lookups, signal }, reference, fetchImage), signal);
+    }
     const key = imageKeyName(api, blobId);
     let work = underWay.get(key);
     if (work === undefined) {
@@ -533,14 +581,31 @@ export function createImageResolver(blobs: BlobStore, lookups: LookupCache, cloc
   };
   return Object.assign(resolve, {
     forget: async (api: FeishuApi, reference: string): Promise<void> => {
-      const blobId = imageBlobIdOf(reference);
-      if (blobId !== undefined) await lookups.delete(imageKeyName(api, blobId));
+      await lookups.delete(imageKeyName(api, imageBlobIdOf(reference) ?? reference));
     },
   });
 }
 
 function imageKeyName({ appId }: FeishuApi, blobId: string): string {
   return `image:${appId}:${blobId}`;
+}
+
+/** How long the key of an image at an address is used: there may be another one later. */
+const remoteKeptMs = 3_600_000;
+
+async function uploadRemote(
+  { api, lookups, signal }: { api: FeishuApi; lookups: LookupCache; signal: AbortSignal },
+  address: string,
+  fetchImage: () => Promise<Buffer | undefined>,
+): Promise<string | null> {
+  const key = imageKeyName(api, address);
+  const known = await lookups.get(key);
+  if (known !== undefined) return known;
+  const bytes = await fetchImage();
+  if (bytes === undefined || bytes.byteLength > maxImageBytes || imageTypeOf(bytes) === undefined) return null;
+  const imageKey = await api.files.uploadImage(bytes, { signal });
+  await lookups.set(key, imageKey, remoteKeptMs);
+  return imageKey;
 }
 
 async function uploadImage(
