@@ -97,6 +97,8 @@ describe("a run over HTTP whose tool needs an approval", () => {
     expect(frames[3]).toMatchObject({ type: "tool_error", name: "ask_once", error });
     expect(frames.at(-1)).toMatchObject({ type: "done", final: `[drop] failed:${error}` });
     expect(await runs("h3")).toBe(0);
+    const session = await fetch(`${urlOf(1)}/v1/sessions/rejected`);
+    expect(await session.json()).toMatchObject({ denials: 1 });
   });
 });
 

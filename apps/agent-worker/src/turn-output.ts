@@ -346,19 +346,27 @@ function withNeed(turn: TurnState, feature: string): TurnState {
 }
 
 /** The totals of a session after a run that ends now. */
-function totalsWith({ message, steps, totals: used }: TurnState, before: SessionTotals | undefined, endedAtMs: number) {
-  const { title = "", turnCount = 0, inputTokens = 0, outputTokens = 0, costUsd = 0 } = before ?? {};
+function totalsWith(
+  { message, steps, totals: used, refused = 0 }: TurnState,
+  before: SessionTotals | undefined,
+  endedAtMs: number,
+) {
+  const { title = "", turnCount = 0, inputTokens = 0, outputTokens = 0, costUsd = 0, denials = 0 } = before ?? {};
   return {
     title: title === "" ? sessionTitleOf(message) : title,
     turnCount: turnCount + steps,
     inputTokens: inputTokens + used.inputTokens,
     outputTokens: outputTokens + used.outputTokens,
     costUsd: costUsd + used.costUsd,
+    denials: denials + refused,
     endedAtMs,
   };
 }
 
-function sessionInfo(sessionId: SessionKey, { endedAtMs: _endedAtMs, ...totals }: SessionTotals): EngineEvent {
+function sessionInfo(
+  sessionId: SessionKey,
+  { endedAtMs: _endedAtMs, denials: _denials, ...totals }: SessionTotals,
+): EngineEvent {
   return { type: "session_info", sessionId, ...totals };
 }
 

@@ -79,6 +79,7 @@ async function reportOn(services: Services, session: SessionKey): Promise<Sessio
     input_tokens: totals?.inputTokens ?? 0,
     output_tokens: totals?.outputTokens ?? 0,
     cost_usd: totals?.costUsd ?? 0,
+    denials: totals?.denials ?? 0,
     interruptions: pending.map(interruptionView),
   };
 }

@@ -350,6 +350,7 @@ describe("approvals", () => {
       code: "permission_denied",
       output: expect.stringContaining("in time"),
     });
+    expect(expiring.stats("s1").denials).toBe(1);
   });
 });
 

@@ -573,10 +573,10 @@ export class EngineRun implements AsyncIterable<RunRecord> {
 
   /** Adds what the run has used to its session. */
   #count(): void {
-    const { totals, steps: turnCount, denials = 0 } = this.#running();
+    const { totals, steps: turnCount, refused = 0 } = this.#running();
     const { inputTokens, outputTokens, cacheReadTokens = 0, cacheCreationTokens = 0, costUsd } = totals;
     const used = { turnCount, inputTokens, outputTokens, cacheReadTokens, cacheCreationTokens, costUsd };
-    this.#session.counted(sessionTitleOf(this.#head.message), used, denials);
+    this.#session.counted(sessionTitleOf(this.#head.message), used, refused);
     const { last } = this.#log;
     const reason = last?.type === "done" ? last.reason : last?.type === "error" ? last.code : "";
     this.#house.observe((observer) => observer.event("turn.ended", { run: this.id, reason, steps: turnCount }));

@@ -227,6 +227,8 @@ export const TurnState = Type.Object({
   answerRetries: Type.Optional(Type.Integer({ minimum: 0 })),
   /** Calls that a person has rejected in this turn. */
   denials: Type.Optional(Type.Integer({ minimum: 0 })),
+  /** Calls of this turn that people or policies have refused. */
+  refused: Type.Optional(Type.Integer({ minimum: 0 })),
   /** The agent that answers; absent: the one that the message is for. */
   agent: Type.Optional(Type.String()),
   /** Those that have given it on in this turn, in order: one entry for each hand-over. */

@@ -61,6 +61,8 @@ export const SessionTotals = Type.Object({
   inputTokens: Type.Integer({ minimum: 0 }),
   outputTokens: Type.Integer({ minimum: 0 }),
   costUsd: Type.Number({ minimum: 0 }),
+  /** Calls that people or policies have refused. */
+  denials: Type.Optional(Type.Integer({ minimum: 0 })),
   /** Epoch ms at which its last run ended. */
   endedAtMs: Type.Integer(),
 });

@@ -239,7 +239,7 @@ function answerCalls(
     const done = answered(call, outcome, maxChars);
     calls[index] = done.call;
     const own = withAnswer(kept, { call, outcome }, abilities);
-    kept = own.turn;
+    kept = done.event.code === "permission_denied" ? { ...own.turn, refused: (own.turn.refused ?? 0) + 1 } : own.turn;
     events.push(...own.events);
     if (call.helper !== undefined) events.push(answerEvent(turn, call.helper, done.event.output));
     const summary = resultSummary(outcome, language);

@@ -129,6 +129,8 @@ export const SessionReport = Type.Object({
   input_tokens: Type.Integer(),
   output_tokens: Type.Integer(),
   cost_usd: Type.Number(),
+  /** Calls of these runs that people or policies have refused. */
+  denials: Type.Integer(),
   /** Approvals that it waits for, as `GET /v1/approvals` shows them. */
   interruptions: Type.Array(Type.Union([ApiApproval, ApiQuestion])),
 });
