@@ -76,7 +76,7 @@ async function findNode20(): Promise<string> {
 
 /** Every example of these pages that says the name of its file. */
 async function writeExamples(): Promise<void> {
-  const pages = ["sdk", "tool-kit", "engine"].map((name) => `packages/${name}/README.md`);
+  const pages = ["sdk", "messages", "tool-kit", "engine"].map((name) => `packages/${name}/README.md`);
   for (const page of pages) {
     for (const [, name = "", code = ""] of textOf(page).matchAll(/^```ts\n\/\/ (\S+\.ts)\n([^]*?)^```$/gm)) {
       await writeFile(join(folder, name), code);
@@ -141,7 +141,9 @@ describe("the packed packages in an empty folder", () => {
       packages: Record<string, { dependencies?: object; engines?: object }>; // as npm writes it
     };
     const ours = Object.keys(lock.packages).filter((path) => path.includes("@larkline/"));
-    expect(ours.toSorted()).toEqual(["engine", "sdk", "tool-kit"].map((name) => `node_modules/@larkline/${name}`));
+    expect(ours.toSorted()).toEqual(
+      ["engine", "messages", "sdk", "tool-kit"].map((name) => `node_modules/@larkline/${name}`),
+    );
     expect(lock.packages["node_modules/@larkline/sdk"]?.dependencies).toBeUndefined();
     for (const path of ours) {
       expect(lock.packages[path]?.engines).toEqual({ node: ">=20" });
@@ -161,6 +163,8 @@ describe("the packed packages in an empty folder", () => {
         export default defineTool({ name: "a", description: "a", effect: "pure",
           input: { type: "object", properties: { sides: { type: "integer" } }, required: ["sides"] },
           run: ({ side }) => side });`,
+      "wrong-message.ts": `import { createMessage, toModelText } from "@larkline/messages";
+        toModelText(createMessage("ThoughtEvent", { source: "a", content: "hm" }));`,
       "wrong-event.ts": `import { createClient } from "@larkline/sdk";
         for await (const event of createClient({ url: "" }).run("a").stream()) if (event.type === "tex_delta") break;`,
     };
@@ -169,6 +173,7 @@ describe("the packed packages in an empty folder", () => {
     expect(said).toContain("'maxIteration' does not exist");
     expect(said).toMatch(/'side' does not exist/);
     expect(said).toContain("tex_delta");
+    expect(said).toMatch(/wrong-message\.ts.*ThoughtEvent/);
     for (const name of Object.keys(wrong)) await rm(join(folder, name));
   });
 
@@ -235,6 +240,33 @@ describe("the packed packages in an empty folder", () => {
     for (const file of ["dice.test.js", "agent.test.js"]) {
       expect(await runWith(node(), file)).toMatch(/(?:# pass|ℹ pass) 1\b/);
     }
+  });
+
+  it.each(nodes)("run the example of the messages with Node %s", async (_version, node) => {
+    expect((await runWith(node(), "messages.js")).split("\n")).toEqual([
+      '{"content":"12*7 is 84.","source":"assistant","type":"UserMessage"}',
+      "12*7 is 84.",
+      "It is 84.",
+      'there is no message of type "Telegram" here',
+      "",
+    ]);
+  });
+
+  it("CM-1..37, CM-43: hold for the package of messages, by the tests of its sources", async () => {
+    const config = join(folder, "messages.vitest.config.mjs");
+    const installed = JSON.stringify(join(folder, "node_modules/@larkline/messages/index.js"));
+    const alias = `[{ find: /^\\.\\/chat-(?:messages|texts)\\.ts$/, replacement: ${installed} }]`;
+    const tests = '{ include: ["src/views/chat-messages.test.ts", "src/views/conformance.test.ts"] }';
+    await writeFile(config, `export default { resolve: { alias: ${alias} }, test: ${tests} };`);
+    const report = join(folder, "messages.json");
+    const reported = ["--reporter", "json", "--outputFile", report];
+    const args = ["run", "--config", config, "--root", join(root, "packages/protocol"), ...reported];
+    await run(join(root, "node_modules/.bin/vitest"), args, { maxBuffer: 10_000_000 });
+    const { numPassedTests = 0, numTotalTests = 0 } = JSON.parse(await readFile(report, "utf8")) as {
+      [count: string]: number | undefined; // as the reporter writes it
+    };
+    expect(numPassedTests).toBe(numTotalTests);
+    expect(numTotalTests).toBeGreaterThan(100);
   });
 
   it("EE-58: the example of the engine takes less than nine empty processes of Node: under 300 ms where that takes 33", async () => {

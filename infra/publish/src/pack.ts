@@ -31,6 +31,12 @@ const published: readonly Published[] = [
     platform: "neutral",
   },
   {
+    name: "messages",
+    description: "Chat messages and agent events of AutoGen AgentChat: checked, made, written, as text.",
+    dependencies: ["ajv", "typebox"],
+    platform: "node",
+  },
+  {
     name: "tool-kit",
     description: "Defines and tests tools for Larkline, and gives larkline.config.ts its types.",
     dependencies: ["ajv", "typebox"],
@@ -47,7 +53,7 @@ const published: readonly Published[] = [
 ];
 
 /** The packages whose modules go into the bundles. */
-const bundled = ["agent", "engine", "model", "openai-sdk", "protocol", "sdk", "tool-kit"];
+const bundled = ["agent", "engine", "messages", "model", "openai-sdk", "protocol", "sdk", "tool-kit"];
 
 /** Builds all packages and returns the paths of their tarballs, in `folder`. */
 export async function pack(folder: string): Promise<string[]> {
