@@ -1,4 +1,4 @@
-import { randomInt } from "node:crypto";
+import { systemRandom } from "@larkline/protocol";
 import type { Clock } from "@larkline/protocol";
 import type { SimApp } from "./apps.ts";
 import { type CardFacts, checkCard, contentRefusal, refusedOnSend, refusing } from "./card-validator.ts";
@@ -196,7 +196,7 @@ function newCardId(): string {
 }
 
 function nineDigits(): string {
-  return String(randomInt(1_000_000_000)).padStart(9, "0");
+  return String(Math.floor(systemRandom.fraction() * 1_000_000_000)).padStart(9, "0");
 }
 
 function asksForStreaming({ config }: JsonObject): boolean {

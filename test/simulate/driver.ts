@@ -4,9 +4,10 @@ import type { RedisClock } from "./redis-time.ts";
 import { oneRound, time } from "./time.ts";
 
 /** Rounds of the event loop without anything on a line after which nothing more comes by itself. */
-const quietRounds = 4;
+const quietRounds = 5;
 /** What the event loop waits for that is soon over, such as the reading of a file. */
-const busyWith = /^(?:FS|GetAddrInfo|TCPConnect|Zlib|Random|Scrypt|PBKDF2|Sign|Hash|Cipher|Key)/;
+const busyWith =
+  /^(?:FS|File|Dir|Immediate|GetAddrInfo|Connect|SimpleShutdown|SimpleWrite|Zlib|Random|Scrypt|PBKDF2|Sign|Hash|Hmac|Cipher|Key)/;
 
 /** Called for each piece of traffic: passes it on, or harms it. */
 export type Pass = (held: Held) => void;
@@ -18,11 +19,14 @@ export type Pass = (held: Held) => void;
 export class Driver implements Traffic {
   pending = 0;
   readonly clock: RedisClock;
-  /** Pieces of traffic so far. */
-  steps = 0;
+  /** Pieces of traffic so far: when, whose, and what. */
+  readonly trace: string[] = [];
   readonly #random: SeededRandom;
   #held: Held[] = [];
   #activity = 0;
+  /** The activity that Redis was last asked about. */
+  #asked = -1;
+  #arrivals: { connection: number; deliver: () => void }[] = [];
 
   constructor(clock: RedisClock, random: SeededRandom) {
     this.clock = clock;
@@ -38,6 +42,10 @@ export class Driver implements Traffic {
     this.#held.push(held);
   }
 
+  arrived(connection: number, deliver: () => void): void {
+    this.#arrivals.push({ connection, deliver });
+  }
+
   /** Until `isOver`, or until a time of the simulation: gives whether it is over. */
   async run(isOver: () => boolean, untilMs: number, pass: Pass = (held) => held.pass()): Promise<boolean> {
     for (;;) {
@@ -45,7 +53,8 @@ export class Driver implements Traffic {
       if (isOver()) return true;
       const held = this.#next();
       if (held !== undefined) {
-        this.steps += 1;
+        this.trace.push(`${time.now()} ${held.owner.name}: ${held.what}`);
+        this.noteActivity();
         pass(held);
         continue;
       }
@@ -72,7 +81,25 @@ export class Driver implements Traffic {
     return held;
   }
 
+  /** Until nothing moves: what Redis has said by then is delivered in an order that does not depend on when it came. */
   async #untilQuiet(): Promise<void> {
+    do await this.#untilStill();
+    while (await this.#deliverArrivals());
+  }
+
+  async #deliverArrivals(): Promise<boolean> {
+    if (this.#asked === this.#activity) return false;
+    // Once it answers, it has sent what it had to send to others, too.
+    await this.clock.ask("PING");
+    await this.#untilStill();
+    this.#asked = this.#activity;
+    const arrivals = this.#arrivals.sort((one, other) => one.connection - other.connection);
+    this.#arrivals = [];
+    for (const { deliver } of arrivals) deliver();
+    return arrivals.length > 0;
+  }
+
+  async #untilStill(): Promise<void> {
     for (let quiet = 0; quiet < quietRounds;) {
       const seen = this.#activity;
       await oneRound();

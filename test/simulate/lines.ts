@@ -11,6 +11,8 @@ export interface Traffic {
   pending: number;
   /** Adds what is to be passed on when the driver says so. */
   hold(held: Held): void;
+  /** Adds what Redis has said on a connection, of that number: in real time, so that the order among connections is chance. */
+  arrived(connection: number, deliver: () => void): void;
   readonly clock: RedisClock;
 }
 
@@ -96,7 +98,10 @@ interface Expected {
   onAnswer?: (value: Buffer) => void;
 }
 
+let connections = 0;
+
 class RedisConversation {
+  readonly #number = ++connections;
   readonly #client: Socket;
   readonly #target: Socket;
   readonly #traffic: Traffic;
@@ -178,13 +183,17 @@ class RedisConversation {
   }
 
   #answer(value: Buffer): void {
-    if (isMessage(value)) return this.#give(value);
+    if (isMessage(value)) return this.#traffic.arrived(this.#number, () => this.#give(value));
     const expected = this.#expected.shift();
     this.#count();
     if (expected?.onAnswer !== undefined) return expected.onAnswer(value);
-    if (expected?.fault?.lost === true) return void this.#client.destroy();
-    if (expected?.fault?.lateMs !== undefined) this.#lateUntilMs = time.now() + expected.fault.lateMs;
-    return this.#give(value);
+    this.#traffic.arrived(this.#number, () => this.#deliver(value, expected?.fault));
+  }
+
+  #deliver(value: Buffer, fault: Expected["fault"]): void {
+    if (fault?.lost === true) return void this.#client.destroy();
+    if (fault?.lateMs !== undefined) this.#lateUntilMs = time.now() + fault.lateMs;
+    this.#give(value);
   }
 
   /** Redis would end the wait by the machine's time. */
@@ -194,7 +203,9 @@ class RedisConversation {
     outside(() =>
       time.after(ms, () => {
         const isOpen = last !== undefined && this.#expected.includes(last) && !this.#target.destroyed;
-        if (isOpen && length > 0) void this.#traffic.clock.ask("CLIENT", "UNBLOCK", this.#id, "TIMEOUT");
+        if (!isOpen || length === 0) return;
+        this.#traffic.noteActivity();
+        void this.#traffic.clock.ask("CLIENT", "UNBLOCK", this.#id, "TIMEOUT");
       }),
     );
   }

@@ -4,9 +4,10 @@ import { createRandom, type SeededRandom } from "../chaos/random.ts";
 import { runThreadsInside } from "./threads.ts";
 import { ownTimeAndChance, realMs } from "./time.ts";
 
-// `npm run simulate -- --seed N [--seeds M] [--stop]`: the whole product in this process, under a clock of its own, with the
-// faults of the seed. What breaks a promise is printed with the seed; the exit code is the number of such seeds, 100 at
-// most.
+// `npm run simulate -- --seed N [--seeds M] [--stop] [--verbose] [--trace]`: the whole product in this process, under a
+// clock of its own, with the faults of the seed. What breaks a promise is printed with the seed; the exit code is the
+// number of such seeds, 100 at most. `--trace` prints every piece of traffic: where two runs of a seed part, it shows the
+// first difference.
 
 const { values } = parseArgs({
   options: {
@@ -14,6 +15,7 @@ const { values } = parseArgs({
     seeds: { type: "string" },
     verbose: { type: "boolean" },
     stop: { type: "boolean" },
+    trace: { type: "boolean" },
   },
 });
 const first = Number(values.seed ?? 1);
@@ -35,9 +37,10 @@ const startedMs = realMs();
 let failed = 0;
 for (let seed = first; seed < first + count; seed += 1) {
   random = createRandom(seed + 0x9e3779b9);
-  const { broken, faults, history, log, simulatedMs, steps } = await simulate(seed, clock, redis.port);
+  const { broken, faults, history, log, simulatedMs, trace } = await simulate(seed, clock, redis.port);
   if (broken.length > 0) failed += 1;
   if (broken.length > 0 && values.stop === true) count = seed - first + 1;
+  if (values.trace === true) console.log([`trace of seed ${seed}`, ...trace].join("\n"));
   if (broken.length > 0 || values.verbose === true) {
     console.log(`seed ${seed}: ${broken.length === 0 ? "well" : "BROKEN"}`);
     for (const line of [
@@ -48,7 +51,7 @@ for (let seed = first; seed < first + count; seed += 1) {
     ]) {
       console.log(`  ${line}`);
     }
-    console.log(`  ${(simulatedMs / 1_000).toFixed(1)} s simulated, ${steps} steps`);
+    console.log(`  ${(simulatedMs / 1_000).toFixed(1)} s simulated, ${trace.length} steps`);
     const shown = values.verbose === true ? log : log.filter((line) => !line.includes('"level":"info"')).slice(-40);
     for (const line of shown) console.log(`  ${line.slice(0, 600)}`);
   }

@@ -3,13 +3,21 @@ import { createConnection, type Socket } from "node:net";
 import { bytesOf, ValueReader, type Command } from "./resp.ts";
 import { time } from "./time.ts";
 
-// Redis has no other clock than the machine's. Scripts are given one of ours in its place, and what expires by itself
-// expires by ours.
+// Redis has no other clock than the machine's. Scripts, and commands that have to do with time, are given one of ours in
+// its place.
 
 const nowKey = "simulation:now";
+/** ZSET: keys that expire, by when. A key that has got another time since, or none, is left alone then. */
+const dueKey = "simulation:due";
 
-/** Before every script: `TIME` is the one of the simulation, as are the ids of entries of streams. */
+/**
+ * Before every script: `TIME` is the one of the simulation, as are the ids of entries of streams. What expires after some
+ * time expires at a time of the simulation, which is later than all times of the machine.
+ */
 const clockLua = `local server = redis
+local function nowMs()
+  return tonumber(server.call('GET', '${nowKey}'))
+end
 local function withOurId(...)
   local given = { ... }
   for at, value in ipairs(given) do
@@ -20,25 +28,56 @@ local function withOurId(...)
   end
   return unpack(given)
 end
+-- What the command answers that gives a key its time; it may have refused.
+local function expiring(key, at, answer)
+  if answer and answer ~= 0 then server.call('ZADD', '${dueKey}', at, key) end
+  return answer
+end
+local function after(ms)
+  return string.format('%d', nowMs() + ms)
+end
+local unitMs = { EX = 1000, PX = 1, EXPIRE = 1000, PEXPIRE = 1 }
 local redis = setmetatable({ call = function(command, ...)
-  if command == 'TIME' or command == 'time' then
-    local ms = tonumber(server.call('GET', '${nowKey}'))
+  local name = string.upper(command)
+  local given = { ... }
+  if name == 'TIME' then
+    local ms = nowMs()
     return { string.format('%d', math.floor(ms / 1000)), string.format('%d', ms % 1000 * 1000) }
   end
-  if command == 'XADD' then return server.call(command, withOurId(...)) end
+  if name == 'XADD' then return server.call(command, withOurId(...)) end
+  if name == 'PTTL' then
+    local atMs = server.call('PEXPIRETIME', ...)
+    return atMs < 0 and atMs or math.max(0, atMs - nowMs())
+  end
+  if name == 'SET' then
+    for at = 3, #given do
+      local unit = unitMs[string.upper(given[at])]
+      if unit then
+        given[at] = 'PXAT'
+        given[at + 1] = after(given[at + 1] * unit)
+        return expiring(given[1], given[at + 1], server.call(command, unpack(given)))
+      end
+    end
+  end
+  if unitMs[name] then
+    given[2] = after(given[2] * unitMs[name])
+    name = 'PEXPIREAT'
+  end
+  if name == 'PEXPIREAT' then return expiring(given[1], given[2], server.call(name, unpack(given))) end
   return server.call(command, ...)
 end }, { __index = server })
 `;
 
-const timeLua = `${clockLua}return redis.call('TIME')`;
+/** A command as a script would call it. */
+const commandLua = `${clockLua}return redis.call(unpack(ARGV))`;
 
-/** Sets the clock, and ages what expires by as much as it was moved. */
+/** Sets the clock, and drops what has expired by then. */
 const advanceLua = `redis.call('SET', KEYS[1], ARGV[1])
-if tonumber(ARGV[2]) > 0 then
-  for _, key in ipairs(redis.call('KEYS', '*')) do
-    local left = redis.call('PTTL', key)
-    if left >= 0 then redis.call('PEXPIRE', key, math.max(0, left - ARGV[2])) end
-  end
+for _, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', ARGV[1])) do
+  local atMs = redis.call('PEXPIRETIME', key)
+  redis.call('ZREM', KEYS[2], key)
+  if atMs > tonumber(ARGV[1]) then redis.call('ZADD', KEYS[2], string.format('%d', atMs), key)
+  elseif atMs >= 0 then redis.call('DEL', key) end
 end`;
 
 /** By the digest of a script as clients know it: the one that Redis has in its place. */
@@ -67,11 +106,24 @@ export function inOurTime(command: Command): (Buffer | string)[] {
       return ["EVALSHA", digests.get(first.toString("latin1")) ?? first, ...rest];
     case "script":
       return scriptInOurTime(first, rest);
+    case "set":
+      return rest.length > 1 ? asScript(command) : command;
     case "time":
-      return ["EVAL", timeLua, "0"];
+    case "pttl":
+    case "expire":
+    case "pexpire":
+    case "pexpireat":
+      return asScript(command);
+    case "scan":
+      // In one go: how many keys Redis gives at once depends on where it keeps them, which is its own chance.
+      return [name, first, ...rest.slice(0, -1), "1000000"];
     default:
       return command;
   }
+}
+
+function asScript(command: Command): (Buffer | string)[] {
+  return ["EVAL", commandLua, "0", ...command];
 }
 
 function scriptInOurTime(order: Buffer, rest: readonly Buffer[]): (Buffer | string)[] {
@@ -80,14 +132,10 @@ function scriptInOurTime(order: Buffer, rest: readonly Buffer[]): (Buffer | stri
   return ["SCRIPT", order, ...given];
 }
 
-/** How far the clock of Redis is behind before its keys are aged. */
-const ageEveryMs = 200;
-
 /** The simulation's own connection to Redis. */
 export class RedisClock {
   readonly #socket: Socket;
   readonly #answered: ((answer: string) => void)[] = [];
-  #agedMs = 0;
 
   constructor(port: number) {
     this.#socket = createConnection(port, "127.0.0.1").setNoDelay(true);
@@ -108,16 +156,12 @@ export class RedisClock {
   async begin(): Promise<void> {
     await this.ask("FLUSHALL");
     await this.ask("SCRIPT", "FLUSH");
-    this.#agedMs = 0;
     await this.set();
   }
 
   /** Redis has the time that the simulation has after `ms`. */
   async set(ms = 0): Promise<void> {
-    const behindMs = Math.floor(time.now() + ms - this.#agedMs);
-    const agingMs = behindMs >= ageEveryMs ? behindMs : 0;
-    this.#agedMs += agingMs;
-    await this.ask("EVAL", advanceLua, "1", nowKey, String(Math.floor(time.epochNow() + ms)), String(agingMs));
+    await this.ask("EVAL", advanceLua, "2", nowKey, dueKey, String(Math.floor(time.epochNow() + ms)));
   }
 
   close(): void {

@@ -20,7 +20,8 @@ export interface Outcome {
   history: string[];
   log: readonly string[];
   simulatedMs: number;
-  steps: number;
+  /** Every piece of traffic. */
+  trace: readonly string[];
 }
 
 const kinds: readonly Kind[] = ["ingress", "agent-worker", "agent-worker", "tool-runner"];
@@ -55,8 +56,8 @@ export async function simulate(seed: number, clock: RedisClock, redisPort: numbe
   const broken = isReady ? brokenPromises(seen) : ["the processes did not start"];
   const history = chronicle(seen);
   await world.close();
-  const { steps } = driver;
-  return { seed, broken, faults: faults.happened, history, log: world.log, simulatedMs: time.now(), steps };
+  const { trace } = driver;
+  return { seed, broken, faults: faults.happened, history, log: world.log, simulatedMs: time.now(), trace };
 }
 
 /** Starts one process after the other. */

@@ -3,10 +3,12 @@ import nodeCrypto from "node:crypto";
 import net, { type Server } from "node:net";
 import { syncBuiltinESMExports } from "node:module";
 import timersPromises from "node:timers/promises";
+import type { Clock } from "@larkline/protocol";
 import type { SeededRandom } from "../chaos/random.ts";
 
-// Time and chance of this whole process, of libraries too: BullMQ, ioredis and the vendors' clients have no other way to
-// be given a clock. To be loaded before anything else.
+// Time and chance of this whole process. Apps get `simulatedClock`; what has no other way to be given a clock gets it in
+// place of the globals: BullMQ, ioredis, the vendors' clients, and the streams and servers of Node. To be loaded before
+// anything else.
 
 const real = {
   setTimeout: globalThis.setTimeout,
@@ -166,6 +168,18 @@ class TimerHeap {
 }
 
 export const time = new VirtualTime();
+
+/** The clock that apps are started with: its timers belong to the process that asks for them. */
+export const simulatedClock: Clock = {
+  now: () => Math.floor(time.epochNow()),
+  monotonic: () => time.now(),
+  after: (ms, work) => cancelOf(time.after(ms, work)),
+  every: (ms, work) => cancelOf(time.after(ms, work, Math.max(1, ms))),
+};
+
+function cancelOf(timer: Timer): () => void {
+  return () => void (timer.isOff = true);
+}
 
 /** A round of the real event loop: whatever has arrived on a socket is handled. */
 export async function oneRound(): Promise<void> {

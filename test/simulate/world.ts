@@ -7,7 +7,7 @@ import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator"
 import { startModelServer, type ModelScript, type ModelServer } from "@larkline/testkit";
 import type { Driver } from "./driver.ts";
 import { startHttpLine, startRedisLine, type Line } from "./lines.ts";
-import { kill, time, within, type Owner } from "./time.ts";
+import { kill, simulatedClock, time, within, type Owner } from "./time.ts";
 
 export type Kind = "ingress" | "agent-worker" | "tool-runner";
 
@@ -50,6 +50,7 @@ export class World {
       apps: [{ ...app, name: "Larkline", transport: "webhook" }],
       limits: "off",
       retryDelaysMs: [1_000, 3_000, 10_000, 30_000],
+      clock: simulatedClock,
     });
     const nobody = { name: "nobody", isDead: true, stoppedUntilMs: 0, servers: new Set<never>() };
     const ingress = { owner: nobody as Owner, port: 0 };
@@ -111,7 +112,10 @@ export class World {
       ...(kind === "tool-runner" && { RUNNER_KEY: runnerKeyOf(signingKey, "simulated") }),
     };
     const write = (line: string): void => void this.log.push(`${time.now().toFixed(0)} ${owner.name} ${line.trim()}`);
-    const started = within(owner, async () => await starts[kind](env, { destination: { write } }));
+    const started = within(
+      owner,
+      async () => await starts[kind](env, { destination: { write }, clock: simulatedClock }),
+    );
     const process: Process = { kind, owner, lines: [redis, platform, model], started };
     this.processes.add(process);
     void this.#follow(process, write);
