@@ -81,7 +81,7 @@ export async function playServer({ reply, refusals = {}, interruptions = [] }: P
     const did = JSON.stringify({ text: `did ${String(body["command"])}` });
     if (line.endsWith("/commands")) return void response.end(did);
     if (rest !== "/events") {
-      const report = { run_id: `api.s-${ordinal}`, interruptions };
+      const report = { run_id: `api.s-${ordinal}`, response_ids: [], interruptions, children: [], next: null };
       return void response.writeHead(line.startsWith("GET") ? 200 : 202).end(JSON.stringify(report));
     }
     response.writeHead(200, { "content-type": "text/event-stream" });
