@@ -1,8 +1,7 @@
 import { defineTool, type HandlerTool } from "@larkline/tool-kit";
+import { isPublicAddress, resolveBySystem, type ResolveHost } from "@larkline/sandbox/egress";
 import { Type } from "typebox";
 import { getPage } from "./http-page.ts";
-import { pageText } from "./page-text.ts";
-import { isPublicAddress, resolveBySystem, type ResolveHost } from "@larkline/sandbox";
 
 export interface FetchPageOptions {
   /** For tests only: also fetch from addresses that this accepts. */
@@ -36,6 +35,8 @@ export function createFetchPageTool(options: FetchPageOptions = {}): HandlerTool
     timeoutMs,
     async run({ url }, { signal }) {
       const page = await getPage(url, { policy, signal, maxBytes });
+      // The parser of HTML takes 10 MB: a process that fetches no page goes without.
+      const { pageText } = await import("./page-text.ts");
       const { title, text } = pageText(page.contentType, page.body);
       const truncated = page.truncated || text.length > maxTextCharacters;
       return {

@@ -1,8 +1,7 @@
-import { request as requestHttp, type IncomingMessage, type RequestOptions } from "node:http";
-import { request as requestHttps } from "node:https";
+import type { IncomingMessage, RequestOptions } from "node:http";
 import { createBrotliDecompress, createInflate, createGunzip } from "node:zlib";
 import { pipeline, type Duplex, type Readable } from "node:stream";
-import { lookupOf, pinnedAddresses, type AddressPolicy } from "@larkline/sandbox";
+import { lookupOf, pinnedAddresses, type AddressPolicy } from "@larkline/sandbox/egress";
 
 /** A response after all redirects. */
 export interface HttpPage {
@@ -54,8 +53,11 @@ async function send(url: URL, request: HttpPageRequest): Promise<IncomingMessage
       "accept-encoding": "gzip, br",
     },
   };
+  // With the first page: an `import` of them would load all of Node's client, 20 MB in each process that may fetch one.
+  const { request: open } =
+    url.protocol === "https:" ? process.getBuiltinModule("node:https") : process.getBuiltinModule("node:http");
   return await new Promise((resolve, reject) => {
-    const outgoing = (url.protocol === "https:" ? requestHttps : requestHttp)(url, options, resolve);
+    const outgoing = open(url, options, resolve);
     outgoing.on("error", reject);
     outgoing.end();
   });

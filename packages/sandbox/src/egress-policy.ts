@@ -1,6 +1,6 @@
 import { lookup } from "node:dns/promises";
 import { connect, isIPv6, type LookupFunction, type Socket } from "node:net";
-import { type Clock, pause, systemClock } from "@larkline/protocol";
+import { type Clock, pause, systemClock } from "@larkline/protocol/clock";
 import ipaddr from "ipaddr.js";
 
 /** What was decided about one attempt to get out. */
