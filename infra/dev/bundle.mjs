@@ -75,7 +75,15 @@ async function bundlePrograms() {
   await build({
     ...shared,
     input: Object.fromEntries(files),
-    plugins: [outsidePlaces(), plainHttp(), ownPlaces(), replacing(), compiledSchemas(), builtPage()],
+    plugins: [
+      outsidePlaces(),
+      redisQueuesAlone(),
+      plainHttp(),
+      ownPlaces(),
+      replacing(),
+      compiledSchemas(),
+      builtPage(),
+    ],
     output: { ...output, dir: folder, format: "es", entryFileNames: "[name].mjs", chunkFileNames: "[name]-[hash].mjs" },
   });
 }
@@ -93,6 +101,29 @@ function outsidePlaces() {
         return { id: found === null || found.external ? id : found.id, external: true };
       },
     },
+  };
+}
+
+/** BullMQ without its queues on PostgreSQL and its repeated jobs, which no app of ours has: a third of its text. */
+function redisQueuesAlone() {
+  const sql = "\0no-sql.cjs";
+  const cron = "\0no-cron.cjs";
+  const sources = {
+    [sql]: "exports.SQL_COMMANDS = {}; exports.SQL_MIGRATIONS = {};",
+    [cron]: 'exports.CronExpressionParser = { parse() { throw new Error("repeated jobs are not in the bundles"); } };',
+  };
+  return {
+    name: "redis-queues-alone",
+    resolveId: {
+      order: "pre",
+      filter: { id: /^(pg|cron-parser|\.\/sql-scripts)$/ },
+      handler(id, importer = "") {
+        if (!importer.includes("/node_modules/bullmq/")) return undefined;
+        if (id === "pg") return { id, external: true }; // required when a queue is opened there
+        return id === "cron-parser" ? cron : sql;
+      },
+    },
+    load: (id) => sources[id],
   };
 }
 
