@@ -5,7 +5,7 @@ import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts"
 import { createKeyspace } from "./keys.ts";
 import { SessionStore } from "./session-store.ts";
 import type { Claim } from "./session-types.ts";
-import { unsealed } from "./stored.ts";
+import { StateSeal, unsealed } from "./stored.ts";
 
 const stateKey = "5".repeat(64);
 const [session, other] = ["cli_1.oc_1", "cli_1.oc_2"];
@@ -95,13 +95,17 @@ it("no genuine checkpoint is run in another session, in a later turn of its own,
   const stored = await begun(session, "om_1");
   await begun(other, "om_2");
   await redis.hset(keysOf(other).state, "turn", stored);
-  expectDamaged(await claimed(other), "is damaged");
+  expectDamaged(await claimed(other), "its seal is wrong");
   await ended(session);
   await begun(session, "om_3");
   await redis.hset(keysOf(session).state, "turn", stored);
   expectDamaged(await claimed(session), "it is of another turn");
-  await redis.hset(keysOf(session).state, "epoch", "1", "turn", stored.replace(/^1\.\d+/, "1.9999999999999999"));
-  expectDamaged(await claimed(session), "is damaged");
+  await redis.hset(keysOf(session).state, "turn", stored.replace(/^1\.\d+/, "1.9999999999999999"));
+  expectDamaged(await claimed(session), "its seal is wrong");
+  const seal = new StateSeal(stateKey);
+  const later = seal.seal("turn", session, { epoch: "9", text: "{}" });
+  expect(seal.open("turn", session, { epoch: "9", stored: later })).toBe("{}");
+  expect(() => seal.open("turn", session, { epoch: "8", stored: later })).toThrow("it is of a later epoch");
 });
 
 it("no summary and no settings are believed that were not sealed for the session", async () => {
