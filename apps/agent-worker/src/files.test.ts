@@ -183,6 +183,7 @@ it("a file is deleted wherever the process dies, and the call that removed it ne
       agent: { abilities: { files: true } },
     }),
     messages: [inbound("om_gone", "please")],
+    everyPoint: true,
     check: async (world) => {
       expect(await filesOf(world)).toEqual([]);
       const [text, isError] = (await resultsIn(world)).at(-1) ?? [];
