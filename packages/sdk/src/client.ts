@@ -1,3 +1,4 @@
+import { ItemView } from "@larkline/protocol/views/item-view";
 import { Connection, RequestError, type ConnectionOptions } from "./connection.ts";
 import { Feed, type Emission } from "./feed.ts";
 import { toInputItem, type InputItem } from "./items.ts";
@@ -100,6 +101,8 @@ export interface RunResult {
   lastAgent: string;
   usage: Usage;
   costUsd: number;
+  /** One for each model step that has ended: what the model has produced. */
+  rawResponses: ModelResponse[];
   /** One for each model step: the vendor's id of its answer, or null. */
   responseIds: (string | null)[];
   /** Approvals and questions that the run waits for. */
@@ -108,6 +111,15 @@ export interface RunResult {
   reason: string;
   /** The input and everything that the run has added, as the input of another run. */
   toInputList(): InputItem[];
+}
+
+/** What a model has produced in one step. */
+export interface ModelResponse {
+  /** In the model's order. {@link toInputItems} makes input of it. */
+  output: RunItem["rawItem"][];
+  usage: Usage;
+  /** The vendor's id of the answer. */
+  responseId: string | null;
 }
 
 /** A deployment of Larkline. */
@@ -257,10 +269,17 @@ export class Run {
       for await (const item of this.items()) newItems.push(item);
       const report = await this.report();
       if (report.error !== null) throw new RunError(runId, report.error);
-      return resultOf(report, newItems, this.#options.input);
+      return { ...resultOf(report, newItems, this.#options.input), rawResponses: await this.#responses(runId) };
     } finally {
       this.#awaited -= 1;
     }
+  }
+
+  /** As the server makes items of events. */
+  async #responses(runId: string): Promise<ModelResponse[]> {
+    const view = new ItemView({ runId, sessionId: "", agent: "", startedAtMs: 0 });
+    for await (const event of this.stream()) view.push({ ...event, event } as never); // the server's record of the event
+    return view.result().rawResponses as never; // of the same schemas
   }
 
   /** What is known of the run at this moment, with all pages of its lists. */
@@ -364,7 +383,11 @@ const noQuestion = "there is no such question: it was answered or has expired, o
 const lostEvents = "the events of this run are no longer kept";
 const lostRun = "session_not_found";
 
-function resultOf(report: RunReport, newItems: RunItem[], input: string | InputItem[] | undefined): RunResult {
+function resultOf(
+  report: RunReport,
+  newItems: RunItem[],
+  input: string | InputItem[] | undefined,
+): Omit<RunResult, "rawResponses"> {
   return {
     runId: report.run_id,
     sessionId: report.session_id,

@@ -9,6 +9,7 @@ export {
   type NestedItem,
   type RunEvent,
   type RunOptions,
+  type ModelResponse,
   type RunResult,
   type ViewOptions,
 } from "./client.ts";

@@ -1,6 +1,6 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { expect, it, onTestFinished } from "vitest";
-import { createClient, RequestError, RunError, type RunEvent } from "./index.ts";
+import { createClient, RequestError, RunError, toInputItems, type RunEvent } from "./index.ts";
 
 // What `contracts/agents-together.md` section 2 says of the client, against a server that plays one run. The same over
 // the processes of a deployment is in test/e2e/typed-runs.test.ts.
@@ -231,6 +231,41 @@ it("a run whose end has been seen, or whose result is awaited, is not cancelled"
   for await (const event of run.stream()) if (event.type === "done") break;
   await run.report();
   expect(server.requests).not.toContain("POST /v1/runs/api.s-1/cancel");
+});
+
+it("RI-11, RI-12: a result has what the model produced in each step, as input of another run", async () => {
+  const server = await played();
+  const run = createClient({ url: server.url }).run("a");
+  const used = { inputTokens: 3, outputTokens: 2, cacheReadTokens: 1, cacheCreationTokens: 0, costUsd: 0, model: "m" };
+  const ended = { ...used, type: "turn_end", attempts: 1, estimated: false };
+  const call = { type: "tool_use", id: "c1", toolName: "add", input: { a: 1 } };
+  const result = { type: "tool_result", id: "c1", toolName: "add", output: "2", isError: false };
+  const start = { type: "turn_start", model: "m", contextWindowTokens: 1 };
+  for (const event of [
+    { ...start, turnNumber: 1 },
+    { type: "thinking", text: "hm", vendorItem: { type: "reasoning", id: "rs_1", summary: [] } },
+    call,
+    { ...result, truncated: false, storedPath: "", code: "" },
+    { ...ended, turnNumber: 1, responseId: null },
+    { ...start, turnNumber: 2 },
+    { type: "text", text: "Two." },
+    { ...ended, turnNumber: 2, responseId: "resp_2" },
+    { ...done, final: "Two." },
+  ]) {
+    server.tell(event);
+  }
+  const { rawResponses } = await run.result();
+  expect(rawResponses).toMatchObject([
+    {
+      output: [
+        { type: "reasoning", id: "rs_1" },
+        { type: "function_call", call_id: "c1" },
+      ],
+      responseId: null,
+    },
+    { output: [{ type: "message" }], responseId: "resp_2", usage: { input_tokens: 3, total_tokens: 5 } },
+  ]);
+  for (const response of rawResponses) expect(toInputItems(response)).toEqual(response.output);
 });
 
 it("an aborted signal ends iterators and requests with its reason, and leaves the run alone", async () => {
