@@ -1,5 +1,6 @@
 import { fork } from "node:child_process";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { fileURLToPath } from "node:url";
 import { EngineError } from "@larkline/protocol";
@@ -30,7 +31,16 @@ afterEach(async () => {
   expect(readers()).toEqual([]);
 });
 
-const readers = (): number[] => childrenOf(process.pid);
+/** Other children may be left of the tests before, such as those of tools, which end in their own time. */
+const readers = (): number[] => childrenOf(process.pid).filter(isReader);
+
+function isReader(id: number): boolean {
+  try {
+    return readFileSync(`/proc/${id}/cmdline`, "utf8").includes("reading-process");
+  } catch {
+    return false; // it has ended
+  }
+}
 
 async function waitForReader(other: (id: number) => boolean = () => true): Promise<number> {
   return await vi.waitFor(() => {
