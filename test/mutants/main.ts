@@ -14,7 +14,10 @@ const root = fileURLToPath(new URL("../..", import.meta.url));
 /** A bug may make tests wait for what never comes. */
 const patience = ["--testTimeout=40000", "--hookTimeout=40000", "--expect.poll.timeout=15000", "--bail=1"];
 const longestRunMs = 300_000;
+/** Besides three times what the tests take without the bug: what waits for {@link patience} may do so once. */
+const patienceWithBugMs = 60_000;
 
+/** `BROKEN`: nothing was tested, because a file does not load, or the tests fail without the bug as well. */
 type Result = "killed" | "SURVIVED" | "BROKEN";
 
 const stopping = new AbortController();
@@ -36,15 +39,12 @@ function chosenOf(ids: readonly string[] | undefined): readonly Mutant[] {
 async function runAll(all: readonly Mutant[]): Promise<number> {
   const copy = copyOfCheckout();
   try {
-    const tests = [...new Set(all.flatMap((mutant) => mutant.tests))];
-    if ((await runTests(copy, tests)).result !== "SURVIVED") {
-      console.error("the tests fail without any mutant");
-      return 1;
-    }
+    const soundSeconds = new Map<string, number | undefined>();
     const counts: Record<Result, number> = { killed: 0, SURVIVED: 0, BROKEN: 0 };
     for (const mutant of all) {
       if (stopping.signal.aborted) break;
-      const { result, seconds, by } = await runMutant(copy, mutant);
+      const { result, seconds, by } = await runMutant(copy, mutant, soundSeconds);
+      if (stopping.signal.aborted) break;
       counts[result] += 1;
       console.log(`${result.padEnd(8)} ${mutant.id} (${seconds.toFixed(0)} s)${by === "" ? "" : `: ${by}`}`);
       if (result !== "killed") console.log(`  ${mutant.file}: ${mutant.why}`);
@@ -80,12 +80,21 @@ interface Run {
   by: string;
 }
 
-async function runMutant(copy: string, mutant: Mutant): Promise<Run> {
+/** `soundSeconds`: how long tests took without any bug, by their paths; undefined for those that fail so, too. */
+async function runMutant(copy: string, mutant: Mutant, soundSeconds: Map<string, number | undefined>): Promise<Run> {
+  const key = mutant.tests.join(" ");
+  if (!soundSeconds.has(key)) {
+    const { result, seconds, by } = await runTests(copy, mutant.tests, longestRunMs);
+    soundSeconds.set(key, result === "SURVIVED" ? seconds : undefined);
+    if (result !== "SURVIVED") console.log(`without any bug: ${by === "" ? result : by} (${key})`);
+  }
+  const usual = soundSeconds.get(key);
+  if (usual === undefined) return { result: "BROKEN", seconds: 0, by: "its tests fail without it" };
   const file = join(copy, mutant.file);
   const sound = readFileSync(file, "utf8");
   writeFileSync(file, withMutant(sound, mutant));
   try {
-    return await runTests(copy, mutant.tests);
+    return await runTests(copy, mutant.tests, Math.round(patienceWithBugMs + 3_000 * usual));
   } finally {
     writeFileSync(file, sound);
   }
@@ -96,8 +105,8 @@ interface Report {
   testResults: { assertionResults: { status: string; fullName: string }[] }[];
 }
 
-/** `BROKEN`: nothing was tested, because a file does not load or the run did not end. */
-async function runTests(copy: string, tests: readonly string[]): Promise<Run> {
+/** A run that does not end within `longestMs` has found the bug: without it, the same tests end in a third of that. */
+async function runTests(copy: string, tests: readonly string[], longestMs: number): Promise<Run> {
   const report = join(copy, "mutants.json");
   rmSync(report, { force: true });
   const command = [
@@ -109,8 +118,9 @@ async function runTests(copy: string, tests: readonly string[]): Promise<Run> {
     `--outputFile=${report}`,
   ];
   const startedMs = performance.now();
-  const code = await exitOf(join(root, "node_modules/.bin/vitest"), [...command, ...tests], copy);
+  const code = await exitOf(join(root, "node_modules/.bin/vitest"), [...command, ...tests], { cwd: copy, longestMs });
   const seconds = (performance.now() - startedMs) / 1_000;
+  if (code === "endless") return { result: "killed", seconds, by: "its tests do not end" };
   const { numFailedTests = 0, testResults = [] } = existsSync(report)
     ? (JSON.parse(readFileSync(report, "utf8")) as Partial<Report>)
     : {};
@@ -121,11 +131,22 @@ async function runTests(copy: string, tests: readonly string[]): Promise<Run> {
   return { result, seconds, by: failed?.fullName ?? "" };
 }
 
-async function exitOf(program: string, args: string[], cwd: string): Promise<number | null> {
-  const signal = AbortSignal.any([stopping.signal, AbortSignal.timeout(longestRunMs)]);
-  const child = spawn(program, args, { cwd, stdio: "ignore", signal });
-  return await new Promise((resolve) => {
+/** Ends the run and all that it has started; "endless" where it had to be ended. */
+async function exitOf(
+  program: string,
+  args: string[],
+  { cwd, longestMs }: { cwd: string; longestMs: number },
+): Promise<number | null | "endless"> {
+  const child = spawn(program, args, { cwd, stdio: "ignore", detached: true });
+  const deadline = AbortSignal.timeout(longestMs);
+  const endAll = (): void => {
+    if (child.pid !== undefined && child.exitCode === null) process.kill(-child.pid, "SIGKILL");
+  };
+  for (const signal of [stopping.signal, deadline]) signal.addEventListener("abort", endAll, { once: true });
+  const code = await new Promise<number | null>((resolve) => {
     child.once("error", () => resolve(null));
     child.once("exit", resolve);
   });
+  stopping.signal.removeEventListener("abort", endAll);
+  return deadline.aborted ? "endless" : code;
 }
