@@ -6,6 +6,7 @@ import {
   compactedTransition,
   compactionPlan,
   compactionRequest,
+  continuedFrom,
   conversationFor,
   isOfTeam,
   readStep,
@@ -134,16 +135,19 @@ export class ModelSteps {
   ): Promise<StepResult> {
     const { agent, memories, model, stored } = this.#run;
     const { instructions } = agent.config;
-    const options = { ...this.#run.options.request, maxPauses };
     const { turn, history } = stored;
     const team = turn.team === undefined ? undefined : this.#services.agents.get(turn.team.name)?.config.team;
     const system = team == null ? instructions : `${instructions}\n\n${teamNote(team.members, agent.name)}`;
     const seen = conversationFor(agent.name, history, turn.team?.name);
+    const from = continuedFrom(seen, turn.message, this.#run.options.request.storeResponses);
+    const { previousResponseId } = turn.message;
+    const continued = from === undefined || previousResponseId === undefined ? {} : { previousResponseId };
+    const options = { ...this.#run.options.request, maxPauses, ...continued };
     const notes = (await memories?.notes()) ?? "";
     const asked = { turnNumber: turn.steps + 1, system, notes, options, history: seen, tools, onEvent };
     const asking = async ({ messages, plain, leftOut }: Asking): Promise<StepResult> => {
       if (leftOut !== undefined) this.#logRefusal(leftOut);
-      const unread = modelMessagesOf(messages);
+      const unread = modelMessagesOf(messages.slice(from));
       const reading = readHistory(this.#services.blobs, unread, {
         vision: model.chain.primary.supportsVision,
         maxChars: this.#services.settings.limits.attachmentChars,
@@ -354,12 +358,14 @@ export class ModelSteps {
 
   /**
    * The messages that a summary would replace; undefined when there is nothing to shorten or, without `force`, no need
-   * to.
+   * to. What the vendor has kept cannot be shortened.
    */
   plan(force: boolean): CompactionPlan | undefined {
     const { contextWindow, maxOutputTokens } = this.#run.model.chain.primary;
     const usedTokens = this.#usedTokens;
-    const { agent, stored } = this.#run;
+    const { agent, options, stored } = this.#run;
+    const { message } = stored.turn;
+    if (continuedFrom(stored.history, message, options.request.storeResponses) !== undefined) return undefined;
     const { team, absorbed = [] } = stored.turn;
     // What a member of a team sees has other messages than what is stored, and a cut counts those.
     const seen = stored.history.some(isOfTeam) ? stored.history : conversationFor(agent.name, stored.history);

@@ -387,6 +387,38 @@ describe("a message with options of its own", () => {
     expect(requests).toHaveLength(1);
   });
 
+  it("continues an answer that the vendor keeps: each of its requests has the id, and the messages of its turn", async () => {
+    const world = newWorld();
+    let asked = 0;
+    const { backend, requests } = model(() => answer((asked += 1) === 2 ? "many" : '{"n":3}'));
+    const storing = {
+      backend: { ...backend, storesResponses: true },
+      agent: { request: { storeResponses: true } },
+    };
+    await ask(world, storing, inbound("om_before", "before"));
+    const own = { needs: ["run-options", "stored-response"], output, previousResponseId: "resp_1" };
+    await ask(world, storing, inbound("om_own", "how many?", own));
+    await ask(world, storing, inbound("om_after", "and now?"));
+    expect(requests.map(({ storeResponses, previousResponseId }) => [storeResponses, previousResponseId])).toEqual([
+      [true, undefined],
+      [true, "resp_1"],
+      [true, "resp_1"],
+      [true, undefined],
+    ]);
+    expect(requests.map(({ messages }) => messages.length)).toEqual([1, 1, 3, 7]);
+    expect(requests.slice(1, 3).map((request) => said(request)[0])).toEqual(["how many?", "how many?"]);
+  });
+
+  it("that continues an answer has the whole conversation for an agent that has its vendor keep none", async () => {
+    const world = newWorld();
+    const { backend, requests } = model(() => answer("free text"));
+    await ask(world, { backend }, inbound("om_before", "before"));
+    const own = { needs: ["stored-response"], previousResponseId: "resp_1" };
+    await ask(world, { backend }, inbound("om_own", "and now?", own));
+    expect(requests.map(({ previousResponseId }) => previousResponseId)).toEqual([undefined, undefined]);
+    expect(requests.map(said)).toEqual([["before"], ["before", "and now?"]]);
+  });
+
   it("leaves the next message alone, and is left alone by a process that does not know such options", async () => {
     const world = newWorld();
     const { backend, requests } = model(() => answer("free text"));

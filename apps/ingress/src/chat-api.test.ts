@@ -329,6 +329,27 @@ describe("POST /chat", () => {
     expect((await postChat(ingress, { message: "x".repeat(10) })).status).toBe(200);
   });
 
+  it("a run may continue an answer that the vendor keeps, where its agent has it keep them", async () => {
+    const agents = { default: { model: "openai-responses/m", storeResponses: true }, forgetful: {} };
+    const ingress = await start({ settings: { agents } });
+    const run = async (fields: object) => {
+      const body = JSON.stringify({ input: "and?", session_id: "s", previous_response_id: "resp_1", ...fields });
+      const response = await fetch(`${ingress.url}/v1/runs`, { method: "POST", body });
+      return [response.status, ((await response.json()) as { error?: string }).error];
+    };
+    const input = ["user", "assistant", "user"].map((role) => ({ role, content: "a" }));
+    expect(await run({ agent: "forgetful" })).toEqual([
+      400,
+      "previous_response_id: agent 'forgetful' does not store its responses (agents.forgetful.storeResponses)",
+    ]);
+    expect(await run({ input })).toEqual([400, "input: with previous_response_id it is one user message"]);
+    expect(await run({ previous_response_id: "a b" })).toEqual([400, expect.stringContaining("previous_response_id")]);
+    expect(ingress.wakes).toEqual([]);
+    expect(await run({})).toEqual([202, undefined]);
+    const claim = await ingress.store.claim("api.s", 1, "test");
+    expect(claim?.head?.message).toMatchObject({ needs: ["stored-response"], previousResponseId: "resp_1" });
+  });
+
   it("takes 60 large schemas of answers without compiling one, and refuses patterns that RE2 does not have", async () => {
     const ingress = await start({ script: hello });
     let threads = 0;

@@ -1,11 +1,10 @@
-import { agentNamed } from "@larkline/process/config";
+import { agentNamed, type AgentConfig } from "@larkline/process/config";
 import {
   apiApp,
   canarySessionId,
   isTerminal,
   jsonParserOf,
   outputFormProblem,
-  type OutputForm,
   textOf,
   traceIdOf,
   traceparentOfMessage,
@@ -175,11 +174,11 @@ async function readRun(
   if (request.message_id !== undefined && request.session_id === undefined) {
     return { error: "message_id: needs a session_id" };
   }
-  const formProblem = request.output === undefined ? undefined : await problemOfForm(services, request.output);
-  if (formProblem !== undefined) return { error: `output.${formProblem}` };
   const input = parseInput(request.input);
   if (!input.ok) return input;
   const { history, parts } = input.value;
+  const problem = (await problemOfForm(services, request)) ?? problemOfContinued(agent, request, history);
+  if (problem !== undefined) return { error: problem };
   const said = textOf({ role: "user", content: parts });
   const { messageChars } = settings.limits;
   if (said.length > messageChars) {
@@ -199,20 +198,43 @@ async function readRun(
 const parseRequest = jsonParserOf(RunRequest);
 
 /** Schemas of callers are looked at here, and their patterns in a thread; only workers check answers by them. */
-async function problemOfForm({ schemas }: Services, form: OutputForm): Promise<string | undefined> {
-  return outputFormProblem(form) ?? (await schemas.problemOf(form.schema));
+async function problemOfForm({ schemas }: Services, { output: form }: RunRequest): Promise<string | undefined> {
+  if (form === undefined) return undefined;
+  const problem = outputFormProblem(form) ?? (await schemas.problemOf(form.schema));
+  return problem === undefined ? undefined : `output.${problem}`;
+}
+
+/** Why a run cannot continue an answer that a vendor keeps, or undefined. */
+function problemOfContinued(
+  { name, request }: AgentConfig,
+  { previous_response_id: id }: RunRequest,
+  history: readonly Message[],
+): string | undefined {
+  if (id === undefined) return undefined;
+  if (request.storeResponses !== true) {
+    return `previous_response_id: agent '${name}' does not store its responses (agents.${name}.storeResponses)`;
+  }
+  return history.length > 0 ? "input: with previous_response_id it is one user message" : undefined;
 }
 
 /** What a message brings for its run, beside its words. Workers that do not know it leave the message to others. */
-function givenOf({ model, output, metadata }: RunRequest, history: readonly Message[]): Partial<InboundMessage> {
+function givenOf(
+  { model, output, metadata, previous_response_id: previousResponseId }: RunRequest,
+  history: readonly Message[],
+): Partial<InboundMessage> {
   const hasOptions = model !== undefined || output !== undefined;
-  const needs = [...(history.length > 0 ? ["given-history"] : []), ...(hasOptions ? ["run-options"] : [])];
+  const needs = [
+    ...(history.length > 0 ? ["given-history"] : []),
+    ...(hasOptions ? ["run-options"] : []),
+    ...(previousResponseId === undefined ? [] : ["stored-response"]),
+  ];
   return {
     ...(needs.length === 0 ? {} : { needs }),
     ...(history.length === 0 ? {} : { history: [...history] }),
     ...(model === undefined ? {} : { model }),
     ...(output === undefined ? {} : { output }),
     ...(metadata === undefined ? {} : { metadata }),
+    ...(previousResponseId === undefined ? {} : { previousResponseId }),
   };
 }
 

@@ -65,6 +65,7 @@ export {
 export {
   answerUuid,
   callIdsOf,
+  continuedFrom,
   languageOf,
   languageOfMessage,
   attachmentText,

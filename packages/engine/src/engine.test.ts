@@ -416,6 +416,49 @@ describe("what a turn may use", () => {
     expect(() => engineWith(model, { agents: wrong })).toThrow("agents.default.extra.script.body.stream belongs");
   });
 
+  it("continue an answer that the vendor keeps: the id in each step, and what the run has said itself", async () => {
+    const server = await startModelServer();
+    onTestFinished(async () => await server.close());
+    const agent = { model: "gpt/gpt-5.4", storeResponses: true };
+    const engine = createEngine({
+      agents: { default: agent, forgetful: { model: "gpt/gpt-5.4" } },
+      models: { gpt: openai({ apiKey: "k", baseUrl: `${server.url}/v1` }) },
+      tools: [echo],
+    });
+    onTestFinished(async () => await engine.close());
+    server.setScript(({ messages }) =>
+      messages.at(-1)?.text === "second"
+        ? { calls: [{ id: "c1", name: "echo", arguments: { text: "a" } }] }
+        : { text: "ok", responseId: "resp_kept" },
+    );
+    const { responseIds, toInputList } = await engine.run("s1", "first").result();
+    const [previousResponseId] = responseIds;
+    expect(previousResponseId).toBe("resp_kept");
+    await engine.run("other", "second", { previousResponseId: "resp_kept" }).result();
+    const bodies = server.requests.map(({ body, messages }) => ({
+      store: body["store"],
+      continues: body["previous_response_id"],
+      messages: messages.map(({ role, text: said }) => [role, said]),
+    }));
+    expect(bodies).toEqual([
+      { store: true, continues: undefined, messages: [["user", "first"]] },
+      { store: true, continues: "resp_kept", messages: [["user", "second"]] },
+      {
+        store: true,
+        continues: "resp_kept",
+        messages: [
+          ["user", "second"],
+          ["assistant", ""],
+          ["tool", ""],
+        ],
+      },
+    ]);
+    const refused = { agent: "forgetful", previousResponseId: "resp_kept" };
+    expect(() => engine.run("s1", "x", refused)).toThrow("agent forgetful does not store its responses");
+    const given = [...toInputList(), { role: "user" as const, content: "x" }];
+    expect(() => engine.run("new", given, { previousResponseId: "resp_kept" })).toThrow("input is one user message");
+  });
+
   it("a call after a tool of the vendor has read something in the same step is decided as after foreign text", async () => {
     const visit = defineTool({
       name: "visit",

@@ -47,6 +47,8 @@ export interface EngineAgent {
   extra?: Readonly<Record<string, RequestExtra>>;
   /** By provider: tools that the vendor runs, as its interface describes them. */
   hostedTools?: Readonly<Record<string, readonly HostedTool[]>>;
+  /** The vendor keeps what it answers, so that a run may continue an answer by its id: OpenAI's Responses interface alone. */
+  storeResponses?: boolean;
   /** The answer is a JSON value of this schema. `format`: how people read it, with `{field}` for its parts. */
   output?: { name: string; schema: Record<string, unknown>; format?: string };
   /** Language of what the engine itself says; default: that of the message. */
@@ -97,6 +99,11 @@ export interface EngineRunOptions {
   signal?: AbortSignal;
   /** Whom tools act for, and whose budget is used. Default `{ id: "user" }`. */
   user?: Sender;
+  /**
+   * The last of `responseIds` of an earlier run: the vendor has kept what was said until then, and gets this message alone. For
+   * agents with `storeResponses`.
+   */
+  previousResponseId?: string;
 }
 
 /** What is known of a session at this moment. */
@@ -136,6 +143,8 @@ export function createEngine(options: EngineOptions): Engine {
   const house = new House(options);
   const start = (sessionId: string, given: ParsedInput & { command?: "compact" }, run: EngineRunOptions): EngineRun => {
     const agent = house.agentNamed(run.agent);
+    const problem = run.previousResponseId === undefined ? undefined : continuationProblem(agent, given);
+    if (problem !== undefined) throw new TypeError(`previousResponseId: ${problem}`);
     return new EngineRun(house, house.session(sessionId), { ...given, ...run, agent });
   };
   return {
@@ -149,6 +158,12 @@ export function createEngine(options: EngineOptions): Engine {
     stats: (sessionId) => house.session(sessionId).stats(),
     close: async () => await house.close(),
   };
+}
+
+/** Why a run cannot continue an answer that a vendor keeps, or undefined. */
+function continuationProblem({ name, config }: ReadyAgent, { history }: ParsedInput): string | undefined {
+  if (config.storeResponses !== true) return `agent ${name} does not store its responses (storeResponses)`;
+  return history.length > 0 ? "the vendor has what was said before: input is one user message" : undefined;
 }
 
 /** An agent with what its runs need. */
@@ -307,8 +322,9 @@ function accountKey({ per, id, bucket }: BudgetAccount): string {
 }
 
 function requestOf(agent: EngineAgent): ReadyAgent["request"] {
-  const { thinking, effort, temperature, topP, maxOutputTokens, fast, output } = agent;
+  const { thinking, effort, temperature, topP, maxOutputTokens, fast, storeResponses = false, output } = agent;
   return {
+    ...(storeResponses ? { storeResponses } : {}),
     ...(thinking === undefined ? {} : { needsThinking: thinking }),
     ...(effort === undefined ? {} : { effort }),
     ...(temperature === undefined ? {} : { temperature }),

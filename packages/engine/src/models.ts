@@ -55,7 +55,7 @@ export function openai({
     const { createOpenAiChatBackend, createOpenAiResponsesBackend } = await import("@larkline/model/openai");
     return api === "chat" ? createOpenAiChatBackend(reached) : createOpenAiResponsesBackend(reached);
   });
-  return api === "chat" ? { ...provider, thinksSilently: true } : provider;
+  return api === "chat" ? { ...provider, thinksSilently: true } : { ...provider, storesResponses: true };
 }
 
 type Reached = Pick<VendorOptions, "apiKey" | "baseUrl">;
@@ -107,6 +107,7 @@ export function scripted(
   const requests: ModelRequest[] = [];
   return {
     name: "script",
+    storesResponses: true,
     requests,
     stream: async function* (request) {
       const index = requests.push(request) - 1;

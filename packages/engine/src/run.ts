@@ -13,6 +13,7 @@ import {
   compactedTransition,
   compactionPlan,
   compactionRequest,
+  continuedFrom,
   readStep,
   endOverBudget,
   languageOfMessage,
@@ -118,6 +119,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
 
   /** Made by {@link Engine.run}. */
   constructor(house: House, session: Session, { agent, signal, user = { id: "user" }, ...given }: Given) {
+    const { previousResponseId } = given;
     const seq = session.nextMessage();
     const createdAtMs = house.clock.now();
     const message: InboundMessage = {
@@ -133,6 +135,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
       agent: agent.name,
       ...(given.command === undefined ? {} : { command: { name: given.command, argument: "" } }),
       ...(given.history.length === 0 ? {} : { history: given.history }),
+      ...(previousResponseId === undefined ? {} : { previousResponseId }),
     };
     this.#house = house;
     this.#session = session;
@@ -463,10 +466,13 @@ export class EngineRun implements AsyncIterable<RunRecord> {
   async #askOnce(asked: Asked, { messages, plain }: Asking): Promise<StepResult> {
     const { chain, model } = this.#agent.chosen;
     const { clock } = this.#house;
+    const from = asked.turnNumber === 0 ? undefined : this.#continuedFrom();
+    const { previousResponseId } = this.#head.message;
     const request = {
       ...(asked.turnNumber === 0 ? {} : this.#agent.request),
       ...(plain ? { plain } : {}),
-      messages: modelMessagesOf([...messages]), // the history grows while others may still hold the request
+      ...(from === undefined || previousResponseId === undefined ? {} : { previousResponseId }),
+      messages: modelMessagesOf(messages.slice(from)), // the history grows while others may still hold the request
       tools: asked.tools,
       system: asked.system,
       conversation: this.#head.message.session,
@@ -508,7 +514,13 @@ export class EngineRun implements AsyncIterable<RunRecord> {
     return { rounds, askedWaitMs, elapsedMs: Math.max(0, this.#house.clock.now() - sinceMs) };
   }
 
+  #continuedFrom(): number | undefined {
+    return continuedFrom(this.#history, this.#head.message, this.#agent.request.storeResponses);
+  }
+
+  /** What the vendor has kept cannot be shortened. */
   #plan(force: boolean): CompactionPlan | undefined {
+    if (this.#continuedFrom() !== undefined) return undefined;
     const { contextWindow, maxOutputTokens } = this.#agent.chosen.chain.primary;
     return compactionPlan(this.#history, { contextWindow, maxOutputTokens, usedTokens: this.#usedTokens, force });
   }

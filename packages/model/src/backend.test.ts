@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 import {
   estimateTokens,
   failureOfRefusal,
+  refusalIn,
   findModelInfo,
   imageProblem,
   retryAfterOf,
@@ -68,6 +69,15 @@ describe("vendor refusals", () => {
       failureOfRefusal({ message: "prompt is too long" }),
     ].map((failure) => failure.code);
     expect(new Set(codes)).toEqual(new Set(["context_overflow"]));
+  });
+
+  it("blames no part of a conversation for a kept answer that the vendor does not have", () => {
+    const error = { type: "invalid_request_error", code: "previous_response_not_found", message: "not found" };
+    const refused = (param: string | null) =>
+      failureOfRefusal({ status: 400, ...refusalIn({ error: { ...error, param } }) });
+    expect(refused(null)).toMatchObject({ code: "api_bad_request", blames: "request" });
+    expect(refused("previous_response_id")).toMatchObject({ code: "api_bad_request", retryable: false });
+    expect(refused("previous_response_id")).not.toHaveProperty("blames");
   });
 
   it("reads the wait a vendor asks for", () => {

@@ -51,6 +51,10 @@ export interface ModelRequest {
   extra?: RequestExtra;
   /** Tools that the vendor runs, as its interface describes them; a vendor without any refuses the request. */
   hostedTools?: readonly HostedTool[];
+  /** The vendor keeps the answer, so that a later request may continue it. Ignored where it has no such store. */
+  storeResponses?: boolean;
+  /** The answer that this request continues: `messages` are what was said after it. For backends that store. */
+  previousResponseId?: string;
   /** Snapshot of the model's facts; null makes the adapter use its built-in ones. Never changed. */
   capabilities?: Readonly<ModelInfo> | null;
   /** Says no more than it must, because the vendor has refused it otherwise: plain schemas, nothing that is optional. */
@@ -68,6 +72,8 @@ export interface ModelRequest {
 export interface LlmBackend {
   /** Whether its interface sends nothing, not even pings, while a model thinks. Default: it does not. */
   readonly thinksSilently?: boolean;
+  /** Whether its vendor can keep answers, and continue one by its id. Default: it cannot. */
+  readonly storesResponses?: boolean;
   /** What it knows of the dialect of a model. */
   profileOf?(model: string): VendorProfile;
   stream(request: ModelRequest, signal?: AbortSignal): AsyncIterable<ModelChunk>;

@@ -20,6 +20,8 @@ export interface VendorRefusal {
   kind?: string | undefined;
   /** Absent when the body was none of the vendor's, such as the page of a proxy: that is not shown. */
   message?: string | undefined;
+  /** The field of the request that it names. */
+  param?: string | undefined;
   requestId?: string | undefined;
   retryAfterMs?: number | undefined;
   /** What the vendor may quote and must not be repeated. */
@@ -74,7 +76,9 @@ const requestStatuses: readonly (number | undefined)[] = [400, 415, 422, undefin
 
 /** What of the request a vendor refuses: its content, by a filter, or something that it does not name to us. */
 function blameOf(code: ErrorCode, refusal: VendorRefusal): Pick<ModelFailure, "blames"> {
-  const { status, kind = "", profile = plainProfile } = refusal;
+  const { status, kind = "", param, profile = plainProfile } = refusal;
+  // The vendor has no such answer: no part of the conversation is to blame.
+  if (param === "previous_response_id") return {};
   if (code !== "api_bad_request" || !requestStatuses.includes(status)) return {};
   return { blames: profile.filterCodes.includes(kind) ? "content" : "request" };
 }
@@ -140,12 +144,13 @@ export function requestIdOf(headers: Headers | undefined): string | undefined {
  * A refusal in a body of the form that vendors use: `{error: {type, code, message}}` or its inside; MiniMax has
  * `{base_resp: {status_code, status_msg}}`.
  */
-export function refusalIn(body: unknown): Pick<VendorRefusal, "kind" | "message"> {
+export function refusalIn(body: unknown): Pick<VendorRefusal, "kind" | "message" | "param"> {
   const inner: unknown = typeof body === "object" && body !== null && "error" in body ? body.error : body;
   const base: unknown = typeof body === "object" && body !== null && "base_resp" in body ? body.base_resp : undefined;
   if (base !== undefined) return { kind: textIn(base, "status_code"), message: textIn(base, "status_msg") };
   const kind = textIn(inner, "code") ?? textIn(inner, "type");
-  return { kind, message: textIn(inner, "message") ?? textIn(body, "message") ?? textIn(body, "error") };
+  const message = textIn(inner, "message") ?? textIn(body, "message") ?? textIn(body, "error");
+  return { kind, message, param: textIn(inner, "param") };
 }
 
 /** The error classes of a vendor's SDK. */

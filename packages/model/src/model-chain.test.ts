@@ -87,6 +87,19 @@ describe("createModelChain", () => {
     expect((await collect(chain.stream(request, undefined, late)))[0]).toEqual(busy);
   });
 
+  it("asks only models whose vendor keeps answers to continue one, and fails where there is none", async () => {
+    const plain = scripted([text("no"), stop]);
+    const storing = scripted([busy], [text("yes"), stop]);
+    const continues = { ...request, previousResponseId: "resp_1" };
+    const { chain } = chainOf([plain.backend, { ...storing.backend, storesResponses: true }, plain.backend]);
+    expect((await collect(chain.stream(continues))).at(-1)).toEqual({ ...stop, model: "m1" });
+    expect(storing.seen).toHaveLength(2);
+    expect(await collect(chainOf([plain.backend]).chain.stream(continues))).toMatchObject([
+      { type: "error", code: "api_bad_request", retryable: false },
+    ]);
+    expect(plain.seen).toHaveLength(0);
+  });
+
   const asks = (retryAfterMs: number) => modelFailure("api_rate_limit", "slow", { retryAfterMs });
 
   it("EE-50: waits in place as long as the vendor asks when that is short", async () => {

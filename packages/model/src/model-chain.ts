@@ -44,7 +44,8 @@ export interface ModelChain {
    * another one follows. When a broken call had delivered something, a `restart` comes before the chunks of the
    * next call: what came before it is void. An answer that grows beyond the limit is cut, with a warning. An
    * `error` with `retryInMs` asks the caller to try again after that time, and to say what became of the step by
-   * then in `past`. An aborted stream ends promptly, without a terminal chunk, and the vendor call is stopped.
+   * then in `past`. An aborted stream ends promptly, without a terminal chunk, and the vendor call is stopped. Models
+   * whose vendor keeps no answers are not asked to continue one; where none is left, that is an `api_bad_request`.
    */
   stream(request: ChainRequest, signal?: AbortSignal, past?: StepPast): AsyncIterable<ModelChunk>;
 }
@@ -152,8 +153,14 @@ export function createModelChain(options: ModelChainOptions): ModelChain {
       const model = options.models.find(({ info }) => info.id === id) ?? first;
       return (model.backend.profileOf?.(id) ?? plainProfile).name;
     },
-    stream: (request, signal, past = noPast) => stream(settings, request, { signal, past }),
+    stream: (request, signal, past = noPast) => stream(settingsFor(request, settings), request, { signal, past }),
   };
+}
+
+/** With the models that can take a request. */
+function settingsFor({ previousResponseId }: ChainRequest, settings: ChainSettings): ChainSettings {
+  if (previousResponseId === undefined) return settings;
+  return { ...settings, models: settings.models.filter(({ backend }) => backend.storesResponses === true) };
 }
 
 /** The state of a step: its current model, the number of tries on it, and the time spent in waits that vendors asked for. */
@@ -170,6 +177,9 @@ async function* stream(
   request: ChainRequest,
   { signal, past }: { signal: AbortSignal | undefined; past: StepPast },
 ): AsyncGenerator<ModelChunk> {
+  if (settings.models.length === 0) {
+    return void (yield modelFailure("api_bad_request", "No model of this agent can continue a stored response."));
+  }
   const startMs = settings.clock.monotonic();
   const state: StepState = { at: 0, tries: 1, askedWaitMs: past.askedWaitMs, wasOdd: false };
   for (;;) {

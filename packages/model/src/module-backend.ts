@@ -60,6 +60,7 @@ const parseChunk = parserOf(
 export function checkedBackend(backend: LlmBackend, provider: string): LlmBackend {
   return {
     thinksSilently: backend.thinksSilently === true,
+    storesResponses: backend.storesResponses === true,
     stream: async function* (request, signal) {
       for await (const given of backend.stream(request, signal) as AsyncIterable<unknown>) {
         const chunk = chunkOf(given, provider);

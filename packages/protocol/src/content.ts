@@ -123,8 +123,10 @@ export const Message = Type.Union([
     sender: Type.Optional(Type.String()),
     /** Addresses that the person named. No model sees this list. */
     addresses: Type.Optional(Type.Array(Type.String())),
-    /** It holds what others wrote: quotes, forwarded messages, files. */
+    /** It holds what others wrote, or continues it: quotes, forwarded messages, files, an answer that a vendor keeps. */
     foreign: Type.Optional(Type.Boolean()),
+    /** Id of the answer that its turn continues: the vendor has what was said before it. No model sees it. */
+    continues: Type.Optional(Type.String()),
     /** Number of the message, where its answer is shown in a chat: so an answer that is rated or quoted is found. No model sees it. */
     seq: Type.Optional(Type.Integer()),
     /** Epoch ms of writing, where the next message counts from it what was said in between. No model sees it. */

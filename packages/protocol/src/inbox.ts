@@ -62,6 +62,9 @@ export const RunModelOptions = Type.Object(
 );
 export type RunModelOptions = Static<typeof RunModelOptions>;
 
+/** An id that a vendor gave an answer, as a request names it: without blanks, so that it cannot be anything else. */
+export const GivenResponseId = Type.String({ pattern: "^[\\x21-\\x7e]{1,256}$" });
+
 /** What a client notes about a run, for itself. */
 export const RunMetadata = Type.Record(Type.String(), Type.String({ maxLength: 512 }), {
   maxProperties: 16,
@@ -128,6 +131,8 @@ export const InboundMessage = Type.Object({
   output: Type.Optional(OutputForm),
   model: Type.Optional(RunModelOptions),
   metadata: Type.Optional(RunMetadata),
+  /** The answer that its turn continues, which the vendor keeps; `needs` names the feature `stored-response` then. */
+  previousResponseId: Type.Optional(GivenResponseId),
   /** The message is a task of another agent, in a child session; `needs` names the feature `helpers` then. */
   task: Type.Optional(TaskOrigin),
 });

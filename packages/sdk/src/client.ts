@@ -62,6 +62,11 @@ export interface RunOptions {
   model?: ModelOptions;
   /** The answer is a JSON object of this JSON Schema: `result().finalOutput`, unless the reason is `output_invalid`. */
   output?: { name: string; schema: Record<string, unknown>; format?: string };
+  /**
+   * The last of `responseIds` of an earlier run: the vendor has kept what was said until then, and gets this message alone. For
+   * agents with `storeResponses`.
+   */
+  previousResponseId?: string;
   /** For yourself: at most 16 texts of up to 512 characters, which `report()` gives back. */
   metadata?: Record<string, string>;
   /** The run continues when its last iterator is left early. */
@@ -166,7 +171,7 @@ export function createClient(options: ClientOptions): Client {
 /** The ids are made here, so that a request that is repeated after a broken connection means the same run. */
 async function startOf(connection: Connection, input: string | InputItem[], options: RunOptions): Promise<string> {
   const { agent, session = newId(), messageId = newId(), signal } = options;
-  const { background, metadata, model, output } = options;
+  const { background, metadata, model, output, previousResponseId } = options;
   const body = {
     input,
     session_id: session,
@@ -176,6 +181,7 @@ async function startOf(connection: Connection, input: string | InputItem[], opti
     ...(model === undefined ? {} : { model }),
     ...(output === undefined ? {} : { output }),
     ...(metadata === undefined ? {} : { metadata }),
+    ...(previousResponseId === undefined ? {} : { previous_response_id: previousResponseId }),
   };
   const started = await connection.json("/v1/runs", {
     method: "POST",

@@ -295,6 +295,12 @@ it("a report has all pages of its lists", async () => {
   expect(server.requests).toHaveLength(3);
 });
 
+it("a run may continue an answer that the vendor keeps", async () => {
+  const server = await played();
+  await createClient({ url: server.url }).run("and?", { session: "s", messageId: "m", previousResponseId: "r" }).id();
+  expect(server.started).toEqual([{ input: "and?", session_id: "s", message_id: "m", previous_response_id: "r" }]);
+});
+
 it("ids are parts of paths, whatever they hold", async () => {
   const server = await played();
   const client = createClient({ url: server.url });

@@ -39,6 +39,8 @@ export type ConfigInput = {
     }>;
     /** Tools that vendors run, by provider, as their interfaces describe them: web search, code execution. */
     hostedTools?: Record<string, (Record<string, unknown>)[]>;
+    /** Its vendor keeps what it answers, so that a run may continue an answer by its id: OpenAI's Responses interface alone. */
+    storeResponses?: boolean;
     /** The answer is a JSON object of a schema; people in chats see its `format`, or a list of its fields. */
     output?: {
       name: string;

@@ -155,7 +155,7 @@ export function addressContextOf(
   readsNotes: boolean,
 ): AddressContext {
   const named = new Set(namedIn(message));
-  let foreign = readsNotes || message.foreign === true;
+  let foreign = readsNotes || message.foreign === true || message.previousResponseId !== undefined;
   for (const said of history) {
     foreign ||= mayLeadOut(said, isSummary(said));
     if (said.role === "user") for (const address of said.addresses ?? []) named.add(address);

@@ -158,13 +158,31 @@ export function userMessageOf(message: InboundMessage): UserMessage {
   const sendable = message.parts.filter(isSendable);
   const parts: UserPart[] = sendable.length > 0 ? sendable : [{ type: "text", text: "[empty message]" }];
   const named = namedIn(message);
+  const { previousResponseId: continues } = message;
   const facts = {
     ...(named.length === 0 ? {} : { addresses: [...named] }),
-    ...(message.foreign === true ? { foreign: true } : {}),
+    // What the vendor has kept may hold words of others.
+    ...(message.foreign === true || continues !== undefined ? { foreign: true } : {}),
+    ...(continues === undefined ? {} : { continues }),
     ...(message.seq === undefined ? {} : { seq: message.seq }),
   };
   if (message.chatType !== "group" || message.task !== undefined) return { role: "user", content: parts, ...facts };
   return { role: "user", content: attributed(parts, speakerOf(message)), sender: message.sender.id, ...facts };
+}
+
+/**
+ * Where the part of a conversation begins that is sent when its turn continues an answer which the vendor keeps: with the
+ * message of the turn. Undefined where all of it is sent. `stores`: the agent that answers has its vendor keep answers;
+ * one that does not, after a hand-over, reads what the session holds.
+ */
+export function continuedFrom(
+  history: readonly Message[],
+  { previousResponseId }: Pick<InboundMessage, "previousResponseId">,
+  stores = false,
+): number | undefined {
+  if (previousResponseId === undefined || !stores) return undefined;
+  const at = history.findLastIndex((said) => said.role === "user" && said.continues === previousResponseId);
+  return Math.max(0, at);
 }
 
 /** By whom a message of a group is. */

@@ -1,6 +1,7 @@
 import { InboundMessage, Message } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { addressContextOf } from "./context.ts";
+import { userMessageOf } from "./messages.ts";
 import { promptSources } from "./prompt-sources.ts";
 import { queued } from "./turn.fixture.ts";
 
@@ -36,6 +37,9 @@ describe("the sources of what a model reads", () => {
     expect(leadsOut({ role: "user", content: [image] })).toBe(true);
     expect(leadsOut({ role: "user", content: [file] })).toBe(true);
     expect(leadsOut(plain, true)).toBe(true);
+    const continuing = { ...queued().message, previousResponseId: "resp_1" };
+    expect(addressContextOf([plain], continuing, false).foreign).toBe(true);
+    expect(leadsOut(userMessageOf(continuing))).toBe(true);
     const thought = { type: "thinking", text: "", providerMetadata: { vendor: "anthropic", signature: "s" } } as const;
     const search = { ...thought, providerMetadata: { ...thought.providerMetadata, opaque: "{}" } };
     expect(leadsOut({ role: "assistant", content: [thought] })).toBe(false);

@@ -34,6 +34,9 @@ export const promptSources = {
     effort: "none",
     capabilities: "none",
     plain: "none",
+    storeResponses: "none",
+    // What the vendor has kept under it may hold results of tools.
+    previousResponseId: "foreign",
     alive: "none",
     maxPauses: "none",
   },

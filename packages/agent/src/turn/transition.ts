@@ -128,7 +128,7 @@ export function needsOf(
   { message, agent, calls, team, helpers, revision }: TurnState,
   ...features: string[]
 ): string[] {
-  const { output, model, task } = message;
+  const { output, model, task, previousResponseId } = message;
   const hasOptions = output !== undefined || model !== undefined;
   const handsOver = agent !== undefined || calls.some(({ handoff }) => handoff !== undefined);
   const hasServerQuestion = calls.some(({ input, state }) => input !== undefined && state !== "done");
@@ -139,6 +139,7 @@ export function needsOf(
     ...(task !== undefined || helpers !== undefined ? ["helpers"] : []),
     ...(hasServerQuestion ? ["server-question"] : []),
     ...(revision === undefined ? [] : ["agent-versions"]),
+    ...(previousResponseId === undefined ? [] : ["stored-response"]),
     ...features,
   ];
 }

@@ -53,6 +53,7 @@ describe("messages that arrive while a turn runs", () => {
     ["a command", { command: { name: "new" as const, argument: "" } }],
     ["for another agent", { agent: "other" }],
     ["not complete", { references: { quotedId: "om_1" } }],
+    ["one that continues a stored answer", { previousResponseId: "resp_1" }],
     ["of another person", { sender: { id: "ou_2" } }],
     [
       "answered elsewhere",

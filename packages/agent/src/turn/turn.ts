@@ -450,6 +450,7 @@ function joins(waiting: InboundMessage, { message }: TurnState): boolean {
     references === undefined &&
     !hasOptions(waiting) &&
     !hasOptions(message) &&
+    waiting.previousResponseId === undefined &&
     agent === message.agent &&
     session === message.session &&
     sender.id === message.sender.id &&

@@ -1,17 +1,18 @@
 import type { Message, ModelChunk } from "@larkline/protocol";
 import { startModelServer } from "@larkline/testkit";
 import { describe, expect, it } from "vitest";
+import type { ModelRequest } from "../index.ts";
 import { createOpenAiChatBackend, createOpenAiResponsesBackend } from "./index.ts";
 
 type Create = typeof createOpenAiChatBackend;
 
 const hello: Message[] = [{ role: "user", content: [{ type: "text", text: "hi" }] }];
 
-async function read(create: Create, frames: readonly string[], messages = hello) {
+async function read(create: Create, frames: readonly string[], more: Partial<ModelRequest> = {}) {
   const server = await startModelServer({ script: () => ({ frames }) });
   const chunks: ModelChunk[] = [];
   const backend = create({ apiKey: "k", baseUrl: `${server.url}/v1` });
-  for await (const chunk of backend.stream({ model: "gpt-4.1", messages })) chunks.push(chunk);
+  for await (const chunk of backend.stream({ model: "gpt-4.1", messages: hello, ...more })) chunks.push(chunk);
   const [request] = server.requests;
   await server.close();
   return { chunks, body: request?.body ?? {} };
@@ -215,5 +216,12 @@ describe("Responses", () => {
   it("stores nothing at the vendor", async () => {
     const { body } = await read(createOpenAiResponsesBackend, []);
     expect(body).toMatchObject({ store: false, stream: true });
+    expect(body).not.toHaveProperty("previous_response_id");
+  });
+
+  it("has the vendor keep the answer, and continues a kept one, where the request says so", async () => {
+    const asked = { storeResponses: true, previousResponseId: "resp_1" };
+    const { body } = await read(createOpenAiResponsesBackend, [], asked);
+    expect(body).toMatchObject({ store: true, previous_response_id: "resp_1" });
   });
 });

@@ -55,7 +55,7 @@ import {
   type JsonObject,
 } from "../vendor-json.ts";
 
-/** OpenAI's Responses interface through the official SDK; nothing is stored at the vendor. */
+/** OpenAI's Responses interface through the official SDK. The vendor keeps answers only where a request says so. */
 export function createOpenAiResponsesBackend(options: OpenAiBackendOptions): LlmBackend {
   const client = createClient(options);
   const at = { type: "openai-responses", baseUrl: options.baseUrl } as const;
@@ -76,18 +76,20 @@ export function createOpenAiResponsesBackend(options: OpenAiBackendOptions): Llm
     secret: options.apiKey,
     clock: options.clock ?? systemClock,
   };
-  return { profileOf: profileFor, stream: (request, signal) => streamed(api, request, signal) };
+  return { storesResponses: true, profileOf: profileFor, stream: (request, signal) => streamed(api, request, signal) };
 }
 
 type Body = OpenAI.Responses.ResponseCreateParamsStreaming;
 
 function bodyOf(request: ModelRequest, info: Readonly<ModelInfo>, signer: string): Body {
   const system = systemBlocksOf(request).map((block) => block.text);
+  const { storeResponses: store = false, previousResponseId } = request;
   return {
     model: request.model,
     input: responsesInput(request.messages, signer),
     stream: true,
-    store: false,
+    store,
+    ...(previousResponseId === undefined ? {} : { previous_response_id: previousResponseId }),
     ...(system.length > 0 ? { instructions: system.join("\n\n") } : {}),
     ...toolsOf(request),
     ...reasoningOf(request, info),
@@ -389,7 +391,7 @@ function reasoningOf(request: ModelRequest, info: Readonly<ModelInfo>): Partial<
   const summary = request.needsThinking === true ? { summary: "auto" as const } : {};
   const reasoning = { ...(effort === undefined ? {} : { effort }), ...summary };
   const asks = Object.keys(reasoning).length > 0;
-  // Nothing is stored at the vendor, so its reasoning travels with us, encrypted.
+  // Its reasoning travels with us, encrypted: a request names a stored answer only where the caller asks for that.
   return { include: ["reasoning.encrypted_content"], ...(asks ? { reasoning } : {}) };
 }
 

@@ -132,6 +132,8 @@ export const AgentInput = Type.Object(
     extra: Type.Optional(Type.Record(providerName, ExtraInput)),
     /** Tools that vendors run, by provider, as their interfaces describe them: web search, code execution. */
     hostedTools: Type.Optional(Type.Record(providerName, Type.Array(HostedToolInput, { minItems: 1, maxItems: 20 }))),
+    /** Its vendor keeps what it answers, so that a run may continue an answer by its id: OpenAI's Responses interface alone. */
+    storeResponses: Type.Optional(Type.Boolean()),
     /** The answer is a JSON object of a schema; people in chats see its `format`, or a list of its fields. */
     output: Type.Optional(OutputForm),
     ...abilityInputs,

@@ -84,7 +84,7 @@ export interface AgentConfig {
 /** Values of a model request that an agent may set; what is absent is not sent. */
 export type ModelOptions = Pick<
   ChainRequest,
-  "needsThinking" | "effort" | "temperature" | "topP" | "maxTokens" | "fastMode"
+  "needsThinking" | "effort" | "temperature" | "topP" | "maxTokens" | "fastMode" | "storeResponses"
 >;
 
 /** The configuration of a deployment, complete. `agents` and `bots` always have `default`; teams are among the agents. */
@@ -172,9 +172,10 @@ function abilitiesOf(input: Readonly<Record<string, unknown>>): Record<string, u
 }
 
 function requestOf(input: AgentInput): ModelOptions {
-  const { fast } = input;
+  const { fast, storeResponses = false } = input;
   return {
     ...modelOptionsOf(input),
+    ...(storeResponses ? { storeResponses } : {}),
     ...(fast === undefined ? {} : { fastMode: fast }),
   };
 }

@@ -141,9 +141,21 @@ describe("what the configuration adds to requests", () => {
     ],
     [{ agents: { a: { hostedTools: { anthropic: [{ type: "bash_20250124" }] } } } }, "is run by the client"],
     [{ agents: { a: { hostedTools: { anthropic: [{ name: "x" }] } } } }, "a hosted tool needs its `type`"],
+    [
+      { providers: { router }, agents: { a: { model: "anthropic/x, router/y", storeResponses: true } } },
+      "agents.a.storeResponses needs a model of openai-responses",
+    ],
     [{ agents: { a: { hostedTools: { nowhere: [{ type: "x" }] } } } }, "names the unknown provider 'nowhere'"],
   ])("is refused with its place where it cannot be sent: %#", (input, problem) => {
     expect(problemOf(input)).toContain(problem);
+  });
+
+  it("may be that answers are stored, where one of the models can do it", () => {
+    const resolved = resolveConfig({
+      providers: { own: { type: "openai-responses", baseUrl: "http://127.0.0.1:1/v1" } },
+      agents: { default: { model: "anthropic/x, own/y", storeResponses: true }, other: { storeResponses: true } },
+    });
+    expect(resolved).toMatchObject({ ok: true, value: { agents: { default: { request: { storeResponses: true } } } } });
   });
 
   it.each([

@@ -164,6 +164,8 @@ type OwnProviders = Readonly<Record<string, ProviderInput>>;
 interface AgentAdditions {
   extra?: Readonly<Record<string, RequestExtra>> | undefined;
   hostedTools?: Readonly<Record<string, readonly HostedTool[]>> | undefined;
+  model?: string | undefined;
+  storeResponses?: boolean | undefined;
 }
 
 /**
@@ -211,10 +213,11 @@ function providerProblems(where: string, { type, module, profile, extra = {} }: 
 /** What is wrong with what an agent adds to its requests. */
 function additionProblems(
   where: string,
-  { extra = {}, hostedTools = {} }: AgentAdditions,
+  { extra = {}, hostedTools = {}, storeResponses = false, model }: AgentAdditions,
   own: OwnProviders,
 ): string[] {
   const names = [...builtInNames, ...Object.keys(own)];
+  const isStored = !storeResponses || model === undefined || model.split(",").some((name) => mayStore(name, own));
   const unknown = (field: string, provider: string): string[] =>
     names.includes(provider)
       ? []
@@ -233,7 +236,15 @@ function additionProblems(
         ...[...new Set(wrong)].map((problem) => `${where}.hostedTools.${provider}: ${problem}`),
       ];
     }),
+    ...(isStored ? [] : [`${where}.storeResponses needs a model of openai-responses: no other vendor keeps answers`]),
   ];
+}
+
+/** Whether the vendor of a model can keep answers; a module says it itself. */
+function mayStore(model: string, own: OwnProviders): boolean {
+  const [provider = ""] = model.trim().split("/");
+  const named = Object.hasOwn(own, provider) ? own[provider] : undefined;
+  return provider === "openai-responses" || named?.type === "openai-responses" || named?.module !== undefined;
 }
 
 /** The providers of a deployment with their keys, which are in the environment only. */

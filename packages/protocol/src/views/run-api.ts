@@ -1,6 +1,6 @@
 import { Type, type Static } from "../type.ts";
 import { ApiApproval, ApiQuestion } from "../api-approval.ts";
-import { RunMetadata, RunModelOptions } from "../inbox.ts";
+import { GivenResponseId, RunMetadata, RunModelOptions } from "../inbox.ts";
 import { OutputForm } from "../output-form.ts";
 import type { RunState } from "./item-view.ts";
 import { EasyMessage, ItemUsage, RunItem } from "./run-items.ts";
@@ -26,6 +26,11 @@ export const RunRequest = Type.Object(
     model: Type.Optional(RunModelOptions),
     /** The form of the answer, in place of the agent's; the schema has at most 32 KB. */
     output: Type.Optional(OutputForm),
+    /**
+     * The last of `response_ids` of an earlier run: the vendor has kept what was said until then, and gets this message alone.
+     * For agents with `storeResponses`, without earlier items in `input`.
+     */
+    previous_response_id: Type.Optional(GivenResponseId),
     /** For the client itself; returned with the report of the run. */
     metadata: Type.Optional(RunMetadata),
   },
