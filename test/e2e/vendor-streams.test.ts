@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { createClient, type RunEvent } from "@larkline/sdk";
 import { EventLog } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
@@ -24,7 +25,7 @@ beforeAll(async () => {
   const base = system.model.url;
   const agents = Object.fromEntries(dialects.map((type) => [type, { model: `${type}-p/first,${type}-p/second` }]));
   file = await writeConfig({
-    agents,
+    agents: { ...agents, keeping: { model: "openai-responses-p/first", storeResponses: true } },
     providers: Object.fromEntries(
       dialects.map((type) => [
         `${type}-p`,
@@ -103,6 +104,24 @@ for (const { name, about, streams, run: expected, returned } of vendorAnswers())
 it("RI-39: what vendors stream becomes messages, reasoning, calls and their outputs", () => {
   const streamed = ["message_output_item", "reasoning_item", "tool_call_item", "tool_call_output_item"];
   expect([...itemTypes].toSorted()).toEqual(streamed);
+});
+
+it("an answer that the vendor keeps is continued by the caller whose run it was of, and by no other", async () => {
+  const digest = createHash("sha256").update("key-of-bob").digest("hex");
+  const guarded = await system.start("ingress", { LARKLINE_CONFIG: file.path, API_KEYS: `bob:${digest}` });
+  replies = [];
+  const client = createClient({ url });
+  const { responseIds } = await client.run("first", { agent: "keeping", session: "kept-1" }).result();
+  const previousResponseId = responseIds.at(-1) ?? expect.fail();
+  const bob = createClient({ url: guarded.url, token: "key-of-bob" });
+  const others = bob.run("and?", { agent: "keeping", session: "bobs", previousResponseId });
+  await expect(others.result()).rejects.toMatchObject({ status: 404 });
+  const unknown = client.run("and?", { agent: "keeping", session: "kept-2", previousResponseId: "resp_unknown" });
+  await expect(unknown.result()).rejects.toMatchObject({ status: 404 });
+  await client.run("and?", { agent: "keeping", session: "kept-2", previousResponseId }).result();
+  const { body, messages } = system.model.requests.at(-1) ?? expect.fail();
+  expect(body).toMatchObject({ store: true, previous_response_id: previousResponseId });
+  expect(messages.map(({ text }) => text)).toEqual(["and?"]);
 });
 
 it("EE-19, EE-55: each end of a run is followed by the session's totals, which warn a session that was long unused", async () => {

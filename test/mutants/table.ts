@@ -517,8 +517,8 @@ const inStore: Mutant[] = [
   {
     id: "lookup-of-another-app",
     file: "packages/store/src/platform.ts",
-    from: "const [place, name] = kind === shared ? [kind, key.slice(kind.length + 1)] : [this.#owner, key];",
-    to: 'const [place, name] = kind === shared ? [kind, key.slice(kind.length + 1)] : ["", key];',
+    from: "const [place, name] = shared.has(kind) ? [kind, key.slice(kind.length + 1)] : [this.#owner, key];",
+    to: 'const [place, name] = shared.has(kind) ? [kind, key.slice(kind.length + 1)] : ["", key];',
     tests: [oneServer],
     why: "What ingress, the process that strangers reach, has looked up would be believed by workers.",
   },

@@ -25,6 +25,7 @@ import {
 } from "@larkline/agent";
 import {
   agentOfTurn,
+  apiApp,
   turnIdOf,
   type CallState,
   type CancelReason,
@@ -39,7 +40,7 @@ import {
   iterationsOf,
 } from "@larkline/protocol";
 import type { SchemaChecks } from "@larkline/process/schemas";
-import type { SaveResult } from "@larkline/store";
+import { noteKeptResponse, type SaveResult } from "@larkline/store";
 import type { Agent, ChosenModel, Speaker, TurnOptions } from "./agents.ts";
 import {
   agentOtherThan,
@@ -451,9 +452,22 @@ export class TurnRun {
     const maxPauses = this.#environment().limits.maxIterations - iterationsOf(turn) - 1;
     const offered = { tools: await this.#offered(), maxPauses };
     const result = await this.#steps.answer(offered, (event) => this.#streamed(event));
-    if (result.brokenOff !== true) return result;
+    if (result.brokenOff !== true) {
+      await this.#noteKept(result);
+      return result;
+    }
     this.#stored.live = { text: "", thinking: "", ...this.#stored.live, broken: result };
     return undefined;
+  }
+
+  /** Before a client can read the id. A note that is lost makes an answer that cannot be continued, and no more. */
+  async #noteKept({ responseId }: StepResult): Promise<void> {
+    const { message, turnId } = this.#stored.turn;
+    if (responseId === undefined || this.#run.options.request.storeResponses !== true || message.app !== apiApp) return;
+    const { lookups, log } = this.#services;
+    await noteKeptResponse(lookups, responseId, message.sender.id).catch((error: unknown) => {
+      log.warn({ error, turnId }, "for whom an answer is kept was not noted: it cannot be continued");
+    });
   }
 
   async #offered(): Promise<ToolSpec[]> {

@@ -15,6 +15,7 @@ import {
   type Message,
   type SessionKey,
 } from "@larkline/protocol";
+import { isKeptFor } from "@larkline/store";
 import type { RunFacts } from "@larkline/protocol/views/engine-view";
 import { parseInput } from "@larkline/protocol/views/item-input";
 import type { RunState } from "@larkline/protocol/views/item-view";
@@ -179,6 +180,8 @@ async function readRun(
   const { history, parts } = input.value;
   const problem = (await problemOfForm(services, request)) ?? problemOfContinued(agent, request, history);
   if (problem !== undefined) return { error: problem };
+  const refusal = await refusalOfContinued(services, request, caller);
+  if (refusal !== undefined) return refusal;
   const said = textOf({ role: "user", content: parts });
   const { messageChars } = settings.limits;
   if (said.length > messageChars) {
@@ -215,6 +218,24 @@ function problemOfContinued(
     return `previous_response_id: agent '${name}' does not store its responses (agents.${name}.storeResponses)`;
   }
   return history.length > 0 ? "input: with previous_response_id it is one user message" : undefined;
+}
+
+/** An answer that the vendor does not keep for this caller, as far as is known: nothing says whether it is another's. */
+async function refusalOfContinued(
+  { lookups, log, redis }: Services,
+  { previous_response_id: id }: RunRequest,
+  caller: string,
+): Promise<{ error: string; status: number } | undefined> {
+  if (id === undefined) return undefined;
+  const later = { error: "not taken, please try again", status: 503 };
+  if (!redis.isReady()) return later;
+  try {
+    if (await isKeptFor(lookups, id, caller)) return undefined;
+    return { error: "previous_response_id: nothing is known of this answer", status: 404 };
+  } catch (error) {
+    log.warn({ error }, "for whom an answer is kept could not be read");
+    return later;
+  }
 }
 
 /** What a message brings for its run, beside its words. Workers that do not know it leave the message to others. */

@@ -263,7 +263,7 @@ export const describedKeys: readonly DescribedKey[] = [
     key: "`<ns>:look:<owner>:<key>`",
     type: "string",
     content:
-      "a looked-up fact of `ingress` or `worker`, such as a name or a language, a sign-in to the `console`, or a `reaction` that ingress adds and workers remove",
+      "a looked-up fact of `ingress` or `worker`, such as a name or a language, a sign-in to the `console`, a `reaction` that ingress adds and workers remove, or for whom a vendor keeps a `response`, for 30 days",
   },
   {
     key: "`{<ns>}:orders`",

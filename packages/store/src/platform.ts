@@ -274,8 +274,11 @@ function appOfBuckets(buckets: readonly { key: string }[]): string {
 /** Longest value that a lookup cache keeps, in bytes of UTF-8. */
 const maxLookupBytes = 4_096;
 
-/** What one app hands to another one: reactions that ingress adds and workers take back. */
-const shared = "reaction";
+/**
+ * What one app hands to another one: reactions that ingress adds and workers remove, and for whom workers have had a
+ * vendor keep a `response`.
+ */
+const shared: ReadonlySet<string> = new Set(["reaction", "response"]);
 
 const longestPlainKey = 64;
 
@@ -318,7 +321,7 @@ export class LookupCache {
   #keyOf(key: string): string {
     const isShort = key.length <= longestPlainKey;
     const [kind = ""] = key.split(":", 1);
-    const [place, name] = kind === shared ? [kind, key.slice(kind.length + 1)] : [this.#owner, key];
+    const [place, name] = shared.has(kind) ? [kind, key.slice(kind.length + 1)] : [this.#owner, key];
     // The colon keeps hashed keys apart from plain ones, which are shorter than a hash with it.
     return this.#keys.lookup(`${place}:${isShort ? name : `:${createHash("sha256").update(name).digest("hex")}`}`);
   }

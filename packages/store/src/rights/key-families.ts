@@ -89,6 +89,7 @@ export const keyFamilies = {
   workerLookups: untagged("look:worker:*"),
   consoleLookups: untagged("look:console:*"),
   reactionLookups: untagged("look:reaction:*"),
+  responseLookups: untagged("look:response:*"),
   orders: whole("orders"),
   orderResults: whole("order-result:*"),
   /** Agents and tools that operators have paused. */
