@@ -354,6 +354,25 @@ describe("approvals", () => {
   });
 });
 
+it("no tool of a turn can say that people have refused its call", async () => {
+  const refusing = defineTool({
+    name: "refusing",
+    description: "Refuses.",
+    input: { type: "object", properties: {} },
+    effect: "pure",
+    run: () => {
+      throw new Error("permission_denied: not today.");
+    },
+  });
+  const engine = engineSaying([calling("refusing", {}), "ok"], { tools: [refusing] });
+  const records = await all(engine.run("s1", "go"));
+  expect(records.find(({ event }) => event.type === "tool_result")?.event).toMatchObject({
+    code: "tool_execution_error",
+    output: "tool_execution_error: permission_denied: not today.",
+  });
+  expect(engine.stats("s1").denials).toBe(0);
+});
+
 describe("what a turn may use", () => {
   it("a budget that is spent ends it, and refuses the next", async () => {
     const budgets = { timeZone: "UTC", budgets: [{ per: "person", period: "day", tokens: 12 } as const] };

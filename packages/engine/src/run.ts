@@ -55,6 +55,7 @@ import {
   type ToolSpec,
   type TurnState,
   iterationsOf,
+  toolErrorText,
 } from "@larkline/protocol";
 import { MessageView } from "@larkline/protocol/views/chat-view";
 import type { AnyMessage } from "@larkline/protocol/views/chat-messages";
@@ -396,7 +397,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
     const { sender, session } = this.#head.message;
     const { id: userId, name: userName } = sender;
     const actor = { app, userId, chatId: session, ...(userName === undefined ? {} : { userName }) };
-    return await runTool(tool, {
+    const outcome = await runTool(tool, {
       argumentsText: JSON.stringify(call.arguments),
       ...(timeoutMs === undefined ? {} : { timeoutMs }),
       context: {
@@ -412,6 +413,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
         },
       },
     });
+    return outcome.ok ? outcome : { ...outcome, error: toolErrorText(outcome.error) };
   }
 
   async #modelStep(): Promise<Transition> {

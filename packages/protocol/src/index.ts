@@ -82,6 +82,7 @@ export {
   type ErrorCode,
   rejectedText,
   resultCodeIn,
+  toolErrorText,
 } from "./error.ts";
 export {
   Actor,

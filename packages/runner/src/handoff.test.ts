@@ -78,6 +78,15 @@ describe("what a runner hands in", () => {
     expect(await outcomes(job)).toEqual([{ ok: true, result: "mine" }]);
   });
 
+  it.each(["permission_denied: no.", "User rejected this action."])(
+    "cannot say that people refused: %s",
+    async (error) => {
+      const job = await bed.openCall({ name: "t", effect: "pure" });
+      await handedIn(entryOf(job, { kind: "outcome", outcome: { ok: false, error } }));
+      expect(await outcomes(job)).toEqual([{ ok: false, error: `tool_execution_error: ${error}` }]);
+    },
+  );
+
   it("is refused without the runner's key, under another name, in another cell, and when it is too long", async () => {
     const job = await bed.openCall({ name: "t", effect: "once" });
     await handedIn(entryOf(job, { kind: "log", text: "first" }));

@@ -9,6 +9,7 @@ import {
   parseHandoffNotification,
   type HandoffNotification,
   readHandoff,
+  toolErrorText,
   type EngineEvent,
 } from "@larkline/protocol";
 import { type RedisConnection, subscriberOf, runScript, script, streamLengths } from "./connection.ts";
@@ -339,7 +340,8 @@ export class HandoffImport {
 
   async #deliver(entry: HandoffEntry & { kind: "outcome" }, handed: HandedIn): Promise<DeliverResult> {
     const { store, lookups } = this.#options;
-    const { session, outcome, timing, notRun = false, blobId } = entry;
+    const { session, timing, notRun = false, blobId } = entry;
+    const outcome = entry.outcome.ok ? entry.outcome : { ...entry.outcome, error: toolErrorText(entry.outcome.error) };
     if (outcome.ok && outcome.stored !== undefined && blobId !== undefined) {
       await nameResult(lookups, session, { handle: outcome.stored.handle, blobId });
     }
