@@ -438,8 +438,8 @@ describe("the commands of queues", () => {
   const folder = join(dirname(createRequire(import.meta.url).resolve("bullmq")), "scripts");
   const granted = appUsers("larkline", ["a"])
     .find(({ name }) => name === "runner-a")
-    ?.grants.find(({ keys }) => keys.includes("toolQueues"))
-    ?.commands.split(" ");
+    ?.grants.filter(({ patterns }) => patterns.includes("{larkline}:tools-a:*"))
+    .flatMap(({ commands }) => commands.split(" "));
 
   it.each([
     "addStandardJob-9",

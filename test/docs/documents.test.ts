@@ -1,11 +1,10 @@
 import { existsSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
 import { errorCodes } from "@larkline/protocol";
-import { describedKeys } from "@larkline/store/keys";
 import { isTool, runTool } from "@larkline/tool-kit";
 import { describe, expect, it } from "vitest";
 import dice from "../fixtures/dice-tool.ts";
-import { documents, quotedIn, root, rowsUnder, sourcesAndScripts, sourcesBelow, textOf } from "./document.ts";
+import { documents, root, rowsUnder, sourcesAndScripts, textOf } from "./document.ts";
 import { pageWithTables, tables } from "./tables.ts";
 import { imports, stopsOf } from "./walk.ts";
 
@@ -178,22 +177,6 @@ describe("docs/architecture.md", () => {
     ]);
     const stray = stops.filter(({ path, before }) => before.length > 0 && !before.some((file) => imports(file, path)));
     expect(stray.map(({ path }) => path)).toEqual([]);
-  });
-
-  it("names every key and channel of the stores", () => {
-    const keys = describedKeys.flatMap(({ key }) => quotedIn(key));
-    const store = sourcesBelow("packages/store/src").join("\n");
-    const cells = [...store.matchAll(/\$\{base\}:([a-z-]+)/g)].map(([, name = ""]) => `{<ns>:<c>}:${name}`);
-    const globals = [...store.matchAll(/\bglobal\(["`]([a-z-]+)/g)].map(([, name = ""]) => `{<ns>}:${name}`);
-    const untagged = [...store.matchAll(/`\$\{namespace\}:([a-z-]+)/g)].map(([, name = ""]) => `<ns>:${name}`);
-    expect(cells.length).toBeGreaterThan(0);
-    expect(globals.length).toBeGreaterThan(0);
-    for (const name of [...cells, ...globals, ...untagged]) {
-      expect(
-        keys.some((key) => key === name || key.startsWith(`${name}:`)),
-        name,
-      ).toBe(true);
-    }
   });
 
   it("gives the deadlines that the code has", () => {

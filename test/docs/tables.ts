@@ -18,7 +18,16 @@ type Rows = readonly (readonly string[])[];
 /** Every page with its tables, each between `<!-- <name>:begin -->` and `<!-- <name>:end -->`. */
 export const tables: Readonly<Record<string, Readonly<Record<string, Rows>>>> = {
   "packages/store/src/keys.md": {
-    "redis-keys": [["key", "type", "content"], ...describedKeys.map(({ key, type, content }) => [key, type, content])],
+    "redis-keys": [
+      ["key", "type", "written by", "read by", "content"],
+      ...describedKeys().map(({ key, type, writtenBy, readBy, content }) => [
+        key,
+        type,
+        writtenBy.join(", "),
+        readBy.join(", "),
+        content,
+      ]),
+    ],
   },
   "packages/process/src/telemetry/observations.md": {
     events: observations("event", eventCatalogue),

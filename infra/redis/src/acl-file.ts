@@ -1,12 +1,5 @@
 import { createHash } from "node:crypto";
-import {
-  channelFamilies,
-  keyFamilies,
-  type ChannelFamily,
-  type Grant,
-  type Place,
-  type RedisUser,
-} from "@larkline/store/rights";
+import type { Grant, RedisUser } from "@larkline/store/rights";
 
 /** User without a password who may ping. */
 export const healthUser = "health";
@@ -22,22 +15,16 @@ function selector(...parts: string[]): string {
   return `(${parts.join(" ")})`;
 }
 
-function grantSelector({ keys, commands }: Grant, place: Place): string {
-  const patterns = keys.flatMap((family) => keyFamilies[family](place));
-  return selector(...patterns.map((pattern) => `~${pattern}`), allow(commands));
-}
-
-function channelSelector(channels: readonly ChannelFamily[], commands: string, place: Place): string[] {
-  if (channels.length === 0) return [];
-  const patterns = channels.flatMap((family) => channelFamilies[family](place));
-  return [selector(...patterns.map((pattern) => `&${pattern}`), allow(commands))];
+function grantSelector({ on, patterns, commands }: Grant): string {
+  const sign = on === "keys" ? "~" : "&";
+  return selector(...patterns.map((pattern) => `${sign}${pattern}`), allow(commands));
 }
 
 /**
  * A script is called with the keys that it works on, and Redis asks for every right to them, whatever the script
  * does. That alone opens nothing: what a script does is checked command by command, as if its caller did it.
  */
-function scriptRules({ namespace }: Place): string[] {
+function scriptRules(namespace: string): string[] {
   const keys = [`{${namespace}}:*`, `{${namespace}:*`, `${namespace}:*`];
   return [allow("script|exists script|load"), selector(...keys.map((key) => `~${key}`), allow("eval evalsha"))];
 }
@@ -47,18 +34,15 @@ function scriptRules({ namespace }: Place): string[] {
  * changed while it is in use; without any, no client can sign in as this user.
  */
 export function rulesOf(user: RedisUser, passwords: readonly string[] = []): string {
-  const { place, commands, runsScripts, grants, publishes = [], subscribes = [], isPresent = false } = user;
+  const { namespace, commands, runsScripts, grants } = user;
   return [
     "on",
     ...passwords.map((password) => `#${createHash("sha256").update(password).digest("hex")}`),
     "resetchannels",
     "-@all",
     allow(commands),
-    ...(runsScripts ? scriptRules(place) : []),
-    ...grants.map((grant) => grantSelector(grant, place)),
-    ...channelSelector(publishes, "publish", place),
-    ...channelSelector(subscribes, "subscribe unsubscribe", place),
-    ...channelSelector(isPresent ? ["presence"] : [], "ssubscribe", place),
+    ...(runsScripts ? scriptRules(namespace) : []),
+    ...grants.map(grantSelector),
   ].join(" ");
 }
 

@@ -79,11 +79,11 @@ export class AgentVersions {
 
   /** `stateKey`: seals versions, see `stateKeyOf`; only with it they can be added and believed. */
   constructor({ redis, namespace, stateKey, most = maxVersions }: StoreOptions & { stateKey?: string; most?: number }) {
-    const { global } = createKeyspace(namespace);
+    const keys = createKeyspace(namespace);
     this.#redis = redis;
-    this.#key = global("agent-versions");
-    this.#audit = global("audit");
-    this.#channel = global("agent-versions-changed");
+    this.#key = keys.agentVersions;
+    this.#audit = keys.audit;
+    this.#channel = keys.agentVersionsChanged;
     this.#stateKey = stateKey;
     this.#most = most;
   }

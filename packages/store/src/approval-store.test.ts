@@ -49,7 +49,7 @@ it("keeps an approval until it is settled, then until a week after its expiry", 
   const record = keys.session(session).approvalOf(question.id);
   await approvals.add(question);
   expect(await redis.pttl(record)).toBe(-1);
-  expect((await redis.pttl(keys.approval(question.id))) / dayMs).toBeCloseTo(8, 1);
+  expect((await redis.pttl(keys.approvalSessionOf(question.id))) / dayMs).toBeCloseTo(8, 1);
   await approvals.decide(session, question.id, { decision: "reject", by: { id: "ou_boss" } });
   expect((await redis.pttl(record)) / dayMs).toBeCloseTo(8, 1);
   expect((await redis.pttl(keys.session(session).kept)) / dayMs).toBeCloseTo(8, 1);

@@ -145,7 +145,7 @@ export class ApprovalStore {
 
   /** By id alone, which is all that a button carries. Undefined when it is not known or of another app. */
   async find(app: string, approvalId: string): Promise<ApprovalStatus | undefined> {
-    const session = await this.#redis.get(this.#keys.approval(approvalId));
+    const session = await this.#redis.get(this.#keys.approvalSessionOf(approvalId));
     const status = session === null ? undefined : await this.#read(session, approvalId);
     return status?.approval.app === app ? status : undefined;
   }
@@ -393,7 +393,7 @@ export async function indexApprovals(
 ): Promise<void> {
   await Promise.all(
     approvals.map(async ({ id, session, expiresAtMs }) => {
-      await redis.set(keys.approval(id), session, "PX", Math.max(0, expiresAtMs - nowMs) + weekMs);
+      await redis.set(keys.approvalSessionOf(id), session, "PX", Math.max(0, expiresAtMs - nowMs) + weekMs);
     }),
   );
 }

@@ -48,7 +48,7 @@ export class AuditLog {
   constructor({ redis, namespace, auditMaxRecords = keepAllAudits }: StoreOptions & { auditMaxRecords?: number }) {
     const keys = createKeyspace(namespace);
     this.#redis = redis;
-    this.#global = keys.global("audit");
+    this.#global = keys.audit;
     this.#streams = [...keys.cells().map(({ audit }) => audit), this.#global];
     this.#maxRecords = auditMaxRecords;
   }

@@ -84,7 +84,7 @@ export class RedisBlobStore implements BlobStore {
 
   constructor(options: BlobStoreOptions) {
     this.#redis = options.redis;
-    this.#keyOf = createKeyspace(options.namespace).blob;
+    this.#keyOf = createKeyspace(options.namespace).blobOf;
     this.#ttlMs = options.ttlMs ?? defaultBlobTtlMs;
     this.#maxBytes = options.maxBytes ?? defaultMaxBlobBytes;
   }

@@ -85,7 +85,7 @@ export class BudgetStore {
       this.#redis,
       chargeBudgets,
       {
-        charge: this.#keys.budget(`charge:${id}`),
+        charge: this.#keys.chargeOf(id),
         spending: accounts.flatMap((account) => [this.#keyOf("tokens", account), this.#keyOf("usd", account)]),
       },
       {
@@ -114,11 +114,11 @@ export class BudgetStore {
   /** True for the first caller in the account's period, which warns the spender. */
   async warnOnce(account: SpendingAccount): Promise<boolean> {
     const { per, bucket, id } = account;
-    const warned = this.#keys.budget(`told:${per}:${bucket}`);
+    const warned = this.#keys.warnedOf(per, bucket);
     return (await runScript(this.#redis, warnOnce, { warned }, { id, expiresAtMs: expiryOf(account) })) === 1;
   }
 
   #keyOf(by: keyof Spending, { per, bucket }: SpendingGroup): string {
-    return this.#keys.budget(`${by}:${per}:${bucket}`);
+    return this.#keys.spentOf(by, per, bucket);
   }
 }

@@ -45,6 +45,6 @@ export class EventWatchReports {
   }
 
   #keyOf(app: string): string {
-    return this.#keys.global(`event-watch:${app}`);
+    return this.#keys.eventWatchOf(app);
   }
 }

@@ -37,7 +37,7 @@ export interface RunnerHandoffOptions {
 
 /** The channels on which workers are notified of entries: one worker, or all. */
 function notificationChannel(keys: Keyspace, worker?: string): string {
-  return keys.global(worker === undefined ? "handoff" : `handoff:${worker}`);
+  return worker === undefined ? keys.handoffs : keys.handoffsTo(worker);
 }
 
 /** The runner's side of the hand-off. */
@@ -99,7 +99,7 @@ export class RunnerHandoff {
       if (parsed.ok && !signal.aborted) listener(parsed.value);
     });
     signal.addEventListener("abort", () => subscriber.disconnect(), { once: true });
-    await subscriber.subscribe(this.#keys.global(`begun:${this.#runner}`));
+    await subscriber.subscribe(this.#keys.answersTo(this.#runner));
     if (signal.aborted) subscriber.disconnect();
   }
 
@@ -195,7 +195,7 @@ export class HandoffImport {
   /** Notes for all workers that this runner gets calls, so that they find its entries without a notification. */
   async expect(runner: string): Promise<void> {
     if (this.#expected.has(runner)) return;
-    await this.#options.redis.sadd(this.#keys.global("handoff-runners"), runner);
+    await this.#options.redis.sadd(this.#keys.handoffRunners, runner);
     this.#expected.add(runner);
   }
 
@@ -204,7 +204,7 @@ export class HandoffImport {
    * read as well.
    */
   async sweep(announced: readonly string[] = []): Promise<void> {
-    const expected = await this.#options.redis.smembers(this.#keys.global("handoff-runners"));
+    const expected = await this.#options.redis.smembers(this.#keys.handoffRunners);
     await Promise.all([...new Set([...expected, ...announced])].map(async (runner) => await this.#sweepOf(runner)));
   }
 

@@ -164,7 +164,7 @@ export async function makePauses(url: string) {
 
 export async function makeAgentVersions(url: string): Promise<AgentVersionsHarness> {
   const { here, there, close } = openTwice(url);
-  const key = createKeyspace(here.namespace).global("agent-versions");
+  const key = createKeyspace(here.namespace).agentVersions;
   const options = { stateKey: "0".repeat(64), most: 3 };
   return {
     versions: new AgentVersions({ ...here, ...options }),

@@ -95,7 +95,7 @@ export class InstanceDirectory {
   constructor({ redis, namespace, clock = systemClock }: StoreOptions) {
     this.#clock = clock;
     this.#redis = redis;
-    this.#key = createKeyspace(namespace).global("instances");
+    this.#key = createKeyspace(namespace).instances;
   }
 
   /** Announces or renews an instance; it counts as gone after `ttlMs` without renewal. */

@@ -17,10 +17,10 @@ export class NameBook {
   readonly #maxNames: number;
 
   constructor({ redis, namespace, most = maxNames }: StoreOptions & { most?: number }) {
-    const { global } = createKeyspace(namespace);
+    const keys = createKeyspace(namespace);
     this.#redis = redis;
-    this.#names = global("names");
-    this.#byTime = global("names-by-time");
+    this.#names = keys.names;
+    this.#byTime = keys.namesByTime;
     this.#maxNames = most;
   }
 

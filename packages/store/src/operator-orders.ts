@@ -52,8 +52,8 @@ export class OperatorOrders {
     const keys = createKeyspace(namespace);
     this.#redis = redis;
     this.#clock = clock;
-    this.#stream = keys.global("orders");
-    this.#answers = keys.global("order-result:");
+    this.#stream = keys.orders;
+    this.#answers = keys.orderResultOf("");
   }
 
   /** Adds an order, and waits for its result for at most `patienceMs`. */

@@ -41,11 +41,11 @@ export class Pauses {
   #known: ReadonlyMap<string, Pause> = new Map();
 
   constructor({ redis, namespace, most = maxPauses }: StoreOptions & { most?: number }) {
-    const { global } = createKeyspace(namespace);
+    const keys = createKeyspace(namespace);
     this.#redis = redis;
-    this.#pauses = global("pauses");
-    this.#audit = global("audit");
-    this.#channel = global("pauses-changed");
+    this.#pauses = keys.pauses;
+    this.#audit = keys.audit;
+    this.#channel = keys.pausesChanged;
     this.#maxPauses = most;
   }
 

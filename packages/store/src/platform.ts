@@ -135,10 +135,7 @@ export class RateGovernor {
    * Resolves with 0, or with the ms after which one may pass. The key has a hash of the caller's name.
    */
   async takeRequest(app: string, caller: string, most: number, spanMs = 60_000): Promise<number> {
-    const pace = this.#keys.rates(
-      app,
-      `requests:${createHash("sha256").update(caller).digest("base64url").slice(0, 22)}`,
-    );
+    const pace = this.#keys.requestPaceOf(app, createHash("sha256").update(caller).digest("base64url").slice(0, 22));
     return Number(await runScript(this.#redis, paceRequests, { pace }, { most, spanMs }));
   }
 
@@ -164,13 +161,14 @@ export class RateGovernor {
   #keysOf(asked: readonly { key: string }[]): string[][] {
     const app = appOfBuckets(asked);
     return asked.map(({ key }) => {
-      const bucket = this.#keys.rates(app, `bucket:${key.slice(app.length + 1)}`);
-      return [bucket, `${bucket}:second`, `${bucket}:minute`];
+      const bucket = key.slice(app.length + 1);
+      const windows = ["second", "minute"].map((window) => this.#keys.rateWindowOf(app, bucket, window));
+      return [this.#keys.rateBucketOf(app, bucket), ...windows];
     });
   }
 
   #callsKey(app: string, month: string): string {
-    return this.#keys.rates(app, `calls:${month}`);
+    return this.#keys.platformCallsOf(app, month);
   }
 }
 
@@ -323,7 +321,7 @@ export class LookupCache {
     const [kind = ""] = key.split(":", 1);
     const [place, name] = shared.has(kind) ? [kind, key.slice(kind.length + 1)] : [this.#owner, key];
     // The colon keeps hashed keys apart from plain ones, which are shorter than a hash with it.
-    return this.#keys.lookup(`${place}:${isShort ? name : `:${createHash("sha256").update(name).digest("hex")}`}`);
+    return this.#keys.lookupOf(place, isShort ? name : `:${createHash("sha256").update(name).digest("hex")}`);
   }
 }
 
@@ -360,7 +358,7 @@ export class TokenCache implements TokenSource {
     this.#redis = options.redis;
     this.#clock = options.clock ?? systemClock;
     this.#random = options.random ?? systemRandom;
-    this.#keyOf = (name) => keys.global(`token:${name}`);
+    this.#keyOf = keys.tokenOf;
     this.#fetchTimeoutMs = options.fetchTimeoutMs ?? 10_000;
   }
 

@@ -115,7 +115,7 @@ export class Presence {
 
   /** Takes a periodic duty for `ttlMs`; false when another process has it. */
   async takeDuty(duty: string, id: string, ttlMs: number): Promise<boolean> {
-    return (await this.#redis.set(this.keys.global(`duty:${duty}`), id, "PX", ttlMs, "NX")) === "OK";
+    return (await this.#redis.set(this.keys.dutyOf(duty), id, "PX", ttlMs, "NX")) === "OK";
   }
 
   /** Beats of others before this time of the server count as made then, epoch ms. */
@@ -124,20 +124,20 @@ export class Presence {
   }
 
   protected aliveKey(id: string): string {
-    return this.keys.global(`alive:${id}`);
+    return this.keys.aliveOf(id);
   }
 
   protected leftKey(id: string): string {
-    return this.keys.global(`alive:${id}:left`);
+    return this.keys.leftOf(id);
   }
 
   protected keyOf(group: string): string {
-    return this.keys.global(`present:${group}`);
+    return this.keys.presentOf(group);
   }
 
   /** What the names of presence channels begin with. */
   protected get channels(): string {
-    return this.keys.global("presence:");
+    return this.keys.presenceOf("");
   }
 
   async #look(ids: readonly string[]): Promise<Map<string, Sight>> {
@@ -149,7 +149,7 @@ export class Presence {
   }
 
   #unreleasedKey(id: string, session: SessionKey): string {
-    return this.keys.global(`alive:${id}:unexcused:${session}`);
+    return this.keys.unexcusedOf(id, session);
   }
 }
 

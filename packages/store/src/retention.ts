@@ -164,7 +164,7 @@ export class SessionRetention {
 
   /** By which buttons find their session; first, since nothing names them once the approvals are gone. */
   async #forgetApprovals(ids: readonly string[]): Promise<void> {
-    await Promise.all(ids.map(async (id) => await this.#redis.unlink(this.#keys.approval(id))));
+    await Promise.all(ids.map(async (id) => await this.#redis.unlink(this.#keys.approvalSessionOf(id))));
   }
 
   async #remove(

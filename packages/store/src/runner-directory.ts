@@ -211,12 +211,12 @@ export class RunnerDirectory {
   constructor(options: RunnerDirectoryOptions) {
     const keys = createKeyspace(options.namespace);
     this.#redis = options.redis;
-    this.#names = keys.global("runner-names");
-    this.#owners = keys.global("tool-owners");
-    this.#base = keys.global("runners:");
-    this.#presences = keys.global("alive:");
-    this.#presenceChannels = keys.global("presence:");
-    this.#channel = keys.global("runners-changed");
+    this.#names = keys.runnerNames;
+    this.#owners = keys.toolOwners;
+    this.#base = keys.runnerOf("");
+    this.#presences = keys.aliveOf("");
+    this.#presenceChannels = keys.presenceOf("");
+    this.#channel = keys.runnersChanged;
     this.#runnerKey = options.runnerKey;
     this.#runnerKeys = options.runnerKeys;
     this.#configured = options.owners;

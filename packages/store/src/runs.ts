@@ -134,7 +134,7 @@ export class RunLog {
 
   constructor({ redis, namespace, ttlMs = defaultRunTtlMs, clock = systemClock }: StoreOptions & { ttlMs?: number }) {
     this.#redis = redis;
-    this.#listAt = createKeyspace(namespace).runs;
+    this.#listAt = createKeyspace(namespace).runsOf;
     this.#ttlMs = ttlMs;
     this.#clock = clock;
   }
@@ -388,7 +388,7 @@ export class RatingStore {
     const fields = replies.flatMap(({ sent, of }) => sent.flatMap((id) => [id, JSON.stringify(of)]));
     if (fields.length === 0) return;
     const day = this.#today();
-    const key = this.#keys.ratedReplies(day);
+    const key = this.#keys.ratedRepliesOf(day);
     await this.#redis.hset(key, ...fields);
     await this.#redis.pexpireat(key, (day + replyDays + 1) * dayMs);
   }
@@ -481,7 +481,7 @@ export class RatingStore {
   }
 
   #replyKeys(): string[] {
-    return Array.from({ length: replyDays + 2 }, (_, ago) => this.#keys.ratedReplies(this.#today() + 1 - ago));
+    return Array.from({ length: replyDays + 2 }, (_, ago) => this.#keys.ratedRepliesOf(this.#today() + 1 - ago));
   }
 }
 

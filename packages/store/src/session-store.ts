@@ -551,7 +551,7 @@ export class SessionStore {
         runner,
         ...handoffValues(handed),
         ask,
-        begun: this.#keys.global(`begun:${runner}`),
+        begun: this.#keys.answersTo(runner),
         answerMs: answerKeptMs,
         freshMs: questionFreshMs,
         auditMax: this.#auditMax,

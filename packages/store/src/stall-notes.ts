@@ -35,5 +35,5 @@ export async function noteStall(
 
 function keysOf(namespace: string | undefined): (id: string) => string {
   const keys = createKeyspace(namespace);
-  return (id) => keys.global(`alive:${id}:stalled`);
+  return keys.stalledOf;
 }

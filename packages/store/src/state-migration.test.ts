@@ -68,7 +68,7 @@ it("until then nothing is added to a session, so that its message is delivered a
   await expect(store.reset(session, { by: "ou_1", replyOf })).rejects.toThrow("OLDFORM");
   const retention = new SessionRetention({ redis, namespace });
   await expect(retention.erase(session, 100)).rejects.toThrow("OLDFORM");
-  await redis.set(createKeyspace(namespace).approval("a1"), session);
+  await redis.set(createKeyspace(namespace).approvalSessionOf("a1"), session);
   await redis.hset(keys.approvalOf("a1"), { a: "{}" });
   await expect(new ApprovalStore({ redis, namespace }).find("cli_app", "a1")).rejects.toThrow("OLDFORM");
   await new StateMigration({ redis, namespace }).run(AbortSignal.timeout(60_000));

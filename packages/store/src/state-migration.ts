@@ -67,7 +67,7 @@ export class StateMigration {
 
   /** Whether everything that is stored has the form of this version. */
   async isDone(): Promise<boolean> {
-    return (await this.#redis.get(this.#keys.global("state-version"))) === String(stateVersion);
+    return (await this.#redis.get(this.#keys.stateVersion)) === String(stateVersion);
   }
 
   /** Resolves to the number of sessions when all are moved. Two processes may run it at once, and it may be run again. */
@@ -86,7 +86,7 @@ export class StateMigration {
       moved += 1;
     }
     signal.throwIfAborted();
-    await this.#redis.set(this.#keys.global("state-version"), String(stateVersion));
+    await this.#redis.set(this.#keys.stateVersion, String(stateVersion));
     return moved;
   }
 

@@ -50,10 +50,10 @@ export interface TestStoreOptions {
 
 /** A worker has beaten for the next `ms`, and Redis cannot see whether its connection stands. */
 export async function noteBeat({ redis, namespace }: StoreOptions, id: string, ms: number): Promise<void> {
-  const { global } = createKeyspace(namespace);
+  const keys = createKeyspace(namespace);
   const atMs = Date.now() + ms - heartbeatMs;
-  await redis.set(global(`alive:${id}`), `${atMs} `);
-  await redis.zadd(global(`present:${workersGroup}`), String(atMs), id);
+  await redis.set(keys.aliveOf(id), `${atMs} `);
+  await redis.zadd(keys.presentOf(workersGroup), String(atMs), id);
 }
 
 /** The store with some methods replaced, such as by ones that fail. */

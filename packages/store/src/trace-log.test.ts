@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import type { TraceEntry } from "@larkline/protocol";
 import { expect, it } from "vitest";
-import { createKeyspace } from "./keys.ts";
+import { cellOf, createKeyspace } from "./keys.ts";
 import { openTestStores } from "./testing.ts";
 import { TraceLog } from "./trace-log.ts";
 
@@ -48,8 +48,8 @@ it("reads and finds traces of the version before, and what has been added to the
   const log = new TraceLog({ redis, namespace });
   const keys = createKeyspace(namespace);
   const [traceId, newer] = [newId(), newId()];
-  await redis.rpush(keys.trace(traceId), JSON.stringify(entry(1)), JSON.stringify(entry(2)));
-  await redis.zadd(keys.tracesOf("chat", "oc_1"), 1_000, traceId);
+  await redis.rpush(keys.oldTraceOf(cellOf(traceId), traceId), JSON.stringify(entry(1)), JSON.stringify(entry(2)));
+  await redis.zadd(keys.oldTracesBy(cellOf("oc_1"), "chat", "oc_1"), 1_000, traceId);
   await log.append([
     { traceId, entries: [entry(3)] },
     { traceId: newer, entries: [entry(4)], subject: { chat: "oc_1" } },

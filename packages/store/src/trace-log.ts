@@ -9,7 +9,7 @@ import {
 } from "@larkline/protocol";
 import { type Static, Type } from "@larkline/protocol/type";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
-import { createKeyspace, type StoreOptions, type TraceWindowKeys } from "./keys.ts";
+import { cellOf, createKeyspace, type StoreOptions, type TraceWindowKeys } from "./keys.ts";
 
 // What was done for each message, for people who ask why there is no answer. Writing is cheap, because every message
 // pays for it: a process writes one record for all traces that it has something new of, and one line that says which
@@ -142,7 +142,7 @@ export class TraceLog {
     // Only those who receive messages may say what traces are about: their lines are in a list of their own.
     const list = subjects.length === 0 ? keys.records : keys.names;
     const pipeline = this.#redis.pipeline();
-    if (first !== undefined) pipeline.set(keys.record(record), recordText(first, writes), "PX", this.#ttlMs);
+    if (first !== undefined) pipeline.set(keys.recordOf(record), recordText(first, writes), "PX", this.#ttlMs);
     pipeline.rpush(list, JSON.stringify(line));
     if (!this.#expiring.has(list)) pipeline.pexpire(list, this.#ttlMs + windowMs);
     for (const [error] of (await pipeline.exec()) ?? []) if (error !== null) throw error;
@@ -213,7 +213,7 @@ export class TraceLog {
     return lines.flatMap(({ record, traces }) =>
       traceIds
         .filter((traceId) => traces.includes(prefixOf(traceId)))
-        .map((traceId) => ({ traceId, key: keys.record(record) })),
+        .map((traceId) => ({ traceId, key: keys.recordOf(record) })),
     );
   }
 
@@ -279,10 +279,10 @@ function ends<T>(all: readonly T[]): T[] {
 // Traces of the version before: a list for each, and sorted sets to find them by. Nothing writes them any more; the
 // last ones expire `retention.traceDays` after the update.
 
-type OldTraceKeys = Pick<ReturnType<typeof createKeyspace>, "trace" | "tracesOf">;
+type OldTraceKeys = Pick<ReturnType<typeof createKeyspace>, "oldTraceOf" | "oldTracesBy">;
 
 async function readOldTrace(redis: RedisConnection, keys: OldTraceKeys, traceId: TraceId): Promise<TraceEntry[]> {
-  const lines = await redis.lrange(keys.trace(traceId), 0, -1);
+  const lines = await redis.lrange(keys.oldTraceOf(cellOf(traceId), traceId), 0, -1);
   return lines.map(parseOldEntry).flatMap((parsed) => (parsed.ok ? [parsed.value] : []));
 }
 
@@ -291,6 +291,6 @@ async function findOldTraces(
   keys: OldTraceKeys,
   [kind, id, limit]: [SubjectKind, string, number],
 ): Promise<FoundTrace[]> {
-  const found = await redis.zrevrange(keys.tracesOf(kind, id), 0, limit - 1, "WITHSCORES");
+  const found = await redis.zrevrange(keys.oldTracesBy(cellOf(id), kind, id), 0, limit - 1, "WITHSCORES");
   return found.flatMap((traceId, at) => (at % 2 === 0 ? [{ traceId, atMs: Number(found[at + 1]) }] : []));
 }

@@ -84,7 +84,7 @@ export class UsageStore {
       ttlMs: Math.max(1, startOf(size, number, this.#timeZone) + usageSizes[size].ms + usageSizes[size].keptMs - nowMs),
     }));
     const values = { knownMs: batchKnownMs, maxFields, maxPeople, counts: JSON.stringify(counts) };
-    await runScript(this.#redis, countUsage, { batch: this.#keys.usage(`batch:${batch}`), buckets }, values);
+    await runScript(this.#redis, countUsage, { batch: this.#keys.usageBatchOf(batch), buckets }, values);
   }
 
   /** The newest buckets of a size, oldest first; the last one is not over yet. Empty ones are there, too. */
@@ -141,11 +141,11 @@ export class UsageStore {
   }
 
   #keyOf(size: UsageSize, number: number): string {
-    return this.#keys.usage(`${size}:${number}`);
+    return this.#keys.usageOf(size, number);
   }
 
   #peopleOf(size: UsageSize, number: number, measure: Measure): string {
-    return this.#keys.usage(`${size}:${number}:people-${measure}`);
+    return this.#keys.usageByPerson(size, number, measure);
   }
 }
 

@@ -1,6 +1,7 @@
 import { jsonParserOf, SessionKey } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
 import { type RedisConnection, subscriberOf } from "../connection.ts";
+import { createKeyspace } from "../keys.ts";
 
 const Cancellation = Type.Object({ session: SessionKey, turnId: Type.Optional(Type.String()) });
 
@@ -11,7 +12,8 @@ const parseCancellation = jsonParserOf(Cancellation);
 
 /** The channel of all workers, or that of one runner, with the calls that it has to stop. */
 export function cancelChannelOf(namespace: string, runner?: string): string {
-  return runner === undefined ? `{${namespace}}:cancel` : `{${namespace}}:cancel:${runner}`;
+  const { cancels, cancelsOf } = createKeyspace(namespace);
+  return runner === undefined ? cancels : cancelsOf(runner);
 }
 
 /**

@@ -1,7 +1,5 @@
 import { isRedisTrouble, mastersOf, type RedisConnection } from "../connection.ts";
-import { appUsers, runnerUserName } from "./app-users.ts";
-import { channelFamilies, keyFamilies, type Place } from "./key-families.ts";
-import type { RedisUser } from "./redis-user.ts";
+import { appUsers, runnerUserName, type Place, type RedisUser } from "./app-users.ts";
 
 /** Which of these commands the user of the connection may not run. Asks the server's list of rights; runs none of them. */
 const checkLua = `
@@ -68,25 +66,18 @@ interface Sample {
   words: string[];
 }
 
-function samplesOf(user: RedisUser): Sample[] {
-  const { place, grants, publishes = [], subscribes = [], isPresent = false } = user;
-  const channels = (families: typeof publishes, name: string): Sample[] =>
-    families.flatMap((family) => channelFamilies[family](place).map((pattern) => sampleOf(name, literal(pattern))));
+function samplesOf({ namespace, commands, runsScripts, grants }: RedisUser): Sample[] {
   return [
-    ...user.commands.split(" ").map((name) => ({ name, words: name.split("|") })),
-    ...(user.runsScripts ? scriptSamples(place) : []),
-    ...grants.flatMap(({ keys, commands }) => {
-      const samples = keys.flatMap((family) => keyFamilies[family](place).map(literal));
-      return commands.split(" ").flatMap((name) => samples.map((key) => sampleOf(name, key)));
+    ...commands.split(" ").map((name) => ({ name, words: name.split("|") })),
+    ...(runsScripts ? scriptSamples(namespace) : []),
+    ...grants.flatMap(({ patterns, commands: granted }) => {
+      const samples = patterns.map(literal);
+      return granted.split(" ").flatMap((name) => samples.map((sample) => sampleOf(name, sample)));
     }),
-    ...channels(publishes, "publish"),
-    ...channels(subscribes, "subscribe"),
-    ...channels(subscribes, "unsubscribe"),
-    ...channels(isPresent ? ["presence"] : [], "ssubscribe"),
   ];
 }
 
-function scriptSamples({ namespace }: Place): Sample[] {
+function scriptSamples(namespace: string): Sample[] {
   return [
     { name: "script|exists", words: ["script", "exists", "0"] },
     { name: "script|load", words: ["script", "load", "0"] },
