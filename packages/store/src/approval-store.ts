@@ -4,7 +4,6 @@ import {
   rootSessionOf,
   type Approval,
   type ApprovalDecision,
-  type ApprovalState,
   type Sender,
   type SessionKey,
   stateAfter,
@@ -24,17 +23,8 @@ import {
   approvalStatusFrom,
   type StoredStatus,
 } from "./stored.ts";
+import type { ApprovalCard, ApprovalStatus } from "./session-types.ts";
 import { type CellKeys, createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
-
-/** An approval and its present state. */
-export interface ApprovalStatus {
-  approval: Approval;
-  state: ApprovalState;
-  /** In the order they were taken. */
-  decisions: ApprovalDecision[];
-  /** Epoch ms; absent while pending. */
-  settledAtMs?: number;
-}
 
 /**
  * The result of a decision; `status` is the state afterwards. The caller has checked before that the person may decide.
@@ -53,22 +43,6 @@ export type DecideResult =
   | { result: "closed"; status: ApprovalStatus; wakeGen?: number }
   /** No approval of that id (any more), or the decision does not fit its kind. */
   | { result: "unknown" };
-
-/** One card of an approval: the one in the chat, or a copy sent to one person. */
-export interface ApprovalCard {
-  /** Where it is: empty for the chat, otherwise the open_id of the person who got a copy. */
-  to: string;
-  /** The platform's id of the message; absent while it is not sent. */
-  messageId?: string;
-  /** It is the card of the reply, which the worker of the turn writes. */
-  inReply?: boolean;
-  /** What it shows: `pending`, a count of decisions such as `pending-1`, or the settled state. */
-  shows?: string;
-  /** Epoch ms of the first try whose outcome is unknown; 0 or absent if none. */
-  uncertainSinceMs?: number;
-  /** It could not be sent or updated, for good. */
-  failed?: string;
-}
 
 /** The right to send and update the cards of one approval, until it expires. */
 export interface ApprovalLease {

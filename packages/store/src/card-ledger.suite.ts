@@ -1,6 +1,7 @@
 import { turnIdOf } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { CardLedger, CardReply } from "./outbox.ts";
+import type { CardLedger } from "./outbox.ts";
+import type { CardReply } from "./session-types.ts";
 import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
 import type { SessionStore } from "./session-store.ts";
 import type { Claim, OutboxLease } from "./session-types.ts";

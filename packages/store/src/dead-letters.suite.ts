@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { CardReply } from "./outbox.ts";
+import type { CardReply } from "./session-types.ts";
 import { type DeadLetter, deadLetterLimits } from "./dead-letters.ts";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
 import { commitOf, messageOf, mustClaim, outboxRecord } from "./suite-samples.ts";

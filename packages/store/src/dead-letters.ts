@@ -1,5 +1,5 @@
 import { type InboundMessage, type SessionKey, systemClock, type Clock } from "@larkline/protocol";
-import type { CardReply } from "./outbox.ts";
+import type { CardReply } from "./session-types.ts";
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { type CellKeys, createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 import type { OutboxLease, OutboxRecord } from "./session-types.ts";

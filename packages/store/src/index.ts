@@ -2,9 +2,13 @@
 export { ClaimRefusedError, SessionStore } from "./session-store.ts";
 export type {
   AppendResult,
+  ApprovalCard,
+  ApprovalStatus,
   AskerAnswer,
   AskerUpdate,
   CallFacts,
+  CardEntry,
+  CardReply,
   ChildFacts,
   ChildSession,
   Claim,
@@ -16,6 +20,7 @@ export type {
   OutboxLease,
   OutboxRecord,
   OutboxTarget,
+  ReplyMode,
   SaveRequest,
   SaveResult,
   SessionSettings,
@@ -26,10 +31,8 @@ export type {
 export { EventLog } from "./event-log.ts";
 export {
   ApprovalStore,
-  type ApprovalCard,
   type ApprovalLease,
   type AskedInReply,
-  type ApprovalStatus,
   type DecideResult,
   answersKind,
   settlesAlone,
@@ -38,7 +41,7 @@ export { AuditLog, type AuditPlace } from "./audit-log.ts";
 export { PermissionRules } from "./permission-rules.ts";
 export { folderLimits, problemOfPath, SessionFiles, type SessionFile, type WriteResult } from "./session-files.ts";
 export { MemoryStore, type Memory, type OwnedMemory } from "./memory-store.ts";
-export { CardLedger, type CardEntry, type CardFence, type CardReply, type ReplyMode } from "./outbox.ts";
+export { CardLedger, type CardFence } from "./outbox.ts";
 export { DeadLetters, type DeadLetter, type DeadLetterFacts } from "./dead-letters.ts";
 export { blobIdOf, defaultBlobTtlMs, type BlobStore, RedisBlobStore } from "./blob-store.ts";
 export { BudgetStore, type Spending } from "./budget-store.ts";

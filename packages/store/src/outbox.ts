@@ -1,7 +1,7 @@
 import { type InboundMessage, type Clock, type Random, type SessionKey, systemClock } from "@larkline/protocol";
 import { type RedisConnection, runScript, script, duePairs } from "./connection.ts";
 import { type Keyspace, createKeyspace, type StoreOptions } from "./keys.ts";
-import type { AppendResult, OutboxLease, OutboxRecord, PushResult } from "./session-types.ts";
+import type { AppendResult, CardReply, OutboxLease, OutboxRecord, PushResult } from "./session-types.ts";
 import { appendResultFrom, inboundFrom, needsFirst, outboxFrom, cardsFrom } from "./stored.ts";
 
 const pushOutbox = script("push-outbox");
@@ -96,51 +96,6 @@ export class RedisOutbox {
     const values = { sid: record.session, token, reply: JSON.stringify(record), retryAtMs };
     await runScript(this.#options.redis, retryOutbox, keys, values);
   }
-}
-
-/** One card of a reply, as far as a writer that did not make it has to know it. */
-export interface CardEntry {
-  /** Empty until the platform has created it. */
-  cardId: string;
-  /** Message that shows it; absent until sent. */
-  messageId?: string;
-  /** Idempotency key of the send, at most 50 characters. */
-  uuid: string;
-  /** Highest operation number that may have been used; the process that continues starts above it. */
-  reservedSequence: number;
-  /** Epoch ms at which streaming was last enabled; 0 while it is off. */
-  streamingSinceMs: number;
-  /** `closed`: shows its last frame, and that was verified. `dead`: cannot be written to any more. */
-  state: "created" | "sent" | "closed" | "dead";
-  /** Part of the answer that it shows, in characters; without `to` it is the open one. */
-  from: number;
-  to?: number;
-  bytes: number;
-  elements: number;
-  tables: number;
-  /** Replaceable elements that it shows, by id, each with a hash of what was last sent. */
-  parts: Record<string, string>;
-}
-
-/** How often a reply is updated: each level down costs the platform fewer calls. */
-const replyModes = ["typewriter", "slow", "final", "text"] as const;
-export type ReplyMode = (typeof replyModes)[number];
-
-/** All that is known of the cards of one reply. */
-export interface CardReply {
-  v: 1;
-  /** Id of the turn, and of its outbox record. */
-  replyId: string;
-  session: SessionKey;
-  app: string;
-  chatId: string;
-  mode: ReplyMode;
-  cards: CardEntry[];
-  /** While buttons that decide about calls stand on the last card: that card, without a form for a reason. */
-  asking?: Record<string, unknown>;
-  /** The file with the rest of a very long answer: its key once uploaded, its message once sent. */
-  file?: { key: string; messageId?: string };
-  createdAtMs: number;
 }
 
 /**

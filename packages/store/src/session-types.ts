@@ -1,6 +1,8 @@
 import { Type, type Static } from "@larkline/protocol/type";
 import type {
   Approval,
+  ApprovalDecision,
+  ApprovalState,
   AuditRecord,
   CallTiming,
   ControlEntry,
@@ -427,4 +429,75 @@ export interface StaleSession {
   gen: number;
   /** Worker that claimed it last. */
   owner: string;
+}
+
+/** An approval and its present state. */
+export interface ApprovalStatus {
+  approval: Approval;
+  state: ApprovalState;
+  /** In the order they were taken. */
+  decisions: ApprovalDecision[];
+  /** Epoch ms; absent while pending. */
+  settledAtMs?: number;
+}
+
+/** One card of an approval: the one in the chat, or a copy sent to one person. */
+export interface ApprovalCard {
+  /** Where it is: empty for the chat, otherwise the open_id of the person who got a copy. */
+  to: string;
+  /** The platform's id of the message; absent while it is not sent. */
+  messageId?: string;
+  /** It is the card of the reply, which the worker of the turn writes. */
+  inReply?: boolean;
+  /** What it shows: `pending`, a count of decisions such as `pending-1`, or the settled state. */
+  shows?: string;
+  /** Epoch ms of the first try whose outcome is unknown; 0 or absent if none. */
+  uncertainSinceMs?: number;
+  /** It could not be sent or updated, for good. */
+  failed?: string;
+}
+
+/** One card of a reply, as far as a writer that did not make it has to know it. */
+export interface CardEntry {
+  /** Empty until the platform has created it. */
+  cardId: string;
+  /** Message that shows it; absent until sent. */
+  messageId?: string;
+  /** Idempotency key of the send, at most 50 characters. */
+  uuid: string;
+  /** Highest operation number that may have been used; the process that continues starts above it. */
+  reservedSequence: number;
+  /** Epoch ms at which streaming was last enabled; 0 while it is off. */
+  streamingSinceMs: number;
+  /** `closed`: shows its last frame, and that was verified. `dead`: cannot be written to any more. */
+  state: "created" | "sent" | "closed" | "dead";
+  /** Part of the answer that it shows, in characters; without `to` it is the open one. */
+  from: number;
+  to?: number;
+  bytes: number;
+  elements: number;
+  tables: number;
+  /** Replaceable elements that it shows, by id, each with a hash of what was last sent. */
+  parts: Record<string, string>;
+}
+
+/** How often a reply is updated: each level down costs the platform fewer calls. */
+const replyModes = ["typewriter", "slow", "final", "text"] as const;
+export type ReplyMode = (typeof replyModes)[number];
+
+/** All that is known of the cards of one reply. */
+export interface CardReply {
+  v: 1;
+  /** Id of the turn, and of its outbox record. */
+  replyId: string;
+  session: SessionKey;
+  app: string;
+  chatId: string;
+  mode: ReplyMode;
+  cards: CardEntry[];
+  /** While buttons that decide about calls stand on the last card: that card, without a form for a reason. */
+  asking?: Record<string, unknown>;
+  /** The file with the rest of a very long answer: its key once uploaded, its message once sent. */
+  file?: { key: string; messageId?: string };
+  createdAtMs: number;
 }

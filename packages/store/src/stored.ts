@@ -19,11 +19,12 @@ import {
   EngineError,
   turnIdOf,
 } from "@larkline/protocol";
-import type { ApprovalCard, ApprovalStatus } from "./approval-store.ts";
-import type { CardReply } from "./outbox.ts";
 import {
   SessionTotals,
   type AppendResult,
+  type ApprovalCard,
+  type ApprovalStatus,
+  type CardReply,
   type AskerAnswer,
   type OpenCall,
   type OutboxRecord,
