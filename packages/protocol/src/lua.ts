@@ -4,13 +4,40 @@ import { readFileSync } from "node:fs";
 // names its keys below or behind `-- KEYS`, its arguments below or behind `-- ARGV`; the script has them as locals. A name
 // that ends with `...` is the last one and stands for all values that are left, as a table. A line `-- include <name>`
 // stands for the text of another file, whose keys and arguments the script then has, too.
+//
+// A script with a reply of several values names them below `-- REPLY`: name, type, and what it means. It returns
+// `respond {name = value...}`, and its caller gets an object. Types are `text`, `integer`, `flag`, `texts`, `rows`, or the
+// texts that are possible, as 'one'|'other'; those that end with `?` may be absent. The values of each of the `rows` stand
+// below `-- ROW`, and the script makes one by `row {name = value...}`. Where there are several kinds of replies, each has
+// a section `-- REPLY <kind>`: the script returns `respond.<kind> {...}`, and `reply` is the kind in the object. A section
+// `-- REPLY nil` says that the script may return nil, and its caller gets undefined.
 
 /** A Lua script, and the names of its keys and arguments in the order in which it takes them. */
-export interface Script {
+export interface Script<Reply = unknown> {
   name: string;
   keys: string[];
   arguments: string[];
   lua: string;
+  /** Its kinds of replies; none where the reply is handed on as it is. */
+  replies: readonly ReplyForm[];
+  /** What Redis has answered, by the names of its values. */
+  read: (answer: unknown) => Reply;
+}
+
+/** One kind of reply, or the values of a row. */
+export interface ReplyForm {
+  /** Empty where there is one kind only; `nil` stands for no reply. */
+  kind: string;
+  values: readonly ReplyValue[];
+}
+
+export interface ReplyValue {
+  name: string;
+  /** `text`, `integer`, `flag`, `texts`, or possible texts. */
+  type: string;
+  isOptional: boolean;
+  /** Of `rows` the values of each. */
+  row: readonly ReplyValue[];
 }
 
 /** What scripts are called with: an ioredis connection, or what BullMQ makes of one. */
@@ -18,8 +45,13 @@ export interface ScriptClient {
   defineCommand(name: string, definition: { lua: string }): unknown;
 }
 
-/** Reads scripts of the folder `lua` beside a module; files that are included may also be in the one of this package. */
-export function scriptsBeside(moduleUrl: string): (name: string) => Script {
+/**
+ * Reads scripts of the folder `lua` beside a module; files that are included may also be in the one of this package.
+ * `Replies` has the types of their replies by the scripts' names.
+ */
+export function scriptsBeside<Replies extends object>(
+  moduleUrl: string,
+): <Name extends string>(name: Name) => Script<Name extends keyof Replies ? Replies[Name] : unknown> {
   return (name) => loadScript(name, moduleUrl);
 }
 
@@ -36,7 +68,7 @@ end
 local redis = setmetatable({ call = call }, { __index = server })
 `;
 
-function loadScript(name: string, moduleUrl: string): Script {
+function loadScript<Reply>(name: string, moduleUrl: string): Script<Reply> {
   const texts = new Map([[name, textOf(name, moduleUrl)]]);
   const expanded = (text: string): string =>
     text.replaceAll(/^-- include (\S+)$/gm, (_line, included: string) => {
@@ -50,11 +82,16 @@ function loadScript(name: string, moduleUrl: string): Script {
   const namesOf = (title: string): string[] => [...new Set(headers.flatMap((header) => namesBelow(title, header)))];
   const [keys, names] = [namesOf("KEYS"), namesOf("ARGV")];
   const clock = texts.has("now") ? serverClock : "";
+  const row = headers.flatMap((header) => valuesBelow("ROW", header, []));
+  const replies = headers.flatMap((header) => replyForms(header, row));
+  const named = `${replyFunctions(replies)}${row.length === 0 ? "" : `local function row(v) return ${listed(row)} end\n`}`;
   return {
     name,
     keys,
     arguments: names,
-    lua: `${clock}${localsOf("KEYS", keys)}${localsOf("ARGV", names)}${body.trim()}`,
+    lua: `${clock}${localsOf("KEYS", keys)}${localsOf("ARGV", names)}${named}${body.trim()}`,
+    replies,
+    read: (answer) => replyFrom(name, replies, answer) as Reply, // by the header, from which the type is made
   };
 }
 
@@ -90,6 +127,101 @@ function namesBelow(title: string, header: readonly string[]): string[] {
   });
 }
 
+function replyForms(header: readonly string[], row: readonly ReplyValue[]): ReplyForm[] {
+  const kinds = header.flatMap((line) => /^-- REPLY(?: (\w+))?$/.exec(line)?.slice(0, 2) ?? []);
+  const forms: ReplyForm[] = [];
+  for (let at = 0; at < kinds.length; at += 2) {
+    const kind = kinds[at + 1] ?? "";
+    forms.push({ kind, values: valuesBelow(kind === "" ? "REPLY" : `REPLY ${kind}`, header, row) });
+  }
+  return forms;
+}
+
+/** Values below a title of a header: name and type of one in each line, its meaning behind them. */
+function valuesBelow(title: string, header: readonly string[], row: readonly ReplyValue[]): ReplyValue[] {
+  const begin = header.indexOf(`-- ${title}`);
+  if (begin < 0) return [];
+  const others = header.slice(begin + 1);
+  const end = others.findIndex((other) => !other.startsWith("--   "));
+  return others.slice(0, end < 0 ? others.length : end).flatMap((line) => {
+    const [, name, type, mark] = /^-- {3}(\w+) +(text|integer|flag|texts|rows|'[\w'|]+')(\??)(?: |$)/.exec(line) ?? [];
+    if (name === undefined || type === undefined) return []; // the meaning of the value above continues
+    return { name, type, isOptional: mark === "?", row: type === "rows" ? row : [] };
+  });
+}
+
+/** The Lua functions with which a script makes its replies. An error of a function that it has called stays one. */
+function replyFunctions(replies: readonly ReplyForm[]): string {
+  const forms = replies.filter(({ kind }) => kind !== "nil");
+  const [first] = forms;
+  if (first === undefined) return "";
+  if (first.kind === "") return `local function respond(v) return v.err and v or ${listed(first.values)} end\n`;
+  const kinds = forms.map(({ kind, values }) => `${kind} = function(v) return ${listed(values, `'${kind}'`)} end`);
+  return `local respond = {${kinds.join(", ")}}\n`;
+}
+
+/** A Lua table of values in the order of the header. Redis would end a reply at the first nil. */
+function listed(values: readonly ReplyValue[], ...first: string[]): string {
+  const texts = values.map(({ name, type }) => (type === "flag" ? `v.${name} and 1 or 0` : `v.${name} or false`));
+  return `{${[...first, ...texts].join(", ")}}`;
+}
+
+function replyFrom(script: string, replies: readonly ReplyForm[], answer: unknown): unknown {
+  if (replies.length === 0) return answer;
+  if (answer === null && replies.some(({ kind }) => kind === "nil")) return undefined;
+  const values = answer as unknown[]; // a table that `respond` has made
+  const only = replies.find(({ kind }) => kind === "");
+  if (only !== undefined) return valuesFrom(script, only.values, values, 0);
+  const form = replies.find(({ kind }) => kind === values[0]);
+  if (form === undefined) throw new Error(`the script ${script} has another reply than its header names`);
+  return Object.assign(valuesFrom(script, form.values, values, 1), { reply: form.kind });
+}
+
+function valuesFrom(script: string, names: readonly ReplyValue[], given: readonly unknown[], from: number): object {
+  const named: Record<string, unknown> = {};
+  for (const [at, value] of names.entries()) {
+    const stored = given[from + at] ?? null;
+    if (stored !== null) named[value.name] = valueFrom(script, value, stored);
+    else if (!value.isOptional) throw new Error(`the script ${script} has answered without ${value.name}`);
+  }
+  return named;
+}
+
+function valueFrom(script: string, { type, row }: ReplyValue, value: unknown): unknown {
+  if (type === "integer") return Number(value);
+  if (type === "flag") return value === 1;
+  if (type === "texts") return value;
+  if (type === "rows") return (value as unknown[][]).map((one) => valuesFrom(script, row, one, 0)); // made by `row`
+  return String(value);
+}
+
+/** The type of a script's reply, as TypeScript has it. */
+export function replyTypeOf({ replies }: Script): string {
+  const types = replies.map(({ kind, values }) => {
+    if (kind === "nil") return "undefined";
+    return objectType(kind === "" ? [] : [`reply: "${kind}"`], values);
+  });
+  return types.join(" | ");
+}
+
+function objectType(first: string[], values: readonly ReplyValue[]): string {
+  const typed = values.map(
+    ({ name, isOptional, ...value }) => `${name}${isOptional ? "?" : ""}: ${typeOfValue(value)}`,
+  );
+  return `{ ${[...first, ...typed].join("; ")} }`;
+}
+
+function typeOfValue({ type, row }: Pick<ReplyValue, "type" | "row">): string {
+  const known: Readonly<Record<string, string>> = {
+    text: "string",
+    integer: "number",
+    flag: "boolean",
+    texts: "string[]",
+  };
+  if (type === "rows") return `${objectType([], row)}[]`;
+  return known[type] ?? type.replaceAll("'", '"').replaceAll("|", " | ");
+}
+
 const rest = "...";
 
 function localsOf(table: "KEYS" | "ARGV", names: readonly string[]): string {
@@ -108,14 +240,14 @@ type Value = string | number;
 
 /**
  * Calls a script; the connection sends it once, and its hash afterwards. Keys and arguments are found by their names;
- * what the script has no name for is not sent. Throws where one is missing.
+ * what the script has no name for is not sent. Throws where one is missing, and where the reply lacks a value.
  */
-export async function runScript(
+export async function runScript<Reply>(
   client: ScriptClient,
-  script: Script,
+  script: Script<Reply>,
   keys: object,
   values: Readonly<Record<string, Value | readonly Value[]>> = {},
-): Promise<unknown> {
+): Promise<Reply> {
   const { command, keyNames, argumentNames } = known.get(client)?.get(script) ?? define(client, script);
   const given: Value[] = [];
   addValues(given, keyNames, keys, script);
@@ -123,7 +255,7 @@ export async function runScript(
   addValues(given, argumentNames, values, script);
   const testClock = testClocks.get(client);
   if (testClock !== undefined && script.lua.startsWith(serverClock)) given.push(testClock.ms);
-  return await command(keyCount, ...given);
+  return script.read(await command(keyCount, ...given));
 }
 
 function addValues(into: Value[], names: readonly Name[], given: object, script: Script): void {

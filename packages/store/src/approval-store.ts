@@ -21,8 +21,8 @@ import {
   newApproval,
   approvalCardsFrom,
   approvalStatusFrom,
-  type StoredStatus,
 } from "./stored.ts";
+import type { ScriptReplies } from "./script-replies.ts";
 import type { ApprovalCard, ApprovalStatus } from "./session-types.ts";
 import { type CellKeys, createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
@@ -133,7 +133,12 @@ export class ApprovalStore {
     // As the scripts say it of a session.
     if (typeof old === "string") throw new Error("OLDFORM the approval is stored in the form of the version before");
     if (typeof approval !== "string") return undefined;
-    return approvalStatusFrom([approval, state ?? "pending", decisions ?? "", settledAtMs ?? ""]);
+    return approvalStatusFrom({
+      approval,
+      state: state ?? "pending",
+      decisions: decisions ?? "",
+      ...(settledAtMs && { settledAtMs: Number(settledAtMs) }),
+    });
   }
 
   /**
@@ -184,7 +189,7 @@ export class ApprovalStore {
   }
 
   async #settleWith(
-    settleScript: Script,
+    settleScript: Script<ScriptReplies["settle"]>,
     session: SessionKey,
     values: Record<string, string | number>,
     marks: { seen?: string; recalled?: string } = {},
@@ -195,14 +200,9 @@ export class ApprovalStore {
       sid: session,
       auditMax: this.#auditMax,
     });
-    if (reply === null) return { result: "unknown" };
-    const [result, approval, state, decisions, settledAtMs, gen] = reply as [
-      Exclude<DecideResult["result"], "unknown">,
-      ...StoredStatus,
-      string | number, // shape fixed by the script
-    ];
-    const status = approvalStatusFrom([approval, state, decisions, settledAtMs]);
-    return { result, status, ...(Number(gen) > 0 && { wakeGen: Number(gen) }) };
+    if (reply === undefined) return { result: "unknown" };
+    const { result, wakeGen } = reply;
+    return { result, status: approvalStatusFrom(reply), ...(wakeGen > 0 && { wakeGen }) };
   }
 
   /** Pending approvals of a session, oldest first. */
@@ -286,8 +286,8 @@ export class ApprovalStore {
 
   /** Approved questions about rules of a session whose cards are not done: their rules may not be written yet. Oldest first. */
   async approvedRules(session: SessionKey): Promise<ApprovalStatus[]> {
-    const rules = await runScript(this.#redis, approvedRules, this.#keys.session(session), { sid: session });
-    return (rules as StoredStatus[]).map(approvalStatusFrom); // shape fixed by the script
+    const { rules } = await runScript(this.#redis, approvedRules, this.#keys.session(session), { sid: session });
+    return rules.map(approvalStatusFrom);
   }
 
   /** Pending ones past their expiry, oldest first. */
@@ -315,14 +315,9 @@ export class ApprovalStore {
       { approval: keys.approvalOf(approvalId), answers: keys.saidOf(approvalId), approvalCards: keys.approvalCards },
       { member: `${session}|${approvalId}`, token, leaseMs: this.#leaseMs },
     );
-    if (reply === null) return undefined;
-    const [approval, state, decisions, settledAtMs, cards, attempts] = reply as [
-      ...StoredStatus,
-      string,
-      number, // shape fixed by the script
-    ];
-    const status = approvalStatusFrom([approval, state, decisions, settledAtMs]);
-    return { token, status, cards: approvalCardsFrom(cards), attempts };
+    if (reply === undefined) return undefined;
+    const { cards, attempts } = reply;
+    return { token, status: approvalStatusFrom(reply), cards: approvalCardsFrom(cards), attempts };
   }
 
   /**

@@ -1,6 +1,7 @@
 import { pause, systemClock, type Clock } from "@larkline/protocol/clock";
 import { Cluster, Redis, type RedisOptions as AnyRedisOptions } from "ioredis";
 import { runScript, scriptTimeAt, scriptsBeside } from "@larkline/protocol/lua";
+import type { ScriptReplies } from "./script-replies.ts";
 
 // The reply mapping is not ours to choose: BullMQ and this package read the classic reply shapes.
 type RedisOptions = Omit<AnyRedisOptions, "replyMapping" | "protocol">;
@@ -348,7 +349,7 @@ export async function closeRedis(connection: RedisConnection, clock = systemCloc
 export { moveScriptClock, runScript, stopScriptClock } from "@larkline/protocol/lua";
 
 /** Reads lua/<name>.lua. */
-export const script = scriptsBeside(import.meta.url);
+export const script = scriptsBeside<ScriptReplies>(import.meta.url);
 
 /** The time as scripts see it that are called over this connection, epoch ms with a fraction. */
 export async function scriptTime(redis: RedisConnection): Promise<number> {

@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { hideSecrets, type MemoryOwner } from "@larkline/protocol";
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type Keyspace, type MemoryKeys, type StoreOptions } from "./keys.ts";
+import type { ScriptReplies } from "./script-replies.ts";
 
 export interface Memory {
   /** Unique within its owner. */
@@ -161,8 +162,8 @@ export class MemoryStore {
   /** Removes one memory, in any tenant. False where the owner has none of this id. */
   async takeBack(owner: Omit<MemoryOwner, "tenant">, id: string): Promise<boolean> {
     const keys = this.#keysOf(owner);
-    const rows = rowsIn(await runScript(this.#redis, readMemories, keys, { tenant: "" }));
-    const members = rows.flatMap(([member = ""]) => (idOf(member) === id ? [member] : []));
+    const { memories } = await runScript(this.#redis, readMemories, keys, { tenant: "" });
+    const members = memories.flatMap(({ member }) => (idOf(member) === id ? [member] : []));
     const values = { knownMs: forgottenMs, members };
     return members.length > 0 && Number(await runScript(this.#redis, forgetMemories, keys, values)) > 0;
   }
@@ -170,8 +171,8 @@ export class MemoryStore {
   /** Takes away what one person has left with an owner, in every tenant. */
   async eraseBy(owner: Omit<MemoryOwner, "tenant">, person: string): Promise<number> {
     const keys = this.#keysOf(owner);
-    const reply = rowsIn(await runScript(this.#redis, readMemories, keys, { tenant: "" }));
-    const members = reply.flatMap(([member = "", , by]) => (by === person ? [member] : []));
+    const { memories } = await runScript(this.#redis, readMemories, keys, { tenant: "" });
+    const members = memories.flatMap(({ member, by }) => (by === person ? [member] : []));
     const values = { knownMs: forgottenMs, members };
     return members.length === 0 ? 0 : Number(await runScript(this.#redis, forgetMemories, keys, values));
   }
@@ -205,22 +206,9 @@ function idOf(member: string): string {
   return member.slice(tenantLength + 1);
 }
 
-function rowsIn(reply: unknown): string[][] {
-  const [, rows] = reply as [number, string[][]]; // shape fixed by the script
-  return rows;
-}
-
-function foundIn(reply: unknown): FoundMemories {
-  const [off] = reply as [number, string[][]]; // shape fixed by the script
-  const memories = rowsIn(reply).map(([member = "", text = "", by = "", atMs, usedAtMs, uses]) => ({
-    id: idOf(member),
-    text,
-    by,
-    atMs: Number(atMs),
-    usedAtMs: Number(usedAtMs),
-    uses: Number(uses),
-  }));
-  return { off: off === 1, memories: memories.sort((one, other) => other.atMs - one.atMs) };
+function foundIn({ isOff, memories }: ScriptReplies["read-memories"]): FoundMemories {
+  const found = memories.map(({ member, ...memory }) => ({ id: idOf(member), ...memory }));
+  return { off: isOff, memories: found.sort((one, other) => other.atMs - one.atMs) };
 }
 
 /** Words of prose that give a password away: `my password is hunter2`, `密码是 123456`. */

@@ -70,7 +70,7 @@ export class RedisOutbox {
         chatType: message.chatType,
       },
     );
-    return reply === null ? undefined : appendResultFrom(session, reply, clock.now());
+    return reply === undefined ? undefined : appendResultFrom(session, reply, clock.now());
   }
 
   async lease(session: SessionKey): Promise<OutboxLease | undefined> {

@@ -372,7 +372,7 @@ export class RunnerDirectory {
 }
 
 /** A script as a runner in another language calls it. */
-export type PublishedScript = Omit<Script, "name">;
+export type PublishedScript = Pick<Script, "keys" | "arguments" | "lua">;
 
 function published(name: string): PublishedScript {
   const { keys, arguments: names, lua } = script(name);

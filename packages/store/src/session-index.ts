@@ -1,6 +1,7 @@
 import type { SessionKey } from "@larkline/protocol";
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { type CellKeys, createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
+import type { ScriptReplies } from "./script-replies.ts";
 import type { OutboxRecord } from "./session-types.ts";
 import { outboxFrom } from "./stored.ts";
 
@@ -108,7 +109,7 @@ export class SessionIndex {
       const base = cell.dirty.slice(0, -"dirty".length);
       const prefixes = { sessions: `${base}s:`, inboxes: `${base}in:`, outboxes: `${base}ob:` };
       const values = { ...prefixes, maxMembers, maxHeads };
-      return (await runScript(this.#redis, gateState, cell, values)) as CellState; // as the script returns it
+      return await runScript(this.#redis, gateState, cell, values);
     });
     return stateOf(await Promise.all(cells));
   }
@@ -166,38 +167,24 @@ const maxHeads = 500;
 
 const gateState = script("gate-state");
 
-type CellState = [
-  queued: number,
-  running: number,
-  suspended: number,
-  oldestQueued: number,
-  oldestRunning: number,
-  outboxes: number,
-  oldestReply: number,
-  calls: number,
-  approvals: number,
-];
-
-function sumOf(cells: readonly CellState[], at: number): number {
-  return cells.reduce((sum, cell) => sum + (cell[at] ?? 0), 0);
-}
-
-function oldestOf(cells: readonly CellState[], at: number): number | undefined {
-  const times = cells.map((cell) => cell[at] ?? 0).filter((time) => time > 0);
-  return times.length === 0 ? undefined : Math.min(...times);
-}
+type CellState = ScriptReplies["gate-state"];
 
 function stateOf(cells: readonly CellState[]): GateState {
-  const [queued, running, reply] = [oldestOf(cells, 3), oldestOf(cells, 4), oldestOf(cells, 6)];
+  const sumOf = (count: keyof CellState): number => cells.reduce((sum, cell) => sum + cell[count], 0);
+  const oldestOf = (time: keyof CellState): number | undefined => {
+    const times = cells.map((cell) => cell[time]).filter((atMs) => atMs > 0);
+    return times.length === 0 ? undefined : Math.min(...times);
+  };
+  const [queued, running, reply] = [oldestOf("oldestQueued"), oldestOf("oldestRunning"), oldestOf("oldestReply")];
   return {
-    sessions: { queued: sumOf(cells, 0), running: sumOf(cells, 1), suspended: sumOf(cells, 2) },
+    sessions: { queued: sumOf("queued"), running: sumOf("running"), suspended: sumOf("suspended") },
     oldestMessageAtMs: {
       ...(queued === undefined ? {} : { queued }),
       ...(running === undefined ? {} : { running }),
     },
-    outboxes: sumOf(cells, 5),
+    outboxes: sumOf("outboxes"),
     ...(reply === undefined ? {} : { oldestReplyAtMs: reply }),
-    openCalls: sumOf(cells, 7),
-    openApprovals: sumOf(cells, 8),
+    openCalls: sumOf("calls"),
+    openApprovals: sumOf("approvals"),
   };
 }

@@ -37,7 +37,6 @@ import {
   queuedFrom,
   summaryFrom,
   claimFrom,
-  type ClaimReply,
   HistoryCache,
 } from "./stored.ts";
 import { type RedisConnection, duePairs, oldestMembers, runScript, script } from "./connection.ts";
@@ -60,7 +59,6 @@ import {
   type UncountedRelease,
   type FencedWrite,
   type HandedIn,
-  type HandoffRefusal,
   maxUncounted,
   type OutboxLease,
   type PushResult,
@@ -153,13 +151,12 @@ function handoffValues(handed: HandedIn | undefined): { handoffEntry: string; ha
   return { handoffEntry: entry, handoffClaims: JSON.stringify(claims) };
 }
 
-function accepted(reply: unknown): DeliverResult {
-  const [ok, gen, refusal] = reply as [number, number | string, (HandoffRefusal | null)?]; // shape fixed by the script
-  return withWake({ accepted: ok === 1, ...(refusal == null ? {} : { refusal }) }, Number(gen));
-}
-
-function withWake<T extends object>(result: T, gen: number): T & { wakeGen?: number } {
-  return gen > 0 ? { ...result, wakeGen: gen } : result;
+/** Without a generation where no session is to be woken. */
+function withWake<T extends object>({
+  wakeGen,
+  ...result
+}: T & { wakeGen: number }): Omit<T, "wakeGen"> & { wakeGen?: number } {
+  return wakeGen > 0 ? { ...result, wakeGen } : result;
 }
 
 /** Of a history that is searched from its end. */
@@ -303,9 +300,9 @@ export class SessionStore {
         auditMax: this.#auditMax,
       },
     );
-    const [, , , count = 0] = reply as [number, number, null, number?]; // shape fixed by the script
+    const { unread: count, ...result } = reply;
     // Read as a claim reads it, so that a turn gets the same either way.
-    return { ...accepted(reply), ...(count > 0 && { unread: { entry: controlFrom(text), count } }) };
+    return { ...withWake(result), ...(count > 0 && { unread: { entry: controlFrom(text), count } }) };
   }
 
   /**
@@ -318,7 +315,7 @@ export class SessionStore {
     const { turnId } = cancel;
     const seq = turnId === undefined ? "" : turnId.slice(turnId.lastIndexOf("-") + 1);
     if (turnId !== undefined && turnId !== turnIdOf(session, Number(seq))) return { accepted: false };
-    return accepted(
+    return withWake(
       await runScript(this.#redis, cancelTurn, keys, {
         sid: session,
         seq,
@@ -369,7 +366,7 @@ export class SessionStore {
     const known = this.#cache.known(session);
     let judged: { owner: string; fate: Fate } = { owner: fateOf === undefined ? "*" : "", fate: "died" };
     for (;;) {
-      const reply = (await runScript(this.#redis, claim, keys, {
+      const reply = await runScript(this.#redis, claim, keys, {
         sid: session,
         gen,
         owner,
@@ -382,18 +379,18 @@ export class SessionStore {
         isHeld: isHeld ? 1 : 0,
         features: `,${features.join(",")},`,
         deathsTogether,
-      })) as ClaimReply | null; // shape fixed by the script
-      if (reply === null) return undefined;
-      if (reply[0] === "claimed") {
+      });
+      if (reply === undefined) return undefined;
+      if (reply.reply === "claimed") {
         return claimFrom(
           { session, gen, nowMs: this.#clock.now(), known, cache: this.#cache, seal: this.#seal },
           reply,
         );
       }
-      if (reply[0] === "alone") throw new ClaimRefusedError("alone", "it has taken others along");
-      if (reply[0] === "needs") throw new ClaimRefusedError("needs", `it needs ${reply.slice(1).join(", ")}`);
-      if (reply[0] === "held") throw new ClaimRefusedError("held", "its worker lives");
-      judged = { owner: reply[1], fate: fateOf === undefined ? "died" : await fateOf(reply[1]) };
+      if (reply.reply === "alone") throw new ClaimRefusedError("alone", "it has taken others along");
+      if (reply.reply === "needs") throw new ClaimRefusedError("needs", `it needs ${reply.features.join(", ")}`);
+      if (reply.reply === "held") throw new ClaimRefusedError("held", "its worker lives");
+      judged = { owner: reply.owner, fate: fateOf === undefined ? "died" : await fateOf(reply.owner) };
     }
   }
 
@@ -422,8 +419,7 @@ export class SessionStore {
       epoch,
       maxUncounted,
     });
-    const [uncounted, gen] = reply as [number, number | string]; // shape fixed by the script
-    return withWake({ uncounted: uncounted === 1 }, Number(gen));
+    return withWake(reply);
   }
 
   async save(request: SaveRequest): Promise<SaveResult> {
@@ -438,10 +434,9 @@ export class SessionStore {
       maxKept: this.#maxApprovals,
       auditMax: this.#auditMax,
     });
-    if (reply === -1) return { state: "fenced" };
-    if (reply === 0) return { state: "suspended" };
-    if (typeof reply === "string") return { state: "suspended", wakeGen: Number(reply) };
-    return { state: "running", control: (reply as string[]).map(controlFrom) };
+    if (reply.reply === "running") return { state: "running", control: reply.control.map(controlFrom) };
+    const { reply: state, ...rest } = reply;
+    return { state, ...rest };
   }
 
   /** Ends the turn. Its questions that are still pending become `cancelled`. */
@@ -456,14 +451,16 @@ export class SessionStore {
       leaseMs: this.#outboxLeaseMs,
       auditMax: this.#auditMax,
     });
-    const [state, record = "", rest = "", askerGen = 0] = reply as [number, string?, (string | number)?, number?];
-    const toSend = record === "" ? {} : { deliver: { token, record: outboxFrom(record), untilMs } };
-    if (state === -1) return { state: "fenced" };
-    if (state === 0) return { state: "idle", ...toSend, ...(askerGen > 0 ? { askerGen } : {}) };
-    if (state === 1) {
-      return { state: "next", head: queuedFrom(request.session, String(rest), this.#clock.now()), ...toSend };
+    if (reply.reply === "fenced") return { state: "fenced" };
+    const { deliver: record } = reply;
+    const toSend = record === undefined ? {} : { deliver: { token, record: outboxFrom(record), untilMs } };
+    if (reply.reply === "idle") {
+      return { state: "idle", ...toSend, ...(reply.askerGen > 0 ? { askerGen: reply.askerGen } : {}) };
     }
-    return { state: "requeue", wakeGen: Number(rest), ...toSend };
+    if (reply.reply === "next") {
+      return { state: "next", head: queuedFrom(request.session, reply.head, this.#clock.now()), ...toSend };
+    }
+    return { state: "requeue", wakeGen: reply.wakeGen, ...toSend };
   }
 
   /** The generation to wake a session for that waits for a worker; undefined where it does not. */
@@ -623,7 +620,7 @@ export class SessionStore {
 
   /** Wakes a suspended session whose time has come, and forgets the time. */
   async wakeDue(session: SessionKey): Promise<DeliverResult> {
-    return accepted(await runScript(this.#redis, wakeDue, this.#keys.session(session), { sid: session }));
+    return withWake(await runScript(this.#redis, wakeDue, this.#keys.session(session), { sid: session }));
   }
 
   /** Sessions whose outbox should be tried now. */
@@ -760,11 +757,11 @@ async function resetSession(
       asker: asker === undefined ? "" : askerValue(asker),
       auditMax,
     });
-    const [ended, gen = 0, askerGen = 0] = answer as [number, number?, number?]; // shape fixed by the script
-    if (ended === -1) continue;
+    if (answer.reply === "changed") continue;
+    const { hasEnded, wakeGen, askerGen } = answer;
     return {
-      ...(gen > 0 ? { wakeGen: gen } : {}),
-      ...(ended === 1 ? { turnId, ...(runners.length > 0 ? { runners } : {}) } : {}),
+      ...(wakeGen > 0 ? { wakeGen } : {}),
+      ...(hasEnded ? { turnId, ...(runners.length > 0 ? { runners } : {}) } : {}),
       ...(helpers.length > 0 ? { helpers } : {}),
       ...(asker !== undefined && askerGen > 0 ? { asker: { session: asker.session, wakeGen: askerGen } } : {}),
     };

@@ -36,6 +36,7 @@ import {
   type StoredTurn,
   type Claim,
 } from "./session-types.ts";
+import type { ScriptReplies } from "./script-replies.ts";
 import { approvalFactsOf, auditResultOf } from "./audit-log.ts";
 
 // How sessions are stored: reading what scripts answer, a whole claim among it, and writing what they take. Content that
@@ -154,18 +155,15 @@ function settingsFrom(text: string): SessionSettings {
 }
 
 /** Reads what the scripts answer that append. */
-export function appendResultFrom(session: SessionKey, reply: unknown, nowMs: number): AppendResult {
-  const [result, seq, gen, eventSeq, ahead, head] = reply as [
-    AppendResult["result"],
-    ...[string | number, string | number, string | number, number, string], // shape fixed by the script
-  ];
+export function appendResultFrom(
+  session: SessionKey,
+  { wakeGen, head = "", ...reply }: ScriptReplies["append"],
+  nowMs: number,
+): AppendResult {
   return {
-    result,
-    seq: Number(seq),
-    ahead,
-    ...(eventSeq === "" ? {} : { eventSeq: Number(eventSeq) }),
+    ...reply,
     ...(head === "" ? {} : { head: queuedFrom(session, head, nowMs) }),
-    ...(Number(gen) > 0 ? { wakeGen: Number(gen) } : {}),
+    ...(wakeGen > 0 ? { wakeGen } : {}),
   };
 }
 
@@ -187,19 +185,27 @@ export function batchOf(events: readonly NewEvent[], atMs: number): string {
   return JSON.stringify(events.map((event) => ({ atMs, ...event })));
 }
 
-/** An approval as its hash has it: JSON, state, decisions joined by commas, and when it was settled or an empty text. */
-export type StoredStatus = [approval: string, state: string, decisions: string, settledAtMs: string];
+/** An approval as its hashes have it. */
+interface StoredStatus {
+  /** JSON. */
+  approval: string;
+  state: string;
+  /** JSON objects joined by commas. */
+  decisions: string;
+  /** Absent while it is pending. */
+  settledAtMs?: number;
+}
 
-export function approvalStatusFrom([approval, state, decisions, settledAtMs]: StoredStatus): ApprovalStatus {
+export function approvalStatusFrom({ approval, state, decisions, settledAtMs }: StoredStatus): ApprovalStatus {
   return {
     approval: required("approval", parseApproval(approval)),
     state: state as ApprovalStatus["state"], // written by the scripts only
     decisions: JSON.parse(`[${decisions}]`) as ApprovalDecision[], // written by decide from the same type
-    ...(settledAtMs === "" ? {} : { settledAtMs: Number(settledAtMs) }),
+    ...(settledAtMs === undefined ? {} : { settledAtMs }),
   };
 }
 
-export function approvalCardsFrom(text: string): ApprovalCard[] {
+export function approvalCardsFrom(text = ""): ApprovalCard[] {
   return text === "" ? [] : (JSON.parse(text) as ApprovalCard[]); // written by saveCards from the same type
 }
 
@@ -390,39 +396,18 @@ export const cancelledRun: EngineEvent = {
   final: "",
 };
 
-/** What summary.lua answers. */
-type SummaryReply = [
-  state: SessionSummary["state"],
-  gen: string | number,
-  waiting: number,
-  messages: number,
-  unsent: number,
-  head: string,
-  turn: string,
-  settings: string,
-  inContext: number,
-  epoch: string,
-  eventSeq: number,
-  setAside: [head: string, turn: string][],
-  totals: string,
-];
-
 /** Reads what the script `summary` answers. For those who look: a seal is not checked, and what is damaged is said to be so. */
-export function summaryFrom(session: SessionKey, reply: unknown, nowMs: number): SessionSummary {
-  const [state, gen, waiting, messages, unsent, head, turn, settings, inContext, epoch, eventSeq, setAside, totals] =
-    reply as SummaryReply;
+export function summaryFrom(
+  session: SessionKey,
+  { waiting, head, turn, settings, totals, setAside, ...reply }: ScriptReplies["summary"],
+  nowMs: number,
+): SessionSummary {
   return {
-    state,
-    gen: Number(gen),
-    epoch,
+    ...reply,
     waiting: waiting + setAside.length,
-    messages,
-    inContext,
-    unsent,
-    eventSeq,
     ...(head === "" ? {} : { head: queuedFrom(session, head, nowMs) }),
     ...checkpointShown(turn),
-    setAside: setAside.map(([entry, saved]) => ({
+    setAside: setAside.map(({ entry = "", turn: saved }) => ({
       head: queuedFrom(session, entry, nowMs),
       ...checkpointShown(saved),
     })),
@@ -432,12 +417,12 @@ export function summaryFrom(session: SessionKey, reply: unknown, nowMs: number):
 }
 
 /** Empty and unreadable texts count as none. */
-function totalsShown(text: string): Pick<SessionSummary, "totals"> {
+function totalsShown(text = ""): Pick<SessionSummary, "totals"> {
   const parsed = parseTotals(text);
   return parsed.ok ? { totals: parsed.value } : {};
 }
 
-function checkpointShown(turn: string): StoredTurn {
+function checkpointShown(turn = ""): StoredTurn {
   try {
     return turn === "" ? {} : { turn: turnFrom(unsealed(turn)) };
   } catch (error) {
@@ -450,7 +435,7 @@ function reasonOf(error: unknown): string {
   return error instanceof EngineError ? error.message : "it is no JSON";
 }
 
-function settingsShown(settings: string): Pick<SessionSummary, "settings" | "damagedSettings"> {
+function settingsShown(settings = ""): Pick<SessionSummary, "settings" | "damagedSettings"> {
   try {
     return { settings: settingsFrom(unsealed(settings)) };
   } catch {
@@ -458,33 +443,7 @@ function settingsShown(settings: string): Pick<SessionSummary, "settings" | "dam
   }
 }
 
-type ClaimedReply = [
-  "claimed",
-  epoch: string,
-  turn: string,
-  head: string,
-  failures: string,
-  deaths: number,
-  deathsAlone: number,
-  version: string,
-  from: number | string,
-  tail: string[],
-  control: string[],
-  settings: string,
-  summary: string,
-  othersWait: number,
-  mayHaveWaited: number,
-  totals: string,
-  ranBefore: number,
-];
-
-/** What claim.lua answers. */
-export type ClaimReply =
-  | ClaimedReply
-  | ["alone"]
-  | ["held"]
-  | ["owner", owner: string]
-  | ["needs", ...features: string[]];
+type ClaimedReply = Extract<ScriptReplies["claim"], { reply: "claimed" }>;
 
 interface ClaimedWith {
   session: SessionKey;
@@ -501,10 +460,10 @@ type Unreadable = NonNullable<Claim["unreadable"]>[number];
 /** What a conversation can continue without: each is read, or named with the reason why it cannot be. */
 function replaceableParts(
   { session, seal }: Pick<ClaimedWith, "session" | "seal">,
-  { epoch, summary, settings }: { epoch: string; summary: string; settings: string },
+  { epoch, summary, settings }: Pick<ClaimedReply, "epoch" | "summary" | "settings">,
 ): { compacted: string | undefined; chosen: SessionSettings | undefined; unreadable: Unreadable[] } {
   const unreadable: Unreadable[] = [];
-  const readOf = <T>(what: Unreadable["what"], stored: string, read: (text: string) => T): T | undefined => {
+  const readOf = <T>(what: Unreadable["what"], stored = "", read: (text: string) => T): T | undefined => {
     try {
       return stored === "" ? undefined : read(seal.open(what, session, { epoch, stored }));
     } catch (error) {
@@ -520,24 +479,8 @@ function replaceableParts(
 }
 
 /** Unreadable parts are left out and named, so that the worker ends the turn in place of failing at it each time. */
-export function claimFrom({ session, gen, nowMs, known, cache, seal }: ClaimedWith, reply: ClaimedReply): Claim {
-  const [
-    ,
-    epoch,
-    turn,
-    first,
-    failures,
-    together,
-    byAlone,
-    version,
-    from,
-    tail,
-    control,
-    settings,
-    summary,
-    ...others
-  ] = reply;
-  const [othersWait, mayHaveWaited, totals, ranBefore] = others;
+export function claimFrom({ session, gen, nowMs, known, cache, seal }: ClaimedWith, claimed: ClaimedReply): Claim {
+  const { epoch, turn, failures, context, summary, contextVersion: version, from, brokenOff, othersWait } = claimed;
   const damaged: string[] = [];
   const readable = <T>(what: string, read: () => T): T | undefined => {
     try {
@@ -546,41 +489,41 @@ export function claimFrom({ session, gen, nowMs, known, cache, seal }: ClaimedWi
       return void damaged.push(`${what} (${reasonOf(error)})`);
     }
   };
-  const head = first === "" ? undefined : queuedFrom(session, first, nowMs);
+  const head = claimed.head === "" ? undefined : queuedFrom(session, claimed.head, nowMs);
   if (head?.unreadable !== undefined) damaged.push("the message");
-  const { compacted, chosen, unreadable } = replaceableParts({ session, seal }, { epoch, summary, settings });
+  const { compacted, chosen, unreadable } = replaceableParts({ session, seal }, claimed);
   const history = readable("the history", () => {
     // The cache counts the summary, and is to hold what is stored.
-    if (compacted === undefined && summary !== "") return tail.map(messageFrom);
-    const texts = compacted === undefined ? tail : [compacted, ...tail];
-    return cache.extend(session, known, { version, from: Number(from), texts });
+    if (compacted === undefined && summary !== undefined) return context.map(messageFrom);
+    const texts = compacted === undefined ? context : [compacted, ...context];
+    return cache.extend(session, known, { version, from, texts });
   });
   const checkpoint = readable("the checkpoint", () => {
-    const state = turn === "" ? undefined : turnFrom(seal.open("turn", session, { epoch, stored: turn }));
+    const state = turn === undefined ? undefined : turnFrom(seal.open("turn", session, { epoch, stored: turn }));
     // A genuine checkpoint of an earlier turn that was put back.
     if (state !== undefined && state.turnId !== turnIdOf(session, head?.seq ?? 0)) {
       throw damagedState("turn", session, "it is of another turn");
     }
     return state;
   });
-  const entries = readable("a control entry", () => control.map(controlFrom));
+  const entries = readable("a control entry", () => claimed.control.map(controlFrom));
   return {
     session,
     gen,
     epoch,
     ...(checkpoint === undefined ? {} : { turn: checkpoint }),
     ...(head === undefined ? {} : { head }),
-    mayHaveWaited: head !== undefined && mayHaveWaited === 1,
+    mayHaveWaited: head !== undefined && claimed.mayHaveWaited,
     failures: failures === "" ? {} : (JSON.parse(failures) as Record<string, number>), // written by fail.lua
-    ranBefore: ranBefore === 1,
-    deaths: { together, alone: byAlone },
+    ranBefore: brokenOff,
+    deaths: { together: claimed.deaths, alone: claimed.deathsAlone },
     ...(damaged.length === 0 ? {} : { damaged: damaged.join("; ") }),
     ...(unreadable.length === 0 ? {} : { unreadable }),
-    othersWait: othersWait === 1,
+    othersWait,
     control: entries ?? [],
     history: history ?? [],
     settings: chosen ?? {},
-    ...totalsShown(totals),
+    ...totalsShown(claimed.totals),
   };
 }
 

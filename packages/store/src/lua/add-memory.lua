@@ -16,10 +16,10 @@ if redis.call('EXISTS', off) == 1 then return 'off' end
 if redis.call('ZSCORE', forgotten, member) then return 'forgotten' end
 local least, count = nil, 0
 for _, one in ipairs(living(tenant)) do
-  if one[1] == member or one[2] == text then return one[1] end
-  local uses, usedAtMs = tonumber(one[6]), tonumber(one[5])
+  if one.member == member or one.text == text then return one.member end
+  local uses, usedAtMs = tonumber(one.uses), tonumber(one.usedAtMs)
   if not least or uses < least.uses or (uses == least.uses and usedAtMs < least.usedAtMs) then
-    least = {member = one[1], uses = uses, usedAtMs = usedAtMs}
+    least = {member = one.member, uses = uses, usedAtMs = usedAtMs}
   end
   count = count + 1
 end

@@ -1,6 +1,5 @@
 -- Appends a message to its session, unless it is known or was taken back by its sender.
 -- A session of the HTTP API takes messages of one person only, the first one.
--- -> {'accepted' | 'asks' | 'duplicate' | 'full' | 'recalled' | 'foreign', seq, wakeGen, eventSeq or '', ahead, head or ''}
 --
 -- KEYS session inbox dirty seen recalled highest who people state
 -- ARGV
@@ -15,11 +14,11 @@
 -- include enqueue
 
 local before = redis.call('MGET', seen, recalled)
-if before[2] then return {'recalled', 0, 0, '', 0, ''} end
+if before[2] then return respond {result = 'recalled', seq = 0, wakeGen = 0, ahead = 0} end
 if chatType == 'api' then
   local owner = redis.call('HKEYS', who)[1]
-  if owner and owner ~= person then return {'foreign', 0, 0, '', 0, ''} end
+  if owner and owner ~= person then return respond {result = 'foreign', seq = 0, wakeGen = 0, ahead = 0} end
 end
-if not before[1] then return enqueue(message, mayAnswer == '1') end
+if not before[1] then return respond(enqueue(message, mayAnswer == '1')) end
 local v = redis.call('HMGET', session, 'state', 'generation')
-return {'duplicate', before[1], v[1] == 'queued' and v[2] or 0, '', 0, ''}
+return respond {result = 'duplicate', seq = before[1], wakeGen = v[1] == 'queued' and v[2] or 0, ahead = 0}

@@ -1,10 +1,17 @@
 -- Shared by deciding and settling one approval.
--- Answers are {result, approval, state, decisions, settledAtMs or '', wakeGen}.
 --
 -- KEYS session inbox requests dirty state
 -- ARGV
 --   sid
 --   id   of the approval
+-- REPLY nil
+-- REPLY
+--   result       'settled'|'counted'|'repeated'|'closed'
+--   approval     text     JSON
+--   state        text
+--   decisions    text     JSON objects joined by commas
+--   settledAtMs  integer?
+--   wakeGen      integer  generation to wake the session for, or 0
 
 -- include wake
 -- include set-aside
@@ -22,7 +29,7 @@ local othersWait = redis.call('HGET', state, 'waits')
 
 local function answer(result, gen)
   local s = redis.call('HMGET', answered, 'state', 'decisions', 'settledAtMs')
-  return {result, text, s[1] or 'pending', s[2] or '', s[3] or '', gen or 0}
+  return respond {result = result, approval = text, state = s[1] or 'pending', decisions = s[2] or '', settledAtMs = s[3], wakeGen = gen or 0}
 end
 
 -- Settles the approval, and adds the decision to the session if its turn waits for it. -> wakeGen

@@ -1,10 +1,4 @@
 -- A worker takes the session.
--- -> nil | {'needs', feature...} | {'owner', owner}: call again with what became of that worker | {'alone'} refused
--- | {'held'}: a worker that lives runs it
--- | {'claimed', epoch, turn, head, failures as JSON, deaths, deathsAlone, contextVersion, from, context from
---    there on, control, settings, summary, whether turns are set aside, whether the head may have waited, totals,
---    whether a run of the head was broken off before this claim}
---
 -- KEYS session inbox control history dirty highest requests state
 -- ARGV
 --   sid
@@ -19,6 +13,30 @@
 --   isHeld        '1': a run of the session is under way in this process
 --   features      that it has, as ',one,two,'
 --   deathsTogether  so many deaths beside others, and a session is run alone
+-- REPLY nil
+-- REPLY needs
+--   features  texts  that it has to have
+-- REPLY owner
+--   owner  text  call again with what became of that worker
+-- REPLY alone
+-- REPLY held
+-- REPLY claimed
+--   epoch           text
+--   turn            text?     the checkpoint, sealed
+--   head            text      entry of the inbox, or ''
+--   failures        text      JSON, or ''
+--   deaths          integer
+--   deathsAlone     integer
+--   contextVersion  text
+--   from            integer   how many messages that the caller knows come before the context
+--   context         texts     messages from there on
+--   control         texts
+--   settings        text?     sealed
+--   summary         text?     sealed; absent where the caller knows it
+--   othersWait      flag      turns are set aside
+--   mayHaveWaited   flag      the head
+--   totals          text?     JSON
+--   brokenOff       flag      a run of the head was broken off before this claim
 
 -- include rising
 -- include requests
@@ -41,11 +59,11 @@ if st ~= 'queued' and v.runningGeneration ~= gen then return false end
 -- What has become of the worker that had the session last and has not given it back.
 local lastOwner = st == 'running' and v.owner or st == 'queued' and v.lost
 local fate
-if st == 'running' and lastOwner == owner and isHeld == '1' then return {'held'} end
+if st == 'running' and lastOwner == owner and isHeld == '1' then return respond.held() end
 if lastOwner and lastOwner ~= owner then
-  if judgedOwner ~= lastOwner and judgedOwner ~= '*' then return {'owner', lastOwner} end
+  if judgedOwner ~= lastOwner and judgedOwner ~= '*' then return respond.owner {owner = lastOwner} end
   fate = judgedFate
-  if fate == 'alive' and st == 'running' then return {'held'} end
+  if fate == 'alive' and st == 'running' then return respond.held() end
 end
 -- First, since it needs memory: a full Redis refuses the claim, and not only what is written after a model was asked.
 redis.call('ZADD', dirty, now(), sid)
@@ -65,7 +83,7 @@ local first = head()
 local seq = seqOf(first) or '0'
 local entries = redis.call('LRANGE', control, 0, -1)
 local lacking = lackingOf(features, v.needs, first, entries)
-if #lacking > 0 then return {'needs', unpack(lacking)} end
+if #lacking > 0 then return respond.needs {features = lacking} end
 local failures, deaths, deathsAlone = '', 0, 0
 if v.headSeq == seq then
   failures, deaths, deathsAlone = v.failures or '', tonumber(v.deaths or 0), tonumber(v.deathsAlone or 0)
@@ -74,14 +92,14 @@ if v.headSeq == seq then
     if v.alone == '1' then deathsAlone = deathsAlone + 1 else deaths = deaths + 1 end
   end
 end
-local brokenOff = (lastOwner or v.brokenOff == seq) and 1 or 0
+local brokenOff = lastOwner or v.brokenOff == seq
 if lastOwner and v.brokenOff ~= seq then redis.call('HSET', state, 'brokenOff', seq) end
 if v.lost or v.waits then redis.call('HDEL', state, 'lost', 'waits') end
 local counters = {'headSeq', seq, 'failures', failures, 'deaths', deaths, 'deathsAlone', deathsAlone}
 if deaths >= tonumber(deathsTogether) and alone ~= '1' then
   redis.call('HSET', state, unpack(counters))
   redis.call('HSET', session, 'state', 'queued')
-  return {'alone'}
+  return respond.alone()
 end
 local epoch = above(v.epoch)
 if st ~= 'running' then redis.call('HSET', session, 'state', 'running') end
@@ -98,7 +116,9 @@ if skipped > 0 then
   if not last or redis.sha1hex(last) ~= knownLast then from, skipped, tail = 0, 0, nil end
 end
 tail = tail or redis.call('LRANGE', history, start + skipped, -1)
-return {'claimed', epoch, v.turn or '', first, failures, deaths, deathsAlone, version, from, tail, entries,
-  v.settings or '', from == 0 and summary or '', turnsSetAside() ~= ',' and 1 or 0,
-  (not behind or tonumber(seq) <= tonumber(behind)) and 1 or 0, v.totals or '',
-  brokenOff}
+return respond.claimed {
+  epoch = epoch, turn = v.turn, head = first, failures = failures, deaths = deaths, deathsAlone = deathsAlone,
+  contextVersion = version, from = from, context = tail, control = entries, settings = v.settings,
+  summary = from == 0 and summary, othersWait = turnsSetAside() ~= ',',
+  mayHaveWaited = not behind or tonumber(seq) <= tonumber(behind), totals = v.totals, brokenOff = brokenOff,
+}

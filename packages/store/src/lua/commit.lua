@@ -1,6 +1,4 @@
 -- Ends the turn at the head of the inbox: its history, its events, and its reply in the outbox.
--- -> {-1} fenced | {0, reply to send, '', gen of the asker} idle | {1, reply, head} the caller has the next turn
--- | {2, reply, gen} requeue
 --
 -- KEYS session inbox control calls deadlines dirty history events outbox due ended untended requests state
 -- KEYS audit approvals pending kept expiries approvalCards said
@@ -24,6 +22,16 @@
 --   helpers    '1': the turn had some, whose steps were counted
 --   auditMax
 --   messages...  of its history, JSON each
+-- REPLY fenced
+-- REPLY idle
+--   deliver   text?    the reply that the caller is to send now, JSON
+--   askerGen  integer  generation to wake the asker's session for, or 0
+-- REPLY next
+--   deliver  text?
+--   head     text  the caller has its turn
+-- REPLY requeue
+--   deliver  text?
+--   wakeGen  integer
 
 -- include wake
 -- include requests
@@ -35,11 +43,11 @@
 -- include end-calls
 
 local v = redis.call('HMGET', state, 'epoch', 'asides')
-if v[1] ~= epoch then return {-1} end
+if v[1] ~= epoch then return respond.fenced() end
 noteTurnsSetAside(v[2])
 -- A turn that was committed before is not committed again, even under the same epoch.
 local entries = redis.call('LRANGE', inbox, 0, 1)
-if (seqOf(entries[1] or '') or '0') ~= seq then return {-1} end
+if (seqOf(entries[1] or '') or '0') ~= seq then return respond.fenced() end
 redis.call('LPOP', inbox)
 if #messages > 0 then redis.call('RPUSH', history, unpack(messages)) end
 setContext(keep, summary)
@@ -68,19 +76,20 @@ else
 end
 local first = entries[2] or ''
 local isOver = first == '' and turnsSetAside() == ','
-local leased, isIdle = '', false
+local leased, isIdle = nil, false
 if reply ~= '' then
   -- An outbox that was empty has no lease and no retry time.
   if redis.call('RPUSH', outbox, reply) > 1 then leased = lease()
   elseif isOver then leased, isIdle = grant(reply, 'state', 'idle'), true
   else leased = grant(reply) end
 end
-local function requeue() return {2, leased, wake(redis.call('HGET', session, 'generation'))} end
+if leased == '' then leased = nil end
+local function requeue() return respond.requeue {deliver = leased, wakeGen = wake(redis.call('HGET', session, 'generation'))} end
 if turnsSetAside() ~= ',' then
   local free, back = firstFree(), setAsideTurnWithNews()
   if not free and not back then
     waitAtHead()
-    return {0, leased}
+    return respond.idle {deliver = leased, askerGen = 0}
   end
   if back then return requeue() end
   bringForward(free)
@@ -89,10 +98,10 @@ end
 if first == '' then
   if not isIdle then redis.call('HSET', session, 'state', 'idle') end
   redis.call('ZREM', dirty, sid)
-  return {0, leased, '', askerGen}
+  return respond.idle {deliver = leased, askerGen = askerGen}
 end
 -- Only a claim knows whether this process may take a message that needs features.
 if more ~= '1' or string.find(first, '^%d+:{"needs":') then return requeue() end
 redis.call('HSET', state, 'headSeq', seqOf(first), 'failures', '', 'deaths', 0, 'deathsAlone', 0)
 redis.call('ZADD', dirty, now(), sid)
-return {1, leased, first}
+return respond.next {deliver = leased, head = first}

@@ -1,5 +1,4 @@
 -- Adds a message to the inbox of its session, and wakes the session if no running turn will read it.
--- -> {'accepted' | 'full' | 'asks', seq, wakeGen, eventSeq or '', ahead, head or ''}
 --
 -- KEYS session inbox dirty seen highest who people state
 -- ARGV
@@ -8,16 +7,23 @@
 --   maxWaiting  more messages than that are refused
 --   person      who has written it
 --   chatType    p2p or group
+-- REPLY
+--   result    'accepted'|'asks'|'duplicate'|'full'|'recalled'|'foreign'
+--   seq       integer   of the message in its session; 0 unless it is stored
+--   wakeGen   integer   generation to wake the session for, or 0
+--   ahead     integer   messages that are answered before it
+--   eventSeq  integer?  the newest event when it was accepted
+--   head      text?     what is answered first, if that is another one; it may be ''
 
 -- include wake
 -- include inbox
 -- include old-form
 
--- `mayAnswer`: nothing is done while the session has open questions, which the message may answer.
+-- -> the values of a reply. `mayAnswer`: nothing is done while the session has open questions, which the message may answer.
 local function enqueue(message, mayAnswer)
   local s = redis.call('HMGET', session, 'state', 'generation', 'eventSeq', 'seq', 'st', 'asks')
   if s[5] then return oldForm() end
-  if mayAnswer and s[6] then return {'asks', 0, 0, '', 0, ''} end
+  if mayAnswer and s[6] then return {result = 'asks', seq = 0, wakeGen = 0, ahead = 0} end
   local st, gen, es, seq = s[1] or 'idle', s[2], s[3], s[4]
   -- Only in groups turns wait for other people, and the session is not idle then.
   local waits, numberOfTheirs
@@ -42,7 +48,7 @@ local function enqueue(message, mayAnswer)
   elseif ahead > 0 or isFree then first = head() end
   if ahead >= tonumber(maxWaiting) then
     redis.call('RPOP', inbox)
-    return {'full', 0, 0, '', 0, first}
+    return {result = 'full', seq = 0, wakeGen = 0, ahead = 0, head = first}
   end
   redis.call('SET', seen, seq, 'PX', seenTtlMs)
   if redis.call('HSETNX', who, person, chatType) == 1 then redis.call('ZADD', people, 0, person .. '|' .. sid) end
@@ -60,5 +66,5 @@ local function enqueue(message, mayAnswer)
     redis.call('ZADD', dirty, now(), sid)
   end
   redis.call('HSET', session, unpack(fields))
-  return {'accepted', seq, woken, es or 0, ahead, first}
+  return {result = 'accepted', seq = seq, wakeGen = woken, ahead = ahead, eventSeq = es or 0, head = first}
 end

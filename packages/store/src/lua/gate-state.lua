@@ -1,6 +1,4 @@
 -- Counts the sessions of a cell by state. A session without a wake-up that waits for calls or people is suspended.
--- -> {queued, running, suspended, oldest queued, oldest running, outboxes, oldest reply, calls, approvals}; times in ms,
--- 0 when there is none
 --
 -- KEYS dirty deadlines expiries due
 -- ARGV
@@ -9,6 +7,16 @@
 --   outboxes    and those of outboxes
 --   maxMembers  of an index that are looked at
 --   maxHeads    messages and replies that are looked at
+-- REPLY
+--   queued         integer
+--   running        integer
+--   suspended      integer
+--   oldestQueued   integer  epoch ms, 0 when there is none
+--   oldestRunning  integer  the same
+--   outboxes       integer
+--   oldestReply    integer  the same
+--   calls          integer
+--   approvals      integer
 
 local function older(known, json)
   local at = json and tonumber(string.match(json, '"createdAtMs":(%d+)'))
@@ -37,5 +45,8 @@ local reply = 0
 for _, sid in ipairs(redis.call('ZRANGE', due, 0, maxHeads - 1)) do
   reply = older(reply, redis.call('LINDEX', outboxes .. sid, 0))
 end
-return {count.queued, count.running, suspended, oldest.queued, oldest.running,
-  redis.call('ZCARD', due), reply, redis.call('ZCARD', deadlines), redis.call('ZCARD', expiries)}
+return respond {
+  queued = count.queued, running = count.running, suspended = suspended, oldestQueued = oldest.queued,
+  oldestRunning = oldest.running, outboxes = redis.call('ZCARD', due), oldestReply = reply,
+  calls = redis.call('ZCARD', deadlines), approvals = redis.call('ZCARD', expiries),
+}

@@ -1,10 +1,18 @@
--- Leases the cards of one approval to one process. -> nil | {approval, state, decisions, settledAtMs or '', cards or '', attempts}
+-- Leases the cards of one approval to one process.
 --
 -- KEYS approval answers approvalCards
 -- ARGV
 --   member   of approvalCards
 --   token    of the process, for as long as it has the right
 --   leaseMs  how long that is
+-- REPLY nil
+-- REPLY
+--   approval     text     JSON
+--   state        text
+--   decisions    text     JSON objects joined by commas
+--   settledAtMs  integer?
+--   cards        text?    JSON
+--   attempts     integer  earlier leases since the cards last had to change
 
 -- include now
 
@@ -20,4 +28,4 @@ local untilMs = now() + tonumber(leaseMs)
 redis.call('ZADD', approvalCards, untilMs, member)
 redis.call('HSET', answers, 'leaseToken', token, 'leaseUntil', untilMs, 'seenChanges', v[5] or '0')
 local tries = redis.call('HINCRBY', answers, 'tries', 1)
-return {text, v[1] or 'pending', v[2] or '', v[3] or '', v[4] or '', tries - 1}
+return respond {approval = text, state = v[1] or 'pending', decisions = v[2] or '', settledAtMs = v[3], cards = v[4], attempts = tries - 1}

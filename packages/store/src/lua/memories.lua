@@ -7,14 +7,16 @@
 
 local function keyOf(member) return memory .. ':' .. member end
 
--- {member, text, by, atMs, usedAtMs, uses} of each that lives, of one tenant or of all ('').
+-- Those that live, of one tenant or of all ('').
 local function living(tenant)
   local found = {}
   for _, member in ipairs(redis.call('ZRANGE', memories, 0, -1)) do
     if tenant == '' or string.sub(member, 1, #tenant + 1) == tenant .. '.' then
       local values = redis.call('HMGET', keyOf(member), 'text', 'by', 'atMs', 'usedAtMs', 'uses')
       if values[1] then
-        found[#found + 1] = {member, values[1], values[2], values[3], values[4], values[5]}
+        found[#found + 1] = {
+          member = member, text = values[1], by = values[2], atMs = values[3], usedAtMs = values[4], uses = values[5],
+        }
       else
         redis.call('ZREM', memories, member)
       end

@@ -1,8 +1,18 @@
--- -> {1 | 0 the person wants nothing remembered, {member, text, by, atMs, usedAtMs, uses} of each}
---
 -- KEYS memories memory off lookUp
 -- ARGV tenant
+-- REPLY
+--   isOff     flag  the person wants nothing remembered
+--   memories  rows
+-- ROW
+--   member    text
+--   text      text
+--   by        text
+--   atMs      integer
+--   usedAtMs  integer
+--   uses      integer
 
 -- include memories
 
-return {redis.call('EXISTS', off), living(tenant)}
+local rows = {}
+for at, one in ipairs(living(tenant)) do rows[at] = row(one) end
+return respond {isOff = redis.call('EXISTS', off) == 1, memories = rows}

@@ -1,5 +1,4 @@
 -- Moves a parked message into its session, once. It stays parked while the session is full.
--- -> nil not parked | as append
 --
 -- KEYS session inbox dirty seen parked highest who people state
 -- ARGV
@@ -9,13 +8,13 @@
 --   maxWaiting
 --   person
 --   chatType
+-- REPLY nil
 
 -- include enqueue
 
 local message = redis.call('GET', parked)
 if not message then return false end
-local released = {'accepted', 0, 0, '', 0, ''}
+local released = {result = 'accepted', seq = 0, wakeGen = 0, ahead = 0}
 if action == 'append' then released = enqueue(message) end
-if released.err then return released end
-if released[1] == 'accepted' then redis.call('DEL', parked) end
-return released
+if released.result == 'accepted' then redis.call('DEL', parked) end
+return respond(released)

@@ -1,7 +1,6 @@
 -- Forgets the context of a session and ends its turns. A turn has begun when its session runs or waits, or is queued with
--- a checkpoint or after a crash; a message that was only queued is not touched.
--- -> {-1} another message is at the head by now, or its turn has got its first card
--- | {ended, wakeGen, generation of the asker's session}
+-- a checkpoint or after a crash; a message that was only queued is not touched. `changed`: another message is at the head
+-- by now, or its turn has got its first card.
 --
 -- KEYS session inbox control calls deadlines dirty history events outbox due ended untended requests cards state
 -- KEYS audit approvals pending kept expiries approvalCards said
@@ -17,6 +16,11 @@
 --   waiting   turns that are set aside, as a JSON list of {seq, batch, reply, hasCards}
 --   asker     of a child session, which gets its end, JSON, or ''
 --   auditMax
+-- REPLY changed
+-- REPLY reset
+--   hasEnded  flag     a turn
+--   wakeGen   integer  generation to wake the session for, or 0
+--   askerGen  integer  the same of the asker's session
 
 -- include wake
 -- include switch-turns
@@ -32,13 +36,13 @@ if s[3] then return oldForm() end
 local first = head()
 local seq = seqOf(first) or '0'
 local function hasCardsNow(number) return redis.call('HGET', cards, sid .. '-' .. number) and '1' or '0' end
-if seq ~= headSeq or hasCardsNow(seq) ~= hasCards then return {-1} end
+if seq ~= headSeq or hasCardsNow(seq) ~= hasCards then return respond.changed() end
 local others, numbers = cjson.decode(waiting), ','
 for _, other in ipairs(others) do
   numbers = numbers .. other.seq .. ','
-  if hasCardsNow(other.seq) ~= other.hasCards then return {-1} end
+  if hasCardsNow(other.seq) ~= other.hasCards then return respond.changed() end
 end
-if turnsSetAside() ~= numbers then return {-1} end
+if turnsSetAside() ~= numbers then return respond.changed() end
 local function tell(event, answer)
   emit(event, 1)
   if answer == '' then return end
@@ -74,8 +78,7 @@ if begun then
 end
 keepEvents()
 record('session_reset', sid, '', facts, {person = person})
-local hasEnded = begun and 1 or 0
-if head() ~= '' then return {hasEnded, wake(s[2]), askerGen} end
+if head() ~= '' then return respond.reset {hasEnded = begun, wakeGen = wake(s[2]), askerGen = askerGen} end
 redis.call('HSET', session, 'state', 'idle')
 redis.call('ZREM', dirty, sid)
-return {hasEnded, 0, askerGen}
+return respond.reset {hasEnded = begun, wakeGen = 0, askerGen = askerGen}

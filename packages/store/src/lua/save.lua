@@ -1,6 +1,4 @@
 -- Stores where a turn is: its checkpoint, what it has said, the calls and questions that it has opened.
--- -> -1 fenced | 0 suspended or handed off | generation to wake as text: suspended, others may continue
--- | control entries that it has not read
 --
 -- KEYS session control calls deadlines dirty history events inbox requests state
 -- KEYS audit approvals pending kept expiries approvalCards said people children
@@ -25,6 +23,11 @@
 --   maxKept
 --   auditMax
 --   messages...  of its history, JSON each
+-- REPLY fenced
+-- REPLY suspended
+--   wakeGen  integer?  others may continue
+-- REPLY running
+--   control  texts  entries that it has not read
 
 -- include wake
 -- include requests
@@ -35,7 +38,7 @@
 -- include children
 
 local v = redis.call('HMGET', state, 'epoch', 'needs', 'absorbed')
-if v[1] ~= epoch then return -1 end
+if v[1] ~= epoch then return respond.fenced() end
 local fields = {'turn', turn}
 local function set(field, value)
   table.insert(fields, field)
@@ -78,7 +81,7 @@ if mode == 'handoff' then
   forgetLoss()
   redis.call('HSET', session, 'state', 'queued')
   redis.call('ZADD', dirty, now(), sid)
-  return 0
+  return respond.suspended {}
 end
 takeRequests()
 local unread = redis.call('LRANGE', control, 0, -1)
@@ -88,12 +91,12 @@ if mode == 'suspend' and #unread == 0 then
   if waits ~= '' then
     redis.call('HSET', state, 'waits', waits)
     if setAsideTurnWithNews() or firstFree(waits) then
-      return string.format('%.0f', wake(redis.call('HGET', session, 'generation')))
+      return respond.suspended {wakeGen = wake(redis.call('HGET', session, 'generation'))}
     end
   end
   if wakeAtMs ~= '' then redis.call('ZADD', deadlines, wakeAtMs, sid .. '|') end
   suspend()
-  return 0
+  return respond.suspended {}
 end
 redis.call('ZADD', dirty, now(), sid)
-return unread
+return respond.running {control = unread}

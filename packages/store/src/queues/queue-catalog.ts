@@ -4,7 +4,7 @@ import { runScript, scriptsBeside } from "@larkline/protocol/lua";
 import { mastersOf } from "../connection.ts";
 import { defaultQueuePrefix, type QueueOptions } from "./queues.ts";
 
-const script = scriptsBeside(import.meta.url);
+const script = scriptsBeside<Record<never, never>>(import.meta.url);
 
 /** How full a queue is. */
 export interface QueueDepth {

@@ -40,7 +40,7 @@ import type { Fate, JobLock } from "../presence.ts";
 
 // The jobs of all queues: how they are added, and how workers take, run and finish them.
 
-const script = scriptsBeside(import.meta.url);
+const script = scriptsBeside<Record<never, never>>(import.meta.url);
 
 const parseTurnJob = parserOf(TurnJob);
 
