@@ -43,6 +43,47 @@ export const ToolLimits = Type.Object({
 });
 export type ToolLimits = Static<typeof ToolLimits>;
 
+/** A permission of the platform, such as `calendar:calendar.event:create`. */
+export const ScopeName = Type.String({ pattern: "^[A-Za-z0-9_.:-]{1,100}$" });
+
+const GrantScopes = Type.Array(ScopeName, { maxItems: 20 });
+
+/**
+ * Whose token the calls of a tool get. `either`: the person's where there is a grant with the scopes, otherwise the
+ * bot's. `scopes`: what the person must have granted.
+ */
+export const ToolIdentityNeed = Type.Object({
+  as: Type.Enum(["person", "bot", "either"]),
+  scopes: GrantScopes,
+});
+export type ToolIdentityNeed = Static<typeof ToolIdentityNeed>;
+
+/** As whom one call acts. `token` is a secret: it lives in the process that runs the call, while the call runs. */
+export const ToolIdentity = Type.Object({
+  as: Type.Enum(["person", "bot"]),
+  token: Type.String({ minLength: 1, maxLength: 8_192 }),
+  /** Of the person. */
+  openId: Type.Optional(Type.String({ maxLength: 200 })),
+  /** Origin of the platform's Open API, such as `https://open.feishu.cn`. */
+  apiOrigin: Type.String({ maxLength: 300 }),
+});
+export type ToolIdentity = Static<typeof ToolIdentity>;
+
+/**
+ * Why the platform refused a call before it took any effect. `scopes`: the person has not granted them; `token`: the
+ * token is not good any more; `app-scopes`: the app lacks them, and `link` is where its administrator adds them.
+ */
+export const GrantRefusal = Type.Union([
+  Type.Object({ kind: Type.Literal("scopes"), scopes: GrantScopes }),
+  Type.Object({ kind: Type.Literal("token") }),
+  Type.Object({
+    kind: Type.Literal("app-scopes"),
+    scopes: GrantScopes,
+    link: Type.Optional(Type.String({ maxLength: 2_000 })),
+  }),
+]);
+export type GrantRefusal = Static<typeof GrantRefusal>;
+
 /** Text of a runner's choice; see {@link toolDigestOf}. */
 export const ToolDigest = Type.String({ minLength: 1, maxLength: 64 });
 
@@ -70,6 +111,8 @@ export const ToolAnnouncement = Type.Object({
   /** It is called again and again with the same arguments until something has happened. Default false. */
   poll: Type.Optional(Type.Boolean()),
   limits: Type.Optional(ToolLimits),
+  /** As whom it acts; absent: its calls get no token. */
+  identity: Type.Optional(ToolIdentityNeed),
   /** Name of the MCP server that gives it. */
   mcp: Type.Optional(Type.String({ minLength: 1, maxLength: 200 })),
   /** Stands for schema and effect: calls carry it back, so that a runner knows those that were made for another tool. */
@@ -182,6 +225,8 @@ export const ToolOutcome = Type.Union([
     unknown: Type.Optional(Type.Boolean()),
     /** The call took no effect: its server asks this first. */
     input: Type.Optional(InputRequired),
+    /** The call took no effect: the platform refused it for want of a grant. */
+    grant: Type.Optional(GrantRefusal),
   }),
 ]);
 export type ToolOutcome = Static<typeof ToolOutcome>;

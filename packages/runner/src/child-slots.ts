@@ -63,7 +63,8 @@ export interface ChildSlotsOptions {
 
 /** One call for a child. */
 export interface SlotCall {
-  body: unknown;
+  /** What the child gets; asked when the call has begun. */
+  body(): unknown;
   /** Called when a child is there for it; the call does not take place where this gives an outcome. */
   begin: BeginCall;
   /** When all of it is over at the latest, in ms from now, waiting for a child included. Default: no bound. */
@@ -169,7 +170,7 @@ class Slots implements ChildSlots {
       isCalled = true;
       const leftMs = (endsWithinMs ?? Infinity) - (this.#clock.monotonic() - calledMs);
       const timeoutMs = Math.max(1, Math.min(options.timeoutMs, leftMs));
-      return { answer: await slot.pool.call(body, { ...options, timeoutMs }) };
+      return { answer: await slot.pool.call(body(), { ...options, timeoutMs }) };
     } catch (error) {
       if (!isCalled || !(error instanceof ProcessCallError)) throw error;
       // The child of an aborted call may still run it; a dead child has a successor.

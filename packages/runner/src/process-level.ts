@@ -1,7 +1,15 @@
 import { lstatSync, mkdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { parserOf, systemClock, ToolOutcome, type Actor, type CallAuthority, type Clock } from "@larkline/protocol";
+import {
+  parserOf,
+  systemClock,
+  ToolOutcome,
+  type Actor,
+  type CallAuthority,
+  type Clock,
+  type ToolIdentity,
+} from "@larkline/protocol";
 import { ProcessCallError } from "@larkline/sandbox";
 import { errorText, inputOf, interruptedOutcome, type RunToolRequest, type Tool } from "@larkline/tool-kit";
 import { Type, type Static } from "@larkline/protocol/type";
@@ -160,15 +168,16 @@ class ProcessLevel implements ToolLevel {
   ): Promise<ToolOutcome> {
     const { loaded, onDropped } = this.#options;
     const { signal, progress, log, ...facts } = request.context;
-    const body: HostCall = {
+    const { context } = request;
+    const body = (): HostCall => ({
       module: loaded.modules.get(tool.name) ?? "",
       tool: tool.name,
       input,
-      facts,
+      facts: context.identity === undefined ? facts : { ...facts, identity: context.identity },
       maxOutputBytes: request.maxOutputBytes ?? 262_144,
       lend: loaded.lend,
       isShared: callsAtOnce > 1,
-    };
+    });
     const call: SlotCall = {
       body,
       begin: request.begin,
@@ -246,7 +255,7 @@ export interface HostCall {
   module: string;
   tool: string;
   input: Record<string, unknown>;
-  facts: { callId: string; turnId: string; actor: Actor; authority: CallAuthority };
+  facts: { callId: string; turnId: string; actor: Actor; authority: CallAuthority; identity?: ToolIdentity };
   maxOutputBytes: number;
   lend?: LentPackages | undefined;
   /** Other calls may run in the process. */

@@ -341,8 +341,8 @@ function offered({ loaded }: Setup, mounts: McpMounts): ToolAnnouncement[] {
 /** Names this build of the runner. Mounted tools come and go while it runs, so they are no part of it. */
 function generationOf({ loaded }: Setup): string {
   const tools = loaded.registry.tools().map((tool) => {
-    const { spec, effect, requiresApproval, limits = {} } = announcementOf(tool);
-    return [spec.name, spec.inputSchema, effect, requiresApproval, limits];
+    const { spec, effect, requiresApproval, limits = {}, identity } = announcementOf(tool);
+    return [spec.name, spec.inputSchema, effect, requiresApproval, limits, ...(identity ? [identity] : [])];
   });
   const inOrder = tools.toSorted(([a], [b]) => (String(a) < String(b) ? -1 : 1));
   return createHash("sha256").update(JSON.stringify(inOrder)).digest("base64url").slice(0, 22);

@@ -187,9 +187,9 @@ const forgetRunner = script("forget-runner");
 const readRunners = script("read-runners");
 const ownTools = script("own-tools");
 
-function digestOf({ spec, effect, requiresApproval, limits = {} }: ToolAnnouncement): string {
+function digestOf({ spec, effect, requiresApproval, limits = {}, identity }: ToolAnnouncement): string {
   return createHash("sha256")
-    .update(JSON.stringify([spec.inputSchema, effect, requiresApproval, limits]))
+    .update(JSON.stringify([spec.inputSchema, effect, requiresApproval, limits, ...(identity ? [identity] : [])]))
     .digest("base64url");
 }
 

@@ -1,4 +1,4 @@
-export type { LocalText } from "@larkline/protocol";
+export type { GrantRefusal, LocalText, ToolIdentity } from "@larkline/protocol";
 export { defineConfig, type ConfigInput } from "./config.ts";
 export {
   isolationLevels,
@@ -14,6 +14,7 @@ export {
   inputOf,
   interruptedOutcome,
   maxFilesPerCall,
+  GrantRefusedError,
   InputRequiredError,
   OutcomeUnknownError,
   outcomeOfResult,

@@ -1,6 +1,13 @@
-import { outcomeText, type ToolEffect } from "@larkline/protocol";
+import { outcomeText, type GrantRefusal, type ToolEffect } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { defineTool, runTool, type CallContext, type HandlerTool, type ToolContext } from "./index.ts";
+import {
+  defineTool,
+  GrantRefusedError,
+  runTool,
+  type CallContext,
+  type HandlerTool,
+  type ToolContext,
+} from "./index.ts";
 
 function contextWith(changes: Partial<CallContext> = {}): CallContext {
   return {
@@ -91,6 +98,15 @@ describe("runTool", () => {
       });
     });
     expect(await runTool(hostile, { argumentsText: "", context: contextWith() })).toMatchObject({ ok: false });
+  });
+
+  it("gives the refusal of a grant as a fact of the outcome", async () => {
+    const refusal: GrantRefusal = { kind: "scopes", scopes: ["task:task:write"] };
+    const refusing = (): never => {
+      throw new GrantRefusedError(refusal);
+    };
+    const outcome = await runTool(toolOf(refusing, "once"), { argumentsText: "{}" });
+    expect(outcome).toEqual({ ok: false, error: expect.stringContaining("was not run"), grant: refusal });
   });
 
   it("SA-21: results that are not JSON give an error", async () => {

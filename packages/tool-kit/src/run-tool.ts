@@ -1,4 +1,12 @@
-import type { Clock, InputRequired, ParseResult, ToolOutcome, ToolEffect, ToolSpec } from "@larkline/protocol";
+import type {
+  Clock,
+  GrantRefusal,
+  InputRequired,
+  ParseResult,
+  ToolOutcome,
+  ToolEffect,
+  ToolSpec,
+} from "@larkline/protocol";
 import { systemClock } from "@larkline/protocol/clock";
 import { imageMarkOf, imageTypeOf, maxImageBytes } from "@larkline/protocol/stored-image";
 import type { TSchema } from "@larkline/protocol/type";
@@ -125,6 +133,7 @@ async function handled(
     // A handler that gives up because its signal was aborted is interrupted, not failed.
     if (signal.aborted) return interruptedOutcome(tool, signal.reason);
     if (error instanceof InputRequiredError) return { ok: false, error: error.message, input: error.input };
+    if (error instanceof GrantRefusedError) return { ok: false, error: error.message, grant: error.refusal };
     return error instanceof OutcomeUnknownError
       ? interruptedOutcome(tool, error)
       : { ok: false, error: errorText(error) };
@@ -278,6 +287,27 @@ export function fileSaver(
  */
 export class OutcomeUnknownError extends Error {
   override readonly name = "OutcomeUnknownError";
+}
+
+const refusals = {
+  scopes: "The person has not granted the permissions that this call needs; it was not run.",
+  token: "The platform does not accept the token of this call; it was not run.",
+  "app-scopes":
+    "The bot's app lacks the permissions that this call needs; it was not run. An administrator can add them.",
+} satisfies Record<GrantRefusal["kind"], string>;
+
+/**
+ * Thrown by a tool with `as` when the platform has refused before anything took effect. Workers see to the grant and
+ * run the call again.
+ */
+export class GrantRefusedError extends Error {
+  override readonly name = "GrantRefusedError";
+  readonly refusal: GrantRefusal;
+
+  constructor(refusal: GrantRefusal) {
+    super(refusals[refusal.kind]);
+    this.refusal = refusal;
+  }
 }
 
 /** Thrown where the other side asks people first, and a repeat of the call harms nothing. For mounted servers alone. */

@@ -112,6 +112,14 @@ describe("defineTool", () => {
     });
   });
 
+  it("announces as whom it acts, and what the person must have granted", () => {
+    const scopes = ["calendar:calendar.event:create"];
+    const identityOf = (facts: object) => announcementOf(defineTool({ ...valid, ...facts })).identity;
+    expect(identityOf({ as: "person", scopes })).toEqual({ as: "person", scopes });
+    expect(identityOf({ as: "bot" })).toEqual({ as: "bot", scopes: [] });
+    expect(identityOf({})).toBeUndefined();
+  });
+
   it("isolates a tool that says nothing in a process", () => {
     expect(defineTool(valid).isolation).toEqual({ level: "process", env: [], network: "none", readable: [] });
   });
@@ -157,6 +165,11 @@ describe("defineTool", () => {
     ["files out of a sandbox", { isolation: "sandbox", savesFiles: true }, /"ok".*saveFile/],
     ["an unknown risk", { risk: "extreme" }, /"ok".*risk/],
     ["a subject that is no argument", { subject: "command" }, /"ok".*"command" is no property/],
+    ["an identity that does not exist", { as: "owner" }, /"ok".*identity/],
+    ["scopes of no one", { scopes: ["a:b"] }, /"ok".*scopes are of no use without as/],
+    ["a scope with a blank", { as: "person", scopes: ["a b"] }, /"ok".*scopes/],
+    ["21 scopes", { as: "person", scopes: Array.from({ length: 21 }, (_, i) => `s:${i}`) }, /"ok".*scopes/],
+    ["a token in a sandbox", { as: "person", isolation: "sandbox" }, /"ok".*no token goes into a sandbox/],
     ["limits without a limit", { limits: {} }, /"ok".*limits names no limit/],
     ["a concurrency of 0", { limits: { concurrency: 0 } }, /"ok".*concurrency/],
     ["timeout 0", { timeoutMs: 0 }, /"ok".*timeoutMs/],
@@ -188,6 +201,10 @@ describe("defineProgramTool", () => {
       expect(() => defineProgramTool({ ...program, isolation: { level } })).toThrow(/"ok".*"sandbox" or "remote" only/);
     },
   );
+
+  it("takes no identity: no token goes into a sandbox", () => {
+    expect(() => defineProgramTool({ ...program, as: "person" })).toThrow(/"ok".*no token/);
+  });
 
   it("refuses a definition without a program, naming the tool", () => {
     const definition: object = { ...program, program: undefined };

@@ -8,6 +8,8 @@ import type {
   RiskLevel,
   ToolAnnouncement,
   ToolEffect,
+  ToolIdentity,
+  ToolIdentityNeed,
   ToolLimits,
 } from "@larkline/protocol";
 import type { Static, TSchema } from "@larkline/protocol/type";
@@ -29,6 +31,8 @@ export interface ToolContext {
   actor: Actor;
   /** What allows the call: the policy, a rule, or the people who approved it. */
   authority: CallAuthority;
+  /** As whom the call acts on the platform: for tools with `as`. Its token is good for this call alone: keep it nowhere. */
+  identity?: ToolIdentity;
   /** What people answered to the MCP server that gives the tool: for mounted servers alone. */
   input?: CallInput;
   /** Reports progress; `fraction` is clamped to 0..1. Ignored once the call is answered. */
@@ -84,6 +88,14 @@ interface ToolFacts<S extends TSchema> {
    * tools the third such call in a row is not run. Default false.
    */
   poll?: boolean;
+  /**
+   * Whose token of the platform a call gets as `context.identity`: that of the person who asks, the bot's, or `either`
+   * (the person's where there is a grant with the `scopes`, otherwise the bot's; say in the result which it was).
+   * Absent: none.
+   */
+  as?: ToolIdentityNeed["as"];
+  /** What the person must have granted before a call begins, at most 20 permissions; they are asked for what is missing. */
+  scopes?: readonly string[];
   /** Bounds over all instances of the runner; further calls wait. */
   limits?: ToolLimits;
   /** Deadline of one run in ms, 1 to 3,600,000. Default 60,000. */
@@ -141,6 +153,8 @@ interface AnyTool {
   readonly addresses: readonly string[] | undefined;
   readonly poll: boolean;
   readonly limits: ToolLimits | undefined;
+  readonly as: ToolIdentityNeed["as"] | undefined;
+  readonly scopes: readonly string[];
   readonly isolation: ResolvedIsolation;
   readonly savesFiles: boolean;
   /** Checks parsed arguments against the whole input schema. */
@@ -217,6 +231,8 @@ function announced(tool: Omit<AnyTool, typeof toolMark | "check">): ToolAnnounce
     addresses,
     poll,
     limits,
+    as,
+    scopes,
   } = tool;
   return {
     spec: { name, description, inputSchema },
@@ -231,12 +247,13 @@ function announced(tool: Omit<AnyTool, typeof toolMark | "check">): ToolAnnounce
     ...(addresses === undefined ? {} : { addresses: [...addresses] }),
     ...(poll ? { poll } : {}),
     ...(limits === undefined ? {} : { limits }),
+    ...(as === undefined ? {} : { identity: { as, scopes: [...scopes] } }),
   };
 }
 
 /** What makes no sense although its type is right. */
 function contradictionIn(tool: Omit<AnyTool, typeof toolMark | "check">) {
-  const { timeoutMs, subject, limits, inputSchema, summary, secrets } = tool;
+  const { timeoutMs, subject, limits, inputSchema, summary, secrets, as, scopes } = tool;
   if (timeoutMs > maxTimeoutMs) return `timeoutMs must be at most ${maxTimeoutMs}`;
   const properties = inputSchema["properties"];
   const known = typeof properties === "object" && properties !== null ? Object.keys(properties) : [];
@@ -249,6 +266,7 @@ function contradictionIn(tool: Omit<AnyTool, typeof toolMark | "check">) {
   if (subject !== undefined && (typeof properties !== "object" || properties === null || !(subject in properties))) {
     return `the subject ${JSON.stringify(subject)} is no property of its input`;
   }
+  if (as === undefined && scopes.length > 0) return "scopes are of no use without as";
   return limits !== undefined && Object.keys(limits).length === 0 ? "limits names no limit" : undefined;
 }
 
@@ -262,7 +280,7 @@ interface ToolRest {
 
 function toolFrom<S extends TSchema>(facts: ToolFacts<S>, { isolation, savesFiles }: ToolRest): AnyTool {
   const { name, effect, requiresApproval = false, timeoutMs = defaultTimeoutMs, risk = "medium" } = facts;
-  const { title, summary, secrets = [], subject, addresses, poll = false, limits } = facts;
+  const { title, summary, secrets = [], subject, addresses, poll = false, limits, as, scopes = [] } = facts;
   const isTrusted = definitionsAreTrusted();
   const resolved = isTrusted
     ? { ok: true as const, value: completedIsolation(isolation) }
@@ -284,6 +302,8 @@ function toolFrom<S extends TSchema>(facts: ToolFacts<S>, { isolation, savesFile
     addresses,
     poll,
     limits,
+    as,
+    scopes,
     isolation: resolved.value,
     savesFiles,
   };
@@ -312,6 +332,9 @@ export function defineTool<const S extends TSchema>(definition: ToolDefinition<S
     throw invalid(name, 'savesFiles needs isolation "inline" or "process": there is no saveFile in a sandbox');
   }
   const run = definition.run.bind(definition);
+  if (level === "sandbox" && tool.as !== undefined) {
+    throw invalid(name, 'as needs isolation "inline" or "process": no token goes into a sandbox');
+  }
   // The schema is the proof of the type: callers run `check` first.
   return { ...tool, kind: "handler", run: (input, context) => run(input as InputOf<S>, context) };
 }
@@ -328,6 +351,7 @@ export function defineProgramTool<const S extends TSchema>(definition: ProgramTo
   if (level !== "sandbox" && level !== "remote") {
     throw invalid(name, `programs run with isolation "sandbox" or "remote" only, not ${JSON.stringify(level)}`);
   }
+  if (tool.as !== undefined) throw invalid(name, "as is for handlers only: no token goes into a sandbox");
   const program = definition.program.bind(definition);
   return {
     ...tool,
