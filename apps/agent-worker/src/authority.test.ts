@@ -154,6 +154,9 @@ describe("before a call is signed", () => {
     expect(await objection({ ...genuine, approval: approvalOf({ turnId: `${session}-9` }) })).toContain(
       "permission_denied",
     );
+    expect(await objection({ ...genuine, approval: approvalOf({ session: "cli_1.oc_2" }) })).toContain(
+      "permission_denied",
+    );
     expect(await objection({ ...genuine, approval: approvalOf({ kind: "rule" }) })).toContain("permission_denied");
     expect(await objection({ ...genuine, state: "pending" })).toContain("permission_denied");
   });

@@ -328,6 +328,14 @@ describe("several people", () => {
 describe("always allow", () => {
   const remember = { tool: "deploy", pattern: "prod" };
 
+  it("counts for nothing with a rejection", async () => {
+    const { here, question, send, told } = await asked({ remember });
+    await send(here.ann, { __approval__: question.approval.id, decision: "reject", remember: true });
+    const [entry] = await told();
+    expect(entry?.type === "decision" ? entry.decisions : undefined).toMatchObject([{ decision: "reject" }]);
+    expect(entry?.type === "decision" ? entry.decisions[0] : undefined).not.toHaveProperty("remember");
+  });
+
   it("is sent to the session with the decision, and the rule left to the worker that looks at it", async () => {
     const { here, question, click, send, told } = await asked({ remember });
     expect(await click(here.ann, "always")).toMatchObject({ toast: { content: "Approved" }, cardChanged: true });

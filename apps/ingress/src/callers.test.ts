@@ -84,6 +84,9 @@ describe("a caller", () => {
     expect(await personOf(ingress, "new-key", "s2")).toEqual([202, "api:alice"]);
     expect(await personOf(ingress, "sixteen-chars...", "s3")).toEqual([202, "api"]);
     expect(await personOf(ingress, hashOf("key-of-alice"), "s4")).toEqual([401, undefined]);
+    const guesses = Array.from({ length: 10_000 }, (_, at) => `guess-${at}`);
+    const near = guesses.find((guess) => hashOf(guess).startsWith(hashOf("key-of-alice").slice(0, 2)));
+    expect(await personOf(ingress, near ?? expect.fail(), "s5")).toEqual([401, undefined]);
     expect((await fetch(`${ingress.url}/v1/runs/api.s1-1`)).status).toBe(401);
   });
 

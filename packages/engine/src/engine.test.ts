@@ -335,6 +335,8 @@ describe("approvals", () => {
         expect(engine.stats("s1").state).toBe("waiting");
         expect(run.approvals).toMatchObject([{ id: event.id, tool: "publish", arguments: { text: "a" } }]);
         run.approve(event.id, decision);
+        expect(run.approvals).toEqual([]);
+        expect(() => run.approve(event.id, decision)).toThrow(RangeError);
       }
       if (event.type === "tool_result") results.push(event);
     }

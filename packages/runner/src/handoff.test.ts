@@ -78,6 +78,21 @@ describe("what a runner hands in", () => {
     expect(await outcomes(job)).toEqual([{ ok: true, result: "mine" }]);
   });
 
+  it("gives a call back only by the question that it may start by, and once", async () => {
+    const job = await bed.openCall({ name: "t", effect: "once" });
+    const begun = { kind: "begun", effect: "once" };
+    const [one, two] = [randomUUID(), randomUUID()];
+    await handedIn(entryOf(job, { ...begun, ask: one }));
+    await handedIn(entryOf(job, { ...begun, ask: two }));
+    await handedIn(entryOf(job, { kind: "returned", ask: two }));
+    await handedIn(entryOf(job, { kind: "returned", ask: randomUUID() }));
+    expect(await bed.store.begin(job.session, job.callId, "once")).toBe("started_before");
+    await handedIn(entryOf(job, { kind: "returned", ask: one }));
+    expect(await bed.store.begin(job.session, job.callId, "once")).toBe("run");
+    await handedIn(entryOf(job, { kind: "returned", ask: one }));
+    expect(await bed.store.begin(job.session, job.callId, "once")).toBe("started_before");
+  });
+
   it.each(["permission_denied: no.", "User rejected this action."])(
     "cannot say that people refused: %s",
     async (error) => {

@@ -4,7 +4,7 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import type { EgressDecision } from "./egress-policy.ts";
+import { allowListOf, type EgressDecision } from "./egress-policy.ts";
 import { createEgressProxy, type EgressProxy, type EgressProxyOptions } from "./egress.ts";
 
 const hits: string[] = [];
@@ -169,6 +169,14 @@ describe("the egress proxy lets allowed names through", () => {
     expect(length).toBeGreaterThan(bigBody.length);
     expect(length).toBeLessThan(bigBody.length + 1_000);
   });
+});
+
+it("E14: a name without a port is allowed on the ports of the web alone, one with a port on that alone", () => {
+  const [web, own] = [allowListOf(["a.test", "*.b.test"]), allowListOf(["a.test:8443"])];
+  const ports = [25, 80, 443, 5432, 8443];
+  expect(ports.filter((each) => web({ host: "a.test", port: each }))).toEqual([80, 443]);
+  expect(ports.filter((each) => web({ host: "x.b.test", port: each }))).toEqual([80, 443]);
+  expect(ports.filter((each) => own({ host: "a.test", port: each }))).toEqual([8443]);
 });
 
 describe("the egress proxy refuses everything else", () => {

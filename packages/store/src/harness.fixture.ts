@@ -8,6 +8,7 @@ import { AgentVersions } from "./agent-versions.ts";
 import type { AgentVersionsHarness } from "./agent-versions.suite.ts";
 import { createKeyspace } from "./keys.ts";
 import { Pauses } from "./pauses.ts";
+import { LookupCache } from "./platform.ts";
 import { NameBook } from "./name-book.ts";
 import { RatingStore, RunLog } from "./runs.ts";
 import { openElsewhere, openTestStores, type TestStoreOptions } from "./testing.ts";
@@ -63,7 +64,9 @@ export async function makeEventWatchReports(url: string) {
 
 export async function makeLookupCache(url: string) {
   const { here, there, rest } = openTwice(url);
-  return { ...rest, cache: here.lookups, elsewhere: there.lookups };
+  const { redis, namespace } = here;
+  const ofIngress = new LookupCache({ redis, namespace, owner: "ingress" });
+  return { ...rest, cache: here.lookups, elsewhere: there.lookups, ofIngress };
 }
 
 export async function makeRateGovernor(url: string): Promise<RateGovernorHarness> {

@@ -6,6 +6,8 @@ export interface LookupCacheHarness {
   cache: LookupCache;
   /** The same cache as another process sees it. */
   elsewhere: LookupCache;
+  /** That of another app. */
+  ofIngress: LookupCache;
   /** A time to live that `expire` can wait for, ms. */
   ttlMs: number;
   /** Returns when values set for `ttlMs` have run out. */
@@ -34,6 +36,18 @@ export function describeLookupCache(name: string, makeHarness: () => Promise<Loo
       expect(await elsewhere.get("name:ou_1")).toBe("陈 😀");
       await elsewhere.set("name:ou_1", "", longMs);
       expect(await cache.get("name:ou_1")).toBe("");
+    });
+
+    it("believes nothing that another app has looked up, but for what one hands to the other", async () => {
+      const { ofIngress } = harness;
+      for (const key of ["groups:ou_1", `groups:${"k".repeat(150)}`]) {
+        await ofIngress.set(key, "boss", longMs);
+        expect(await cache.get(key)).toBeUndefined();
+        await cache.set(key, "clerk", longMs);
+        expect(await ofIngress.get(key)).toBe("boss");
+      }
+      await ofIngress.set("reaction:om_1", "r", longMs);
+      expect(await cache.take("reaction:om_1")).toBe("r");
     });
 
     it("keeps keys apart, short and long ones, of any text", async () => {

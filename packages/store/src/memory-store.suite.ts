@@ -58,6 +58,7 @@ export function describeMemoryStore(name: string, makeHarness: () => Promise<Mem
         { ...ann, id: "ou_ben" },
         { ...ann, app: "cli_b" },
         { ...ann, tenant: "t2" },
+        { ...ann, tenant: "t10" },
         { kind: "person", app: "cli_a", id: "ou_ann" },
         { ...ann, kind: "chat" },
         { ...chat, id: "oc_other" },

@@ -50,6 +50,19 @@ describe("without an entry that fits", () => {
     expect(verdict.do).toBe("ask");
   });
 
+  it("an address that no person has named is asked about once text from outside was read, rule or not", () => {
+    const visit = tool("visit", { subject: "url" });
+    const addressContext = { foreign: true, named: new Set<string>() };
+    const call = policyCall({ tool: visit, arguments: { url: "https://a.example/x" }, addressContext });
+    expect(decideCall(policy(), call)).toMatchObject({ do: "ask", question: { addresses: ["https://a.example/x"] } });
+    const allowed = rule({ tool: "visit", pattern: "*" });
+    expect(decideCall(policy(), { ...call, rules: [allowed] }).do).toBe("ask");
+    expect(decideCall(withEntries(entry({ tools: ["visit"], do: "allow" })), call).do).toBe("ask");
+    const named = entry({ tools: ["visit"], do: "allow", subject: "https://a.example/*" });
+    expect(decideCall(withEntries(named), call).do).toBe("run");
+    expect(decideCall(policy(), { ...call, addressContext: { ...addressContext, foreign: false } }).do).toBe("run");
+  });
+
   it("EE-38: a risk is only pointed out, unless policy wants to be asked", () => {
     const risky = policyCall({ arguments: { text: "DROP TABLE x" } });
     const findings = [{ pattern: "drop table", reason: expect.any(String) }];

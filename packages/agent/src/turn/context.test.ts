@@ -1,6 +1,7 @@
 import { textOf, type Message } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import {
+  addressContextOf,
   compactedTransition,
   compactionPlan,
   compactionRequest,
@@ -133,6 +134,12 @@ describe("a compacted context", () => {
     expect(report.tokensAfter).toBeLessThan(plan.tokensBefore / 2);
     const now = [context.summary, ...history.slice(-context.keep)];
     expect(modelMessagesOf(now)).toBe(now);
+  });
+
+  it("may lead out, as what it stands for may have", () => {
+    const { context } = compactedTransition(turn, plan, "They talked.");
+    expect(addressContextOf([user("They talked.")], turn.message, false).foreign).toBe(false);
+    expect(addressContextOf([context.summary], turn.message, false).foreign).toBe(true);
   });
 
   it.each([undefined, "", " \n"])(

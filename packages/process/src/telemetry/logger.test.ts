@@ -31,6 +31,15 @@ describe("createLogger", () => {
     expect(JSON.stringify(lines())).not.toContain("s3cret");
   });
 
+  it("redacts a secret at the cut of a long text, too", () => {
+    const { logger, lines } = record();
+    for (let before = 1_970; before < 2_000; before += 1) {
+      logger.info({}, `${"x".repeat(before)} redis://:s3cret-word@host`);
+    }
+    expect(lines()).toHaveLength(30);
+    expect(JSON.stringify(lines())).not.toContain("s3");
+  });
+
   it("drops lines below its level", () => {
     const { logger, lines } = record("warn");
     logger.info({}, "quiet");
