@@ -79,14 +79,14 @@ const groupsUnknown = new Error("user groups are not known");
 export class TurnPolicy implements CallPolicy {
   readonly #services: Services;
   /** The agent that answers now, which has the tools and the addresses that they may reach. */
-  readonly #run: Pick<RunningTurn, "agent" | "memories" | "stored">;
+  readonly #run: Pick<RunningTurn, "agent" | "stored">;
   readonly #message: InboundMessage;
   readonly #person: Person;
   #groups: { state: "unknown" | "failed" } | { state: "known"; groups: readonly string[] };
   #rules: PermissionRule[] | undefined;
   #missed = { groups: false, rules: false };
 
-  constructor(services: Services, run: Pick<RunningTurn, "agent" | "memories" | "stored">, message: InboundMessage) {
+  constructor(services: Services, run: Pick<RunningTurn, "agent" | "stored">, message: InboundMessage) {
     this.#services = services;
     this.#run = run;
     this.#message = message;
@@ -103,14 +103,11 @@ export class TurnPolicy implements CallPolicy {
 
   verdict(call: Call): Verdict {
     const { settings } = this.#services;
-    const { agent, memories } = this.#run;
-    const { config } = agent;
+    const { config } = this.#run.agent;
     const tool = this.#services.toolCatalog.ofTurn(this.#run).get(call.name);
     if (tool === undefined) return refused("its tool is not offered any more");
     if (isToolPaused(this.#services, call.name)) return refused(pausedText(call.name));
-    if (tool.runner === builtInRunner) {
-      return memories?.verdict(call) ?? { do: "run", authority: { by: "policy" }, findings: [] };
-    }
+    if (tool.runner === builtInRunner) return { do: "run", authority: { by: "policy" }, findings: [] };
     const facts = { ...this.#facts(call), tool: tool.announcement, rules: this.#rules ?? [], egress: config.egress };
     const verdict = this.#decided(() => decideCall(settings.permissions, facts));
     if (verdict === undefined) {

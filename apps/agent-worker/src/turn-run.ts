@@ -620,6 +620,7 @@ export class TurnRun {
       callPolicy: this.#callPolicy,
       schemas: this.#schemas,
       abilities: allAbilities,
+      known: { memory: this.#memoriesRead() },
       readsNotes: this.#readsNotes(),
       history,
       othersWait: this.#start.othersWait,
@@ -627,10 +628,14 @@ export class TurnRun {
     };
   }
 
+  #memoriesRead(): TurnMemories["read"] {
+    return this.#run.memories?.read ?? [];
+  }
+
   /** What one agent of the turn has read in notes may be in what it said to the next one. */
   #readsNotes(): boolean {
     const isOfTeam = this.#stored.turn.team !== undefined;
-    this.#hasReadNotes ||= this.#run.memories?.wereRead === true || (isOfTeam && this.#teamRemembers());
+    this.#hasReadNotes ||= this.#memoriesRead().length > 0 || (isOfTeam && this.#teamRemembers());
     return this.#hasReadNotes;
   }
 

@@ -51,6 +51,8 @@ export const CallState = Type.Object({
   attempt: Type.Optional(Type.Integer({ minimum: 2 })),
   /** The approval it waits for. */
   approvalId: Type.Optional(ApprovalId),
+  /** The ability that has asked people before the call may start, while it waits for them; absent: the policy or its own tool. */
+  askedBy: Type.Optional(Type.String()),
   /** Its server asks people (`waiting_approval`), or has their answers. */
   input: Type.Optional(OpenInput),
   /** Absent: the policy. */

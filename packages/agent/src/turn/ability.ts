@@ -6,12 +6,15 @@ import {
   type Deciders,
   type EngineEvent,
   type InboundMessage,
+  type Message,
   type Panel,
+  type ReplyLanguage,
   type ToolAnnouncement,
   type ToolOutcome,
   type TurnState,
 } from "@larkline/protocol";
 import type { TSchema } from "@larkline/protocol/type";
+import type { Question } from "../permissions/policy.ts";
 
 // What the turn asks of an ability, and where it asks.
 
@@ -37,15 +40,27 @@ export interface Ability<State = unknown> {
    * answer it waits for; undefined where it has to {@link run}.
    */
   onCall?(call: CallState, place: AbilityPlace): ToolOutcome | { readonly ask: AskedPeople } | undefined;
-  /** The outcome of a call that has asked people, once the question is settled. */
-  onDecision?(call: CallState, decision: DecisionEntry): ToolOutcome;
+  /**
+   * A call of any tool, also of a runner's, is about to start: the policy lets it run, or people have. Undefined: the
+   * ability has nothing against it. Asked again whenever people have let the call start anew, and after a question of
+   * an ability before this one in the order.
+   */
+  beforeCall?(call: CallState, facts: StartFacts): Objection | undefined;
+  /**
+   * A question of {@link onCall} or {@link beforeCall} is settled: the outcome of the call, or `start` where the call may
+   * start now. An ability that asks questions must have this.
+   */
+  onDecision?(call: CallState, decision: DecisionEntry): ToolOutcome | { readonly start: true };
   /** Runs a call that {@link onCall} did not answer, with the stores and clients that it was made with. May reject. */
   run?(call: CallState, work: AbilityWork): Promise<ToolOutcome>;
   /** How long `run` may take, ms; undefined: 10 s. */
   runMs?(call: CallState): number | undefined;
   /** A call of its tools is answered: what it keeps from now on (undefined: nothing), and events beside the result. */
   onAnswer?(answer: AbilityAnswer<State>): { state: State | undefined; events?: readonly EngineEvent[] };
-  /** What a process must know to continue a turn that waits for a call of its tools; undefined: nothing besides the tool. */
+  /**
+   * What a process must know to continue a turn that waits for a call of its tools, or for people whom {@link beforeCall}
+   * has asked; undefined: nothing besides the tool.
+   */
   needs?(call: CallState): string | undefined;
   /** What people see of it on the card. */
   panels?(state: State, turn: TurnState): readonly Panel[];
@@ -59,6 +74,34 @@ export interface AbilityPlace {
   /** The people of the deployment: names of their roles, and how long they may take to answer, ms. */
   readonly people: { readonly roles: readonly string[]; readonly answerMs: number };
 }
+
+/** What {@link Ability.beforeCall} knows besides the call. */
+export interface StartFacts {
+  /** As its tool is announced now; undefined: it is not offered any more, and the call waits for it. */
+  readonly tool: ToolAnnouncement | undefined;
+  readonly turn: TurnState;
+  readonly place: AbilityPlace;
+  /** The conversation so far. */
+  readonly history: readonly Message[];
+  readonly nowMs: number;
+  /** Language of texts; undefined: that of the message. */
+  readonly texts: ReplyLanguage | undefined;
+  readonly known: AbilityFacts;
+}
+
+/**
+ * What a process has looked up for its abilities, by the name of the ability; each declares its own here. A decision looks
+ * nothing up.
+ */
+export interface AbilityFacts {}
+
+/** Why a call does not start now: it ends with an outcome, or waits for people. */
+export type Objection =
+  | { readonly outcome: ToolOutcome }
+  /** A question, whose answer {@link Ability.onDecision} reads. */
+  | { readonly ask: AskedPeople }
+  /** People allow the call or reject it, as where the policy asks. */
+  | { readonly permission: Question };
 
 /** What people are asked, and which of them. */
 export interface AskedPeople {
@@ -99,6 +142,28 @@ export function abilityOf(
   return runner === builtInRunner ? abilities.find(({ toolNames }) => toolNames.includes(name)) : undefined;
 }
 
+/**
+ * The first objection to a call that is about to start, and the ability that has it. Abilities up to the one for which the
+ * call has waited are not asked again.
+ */
+export function firstObjection(
+  call: CallState,
+  facts: StartFacts,
+  abilities: readonly Ability[],
+): { by: Ability; objection: Objection } | undefined {
+  const from = call.askedBy === undefined ? 0 : abilities.findIndex(({ name }) => name === call.askedBy) + 1;
+  for (const by of abilities.slice(from)) {
+    const objection = by.beforeCall?.(call, facts);
+    if (objection !== undefined) return { by, objection };
+  }
+  return undefined;
+}
+
+/** The ability that reads the answer for which a call waits; undefined where that is the turn. */
+export function abilityAsking(call: CallState, abilities: readonly Ability[]): Ability | undefined {
+  return call.askedBy === undefined ? abilityOf(call, abilities) : abilities.find(({ name }) => name === call.askedBy);
+}
+
 /** A tool of an ability as it is offered beside those of runners. */
 interface AbilityTool {
   runner: string;
@@ -134,7 +199,7 @@ export function withAnswer(
 /** What a process must know to continue a turn with these calls. */
 export function needsOfCalls(calls: readonly CallState[], abilities: readonly Ability[]): string[] {
   const open = calls.filter(({ state }) => state !== "done");
-  return [...new Set(open.flatMap((call) => abilityOf(call, abilities)?.needs?.(call) ?? []))];
+  return [...new Set(open.flatMap((call) => abilityAsking(call, abilities)?.needs?.(call) ?? []))];
 }
 
 /** What the abilities show on the card of a turn. */

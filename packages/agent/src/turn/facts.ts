@@ -1,4 +1,4 @@
-import type { Ability, AbilityPlace } from "./ability.ts";
+import type { Ability, AbilityFacts, AbilityPlace } from "./ability.ts";
 import type { ModelInfo } from "@larkline/model";
 import type {
   Approval,
@@ -92,6 +92,8 @@ export interface TurnEnvironment {
   abilities: readonly Ability[];
   /** What abilities know of the agent that answers, and of people. */
   place: Omit<AbilityPlace, "message">;
+  /** What was looked up for abilities. */
+  known?: AbilityFacts;
   /** Notes of earlier conversations are in the request: text of others, which may name addresses. */
   readsNotes?: boolean;
   model: TurnModel;

@@ -1,4 +1,4 @@
-import { abilityOf, type AskedPeople } from "./ability.ts";
+import { abilityOf, firstObjection, type Ability, type AskedPeople, type Objection } from "./ability.ts";
 import {
   agentOfTurn,
   argumentsHashOf,
@@ -115,17 +115,54 @@ function prepare(source: ToolCall, preparation: Preparation): PreparedCall {
   return decided({ call, use, tool }, verdict, preparation);
 }
 
-/** A call that asks people something: it waits for the answer, which is its result. */
-function asking(
-  { call, use }: Candidate,
-  { question, deciders }: AskedPeople,
-  { turn, env }: Omit<Preparation, "addressContext">,
-): PreparedCall {
+/** A call that waits for people. */
+type WaitingCall = Required<Pick<PreparedCall, "call" | "approval">> & Pick<PreparedCall, "events">;
+
+/** A call that asks people something: it waits for the answer. `by`: the ability that asks before the call may start. */
+function asking(call: CallState, { question, deciders }: AskedPeople, facts: AskFacts, by?: Ability): WaitingCall {
+  const { turn, env } = facts;
   const asked = { deciders, reason: "", risk: "low", expiresAtMs: env.nowMs + env.place.people.answerMs } as const;
-  const record = approvalOf(turn, { kind: "question", call, question: asked, findings: [] }, env);
+  const record = approvalOf(turn, { kind: "question", call, question: asked, findings: [], by }, env);
   const approval: Approval = { ...record, question };
-  const waiting: CallState = { ...call, state: "waiting_approval", approvalId: approval.id };
-  return { call: waiting, use, approval, events: [inputRequested(approval)] };
+  return { call: waitingFor(call, approval, by), approval, events: [inputRequested(approval)] };
+}
+
+/** What asking people depends on. */
+type AskFacts = Omit<Preparation, "addressContext">;
+
+function waitingFor(call: CallState, { id }: Approval, by: Ability | undefined): CallState {
+  const { deadlineMs: _deadlineMs, askedBy: _askedBy, ...rest } = call;
+  const waiting: CallState = { ...rest, state: "waiting_approval", approvalId: id };
+  return by === undefined ? waiting : { ...waiting, askedBy: by.name };
+}
+
+/** What becomes of a call that people have allowed: an ability may object. */
+type StartedCall = { start: CallState } | { end: ToolOutcome } | { wait: WaitingCall };
+
+/** A call that is about to start, its clock included, as far as no ability objects. */
+export function startUnlessObjected(call: CallState, { turn, env }: AskFacts): StartedCall {
+  const found = objectionTo(call, { turn, env });
+  const { askedBy: _askedBy, ...start } = call;
+  if (found === undefined) return { start };
+  const { by, objection } = found;
+  if ("outcome" in objection) return { end: objection.outcome };
+  if ("ask" in objection) return { wait: asking(call, objection.ask, { turn, env }, by) };
+  const asked = { kind: "call", call, question: objection.permission, findings: [], by } as const;
+  const approval = approvalOf(turn, asked, env);
+  return { wait: { call: waitingFor(call, approval, by), approval, events: requestEvents(approval, false) } };
+}
+
+function objectionTo(call: CallState, { turn, env }: AskFacts): { by: Ability; objection: Objection } | undefined {
+  const facts = {
+    tool: env.tools.get(call.name)?.announcement,
+    turn,
+    place: { ...env.place, message: turn.message },
+    history: env.history ?? [],
+    nowMs: env.nowMs,
+    texts: env.texts,
+    known: env.known ?? {},
+  };
+  return firstObjection(call, facts, env.abilities);
 }
 
 /** Emitted before the question is sent. */
@@ -215,12 +252,7 @@ interface Candidate {
   tool: OfferedTool;
 }
 
-function decided(
-  { call, use, tool }: Candidate,
-  verdict: Verdict,
-  { turn, env }: Omit<Preparation, "addressContext">,
-): PreparedCall {
-  const { denials = 0 } = turn;
+function decided({ call, use, tool }: Candidate, verdict: Verdict, { turn, env }: AskFacts): PreparedCall {
   const suggestions = suggestionEvents(call, verdict.findings);
   const refuse = (error: string): PreparedCall => ({ call, use, outcome: { ok: false, error }, events: [] });
   switch (verdict.do) {
@@ -228,19 +260,24 @@ function decided(
       return refuse(denied(verdict.reason));
     case "run": {
       const { authority } = verdict;
-      const deadlineMs = deadlineOf(tool.announcement.timeoutMs, env, tool);
       const allowed = authority.by === "policy" ? call : { ...call, authority };
+      const started = startUnlessObjected(allowed, { turn, env });
+      if ("end" in started) return { call: allowed, use, outcome: started.end, events: suggestions };
+      if ("wait" in started) {
+        const refusal = started.wait.approval.kind === "call" ? notAskable({ call, tool }, { turn, env }) : undefined;
+        if (refusal !== undefined) return refuse(refusal);
+        return { ...started.wait, use, events: [...suggestions, ...started.wait.events] };
+      }
       const place = { ...env.place, message: turn.message };
       const answer = abilityOf(call, env.abilities)?.onCall?.(call, place);
-      if (answer !== undefined && "ask" in answer) return asking({ call, use, tool }, answer.ask, { turn, env });
-      const started = { call: { ...allowed, deadlineMs }, use, events: suggestions };
-      return answer === undefined ? started : { ...started, outcome: answer };
+      if (answer !== undefined && "ask" in answer) return { ...asking(call, answer.ask, { turn, env }), use };
+      const deadlineMs = deadlineOf(tool.announcement.timeoutMs, env, tool);
+      const running = { call: { ...allowed, deadlineMs }, use, events: suggestions };
+      return answer === undefined ? running : { ...running, outcome: answer };
     }
     case "ask": {
-      // The runner would refuse them after people have approved.
-      const checked = env.schemas.check(tool.announcement.spec.inputSchema, call.arguments);
-      if (!checked.ok && checked.isUnchecked !== true) return refuse(misfit(checked.error));
-      if (denials >= env.limits.maxDenials) return refuse(noMoreQuestions(denials));
+      const refusal = notAskable({ call, tool }, { turn, env });
+      if (refusal !== undefined) return refuse(refusal);
       const { question, findings } = verdict;
       const approval = approvalOf(turn, { kind: "call", call, question, findings }, env);
       const waiting: CallState = { ...call, state: "waiting_approval", approvalId: approval.id };
@@ -248,6 +285,15 @@ function decided(
       return { call: waiting, use, approval, events: [...suggestions, ...requested] };
     }
   }
+}
+
+/** Why people are not asked for permission; undefined where they are. */
+function notAskable({ call, tool }: Pick<Candidate, "call" | "tool">, { turn, env }: AskFacts): string | undefined {
+  const { denials = 0 } = turn;
+  // The runner would refuse them after people have approved.
+  const checked = env.schemas.check(tool.announcement.spec.inputSchema, call.arguments);
+  if (!checked.ok && checked.isUnchecked !== true) return misfit(checked.error);
+  return denials >= env.limits.maxDenials ? noMoreQuestions(denials) : undefined;
 }
 
 function misfit(error: string): string {
@@ -270,7 +316,7 @@ function isAsked({ approval }: PreparedCall): boolean {
 
 /** Each approval is a card for several people: the model must not flood them. */
 function unasked({ call, use }: PreparedCall, { limits }: TurnEnvironment): PreparedCall {
-  const { approvalId: _approvalId, ...rest } = call;
+  const { approvalId: _approvalId, askedBy: _askedBy, ...rest } = call;
   const error = denied(`people are asked about ${limits.maxQuestionsPerStep} calls of a step at most`);
   return { call: { ...rest, state: "running" }, use, outcome: { ok: false, error }, events: [] };
 }
@@ -446,12 +492,15 @@ export interface AskedCall {
   call: CallState;
   question: Question;
   findings: readonly RiskFinding[];
+  /** The ability that asks before the call may start: its question is another one than that of the policy. */
+  by?: Ability | undefined;
 }
 
 /** The approval as stored and shown. Its id depends on the call alone, so a retry finds the first one. */
 export function approvalOf(turn: TurnState, asked: AskedCall, { nowMs, texts }: TurnEnvironment): Approval {
-  const { kind, call, question } = asked;
+  const { kind, call, question, by } = asked;
   const { app, tenant, sender, session } = turn.message;
+  const attemptId = by === undefined ? attemptOf(call) : `${attemptOf(call)} ${by.name}`;
   const language = languageOfMessage(turn.message, texts);
   const bilingual = texts === undefined && isForSeveral(turn, question);
   const reasonIn = (words: ReplyLanguage): string => withPath(turn, reasonOf(asked, words));
@@ -461,7 +510,7 @@ export function approvalOf(turn: TurnState, asked: AskedCall, { nowMs, texts }: 
   const argumentsHash = hashOf(call);
   return {
     v: 1,
-    id: approvalIdOf({ kind, turnId: turn.turnId, attemptId: attemptOf(call), argumentsHash }),
+    id: approvalIdOf({ kind, turnId: turn.turnId, attemptId, argumentsHash }),
     kind,
     session,
     turnId: turn.turnId,

@@ -31,7 +31,7 @@ import {
   withHelperUse,
   withWait,
 } from "../abilities/helpers/helper.ts";
-import { withAnswer, needsOfCalls, abilityOf, type DecisionEntry } from "./ability.ts";
+import { withAnswer, needsOfCalls, abilityAsking, type DecisionEntry } from "./ability.ts";
 import { serverAnswer, serverQuestion, type ServerQuestion } from "../abilities/questions/server-question.ts";
 import { isCorrection, shownText } from "../abilities/structured/structured-answer.ts";
 import { endsInstead, handedOver, refusedByEnd } from "../abilities/team/team.ts";
@@ -56,6 +56,7 @@ import {
   requestEvents,
   deadlineOf,
   startedNow,
+  startUnlessObjected,
   withFacts,
 } from "./tool-call.ts";
 import { endDone, assistantText, after, resultShare, needsOf, withNeeds } from "./transition.ts";
@@ -585,18 +586,40 @@ function applyDecision(applied: Applied, entry: DecisionEntry, facts: ApplyFacts
   if (asked !== undefined && "ask" in asked) return withServerQuestion(applied, call, asked.ask, facts);
   const ruling: Ruling | undefined = asked ?? rulingOn(call, entry, facts.env);
   if (ruling === undefined) return applied;
-  if ("start" in ruling) return facts.ending ? applied : { ...applied, turn: withCall(applied.turn, ruling.start) };
+  if ("start" in ruling) return facts.ending ? applied : withStart(applied, ruling.start, facts);
   const ended = answer(applied, { callId: attemptOf(call), outcome: ruling.end }, facts);
   if (ruling.denied === undefined) return ended;
   return { ...ended, turn: { ...ended.turn, denials: (ended.turn.denials ?? 0) + 1 } };
+}
+
+/** People have let a call start: it does, unless an ability objects. */
+function withStart(applied: Applied, call: CallState, facts: ApplyFacts): Applied {
+  const { turn, events, approvals } = applied;
+  const started = startUnlessObjected(call, { turn, env: facts.env });
+  if ("end" in started) {
+    const ending = { ...applied, turn: withCall(turn, call) };
+    return answer(ending, { callId: attemptOf(call), outcome: started.end }, facts);
+  }
+  if ("start" in started) return { ...applied, turn: withCall(turn, started.start) };
+  const { call: waiting, approval, events: asked } = started.wait;
+  const needs = [...new Set([...(turn.needs ?? []), ...needsOfCalls([waiting], facts.env.abilities)])];
+  return {
+    turn: { ...withCall(turn, waiting), ...(needs.length === 0 ? {} : { needs }) },
+    events: [...events, ...asked],
+    approvals: [...approvals, approval],
+  };
 }
 
 /** The effect of a settled approval on its call: the call starts or ends. */
 type Ruling = { start: CallState } | { end: ToolOutcome; denied?: true };
 
 function rulingOn(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling | undefined {
-  const asked = abilityOf(call, env.abilities)?.onDecision?.(call, entry);
-  if (asked !== undefined) return isOpen(call) ? { end: asked } : undefined;
+  const asked = abilityAsking(call, env.abilities)?.onDecision?.(call, entry);
+  if (asked !== undefined) {
+    if (!isOpen(call)) return undefined;
+    if (!("start" in asked)) return { end: asked };
+    return entry.argumentsHash === hashOf(call) ? { start: startedNow(call, env) } : { end: failure(otherArguments) };
+  }
   if (call.state === "waiting_approval") return permissionRuling(call, entry, env);
   return call.state === "waiting_outcome" ? outcomeRuling(call, entry, env) : undefined;
 }
@@ -641,7 +664,10 @@ function notesOf(label: string, { decisions }: DecisionEntry, word: DecisionWord
 /** The call as it starts after an approval. */
 function startNow(call: CallState, { approvalId, decisions }: DecisionEntry, env: TurnEnvironment): CallState {
   const people = [...new Set(decisions.map(({ by }) => by.id))];
-  return { ...startedNow(call, env), authority: { by: "approval", id: approvalId, people } };
+  const started = startedNow(call, env);
+  // What the policy has asked allows the call; an ability has asked for something besides.
+  if (call.askedBy !== undefined && call.authority?.by === "approval") return started;
+  return { ...started, authority: { by: "approval", id: approvalId, people } };
 }
 
 const aborted = "The outcome of this call is unknown, and a person decided not to try it again.";

@@ -12,13 +12,16 @@ import {
   type ReplyLanguage,
   type ToolOutcome,
   parserOf,
+  agentOfTurn,
   forgetName,
   memoryOwnersOf,
 } from "@larkline/protocol";
-import type { Ability, AbilityPlace, AbilityWork } from "../../turn/ability.ts";
+import type { Ability, AbilityPlace, AbilityWork, Objection, StartFacts } from "../../turn/ability.ts";
 import { Type, type Static } from "@larkline/protocol/type";
-import { oneLine, textsOf } from "../../texts/index.ts";
+import type { Question } from "../../permissions/policy.ts";
+import { noticeText, oneLine, textsOf } from "../../texts/index.ts";
 import { isSummary } from "../../turn/context.ts";
+import { languageOfMessage } from "../../turn/messages.ts";
 
 // What is remembered over conversations, as pure decisions: who may be behind a wish to remember something, and what
 // people read of it. Whose it is says packages/protocol (inbox.ts). The store keeps it (packages/store), workers read and write it.
@@ -51,6 +54,10 @@ export interface MemoryClient {
 declare module "../../turn/ability.ts" {
   interface AbilityClients {
     memory: MemoryClient;
+  }
+  interface AbilityFacts {
+    /** The notes that the model has read in this run. */
+    memory?: readonly Pick<FoundMemory, "by">[];
   }
 }
 
@@ -125,6 +132,7 @@ export const memory: Ability<Written> = {
   config: MemoryInput,
   toolNames: memoryToolNames,
   tools: (place) => toolsFor(kindsIn(place)),
+  beforeCall,
   run,
   onAnswer: ({ call, outcome, state = [] }) => {
     const kept = [...state, ...writtenBy(call, outcome)].slice(-maxShown);
@@ -293,6 +301,42 @@ function toolsFor(kinds: readonly ("me" | "chat")[]): readonly ToolAnnouncement[
   );
   toolsByKinds.set(key, tools);
   return tools;
+}
+
+/** Before a note is written that others may want, its owner is asked. */
+function beforeCall({ name, arguments: given }: CallState, facts: StartFacts): Objection | undefined {
+  if (name !== rememberName) return undefined;
+  const about = given["about"] === "chat" ? "chat" : "me";
+  // One that is not kept here is refused when it runs.
+  if (!kindsIn(facts.place).includes(about) || !mayComeFromOthers(about, facts)) return undefined;
+  const { place, turn, nowMs, texts } = facts;
+  const permission: Question = {
+    deciders: { requester: true, people: [], roles: [], fourEyes: false, count: 1 },
+    reason: noticeText("memoryAsked", languageOfMessage(turn.message, texts)),
+    risk: "low",
+    summary: questionAbout(about, given["text"]),
+    expiresAtMs: nowMs + place.people.answerMs,
+  };
+  return { permission };
+}
+
+function mayComeFromOthers(about: "me" | "chat", { turn, history, known }: StartFacts): boolean {
+  const { chatType, sender } = turn.message;
+  const isGroup = chatType === "group";
+  // Notes of a group come from all of its members.
+  const isToldByOthers = (known.memory ?? []).some(({ by }) => by !== sender.id);
+  if (isGroup && about === "me" && isToldByOthers) return true;
+  return othersHaveSpoken(history, { about, sender: sender.id, isGroup, agent: agentOfTurn(turn) });
+}
+
+/** Of a note, so that it fits with the words around it in the 300 characters of a summary. */
+const maxAskedCharacters = 250;
+
+function questionAbout(about: "me" | "chat", given: unknown): LocalText {
+  const text = oneLine(typeof given === "string" ? given : "", maxAskedCharacters);
+  return about === "chat"
+    ? { zh: `为本聊天记住：${text}`, en: `Remember for everybody in this chat: ${text}` }
+    : { zh: `记住：${text}`, en: `Remember: ${text}` };
 }
 
 /** Rejects when the store does. */
