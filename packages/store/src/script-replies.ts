@@ -1,4 +1,4 @@
-// Written by `npm run script-types` from the headers of the scripts in the folder lua: what they reply.
+// Written by `npm run script-types` from the headers of the scripts in the folders lua: what they reply.
 
 export interface ScriptReplies {
   "append": { result: "accepted" | "asks" | "duplicate" | "full" | "recalled" | "foreign"; seq: number; wakeGen: number; ahead: number; eventSeq?: number; head?: string };
@@ -19,4 +19,6 @@ export interface ScriptReplies {
   "summary": { state: "idle" | "queued" | "running" | "suspended"; gen: number; epoch: string; waiting: number; messages: number; inContext: number; unsent: number; eventSeq: number; head: string; turn?: string; settings?: string; totals?: string; setAside: { entry?: string; turn?: string }[] };
   "take-answer": undefined | { result: "settled" | "counted" | "repeated" | "closed"; approval: string; state: string; decisions: string; settledAtMs?: number; wakeGen: number };
   "wake-due": { accepted: boolean; wakeGen: number };
+  "finish-job": { reply: "refused"; code: number } | { reply: "finished" } | undefined | { reply: "taken"; fields: string[]; id: string; left: boolean; dueMs: number } | { reply: "none"; dueMs: number };
+  "take-job": undefined | { reply: "taken"; fields: string[]; id: string; left: boolean; dueMs: number } | { reply: "none"; dueMs: number };
 }

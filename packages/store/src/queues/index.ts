@@ -1,16 +1,8 @@
 // BullMQ's queues: of wake-ups for workers and of calls for runners; what operators see of them; and the channels on
 // which a cancel arrives sooner than by its control entry.
-export {
-  type QueueOptions,
-  ToolQueues,
-  type DispatchOptions,
-  TurnQueue,
-  finishJobScript,
-  createToolWorker,
-  createTurnWorker,
-  type JobResult,
-  type JobWorker,
-} from "./queues.ts";
+export { type DispatchOptions, type QueueOptions, ToolQueues, TurnQueue } from "./queues.ts";
+export { createToolWorker, createTurnWorker, type JobResult, type JobWorker } from "./job-worker.ts";
+export { finishJobScript } from "./kept-jobs.ts";
 export {
   createQueueCatalog,
   type QueueCatalog,

@@ -16,20 +16,10 @@ import {
 import { Queue } from "bullmq";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
-import {
-  type QueueOptions,
-  ToolQueues,
-  TurnQueue,
-  finishJobScript,
-  kept,
-  timeAt,
-  workerBackend,
-  type Scripts,
-  createToolWorker,
-  createTurnWorker,
-  type JobResult,
-  type JobWorker,
-} from "./queues.ts";
+import { createToolWorker, createTurnWorker, type JobResult, type JobWorker } from "./job-worker.ts";
+import { finishJobScript, kept, timeAt } from "./kept-jobs.ts";
+import { type QueueOptions, ToolQueues, TurnQueue } from "./queues.ts";
+import { workerBackend, type Scripts } from "./small-scripts.ts";
 
 const patience = { timeout: 60_000, interval: 10 };
 const session = "app.oc_1";

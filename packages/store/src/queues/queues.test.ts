@@ -4,17 +4,10 @@ import { startRedis } from "@larkline/testkit";
 import { Queue } from "bullmq";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished, vi } from "vitest";
-import {
-  type QueueOptions,
-  ToolQueues,
-  TurnQueue,
-  type JobPresence,
-  type Scripts,
-  createToolWorker,
-  createTurnWorker,
-  type JobResult,
-  type JobWorker,
-} from "./queues.ts";
+import { createToolWorker, createTurnWorker, type JobResult, type JobWorker } from "./job-worker.ts";
+import type { JobPresence } from "./kept-jobs.ts";
+import { type QueueOptions, ToolQueues, TurnQueue } from "./queues.ts";
+import type { Scripts } from "./small-scripts.ts";
 import type { Fate } from "../presence.ts";
 
 // Shorter than a lock, so that nothing here passes because a stalled job was recovered.

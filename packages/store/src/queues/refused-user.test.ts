@@ -2,7 +2,7 @@ import { startRedis } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { closeRedis, connectRedis, takesWrites } from "../connection.ts";
-import { createTurnWorker } from "./queues.ts";
+import { createTurnWorker } from "./job-worker.ts";
 
 let server: Awaited<ReturnType<typeof startRedis>>;
 let admin: Redis;

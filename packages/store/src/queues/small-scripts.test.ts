@@ -8,16 +8,10 @@ import { Job, Queue, Worker } from "bullmq";
 import * as fc from "fast-check";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
-import {
-  JobAdder,
-  kept,
-  type KeepingBackend,
-  workerBackend,
-  type Scripts,
-  TurnQueue,
-  createTurnWorker,
-  type JobResult,
-} from "./queues.ts";
+import { createTurnWorker, type JobResult } from "./job-worker.ts";
+import { kept, type KeepingBackend } from "./kept-jobs.ts";
+import { JobAdder, TurnQueue } from "./queues.ts";
+import { workerBackend, type Scripts } from "./small-scripts.ts";
 
 const patience = { timeout: 60_000, interval: 10 };
 const redact = (text: string): string => text;
@@ -415,7 +409,7 @@ const workerProgram = `
 import { setTimeout as delay } from "node:timers/promises";
 const [modules, redisUrl, prefix, scripts, hangs] = process.argv.slice(1);
 const { Redis } = await import("ioredis");
-const { createTurnWorker } = await import(modules + "queues.ts");
+const { createTurnWorker } = await import(modules + "job-worker.ts");
 createTurnWorker({
   connection: new Redis(redisUrl, { maxRetriesPerRequest: null }),
   prefix, scripts, concurrency: 4, lockDurationMs: 1_000, stalledIntervalMs: 300,

@@ -13,8 +13,6 @@
 --   nowMs   the time
 --   token   of the worker, for the lock
 --   lockMs  how long the lock holds unless it is renewed
---
--- Gives what take gives.
 
 -- include take
 

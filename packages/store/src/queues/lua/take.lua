@@ -1,8 +1,17 @@
--- The next job, as BullMQ 6's moveToActive takes it where the queue has no limits and no delayed job is due: gives
--- false, and has changed nothing, where BullMQ's own script is needed. Otherwise gives {fields, id, left, dueMs}:
--- `left` is above 0 if other jobs wait, `dueMs` is when the next delayed job is due or 0. `fields` and `id` are 0 if
--- no job waits. Uses the keys wait, active, prioritized, delayed, meta, marker and priorityCounter, the argument
--- queue, and the keys of the job taken, <queue><id> and <queue><id>:lock, which are in the same slot.
+-- The next job, as BullMQ 6's moveToActive takes it where the queue has no limits and no delayed job is due. Where
+-- BullMQ's own script is needed it gives nil, and has changed nothing. Uses the keys wait, active, prioritized, delayed,
+-- meta, marker and priorityCounter, the argument queue, and the keys of the job taken, <queue><id> and <queue><id>:lock,
+-- which are in the same slot.
+--
+-- REPLY nil
+-- REPLY taken
+--   fields  texts    of the job
+--   id      text
+--   left    flag     other jobs wait
+--   dueMs   integer  when the next delayed job is due, or 0
+-- REPLY none
+--   dueMs   integer
+
 local function take(nowMs, token, lockMs)
   local limits = redis.call('HMGET', meta, 'paused', 'concurrency', 'max')
   if limits[1] or limits[2] or limits[3] then return false end
@@ -13,7 +22,7 @@ local function take(nowMs, token, lockMs)
   if not id then
     -- BullMQ removes the counter with the last prioritized job.
     if redis.call('EXISTS', prioritized, priorityCounter) > 0 then return false end
-    return {0, 0, 0, dueMs}
+    return respond.none {dueMs = dueMs}
   end
   local job = queue .. id
   redis.call('SET', job .. ':lock', token, 'PX', lockMs)
@@ -31,5 +40,5 @@ local function take(nowMs, token, lockMs)
   elseif dueMs > 0 then
     redis.call('ZADD', marker, dueMs, '1')
   end
-  return {fields, id, left, dueMs}
+  return respond.taken {fields = fields, id = id, left = left > 0, dueMs = dueMs}
 end
