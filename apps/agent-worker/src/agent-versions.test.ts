@@ -1,7 +1,7 @@
 import { messageStop, toolCallDelta, type LlmBackend, type ModelRequest } from "@larkline/model";
 import { knownFeatures, type AgentChange, type ModelChunk, type OperatorOrder } from "@larkline/protocol";
 import { expect, it, vi } from "vitest";
-import { startOrders } from "./background-jobs.ts";
+import { startOrders } from "./operator-orders.ts";
 import {
   append,
   inbound,

@@ -1,4 +1,4 @@
-import { answerUuid, attemptOf, noticeText } from "@larkline/agent";
+import { attemptOf } from "@larkline/agent";
 import { endOrphan } from "@larkline/feishu";
 import type { Telemetry } from "@larkline/process/telemetry";
 import {
@@ -6,21 +6,17 @@ import {
   traceparentOfMessage,
   turnIdOf,
   type CallState,
-  type InboundMessage,
-  type OperatorOrder,
   type SessionKey,
   type ToolOutcome,
   type TurnState,
 } from "@larkline/protocol";
-import type { CardReply, OutboxRecord, StaleSession } from "@larkline/store";
-import { applyOrder } from "@larkline/store/operations";
-import { changeAgent } from "./agent-versions.ts";
+import type { CardReply, StaleSession } from "@larkline/store";
 import { endsLate } from "./helpers.ts";
 import type { Services } from "./services.ts";
-import { stopCalls, wakeAfter } from "./tools.ts";
+import { wakeAfter } from "./tools.ts";
 
 // What every worker does beside turns: the sweeper continues work that dead processes or lost messages have left
-// unfinished, and orders of operators are carried out. Stored data is handled in data-keeping.ts.
+// unfinished. Stored data is handled in data-keeping.ts, orders of operators in operator-orders.ts.
 
 /** Pause between two sweeps. */
 const sweepEveryMs = 1_000;
@@ -312,9 +308,6 @@ async function eachOf<T>(items: readonly T[], work: (item: T) => Promise<void>):
   if (failures.length > 0) throw failures[0];
 }
 
-/** Pause between looks for orders, for which people at the console wait: most of the time there are none. */
-const lookMs = 400;
-
 /** Refresh interval of the pauses, for a worker that missed the notification, ms. */
 const pausesRefreshMs = 2_000;
 
@@ -325,96 +318,4 @@ export async function followPauses({ pauses, clock, log }: Services, signal: Abo
   await pauses.watch(refresh, signal);
   await pauses.refresh();
   signal.addEventListener("abort", clock.every(pausesRefreshMs, refresh), { once: true });
-}
-
-/** Carries out what operators order at the console. Every worker looks; each order is taken by one, once. */
-export function startOrders(services: Services): { close(): Promise<void> } {
-  const { orders, clock, log } = services;
-  const closing = new AbortController();
-  let cancelNext: (() => void) | undefined;
-  const serve = async (): Promise<void> => {
-    try {
-      while (!closing.signal.aborted && (await orders.serve(async (order) => await carryOut(services, order)))) {
-        // The next one.
-      }
-    } catch (error) {
-      log.warn({ error }, "an order of an operator may not have been done");
-    }
-    if (!closing.signal.aborted) cancelNext = clock.after(lookMs, start);
-  };
-  let serving = Promise.resolve();
-  const start = (): void => {
-    serving = serve();
-  };
-  start();
-  return {
-    close: async () => {
-      closing.abort();
-      cancelNext?.();
-      await serving;
-    },
-  };
-}
-
-async function carryOut(services: Services, order: OperatorOrder): ReturnType<typeof applyOrder> {
-  const {
-    store,
-    deadLetters: letters,
-    rules,
-    approvals,
-    pauses,
-    auditLog: audit,
-    turns,
-    cancels,
-    clock,
-    log,
-  } = services;
-  const { by, act } = order;
-  log.info({ by, order: act.do, ...("session" in act ? { session: act.session } : {}) }, "operator order");
-  return await applyOrder(
-    {
-      store,
-      letters,
-      rules,
-      approvals,
-      pauses,
-      exists: ({ what, name }) =>
-        what === "agent" ? services.agents.has(name) : services.toolCatalog.names().includes(name),
-      changeAgent: async (operator, wanted) => await changeAgent(services, operator, wanted),
-      audit,
-      wake: async (session, gen) => await turns.wake(session, gen),
-      stop: async (cancel) => await cancels.publish(cancel),
-      stopCalls: async (runner, cancel) => await stopCalls(services, runner, cancel),
-      replyOf: async (turnId, message, onCard) => resetReply(turnId, message, { onCard, nowMs: clock.now() }),
-    },
-    order,
-  );
-}
-
-/**
- * The record that closes the card, or is sent in place of the answer. It has the ids and the key of the turn's own
- * answer, so a person gets one of the two. `onCard`: whether the turn has a card.
- */
-export function resetReply(
-  turnId: string,
-  message: InboundMessage,
-  { onCard, nowMs }: { onCard: boolean; nowMs: number },
-): OutboxRecord | undefined {
-  const { id, session, reply, language = "en" } = message;
-  if (reply.channel === "none") return undefined;
-  const text = [noticeText("stopped", language), noticeText("newConversation", language)].join(" ");
-  const { channel: _channel, ...target } = reply;
-  const nothing = { thinking: "", tools: [], earlierTools: 0, footer: {} };
-  return {
-    v: 1,
-    id: turnId,
-    uuid: answerUuid(reply.app, id),
-    session,
-    target,
-    text,
-    ...(onCard ? { view: { v: 1, language, state: "stopped", answer: text, ...nothing } } : {}),
-    createdAtMs: nowMs,
-    attempts: 0,
-    uncertainSinceMs: 0,
-  };
 }

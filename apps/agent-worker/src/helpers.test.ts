@@ -10,7 +10,8 @@ import {
 } from "@larkline/protocol";
 import { SessionRetention } from "@larkline/store";
 import { describe, expect, it } from "vitest";
-import { startOrders, sweepDeadlines } from "./background-jobs.ts";
+import { sweepDeadlines } from "./background-jobs.ts";
+import { startOrders } from "./operator-orders.ts";
 import { KeepingRound } from "./data-keeping.ts";
 import { HelperReadiness } from "./helpers.ts";
 import { checkEnds, repliedTo, runUntilCrash, survives } from "./crash.fixture.ts";

@@ -1,8 +1,8 @@
 import { messageStop, toolCallDelta, type LlmBackend } from "@larkline/model";
 import type { Approval, ModelChunk, OperatorOrder, OrderResult } from "@larkline/protocol";
-import { applyOrder } from "@larkline/store/operations";
 import { expect, it } from "vitest";
 import { checkGrant } from "./call-policy.ts";
+import { applyOrder } from "./operator-orders.ts";
 import {
   append,
   inbound,
@@ -51,23 +51,7 @@ async function say(
   { by = "console:Ann", ...changes }: Partial<Extract<OperatorOrder["act"], { do: "decide" }>> & { by?: string } = {},
 ): Promise<OrderResult> {
   const act = { do: "decide", app, approvalId: id, word, argumentsHash, ...changes } as const;
-  const { store, letters, rules, approvals, audit } = world;
-  const { pauses } = servicesOf(world);
-  const wake = async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen);
-  const nothing = async (): Promise<void> => {};
-  const deps = {
-    store,
-    letters,
-    rules,
-    approvals,
-    audit,
-    pauses,
-    exists: () => false,
-    changeAgent: async () => "done" as const,
-    wake,
-    stop: nothing,
-  };
-  return await applyOrder({ ...deps, stopCalls: nothing, replyOf: async () => undefined }, { v: 1, by, act });
+  return await applyOrder(servicesOf(world), { v: 1, by, act });
 }
 
 it("a call runs once when an operator approves it where the policy names operators, with the claimed name on record", async () => {

@@ -1,8 +1,9 @@
-import { systemClock, type InboundMessage, type OperatorOrder } from "@larkline/protocol";
+import { InboundMessage, parserOf, systemClock, type OperatorOrder } from "@larkline/protocol";
+import type { DeadLetter, OutboxRecord } from "@larkline/store";
 import { OperatorOrders } from "@larkline/store/operations";
 import { expect, it } from "vitest";
-import { resetReply, startOrders } from "./background-jobs.ts";
-import { newWorld, servicesOf } from "./turn-world.fixture.ts";
+import { applyOrder, resetReply, startOrders } from "./operator-orders.ts";
+import { newWorld, servicesOf, type World } from "./turn-world.fixture.ts";
 
 const session = "cli_1.oc_1";
 const reset: OperatorOrder = { v: 1, by: "console", act: { do: "reset", session } };
@@ -62,4 +63,137 @@ it("an order is done by one worker, once, and its result returned", async () => 
   } finally {
     await Promise.all(workers.map(async (worker) => await worker.close()));
   }
+});
+
+const turnId = `${session}-1`;
+
+/** One message that a worker answers now, and others that wait. */
+async function runOne({ store }: World, ...waiting: string[]): Promise<void> {
+  await store.append(message);
+  const { gen } = await store.summary(session);
+  await store.claim(session, gen, "worker");
+  for (const id of waiting) await store.append({ ...message, id });
+}
+
+async function recordsOf({ audit }: World, kind: string) {
+  const records = [];
+  for await (const record of audit.export(0, Number.MAX_SAFE_INTEGER)) if (record.kind === kind) records.push(record);
+  return records;
+}
+
+const orderOf = (act: OperatorOrder["act"]): OperatorOrder => ({ v: 1, by: "console", act });
+
+it("a session whose message no version can read is reset", async () => {
+  const world = newWorld();
+  await runOne(world);
+  const [key = ""] = await world.redis.keys(`{${world.namespace}:*}:in:${session}`);
+  await (world.redis as { lset(key: string, at: number, value: string): Promise<unknown> }).lset(key, 0, '1:{"v":9}');
+  expect(await applyOrder(servicesOf(world), reset)).toMatchObject({ result: "done", turnId });
+  expect(await world.store.summary(session)).toMatchObject({ state: "idle", waiting: 0, unsent: 0 });
+});
+
+it("a turn that is cancelled has the cancel in its session, with the operator's name on record", async () => {
+  const world = newWorld();
+  await runOne(world);
+  const order = orderOf({ do: "cancel", session, seq: 1 });
+  expect(await applyOrder(servicesOf(world), order)).toEqual({ result: "done" });
+  expect(await world.store.cancelled(session)).toBe(true);
+  expect(await recordsOf(world, "turn_cancelled")).toMatchObject([{ session, turnId, userId: "console" }]);
+});
+
+it("the messages that wait are dropped, not the one that is being answered", async () => {
+  const world = newWorld();
+  await runOne(world, "om_2", "om_3");
+  expect(await applyOrder(servicesOf(world), orderOf({ do: "drop", session }))).toEqual({ result: "done" });
+  expect(await world.store.summary(session)).toMatchObject({ state: "running", waiting: 1 });
+  expect(await recordsOf(world, "inbox_dropped")).toMatchObject([{ session, userId: "console" }]);
+});
+
+it("a rule is taken back once, with the operator's name on record", async () => {
+  const world = newWorld();
+  const services = servicesOf(world);
+  const rule = {
+    v: 1,
+    id: "a".repeat(32),
+    app: message.app,
+    chatId: "oc_1",
+    tool: "deploy",
+    pattern: "staging *",
+    author: { id: "ou_boss" },
+    createdAtMs: Date.now(),
+    expiresAtMs: Date.now() + 3_600_000,
+  } as const;
+  await services.rules.add(rule);
+  const order = orderOf({ do: "revoke_rule", app: message.app, ruleId: rule.id });
+  expect(await applyOrder(services, order)).toEqual({ result: "done" });
+  expect(await applyOrder(services, order)).toEqual({ result: "nothing" });
+  expect(await services.rules.list(message.app)).toEqual([]);
+  expect(await recordsOf(world, "rule_revoked")).toMatchObject([{ ruleId: rule.id, userId: "console" }]);
+});
+
+const replyRecord: OutboxRecord = {
+  v: 1,
+  id: turnId,
+  uuid: "u-1",
+  session,
+  target: { app: message.app, chatId: "oc_1", messageId: "om_1", inThread: false },
+  text: "hello",
+  createdAtMs: 1,
+  attempts: 3,
+  uncertainSinceMs: 0,
+};
+
+async function withAbandonedReply() {
+  const world = newWorld();
+  const services = servicesOf(world);
+  const { lease } = await world.store.pushOutbox(replyRecord, "om_1");
+  if (lease === undefined) throw new Error("the outbox is taken");
+  await services.deadLetters.moveToDeadLetters(lease, "forbidden");
+  return { world, services };
+}
+
+it("a reply that was given up is sent again once, however often that is ordered", async () => {
+  const { world, services } = await withAbandonedReply();
+  const order = orderOf({ do: "retry_letter", session, letterId: `reply:${turnId}` });
+  const results = await Promise.all([1, 2, 3].map(async () => await applyOrder(services, order)));
+  expect(results.filter(({ result }) => result === "done")).toHaveLength(1);
+  expect((await world.store.summary(session)).unsent).toBe(1);
+  expect((await world.store.leaseOutbox(session))?.record).toMatchObject({ id: turnId, uuid: "u-1", attempts: 0 });
+  expect(await services.deadLetters.list(9)).toEqual([]);
+  expect((await recordsOf(world, "letter_retried"))[0]).toMatchObject({
+    letterId: `reply:${turnId}`,
+    userId: "console",
+  });
+});
+
+it("a letter is discarded once", async () => {
+  const { world, services } = await withAbandonedReply();
+  const order = orderOf({ do: "discard_letter", session, letterId: `reply:${turnId}` });
+  expect(await applyOrder(services, order)).toEqual({ result: "done" });
+  expect(await applyOrder(services, order)).toEqual({ result: "nothing" });
+  expect(await recordsOf(world, "letter_discarded")).toHaveLength(1);
+});
+
+it("a message that was given up runs again as one new message", async () => {
+  const world = newWorld();
+  const services = servicesOf(world);
+  const letter: DeadLetter = {
+    v: 1,
+    kind: "message",
+    id: `turn:${turnId}`,
+    session,
+    reason: "its runs crashed 5 times",
+    atMs: Date.now(),
+    turnId,
+    messageId: "om_1",
+    message,
+  };
+  await services.deadLetters.add(letter);
+  const order = orderOf({ do: "retry_letter", session, letterId: letter.id });
+  await Promise.all([1, 2, 3].map(async () => await applyOrder(services, order)));
+  const { head, waiting } = await world.store.summary(session);
+  expect(waiting).toBe(1);
+  expect(head?.message).toMatchObject({ id: "om_1.again-1", reply: { messageId: "om_1" } });
+  expect(parserOf(InboundMessage)(head?.message).ok).toBe(true);
+  expect(await services.deadLetters.list(9)).toEqual([]);
 });

@@ -1,7 +1,8 @@
 import { messageStop, toolCallDelta, type LlmBackend, type ModelRequest } from "@larkline/model";
 import { textOf, type ModelChunk, type OperatorOrder } from "@larkline/protocol";
 import { expect, it, vi } from "vitest";
-import { followPauses, startOrders } from "./background-jobs.ts";
+import { followPauses } from "./background-jobs.ts";
+import { startOrders } from "./operator-orders.ts";
 import {
   askPeople,
   append,

@@ -7,6 +7,8 @@ import {
   argumentsHashOf,
   type Approval,
   type InboundMessage,
+  type OperatorOrder,
+  type OrderResult,
   type ToolJob,
 } from "@larkline/protocol";
 import { ToolQueues, TurnQueue } from "@larkline/store/queues";
@@ -22,9 +24,7 @@ import {
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import {
   AgentVersions,
-  applyOrder,
   OperatorOrders,
-  type OrderDeps,
   NameBook,
   RatingStore,
   Pauses,
@@ -70,39 +70,39 @@ export function openWorld(config: object = {}) {
   };
   const settings = settingsOf(config);
   const versions = new AgentVersions({ ...options, stateKey: "0".repeat(64) });
-  const orders = serveOrders(new OperatorOrders(options), {
-    ...stores,
-    exists: ({ name }) => name !== "gone",
-    changeAgent: async (by, { do: _do, agent, base, change, note }) => {
+  const ordered: OperatorOrder[] = [];
+  const results: OrderResult[] = [];
+  const orders = serveOrders(new OperatorOrders(options), async (order) => {
+    ordered.push(order);
+    const { by, act } = order;
+    const given = results.shift();
+    if (given !== undefined) return given;
+    if (act.do === "note") {
+      const { do: _do, ...record } = act;
+      await stores.audit.append({ ...record, userId: by });
+    }
+    if (act.do === "pause" || act.do === "resume") {
+      return { result: await stores.pauses.set(act, act.do === "pause", by) };
+    }
+    if (act.do === "change_agent") {
+      const { agent, base, change, note } = act;
       const file = settings.agents[agent];
       if (file === undefined || narrowChange(agentBounds(settings, file), change).problems.length > 0) {
-        return "not_possible";
+        return { result: "not_possible" };
       }
       const about = { by, atMs: Date.now(), file: agentHash(agentBounds(settings, file)) };
-      return await versions.add({ agent, base, change, ...(note === undefined ? {} : { note }), ...about });
-    },
-    wake: async (key, gen) => await turns.wake(key, gen),
-    stop: async () => {},
-    stopCalls: async () => {},
-    replyOf: async (id, { session: key, id: messageId, parts, reply }) => {
-      if (reply.channel === "none") return undefined;
-      return {
-        v: 1,
-        id,
-        uuid: id.slice(0, 50),
-        session: key,
-        target: { app: reply.app, chatId: reply.chatId, messageId, inThread: false },
-        text: `stopped (${parts.length})`,
-        createdAtMs: Date.now(),
-        attempts: 0,
-        uncertainSinceMs: 0,
-      };
-    },
+      return { result: await versions.add({ agent, base, change, ...(note === undefined ? {} : { note }), ...about }) };
+    }
+    return { result: "done" };
   });
   return {
     redis,
     namespace,
     versions,
+    /** What operators have ordered. */
+    ordered,
+    /** What comes of the next orders. Without one, notes, pauses and versions of agents are stored, and others are only taken. */
+    results,
     ...stores,
     tools,
     turns,
@@ -121,12 +121,15 @@ export function openWorld(config: object = {}) {
   };
 }
 
-/** Does what operators order, as a worker does. */
-function serveOrders(orders: OperatorOrders, deps: OrderDeps): { close(): Promise<void> } {
+/** Takes what operators order, as a worker does. What it does then is a fact of the worker. */
+function serveOrders(
+  orders: OperatorOrders,
+  take: (order: OperatorOrder) => Promise<OrderResult>,
+): { close(): Promise<void> } {
   const closing = new AbortController();
   const serve = async (): Promise<void> => {
     while (!closing.signal.aborted) {
-      const served = await orders.serve(async (order) => await applyOrder(deps, order));
+      const served = await orders.serve(take);
       if (!served) await delay(10, undefined, { signal: closing.signal }).catch(() => undefined);
     }
   };

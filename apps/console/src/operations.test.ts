@@ -1,6 +1,6 @@
 import { noteBeat } from "@larkline/store/testing";
-import { InboundMessage, parserOf, turnIdOf } from "@larkline/protocol";
-import { CardLedger, type DeadLetter, DeadLetters, type OutboxRecord } from "@larkline/store";
+import { turnIdOf } from "@larkline/protocol";
+import { type DeadLetter, DeadLetters, type OutboxRecord } from "@larkline/store";
 import { EventWatchReports, InstanceDirectory } from "@larkline/store/operations";
 import { RateGovernor } from "@larkline/store/platform";
 import { afterEach, beforeEach, expect, it } from "vitest";
@@ -149,39 +149,23 @@ it("shows the turns that wait for people while others of the group are answered,
   expect(await textOf(viewer.get(`/sessions/${at}`))).toMatch(/Turns set aside.*1 ou_ann decided already/);
 });
 
-it("resets a session after asking: the turn ends, its card is updated, and the waiting message is answered", async () => {
-  const claim = await claimOne();
-  const card = {
-    v: 1,
-    replyId: turnId,
-    session,
-    app: appId,
-    chatId: "oc_chat",
-    mode: "final",
-    cards: [],
-    createdAtMs: 1,
-  } as const;
-  expect(await new CardLedger(world).save({ ...card, cards: [] }, { epoch: claim.epoch })).toBe(true);
-  await world.store.append(messageOf("om_2"));
+it("resets a session after asking, and says what came of it", async () => {
+  await claimOne();
   expect(await textOf(operator.get(`/sessions/${at}/reset`))).toContain("Then a new conversation begins");
-  expect((await world.store.summary(session)).state).toBe("running");
+  expect(world.ordered).toEqual([]);
+  world.results.push({ result: "done", turnId }, { result: "nothing" });
   expect(await textOf(operator.post(`/sessions/${at}/reset`))).toContain("The session is reset, and the turn");
-  expect(await world.store.emit({ session, epoch: claim.epoch, events: [] })).toBe(false);
-  expect(await world.store.summary(session)).toMatchObject({ state: "queued", waiting: 1, unsent: 1 });
-  const sent = await world.store.leaseOutbox(session);
-  expect(sent?.record).toMatchObject({ id: turnId, target: { messageId: "om_1" } });
-  expect(await auditOf(world, "session_reset")).toMatchObject([{ session, turnId, userId: "console" }]);
   expect(await textOf(operator.post(`/sessions/${at}/reset`))).toContain("no turn was under way");
+  const order = { v: 1, by: "console", act: { do: "reset", session } };
+  expect(world.ordered).toEqual([order, order]);
 });
 
-it("a session that no version can read is shown as such and can be reset", async () => {
+it("a session that no version can read is shown as such", async () => {
   await claimOne();
   const [key = ""] = await world.redis.keys(`{${world.namespace}:*}:in:${session}`);
   await (world.redis as { lset(key: string, at: number, value: string): Promise<unknown> }).lset(key, 0, '1:{"v":9}');
   expect(await textOf(operator.get("/sessions"))).toContain("unreadable");
   expect(await textOf(operator.get(`/sessions/${at}`))).toContain("cannot be read");
-  expect(await textOf(operator.post(`/sessions/${at}/reset`))).toContain("The session is reset, and the turn");
-  expect(await world.store.summary(session)).toMatchObject({ state: "idle", waiting: 0, unsent: 0 });
 });
 
 it("says that a checkpoint and settings are damaged, and why", async () => {
@@ -194,48 +178,42 @@ it("says that a checkpoint and settings are damaged, and why", async () => {
   expect(page).toContain("The settings of the session are damaged: they are no JSON (3 bytes)");
 });
 
-it("drops the messages that wait, not the one being answered", async () => {
+it("orders that the waiting messages are dropped, after asking", async () => {
   await claimOne();
-  for (const id of ["om_2", "om_3"]) await world.store.append(messageOf(id));
   expect(await textOf(operator.get(`/sessions/${at}/drop`))).toContain("leave the inbox");
   expect(await textOf(operator.post(`/sessions/${at}/drop`))).toContain("The waiting messages are dropped.");
-  expect(await world.store.summary(session)).toMatchObject({ state: "running", waiting: 1 });
-  expect(await auditOf(world, "inbox_dropped")).toMatchObject([{ session, userId: "console" }]);
+  expect(world.ordered).toEqual([{ v: 1, by: "console", act: { do: "drop", session } }]);
 });
 
-it("a reply that was given up is sent again once, however often an operator asks", async () => {
+it("orders that a reply that was given up is sent again, and says to whom it was done already", async () => {
   const path = await abandonReply();
   expect(await textOf(viewer.get("/dead-letters"))).toMatch(/Undelivered reply.*im\.message\.reply forbidden 230002/);
   expect(await textOf(viewer.get(path))).not.toContain(secretText);
   expect(await textOf(operator.post(`${path}/content`))).toContain(secretText);
+  expect(await auditOf(world, "content_shown")).toMatchObject([{ session, letterId: `reply:${turnId}` }]);
+  world.results.push({ result: "done" }, { result: "nothing" }, { result: "nothing" });
   const answers = await Promise.all([1, 2, 3].map(async () => await textOf(operator.post(`${path}/retry`))));
   expect(answers.filter((text) => text.includes("The reply is in its outbox again."))).toHaveLength(1);
-  expect((await world.store.summary(session)).unsent).toBe(1);
-  expect((await world.store.leaseOutbox(session))?.record).toMatchObject({ id: turnId, uuid: "u-1", attempts: 0 });
-  expect(await textOf(viewer.get("/dead-letters"))).toContain("No reply, message or approval was given up.");
-  expect((await auditOf(world, "letter_retried"))[0]).toMatchObject({ letterId: `reply:${turnId}`, userId: "console" });
-  expect(await auditOf(world, "content_shown")).toMatchObject([{ session, letterId: `reply:${turnId}` }]);
+  const order = { v: 1, by: "console", act: { do: "retry_letter", session, letterId: `reply:${turnId}` } };
+  expect(world.ordered.slice(1)).toEqual([order, order, order]);
 });
 
-it("a message that was given up runs again as one new message, after asking", async () => {
-  await answerOne(world);
+it("orders that a message that was given up runs again, after asking", async () => {
   const path = await giveUpMessage();
   expect(await textOf(operator.get(`${path}/retry`))).toContain("may be taken once more");
-  await Promise.all([1, 2, 3].map(async () => await operator.post(`${path}/retry`)));
-  const { head, waiting } = await world.store.summary(session);
-  expect(waiting).toBe(1);
-  expect(head?.message).toMatchObject({ id: "om_1.again-1", reply: { messageId: "om_1" } });
-  expect(parserOf(InboundMessage)(head?.message).ok).toBe(true);
-  expect((await world.turns.wake(session, 2), await letters().list(9))).toEqual([]);
+  await operator.post(`${path}/retry`);
+  expect(world.ordered).toMatchObject([{ act: { do: "retry_letter", session, letterId: `turn:${turnId}` } }]);
 });
 
-it("a letter is discarded once, and a viewer changes nothing", async () => {
+it("orders that a letter is discarded, and a viewer changes nothing", async () => {
   const path = await abandonReply();
   for (const act of ["retry", "discard", "content"]) expect((await viewer.post(`${path}/${act}`)).status).toBe(403);
   expect(await textOf(viewer.get(path))).not.toContain("Discard");
+  world.results.push({ result: "done" }, { result: "nothing" });
   expect(await textOf(operator.post(`${path}/discard`))).toContain("The letter is discarded.");
   expect(await textOf(operator.post(`${path}/discard`))).toContain("That letter has been dealt with already.");
-  expect(await auditOf(world, "letter_discarded")).toHaveLength(1);
+  const order = { v: 1, by: "console", act: { do: "discard_letter", session, letterId: `reply:${turnId}` } };
+  expect(world.ordered).toEqual([order, order]);
 });
 
 it("shows what is left of the platform's limits, without the token", async () => {
@@ -315,6 +293,7 @@ it("pauses and resumes agents and tools, with the name that the operator claims;
   expect((await viewer.post("/agents/resume", agent)).status).toBe(403);
   expect(await textOf(operator.post("/agents/resume", agent))).toContain("It works again.");
   expect(await textOf(operator.post("/agents/resume", agent))).toContain("It is not paused.");
+  world.results.push({ result: "not_possible" });
   expect(await textOf(operator.post("/agents/pause", { what: "tool", name: "gone" }))).toContain(
     "no such agent or tool",
   );
@@ -357,11 +336,15 @@ it("an operator looks at a call and decides it where the policy says so; others 
   expect((await operator.post(`/approvals/${at}/${"2".repeat(32)}/content`)).status).toBe(404);
   const fields = { word: "approve", hash: asked.argumentsHash, app: appId };
   expect((await viewer.post(`${path}/decide`, fields)).status).toBe(403);
+  world.ordered.splice(0);
+  world.results.push({ result: "not_possible" }, { result: "done" }, { result: "nothing" });
   expect(await textOf(operator.post(`${path}/decide`, { ...fields, hash: "x" }))).toContain("lets no operator decide");
   expect(await textOf(operator.post(`${path}/decide`, fields))).toContain("Your decision is stored.");
   expect(await textOf(operator.post(`${path}/decide`, fields))).toContain("It is over");
-  expect(await world.approvals.find(appId, asked.id)).toMatchObject({
-    state: "approved",
-    decisions: [{ decision: "approve", by: { id: "console" }, via: "console" }],
-  });
+  const act = { do: "decide", app: appId, approvalId: asked.id, word: "approve" };
+  expect(world.ordered).toMatchObject([
+    { by: "console", act: { ...act, argumentsHash: "x" } },
+    { by: "console", act: { ...act, argumentsHash: asked.argumentsHash } },
+    { by: "console", act: { ...act, argumentsHash: asked.argumentsHash } },
+  ]);
 });

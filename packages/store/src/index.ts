@@ -21,6 +21,7 @@ export type {
   OutboxRecord,
   OutboxTarget,
   ReplyMode,
+  ResetOptions,
   SaveRequest,
   SaveResult,
   SessionSettings,

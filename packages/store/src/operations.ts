@@ -1,6 +1,6 @@
 // Announcements of processes, and what operators see and order.
 export { type AgentVersion, AgentVersions, type RefusedVersion, type StoredVersions } from "./agent-versions.ts";
-export { applyOrder, type OrderAct, type OrderDeps, OperatorOrders } from "./operator-orders.ts";
+export { type OrderAct, OperatorOrders } from "./operator-orders.ts";
 export { SessionIndex, type GateState, type SessionLedger } from "./session-index.ts";
 export {
   InstanceDirectory,
