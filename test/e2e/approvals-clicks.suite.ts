@@ -127,7 +127,7 @@ describe("a click", () => {
     const card = await theQuestion(system, person.chatId);
     const { toast } = await decide(system, card, { openId: person.openId, wanted: approve });
     expect(toast).toMatchObject({ type: "success", content: "Approved" });
-    expect(await answerTo(system, written)).toContain("Sorry, the model service failed");
+    expect(await answerTo(system, written)).toContain("Sorry, the model service refuses this bot");
     expect(await runs("breaks")).toBe(1);
     // What a process says comes by a pipe, the answer by HTTP.
     const said = () => system.workers.map((worker) => worker.output()).join("");

@@ -1,4 +1,5 @@
 import type { EngineEvent, EventOf } from "@larkline/protocol";
+import type { SimMessage } from "@larkline/simulator";
 import type { NormalisedRequest, ScriptedReply } from "@larkline/testkit";
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import { waitForAnswer } from "../system/answer.ts";
@@ -231,11 +232,18 @@ describe("slots", () => {
         async (one) => await feishu.sendMessage({ appId, chatId: one.chatId, from: one.openId, text: "later" }),
       ),
     );
+    for (const { messageId } of sent) {
+      const says = (message: SimMessage) =>
+        JSON.stringify(message.card?.json ?? "").includes("The model is busy: try ");
+      await feishu.waitUntil(messageId, says, { timeoutMs: 80_000 });
+    }
     const free = await personOf("claude-opus-5");
     expect(await system.ask(free, "now")).toBe("claude-opus-5: now");
     isFailing = false;
     for (const { messageId } of sent) {
-      expect((await waitForAnswer(feishu, messageId, { timeoutMs: 80_000 })).text).toContain("later");
+      const { text, messages } = await waitForAnswer(feishu, messageId, { timeoutMs: 80_000 });
+      expect(text).toContain("later");
+      expect(JSON.stringify(messages.map(({ card }) => card?.json))).not.toContain("The model is busy");
     }
     expect(await metric("larkline_model_retries_total")).toBeGreaterThan(0);
   });

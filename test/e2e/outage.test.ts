@@ -128,7 +128,7 @@ describe("when the model fails", () => {
     }));
     const person = system.person("Dan");
     expect(await system.ask(person, "no key")).toBe(
-      "Sorry, the model service failed and this message was not answered.",
+      "Sorry, the model service refuses this bot: its key, or the credit of its account. Trying again does not help; please tell the people who run this bot.",
     );
     expect(asked("no key")).toBe(1);
     const frames = await (await chat(system.ingresses[0]?.url ?? "", "no-key", "no key, over HTTP")).end();

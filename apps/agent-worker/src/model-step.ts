@@ -61,6 +61,7 @@ import {
   type ToolSpec,
   type TurnState,
   type Usage,
+  type ModelRetry,
 } from "@larkline/protocol";
 import type { BlobStore, BudgetStore, Spending } from "@larkline/store";
 import { isRedisTrouble } from "@larkline/store/redis";
@@ -110,6 +111,8 @@ interface Asked {
   options?: TurnOptions["request"] & { maxPauses?: number };
   /** Called with the model's output as it streams. */
   onEvent?: (event: EngineEvent) => void;
+  /** Called when a call has failed and is followed by another one. */
+  onRetry?: (retry: ModelRetry) => void;
 }
 
 /** The model steps of one turn. What the model gets to see stays within its window: older messages are summarised. */
@@ -131,7 +134,7 @@ export class ModelSteps {
   /** The next step of the answer. `brokenOff` is set where the run's signal has ended it. */
   async answer(
     { tools, maxPauses }: { tools: readonly ToolSpec[]; maxPauses: number },
-    onEvent: (event: EngineEvent) => void,
+    following: Required<Pick<Asked, "onEvent" | "onRetry">>,
   ): Promise<StepResult> {
     const { agent, memories, model, stored } = this.#run;
     const { instructions } = agent.config;
@@ -144,7 +147,7 @@ export class ModelSteps {
     const continued = from === undefined || previousResponseId === undefined ? {} : { previousResponseId };
     const options = { ...this.#run.options.request, maxPauses, ...continued };
     const notes = (await memories?.notes()) ?? "";
-    const asked = { turnNumber: turn.steps + 1, system, notes, options, history: seen, tools, onEvent };
+    const asked = { turnNumber: turn.steps + 1, system, notes, options, history: seen, tools, ...following };
     const asking = async ({ messages, plain, leftOut }: Asking): Promise<StepResult> => {
       if (leftOut !== undefined) this.#logRefusal(leftOut);
       const unread = modelMessagesOf(messages.slice(from));
@@ -299,8 +302,12 @@ export class ModelSteps {
     const scalePicture = scalingBy(this.#services.extractor);
     const request = { ...asked.options, messages, tools: asked.tools, ...systemOf(asked), conversation, scalePicture };
     const { turnNumber, onEvent } = asked;
+    const onRetry = (retry: ModelRetry): void => {
+      watch.retried(retry);
+      asked.onRetry?.(retry);
+    };
     const chunks = model.chain.stream(request, ends, this.#past());
-    const read = await readStep(chunks, { turnNumber, onEvent, onRetry: (retry) => watch.retried(retry) });
+    const read = await readStep(chunks, { turnNumber, onEvent, onRetry });
     const result = { ...read, warnings: read.warnings.filter((warning) => this.#isNews(warning, turnNumber)) };
     const use = stepUse(result, asked, model.model);
     await budget.charge(use);

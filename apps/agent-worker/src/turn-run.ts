@@ -33,6 +33,7 @@ import {
   type EngineEvent,
   type InboundMessage,
   type ModelFailure,
+  type ModelRetry,
   type QueuedMessage,
   type SchemaCheck,
   type ToolSpec,
@@ -451,7 +452,10 @@ export class TurnRun {
     const { turn } = this.#stored;
     const maxPauses = this.#environment().limits.maxIterations - iterationsOf(turn) - 1;
     const offered = { tools: await this.#offered(), maxPauses };
-    const result = await this.#steps.answer(offered, (event) => this.#streamed(event));
+    const result = await this.#steps.answer(offered, {
+      onEvent: (event) => this.#streamed(event),
+      onRetry: (retry) => this.#retried(retry),
+    });
     if (result.brokenOff !== true) {
       await this.#noteKept(result);
       return result;
@@ -477,10 +481,19 @@ export class TurnRun {
     }
   }
 
+  /** What the card says until the model answers. */
+  #retried({ code, attempt, waitMs, next }: ModelRetry): void {
+    const { live } = this.#stored;
+    if (live === undefined) return;
+    live.retry = { code, tries: attempt, atMs: this.#services.clock.now() + waitMs, next };
+    this.#reply.changed();
+  }
+
   #streamed(event: EngineEvent): void {
     this.#stored.publish(event);
     const { live } = this.#stored;
     if (live === undefined) return;
+    if (event.type === "text_delta" || event.type === "thinking_delta") live.retry = undefined;
     if (event.type === "text_delta") {
       live.text += event.text;
       this.#stored.firstTextMs ??= this.#run.watch.text();

@@ -143,7 +143,7 @@ describe("createModelChain", () => {
     for await (const chunk of chain.stream(request)) if (chunk.type === "retry") all.push(chunk);
     expect(all).toEqual([
       { ...retry, code: "api_overloaded", waitMs: 500, attempt: 1, problem: "busy" },
-      { ...retry, code: "api_rate_limit", waitMs: 0, attempt: 2, problem: "too many", requestId: "req_1" },
+      { ...retry, code: "api_rate_limit", waitMs: 0, attempt: 2, problem: "too many", requestId: "req_1", next: "m1" },
     ]);
   });
 

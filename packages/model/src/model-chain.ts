@@ -464,7 +464,10 @@ async function* afterFailure(
   }
   const waitMs = decision.step === "next_model" ? 0 : decision.waitMs;
   const askedMs = failure.retryAfterMs === undefined ? 0 : waitMs;
-  if (refused?.why !== "crowded") yield { ...retryOf(failure), model, waitMs, attempt: tries };
+  const next = decision.step === "next_model" ? settings.models[state.at + 1]?.info.displayName : undefined;
+  if (refused?.why !== "crowded") {
+    yield { ...retryOf(failure), model, waitMs, attempt: tries, ...(next === undefined ? {} : { next }) };
+  }
   if (decision.step === "put_off") {
     yield { ...failure, partial, retryInMs: waitMs, askedWaitMs: askedWaitMs + askedMs };
     return false;

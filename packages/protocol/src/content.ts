@@ -281,6 +281,8 @@ export interface ModelRetry {
   waitMs: number;
   /** Calls of this model in a row so far. */
   attempt: number;
+  /** What people call the model that is asked next, where it is another one. */
+  next?: string;
   /** For operators alone: what the vendor said, or what we found wrong. */
   problem: string;
   /** The id under which the vendor finds the request. */

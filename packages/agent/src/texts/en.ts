@@ -20,7 +20,16 @@ export const en = {
     recalled: "The message was recalled, so I stopped working on it.",
     superseded: "A newer message arrived, so I stopped here and go on with that one.",
     cancelled: "Cancelled.",
+    modelBusy: "The model is busy",
+    modelAway: "The model does not answer",
+    modelAgain: "{what}: try {tries}, again in about {seconds} s",
+    modelAsked: "{what}: try {tries}",
+    modelNext: "{what}: {model} is asked instead",
     failed: "Sorry, the model service failed and this message was not answered.",
+    failedForAccess:
+      "Sorry, the model service refuses this bot: its key, or the credit of its account. Trying again does not help; please tell the people who run this bot.",
+    failedForRequest:
+      "Sorry, the model service does not take this request: its model or settings may be wrong. Trying again does not help; please tell the people who run this bot.",
     failedForNow: "Sorry, the model service is not available right now. Please try again later.",
     refused:
       "Sorry, the model's vendor refuses this message, or what came with it. The conversation continues without it: please say it differently. If that does not help either, /new begins a new conversation.",

@@ -183,6 +183,8 @@ export interface TurnModel {
 export interface LiveStep {
   text: string;
   thinking: string;
+  /** The model has failed, and is asked again: at `atMs`, epoch ms, or at once another one, whose name is `next`. */
+  retry?: { code: string; tries: number; atMs: number; next?: string | undefined } | undefined;
   /** Its usage, set once it was aborted. */
   broken?: Pick<StepResult, "use" | "model" | "maxTokens">;
 }

@@ -1,5 +1,7 @@
 import { parserOf, ReplyView, traceIdOf, traceparentOf, type ModelFailure } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
+import type { LiveStep } from "./facts.ts";
+import { noUse } from "./context.ts";
 import { cancel, call, environment, failed, outcome, startRun, step, type Run } from "./turn.fixture.ts";
 import { afterControl, afterStep } from "./turn.ts";
 import { finalView, runningView, type ViewOptions } from "./view.ts";
@@ -100,6 +102,37 @@ describe("the view of a running turn", () => {
     expect(running(run).tools.map(({ id }) => id)).toEqual(calls.slice(3).map(({ id }) => id));
   });
 
+  it("says that the model is busy, when it is asked again, and which one is asked instead", () => {
+    const note = (run: Run, live?: Partial<LiveStep>, more: Partial<ViewOptions> = {}) =>
+      runningView(run.turn, live === undefined ? undefined : { text: "", thinking: "", ...live }, {
+        ...options,
+        ...more,
+      }).footer.note;
+    const retry = { code: "api_overloaded", tries: 1, atMs: options.nowMs + 3_600 };
+    expect(note(startRun(), { retry })).toBe("The model is busy: try 2, again in about 4 s");
+    expect(note(startRun(), { retry, text: "Half a" })).toBe("The model is busy: try 2, again in about 4 s");
+    expect(note(startRun(), { retry: { ...retry, atMs: options.nowMs } })).toBe("The model is busy: try 2");
+    expect(note(startRun(), { retry: { ...retry, next: "Other" } })).toBe("The model is busy: Other is asked instead");
+    expect(note(startRun(), { retry: { ...retry, code: "stream_truncated" } })).toMatch(/^The model does not answer: /);
+    expect(note(startRun(), {})).toBeUndefined();
+    const failure: ModelFailure = {
+      type: "error",
+      code: "api_rate_limit",
+      message: "no",
+      suggestion: "",
+      retryable: true,
+      partial: false,
+      retryInMs: 9_000,
+    };
+    const use = { ...noUse, attempts: 3 };
+    const late = startRun().apply((turn) => afterStep(turn, { ...step(""), failure, use }, env));
+    expect(late.next).toEqual({ do: "wait" });
+    expect(note(late)).toBe("The model is busy: try 4, again in about 5 s");
+    expect(note(late, undefined, { language: "zh" })).toBe("模型繁忙：约 5 秒后进行第 4 次尝试");
+    expect(note(late, { retry })).toBe("The model is busy: try 5, again in about 4 s");
+    expect(note(late, { text: "It rains." })).toBeUndefined();
+  });
+
   it("leaves out what is switched off", () => {
     const show = {
       thinking: false,
@@ -190,7 +223,9 @@ describe("the view of a finished turn", () => {
       inThread: false,
     });
     for (const reason of ["max_tokens", "max_turns_reached"]) expect(offered(reason)?.wish).toBe("continue");
-    for (const reason of ["", "refusal", "cancelled", "budget_exceeded"]) expect(offered(reason)).toBeUndefined();
+    const ended = ["", "refusal", "cancelled", "budget_exceeded"];
+    const hopeless = ["api_auth_error", "api_bad_request", "context_overflow"];
+    for (const reason of [...ended, ...hopeless]) expect(offered(reason)).toBeUndefined();
     expect(finalView(head, { reply: "x", reason: "rate_limited" }, options).again).toBeUndefined();
   });
 

@@ -467,6 +467,8 @@ export function stepFailure(
 function failureNotice({ code, retryable, blames }: ModelFailure): NoticeName {
   if (blames !== undefined) return "refused";
   if (code === "context_overflow") return "tooLong";
+  if (code === "api_auth_error") return "failedForAccess";
+  if (code === "api_bad_request") return "failedForRequest";
   return retryable ? "failedForNow" : "failed";
 }
 

@@ -749,7 +749,9 @@ describe("endings that are not an answer", () => {
 
   it("a failure that will not pass says so, a full context says what to do", () => {
     const lasting = stepped(startRun(), "", { failure: { ...failure, code: "api_auth_error", retryable: false } });
-    expect(lasting.next).toMatchObject({ reply: noticeText("failed", "en") });
+    expect(lasting.next).toMatchObject({ reply: noticeText("failedForAccess", "en") });
+    const wrong = stepped(startRun(), "", { failure: { ...failure, code: "api_bad_request", retryable: false } });
+    expect(wrong.next).toMatchObject({ reply: noticeText("failedForRequest", "en") });
     const full = stepped(startRun(), "", { failure: { ...failure, code: "context_overflow", retryable: false } });
     expect(full.next).toMatchObject({ reply: noticeText("tooLong", "en") });
   });

@@ -65,7 +65,7 @@ export function runningView(turn: TurnState, live: LiveStep | undefined, options
     state: "running",
     ...seen(turn, shownThinking(thinking, live?.thinking ?? ""), options),
     answer: joinedTexts(text, live?.text ?? ""),
-    footer: runningFooter(options),
+    footer: { ...runningFooter(options), ...retryNote(turn, live, options) },
     ...(options.stoppable ? { stop: { session: turn.message.session, turnId: turn.turnId } } : {}),
   };
 }
@@ -73,6 +73,26 @@ export function runningView(turn: TurnState, live: LiveStep | undefined, options
 /** The agent that answers; the last footer adds what the answer took. */
 function runningFooter({ agent }: ViewOptions): ReplyFooter {
   return agent === undefined ? {} : { agent };
+}
+
+/** That the model has failed and what comes next, until it says something again. */
+function retryNote(
+  { putOff }: TurnState,
+  live: LiveStep | undefined,
+  { language, nowMs }: ViewOptions,
+): Pick<ReplyFooter, "note"> {
+  const hasSaid = live !== undefined && (live.text !== "" || live.thinking !== "");
+  const before = putOff === undefined ? 0 : putOff.used.attempts;
+  const waits = putOff === undefined || hasSaid ? undefined : { ...putOff, tries: 0, next: undefined };
+  const retry = live?.retry ?? waits;
+  if (retry === undefined) return {};
+  const { code, tries, atMs, next } = retry;
+  const isBusy = code === "api_rate_limit" || code === "api_overloaded";
+  const what = noticeText(isBusy ? "modelBusy" : "modelAway", language);
+  const seconds = Math.ceil((atMs - nowMs) / 1_000);
+  const values = { what, tries: before + tries + 1, seconds, model: next ?? "" };
+  if (next !== undefined) return { note: noticeText("modelNext", language, values) };
+  return { note: noticeText(seconds > 0 ? "modelAgain" : "modelAsked", language, values) };
 }
 
 /**
@@ -107,9 +127,13 @@ function ratedOf(turn: TurnState, reason: string, { ratedModel }: ViewOptions): 
 /** Reasons of endings after which the person may ask for more. */
 const limitReasons: ReadonlySet<string> = new Set(["max_tokens", "max_turns_reached"]);
 
+/** Reasons of endings that another try of the same message would have as well. */
+const hopelessReasons: ReadonlySet<string> = new Set(["api_auth_error", "api_bad_request", "context_overflow"]);
+
 function againOf({ turnId, message }: TurnState, reason: string): Pick<ReplyView, "again"> {
   const { session, sender, chatType, reply, command } = message;
-  const wish = limitReasons.has(reason) ? "continue" : stateOf(reason) === "failed" ? "retry" : undefined;
+  const mayHelp = stateOf(reason) === "failed" && !hopelessReasons.has(reason);
+  const wish = limitReasons.has(reason) ? "continue" : mayHelp ? "retry" : undefined;
   const isChat = reply.channel === "feishu" && chatType !== "api";
   if (wish === undefined || !isChat || command !== undefined) return {};
   const { messageId, chatId, inThread } = reply;
