@@ -123,6 +123,8 @@ const catalogue: ConsoleEntry = {
   ]),
   events: [
     "application.bot.menu_v6",
+    "auth.user_access_token.revoked_v4",
+    "contact.user.deleted_v3",
     "im.chat.access_event.bot_p2p_chat_entered_v1",
     "im.chat.disbanded_v1",
     "im.chat.member.bot.added_v1",
@@ -529,7 +531,21 @@ export function checkScopes(route: ApiRoute, granted: ReadonlySet<string>): void
   if (needed.length > 0 && !needed.some((scope) => granted.has(scope))) throw missingScopes(needed);
 }
 
+/** Refuses a call with a person's token: 99991663 where the operation takes none, 99991679 where no scope allows it. */
+export function checkPersonScopes({ personScopes }: ApiRoute, granted: ReadonlySet<string>): void {
+  if (personScopes === undefined) throw new PlatformError(99991663, "This API does not support the access token type.");
+  if (personScopes.length === 0 || personScopes.some((scope) => granted.has(scope))) return;
+  const reason = `Unauthorized. The user has not granted one of the scopes [${personScopes.join(", ")}].`;
+  throw new PlatformError(99991679, reason, violations(personScopes));
+}
+
 /** The refusal names the scopes, any of which would do. */
 export function missingScopes(needed: readonly string[]): PlatformError {
-  return new PlatformError(99991672, `Access denied. One of the following scopes is required: [${needed.join(", ")}].`);
+  const reason = `Access denied. One of the following scopes is required: [${needed.join(", ")}].`;
+  return new PlatformError(99991672, reason, violations(needed));
+}
+
+function violations(needed: readonly string[]) {
+  const list = needed.map((subject) => ({ type: "action_scope_required", subject }));
+  return { fields: { error: { permission_violations: list } } };
 }

@@ -10,9 +10,11 @@ import {
   FileAnswer,
   sendBody,
 } from "./faults.ts";
-import { checkScopes } from "./apps.ts";
+import { checkPersonScopes, checkScopes } from "./apps.ts";
+import type { TokenOwner } from "./grants.ts";
 import {
   type ApiRoute,
+  isJsonObject,
   type JsonObject,
   type OpenRoute,
   parseJsonObject,
@@ -37,6 +39,7 @@ interface Exchange {
   url: URL;
   logId: string;
   appId?: string;
+  person?: string;
 }
 
 /** Handles one call of the open platform, faults first. */
@@ -60,6 +63,7 @@ export function createHttpApi(
         durationMs: parts.platform.clock.now() - startedAt,
         logId: exchange.logId,
         ...(exchange.appId === undefined ? {} : { appId: exchange.appId }),
+        ...(exchange.person === undefined ? {} : { person: exchange.person }),
       });
     const fault = parts.faults.take(exchange.method, exchange.url.pathname);
     if (fault !== undefined && isRefusal(fault)) {
@@ -126,20 +130,33 @@ async function answerCall(
     if (fault?.kind === "delay") await pause(parts.platform.clock, fault.delayMs);
     if (fault?.kind === "hold") await fault.until.catch(() => undefined);
     const match = parts.routes.find(exchange.method, exchange.url.pathname);
-    if (match.kind === "open") return okAnswer(match.route.handle({ body, host: request.headers.host ?? "" }));
-    const app = authenticatedApp(parts.platform, request);
+    if (match.kind === "open") {
+      const { host = "", authorization } = request.headers;
+      return okAnswer(match.route.handle({ body, host, authorization }));
+    }
+    const owner = personOf(parts.platform, request.headers.authorization);
+    const app = owner?.app ?? authenticatedApp(parts.platform, request);
     exchange.appId = app.appId;
+    if (owner !== undefined) exchange.person = owner.person.openId;
     const { route, params } = match;
     parts.platform.limiter.checkApi({ appId: app.appId, api: `${route.method} ${route.path}` }, route.limits);
     parts.platform.quota.check(route.path);
-    checkScopes(route, parts.platform.console.entry(app.appId).scopes);
+    if (owner === undefined) checkScopes(route, parts.platform.console.entry(app.appId).scopes);
+    else checkPersonScopes(route, owner.scopes);
     const files = form === undefined ? {} : { form };
-    return okAnswer(route.handle({ app, params, query: exchange.url.searchParams, body, ...files }));
+    const person = owner === undefined ? {} : { person: owner.person };
+    return okAnswer(route.handle({ app, ...person, params, query: exchange.url.searchParams, body, ...files }));
   } catch (error) {
     if (error instanceof PlatformError) return errorAnswer(error, exchange.logId, parts.errorStatus);
     const reason = error instanceof Error ? error.message : String(error);
     return errorAnswer(new PlatformError(1000003, `internal error: ${reason}`, { status: 500 }), exchange.logId, 500);
   }
+}
+
+/** Whose token of a person the call carries; undefined: none of a person. */
+function personOf(platform: Platform, authorization = ""): TokenOwner | undefined {
+  const token = /^Bearer (u-.+)$/i.exec(authorization)?.[1];
+  return token === undefined ? undefined : platform.grants.authenticate(token);
 }
 
 function authenticatedApp(platform: Platform, request: IncomingMessage) {
@@ -211,11 +228,13 @@ function okAnswer(body: JsonObject | FileAnswer): Answer {
 /** The answer to a refusal: `{code, msg, error: {log_id, troubleshooter}}`. */
 function errorAnswer(error: PlatformError, logId: string, defaultStatus: number): Answer {
   const detail = { log_id: logId, troubleshooter: `https://open.feishu.cn/search?log_id=${logId}` };
+  const { error: more, ...fields } = error.fields;
+  const known = isJsonObject(more) ? { ...detail, ...more } : (more ?? detail);
   return {
     status: error.status ?? defaultStatus,
     code: error.code,
-    body: JSON.stringify({ code: error.code, msg: error.message, error: detail }),
-    headers: error.headers,
+    body: error.text ?? JSON.stringify({ code: error.code, msg: error.message, ...fields, error: known }),
+    headers: error.text === undefined ? error.headers : { ...error.headers, "content-type": "text/html" },
   };
 }
 
@@ -289,4 +308,6 @@ export interface ApiCall {
   durationMs: number;
   logId: string;
   appId?: string;
+  /** Open id of the person as whom it was made. */
+  person?: string;
 }

@@ -4,8 +4,9 @@ import type { CardStore } from "./card-store.ts";
 import type { CardTokens } from "./card-clicks.ts";
 import type { NameScope } from "./chats.ts";
 import type { DeliveryReport, OutgoingEvent } from "./delivery.ts";
-import type { Directory, SimChat } from "./directory.ts";
+import type { Directory, SimChat, SimUser } from "./directory.ts";
 import type { FileAnswer } from "./faults.ts";
+import type { Grants } from "./grants.ts";
 import type { FormParts, MediaStore } from "./media.ts";
 import type { MentionLookup, MessageStore, SimMessage } from "./message-store.ts";
 import type { ApiLimits, MonthlyQuota, RateLimiter } from "./rate-limiter.ts";
@@ -21,6 +22,7 @@ export interface Platform {
   readonly cardTokens: CardTokens;
   readonly media: MediaStore;
   readonly tokens: TokenStore;
+  readonly grants: Grants;
   readonly limiter: RateLimiter;
   readonly uuids: UuidTable;
   readonly quota: MonthlyQuota;
@@ -38,6 +40,8 @@ export interface Platform {
 /** An authenticated call of the open API. */
 export interface ApiCallContext {
   app: SimApp;
+  /** Whose token the call carries; absent: the app's. */
+  person?: SimUser;
   params: Readonly<Record<string, string>>;
   query: URLSearchParams;
   body: JsonObject;
@@ -50,6 +54,8 @@ export interface ApiRoute {
   method: string;
   /** Path with `:name` segments. */
   path: string;
+  /** Scopes of which a person must have granted one, for a call with their token; absent: it takes the app's token alone. */
+  personScopes?: readonly string[];
   /** Default: 50 a second and 1,000 a minute. */
   limits?: ApiLimits;
   /** The answer's body; refusals are thrown as PlatformError. */
@@ -60,8 +66,8 @@ export interface ApiRoute {
 export interface OpenRoute {
   method: string;
   path: string;
-  /** `host` is the address the caller used. */
-  handle(call: { body: JsonObject; host: string }): JsonObject;
+  /** `host` is the address the caller used, `authorization` its header. */
+  handle(call: { body: JsonObject; host: string; authorization: string | undefined }): JsonObject;
 }
 
 /** The usual success body. */
@@ -86,14 +92,27 @@ export class PlatformError extends Error {
   readonly code: number;
   readonly status: number | undefined;
   readonly headers: Record<string, string>;
+  /** Further fields of the body; an object `error` is added to what it says anyway. */
+  readonly fields: JsonObject;
+  /** In place of a JSON body. */
+  readonly text: string | undefined;
 
-  constructor(code: number, message: string, answer: { status?: number; headers?: Record<string, string> } = {}) {
+  constructor(code: number, message: string, answer: RefusalForm = {}) {
     super(message);
     this.name = "PlatformError";
     this.code = code;
     this.status = answer.status;
     this.headers = answer.headers ?? {};
+    this.fields = answer.fields ?? {};
+    this.text = answer.text;
   }
+}
+
+interface RefusalForm {
+  status?: number;
+  headers?: Record<string, string>;
+  fields?: JsonObject;
+  text?: string;
 }
 
 /** A request field is missing or has the wrong form. */

@@ -21,6 +21,7 @@ import type {
 import type { NewChat, NewUser, NewUserGroup, SimChat, SimUser, SimUserGroup } from "./directory.ts";
 import type { PersonMessage, RecallType } from "./person-message.ts";
 import type { FaultTable } from "./faults.ts";
+import type { GrantControls } from "./grants.ts";
 import type { DuplicateUuid, JsonObject } from "./platform.ts";
 import type { ConnectionOptions } from "./long-connection.ts";
 import type { StoredMedia } from "./media.ts";
@@ -159,6 +160,8 @@ export interface FeishuSimulator extends ChatControls {
 
   /** Where a person confirms an app that a setup registers. */
   readonly registrations: RegistrationControls;
+  /** Where people consent that an app acts as them. */
+  readonly grants: GrantControls;
   /** Replaces what the developer console holds about an app: scopes, events, callbacks. */
   setConsole(appId: string, options: ConsoleOptions): void;
   readonly faults: FaultTable;

@@ -27,6 +27,7 @@ import {
 import { chatRoutes, contactRoutes, createDirectory, memberRoutes, userGroupRoutes } from "./directory.ts";
 import { createFaultTable, type FaultSource } from "./faults.ts";
 import { type ApiCall, createHttpApi, RouteTable } from "./http-api.ts";
+import { GrantService } from "./grants.ts";
 import { createLongConnections, type LongConnections } from "./long-connection.ts";
 import { createMediaStore, fileRoutes, imageRoutes, resourceRoutes } from "./media.ts";
 import { followUpRoutes, messageRoutes, sendRoutes } from "./message-api.ts";
@@ -84,6 +85,7 @@ export async function startFeishuSimulator(options: SimulatorOptions): Promise<F
     media: platform.media.get,
     on: parts.notifier.on,
     registrations: platform.registrations,
+    grants: platform.grants,
     setConsole: platform.console.set,
     faults: parts.faults,
     get apiCalls() {
@@ -182,6 +184,7 @@ function createPlatform(
     cardTokens: createCardTokens(clock),
     media,
     tokens: createTokenStore(clock),
+    grants: new GrantService({ apps, directory, clock, publish }),
     limiter: createRateLimiter({ clock, enforced: options.limits !== "off", onRefusal }),
     uuids: createUuidTable(clock, options.duplicateUuid ?? "original"),
     quota: createMonthlyQuota(clock, options.monthlyQuota ?? Number.POSITIVE_INFINITY),
@@ -224,6 +227,7 @@ function requestListener({ options, platform, connections, faults, onCall }: Lis
   const routes = new RouteTable(apiRoutes(platform), [
     ...authRoutes(platform),
     ...platform.registrations.routes,
+    ...platform.grants.routes,
     connect,
   ]);
   const api = createHttpApi({ platform, faults, routes, errorStatus: options.errorStatus ?? 400, onCall });

@@ -16,6 +16,7 @@ import {
   type PlaygroundState,
   registerPlaygroundRoutes,
 } from "./routes.ts";
+import { registerConsentPage } from "./consent-page.ts";
 import { registerTravelServer } from "./travel-server.ts";
 import { pageScript } from "./page-script.ts";
 
@@ -58,6 +59,7 @@ export async function startPlayground(parts: PlaygroundParts): Promise<Playgroun
   guardAccess(server, config.host);
   registerOpsRoutes(server, { metrics, logger, ready: async () => ({ simulator: true }) });
   registerPlaygroundRoutes(server, { simulator, stream, appId: config.appId });
+  registerConsentPage(server, simulator);
   registerTravelServer(server);
   await registerPage(server);
   await server.ready();
@@ -148,7 +150,7 @@ function guardAccess(server: FastifyInstance, host: string): void {
   server.addHook("onSend", async (_request, reply) => {
     reply.headers({
       "content-security-policy":
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
       "x-content-type-options": "nosniff",
       "referrer-policy": "no-referrer",
       "cache-control": "no-store",
