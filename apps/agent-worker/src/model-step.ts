@@ -24,6 +24,7 @@ import {
   summaryIn,
   teamNote,
   warnNearBudget,
+  warningIn,
   withoutRefused,
   withUse,
   type Asking,
@@ -643,7 +644,7 @@ export class TurnBudget {
       return endOverBudget(turn, exceeded, this.#facts);
     }
     const [nearest] = near;
-    if (nearest === undefined || turn.budgetWarned === true) return undefined;
+    if (nearest === undefined || warningIn(turn) !== undefined) return undefined;
     const { per, period } = nearest.account;
     counters.budgetWarnings.add(1, { per, period });
     return warnNearBudget(turn, { nearest, noted: await this.#toNote(near) }, this.#facts);

@@ -1,6 +1,14 @@
 export { allAbilities } from "./abilities/index.ts";
 export type { FilesClient } from "./abilities/files/files.ts";
-export { abilityOf, toolsOfAbilities, type Ability, type AbilityClients, type AbilityWork } from "./turn/ability.ts";
+export { structured } from "./abilities/structured/structured-answer.ts";
+export {
+  abilityOf,
+  toolsOfAbilities,
+  type Ability,
+  type AbilityClients,
+  type AbilityWork,
+  type SchemaFacts,
+} from "./turn/ability.ts";
 export {
   absorb,
   joinedEvent,
@@ -15,7 +23,6 @@ export {
   atRevision,
   newTurn,
   refuseTurn,
-  endPaused,
   withNotes,
   type LostState,
 } from "./turn/turn.ts";
@@ -41,7 +48,6 @@ export type {
   AbsorbedMessage,
   SessionChoices,
   Transition,
-  SchemaFacts,
   TurnEnvironment,
   TurnModel,
   WantedCall,
@@ -89,8 +95,10 @@ export {
   type BudgetWords,
   endOverBudget,
   warnNearBudget,
+  warningIn,
   type BudgetFacts,
 } from "./abilities/budget/budget-turn.ts";
+export { endPaused } from "./abilities/pauses/pauses.ts";
 export { largeResults, type LargeResult } from "./turn/tool-round.ts";
 export {
   commandNames,

@@ -23,10 +23,12 @@ import {
   sessionTitleOf,
   resumeTurn,
   startTurn,
+  structured,
   stepRestart,
   stepUse,
   summaryIn,
   warnNearBudget,
+  warningIn,
   type CommandFacts,
   type CompactionPlan,
   type LiveStep,
@@ -456,7 +458,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
     const facts = { timeZone: budgets.timeZone, contact: budgets.contact, ...this.#agent.speech };
     if (exceeded !== undefined) return endOverBudget(turn, exceeded, facts);
     const [nearest] = near;
-    if (nearest === undefined || turn.budgetWarned === true) return undefined;
+    if (nearest === undefined || warningIn(turn) !== undefined) return undefined;
     return warnNearBudget(turn, { nearest, noted: undefined }, facts);
   }
 
@@ -573,12 +575,12 @@ export class EngineRun implements AsyncIterable<RunRecord> {
       limits,
       tools,
       model: chosen.model,
-      ...answers,
       ...speech,
       nowMs,
       callPolicy: this.#house.callPolicyOf(this.#agent, this.#head.message, nowMs),
       schemas: this.#house.schemas,
-      abilities: [],
+      abilities: [structured],
+      known: { structured: answers.output },
       place: { settings: {}, people: { roles: [], answerMs: 0 } },
       history: this.#history,
       ...(this.#live === undefined ? {} : { live: this.#live }),

@@ -215,18 +215,12 @@ export const TurnState = Type.Object({
   waitedMs: Type.Optional(Type.Integer({ minimum: 0 })),
   /** An event has reported that a request nearly fills the model's window. */
   tokensWarned: Type.Optional(Type.Boolean()),
-  /** An event has reported that a budget is near its end. */
-  budgetWarned: Type.Optional(Type.Boolean()),
-  /** The note to the person, beside the answer. */
-  budgetNote: Type.Optional(Type.String()),
-  /** Further notes to the person beside the answer, such as which files could not be read. */
+  /** Notes to the person beside the answer, such as which files could not be read. */
   notes: Type.Optional(Type.Array(Type.String())),
   /** Calls of the last step by name and hash of the arguments, each with the number of steps in a row that made it. */
   repeated: Type.Optional(Type.Record(Type.String(), Type.Integer({ minimum: 1 }))),
   /** MCP servers of which an event has named all tools. */
   mcpServers: Type.Optional(Type.Array(Type.String())),
-  /** How often the model was asked to correct the form of its answer. */
-  answerRetries: Type.Optional(Type.Integer({ minimum: 0 })),
   /** Calls that a person has rejected in this turn. */
   denials: Type.Optional(Type.Integer({ minimum: 0 })),
   /** Calls of this turn that people or policies have refused. */

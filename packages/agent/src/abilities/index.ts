@@ -3,7 +3,8 @@ import { files } from "./files/files.ts";
 import { memory } from "./memory/memory.ts";
 import { questions } from "./questions/question.ts";
 import { results } from "./results/results.ts";
+import { structured } from "./structured/structured-answer.ts";
 import { todos } from "./todos/todos.ts";
 
 /** All abilities. The order is that of their tools, and of their panels on a card. */
-export const allAbilities: readonly Ability[] = [results, files, todos, memory, questions];
+export const allAbilities: readonly Ability[] = [results, files, todos, memory, questions, structured];

@@ -6,7 +6,10 @@ import {
   type Deciders,
   type EngineEvent,
   type InboundMessage,
+  type OutputForm,
+  type SchemaCheck,
   type Message,
+  type ModelWarning,
   type Panel,
   type ReplyLanguage,
   type ToolAnnouncement,
@@ -62,6 +65,12 @@ export interface Ability<State = unknown> {
    * has asked; undefined: nothing besides the tool.
    */
   needs?(call: CallState): string | undefined;
+  /** What people see of text that the model has written, before the whole answer is read. */
+  shownText?(text: string, known: AbilityFacts): string;
+  /** The model has given its answer, without calls. Undefined: it is free text, as far as this ability is concerned. */
+  onFinal?(text: string, facts: FinalFacts<State>): FinalText<State> | undefined;
+  /** What it keeps is about one answer: it is dropped when another agent answers from now on. */
+  readonly isOfAnswer?: true;
   /** What people see of it on the card. */
   panels?(state: State, turn: TurnState): readonly Panel[];
 }
@@ -102,6 +111,40 @@ export type Objection =
   | { readonly ask: AskedPeople }
   /** People allow the call or reject it, as where the policy asks. */
   | { readonly permission: Question };
+
+/** What {@link Ability.onFinal} knows besides the text. */
+export interface FinalFacts<State> {
+  readonly state: State | undefined;
+  readonly known: AbilityFacts;
+  readonly schemas: SchemaFacts;
+  readonly language: ReplyLanguage;
+  /** A limit or a refusal has cut it off. */
+  readonly isCut: boolean;
+  /** The turn has a further model step. */
+  readonly hasStepsLeft: boolean;
+}
+
+/** What becomes of an answer. `warning`: an event that says what is wrong with it. */
+export type FinalText<State> =
+  /** The model is asked again, and reads why. */
+  | { readonly again: string; readonly state: State; readonly warning: Warning }
+  /** The turn ends with it: what people see of it, its value, and how the turn has ended where that was not well. */
+  | {
+      readonly shown: string;
+      readonly output?: { readonly value: unknown; readonly form: OutputForm };
+      readonly reason?: string;
+      readonly warning?: Warning;
+    };
+
+type Warning = Pick<ModelWarning, "code" | "message">;
+
+/**
+ * Whether values fit schemas that others wrote. A decision runs none of them: where the driver does not know the answer
+ * yet it gives any, finds it out, and decides again.
+ */
+export interface SchemaFacts {
+  check(schema: object, value: unknown): SchemaCheck;
+}
 
 /** What people are asked, and which of them. */
 export interface AskedPeople {
@@ -188,12 +231,41 @@ export function withAnswer(
 ): { turn: TurnState; events: readonly EngineEvent[] } {
   const ability = abilityOf(call, abilities);
   if (ability?.onAnswer === undefined) return { turn, events: [] };
-  const { [ability.name]: before, ...others } = turn.abilities ?? {};
-  const { state, events = [] } = ability.onAnswer({ call, outcome, state: before });
-  if (state === before) return { turn, events };
-  const kept = state === undefined ? others : { ...others, [ability.name]: state };
+  const { state, events = [] } = ability.onAnswer({ call, outcome, state: turn.abilities?.[ability.name] });
+  return { turn: withState(turn, ability, state), events };
+}
+
+/** The turn with what an ability keeps from now on; undefined: nothing. */
+export function withState(turn: TurnState, { name }: Ability, state: unknown): TurnState {
+  const { [name]: before, ...others } = turn.abilities ?? {};
+  if (state === before) return turn;
+  const kept = state === undefined ? others : { ...others, [name]: state };
   const { abilities: _before, ...rest } = turn;
-  return { turn: Object.keys(kept).length === 0 ? rest : { ...rest, abilities: kept }, events };
+  return Object.keys(kept).length === 0 ? rest : { ...rest, abilities: kept };
+}
+
+/** The turn without what abilities keep about one answer. */
+export function withoutAnswerState(turn: TurnState, abilities: readonly Ability[]): TurnState {
+  const ended = abilities.filter(({ isOfAnswer }) => isOfAnswer === true);
+  return ended.reduce((kept, ability) => withState(kept, ability, undefined), turn);
+}
+
+/** What people see of text that the model has written. */
+export function shownTextOf(text: string, abilities: readonly Ability[], known: AbilityFacts = {}): string {
+  return abilities.reduce((shown, ability) => ability.shownText?.(shown, known) ?? shown, text);
+}
+
+/** What the first of the abilities that has something to say about an answer makes of it. */
+export function readFinal(
+  text: string,
+  { turn, ...facts }: Omit<FinalFacts<unknown>, "state"> & { turn: TurnState },
+  abilities: readonly Ability[],
+): (FinalText<unknown> & { readonly by: Ability }) | undefined {
+  for (const by of abilities) {
+    const read = by.onFinal?.(text, { ...facts, state: turn.abilities?.[by.name] });
+    if (read !== undefined) return { ...read, by };
+  }
+  return undefined;
 }
 
 /** What a process must know to continue a turn with these calls. */

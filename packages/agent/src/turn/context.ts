@@ -9,7 +9,7 @@ import {
   type TurnState,
   type Usage,
 } from "@larkline/protocol";
-import { isCorrection } from "../abilities/structured/structured-answer.ts";
+import { isCorrection } from "./messages.ts";
 import type { AddressContext } from "../permissions/policy.ts";
 import { oneLine, textHead } from "../texts/index.ts";
 import type { StepResult, VendorCall, Transition, TurnModel } from "./facts.ts";

@@ -1,4 +1,4 @@
-import type { Ability, AbilityFacts, AbilityPlace } from "./ability.ts";
+import type { Ability, AbilityFacts, AbilityPlace, SchemaFacts } from "./ability.ts";
 import type { ModelInfo } from "@larkline/model";
 import type {
   Approval,
@@ -6,11 +6,9 @@ import type {
   EngineEvent,
   Message,
   ModelFailure,
-  OutputForm,
   ParseResult,
   PersonMessage,
   ReplyLanguage,
-  SchemaCheck,
   StepUse,
   StopReason,
   TextPart,
@@ -105,8 +103,6 @@ export interface TurnEnvironment {
   serverQuestionsMs?: number;
   /** The helpers that it may call; absent where it has none. */
   helpers?: HelperFacts;
-  /** The form that the answer is to have; absent: free text. */
-  output?: OutputForm;
   /** Language of notices; without it that of the user's message. */
   texts?: ReplyLanguage;
   /** The conversation so far. With it no call gets an id that an earlier turn used. */
@@ -154,14 +150,6 @@ export interface CallPolicy {
   verdict(call: WantedCall): Verdict;
   /** The question to people about a `once` call that may have taken effect. Undefined: the model learns that the outcome is unknown. */
   unknownOutcome(call: WantedCall): Question | undefined;
-}
-
-/**
- * Whether values fit schemas that others wrote. A decision runs none of them: where the driver does not know the answer
- * yet it gives any, finds it out, and decides again.
- */
-export interface SchemaFacts {
-  check(schema: object, value: unknown): SchemaCheck;
 }
 
 /** A tool call as the policy sees it. */

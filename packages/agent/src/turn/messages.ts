@@ -495,3 +495,20 @@ function addUser(sendable: Message[], message: UserMessage): void {
   const content = kept(message.content, isSendable);
   if (content.length > 0) sendable.push(withContent(message, content));
 }
+
+const correctionTitle = "[Your answer cannot be used.";
+
+/**
+ * What the model reads after an answer that an ability does not take. In a group it is by the writer of the turn's message:
+ * what answers it is deleted with what answers them.
+ */
+export function correctionMessage(why: string, message: InboundMessage): Message {
+  const text = `${correctionTitle}]\n${why}`;
+  return { role: "user", content: [{ type: "text", text }], ...writerOf(userMessageOf(message)) };
+}
+
+/** Whether a user message was written by {@link correctionMessage}. */
+export function isCorrection({ role, content }: Message): boolean {
+  const [first] = content;
+  return role === "user" && first?.type === "text" && first.text.startsWith(correctionTitle);
+}

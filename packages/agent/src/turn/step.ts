@@ -23,18 +23,11 @@ import {
   itemOfPart,
   iterationsOf,
 } from "@larkline/protocol";
-import {
-  correctionMessage,
-  maxAnswerRetries,
-  readAnswer,
-  shownAnswer,
-  shownText,
-  type ReadAnswer,
-} from "../abilities/structured/structured-answer.ts";
 import { exhaustedText, noticeText, oneLine, textsOf, type NoticeName } from "../texts/index.ts";
+import { readFinal, shownTextOf, withState } from "./ability.ts";
 import { writtenTokens, addUse, allTokens, noUse, stepUse } from "./context.ts";
 import type { CallPlace, TurnEnvironment, TurnModel, Transition, StepResult, VendorCall } from "./facts.ts";
-import { isOpaque, isSendable, withoutTrailingThinking, languageOfMessage } from "./messages.ts";
+import { correctionMessage, isOpaque, isSendable, withoutTrailingThinking, languageOfMessage } from "./messages.ts";
 import { answering, endError, noticeFor, assistantText, type DoneEnding, withNeeds } from "./transition.ts";
 import { withText } from "./view.ts";
 
@@ -348,7 +341,7 @@ export function deltaEventOf(chunk: ModelChunk, turnNumber: number): EngineEvent
 
 /**
  * Ends the turn with the text of its last step, and with a notice where the text is not a complete answer. An answer
- * that does not have the form of the agent is asked for again.
+ * that an ability does not take is asked for again.
  */
 export function finalAnswer(
   turn: TurnState,
@@ -359,27 +352,33 @@ export function finalAnswer(
     end,
   }: { env: TurnEnvironment; numbers: OpenStep; end: (turn: TurnState, ending: DoneEnding) => Transition },
 ): Transition {
-  const { output } = env;
   const language = languageOfMessage(turn.message, env.texts);
   const name = noticeOf(step);
   const notice = step.paused === true ? exhaustedText : name === undefined ? "" : noticeText(name, language);
   const { text } = step;
   const stopped = stopOf(step);
-  const read = output === undefined || stopped !== "" ? undefined : readAnswer(text, output, env.schemas);
-  const said = [...blockEvents(step), ...droppedCallsEvents(step)];
-  if (read?.ok === false && mayCorrect(turn, read, env)) {
-    return askedAgain(turn, { stored: storedAnswer(step, notice), error: read.error }, { env, said, numbers });
+  const { schemas, known = {}, abilities, limits } = env;
+  const hasStepsLeft = iterationsOf(turn) < limits.maxIterations;
+  const facts = { turn, known, schemas, language, isCut: stopped !== "", hasStepsLeft };
+  const read = readFinal(text, facts, abilities);
+  const warning = read?.warning;
+  const warned = warning === undefined ? [] : [warningEvent({ type: "warning", ...warning })];
+  const said = [...blockEvents(step), ...droppedCallsEvents(step), ...warned];
+  if (read !== undefined && "again" in read) {
+    const { again: why, state, by } = read;
+    const asked = { stored: storedAnswer(step, notice), why };
+    return askedAgain(withState(turn, by, state), asked, { env, said, numbers });
   }
-  const shown = output === undefined ? text : shownAnswer(text, read, output, language);
+  const output = read?.output;
   const stored = storedAnswer(step, notice);
   return end(turn, {
-    ...(output === undefined || read?.ok !== true ? {} : { output: { value: read.value, form: output } }),
+    ...(output === undefined ? {} : { output }),
     history: [stored],
-    events: [...said, ...(read?.ok === false ? [misfit(read.error)] : []), stepEnd(turn.steps, numbers, step)],
-    reply: [shown, output === undefined ? sourcesLine(step, language) : "", notice]
+    events: [...said, stepEnd(turn.steps, numbers, step)],
+    reply: [read?.shown ?? text, read === undefined ? sourcesLine(step, language) : "", notice]
       .filter((line) => line.trim() !== "")
       .join("\n\n"),
-    reason: read?.ok === false ? "output_invalid" : stopped,
+    reason: read?.reason ?? stopped,
     final: text,
     ...(name === undefined ? {} : { notice: name }),
     ...(stored.content.some((part) => part.type === "text" && part.text === notice) ? { historyNote: notice } : {}),
@@ -392,29 +391,18 @@ function stopOf({ stopReason, paused }: StepResult): string {
   return stopReason === "max_tokens" || stopReason === "refusal" ? stopReason : "";
 }
 
-/** Whether the model may answer again: not when its answer could not be checked. */
-function mayCorrect(turn: TurnState, read: ReadAnswer, { limits }: TurnEnvironment): boolean {
-  const isUnchecked = !read.ok && read.isUnchecked === true;
-  return !isUnchecked && (turn.answerRetries ?? 0) < maxAnswerRetries && iterationsOf(turn) < limits.maxIterations;
-}
-
-/** Asks the model again, with the reason why its answer does not fit. */
+/** Asks the model again, with the reason why its answer is not taken. */
 function askedAgain(
   turn: TurnState,
-  { stored, error }: { stored: Message; error: string },
+  { stored, why }: { stored: Message; why: string },
   { env, said, numbers }: { env: TurnEnvironment; said: EngineEvent[]; numbers: OpenStep },
 ): Transition {
   return {
-    turn: { ...turn, answerRetries: (turn.answerRetries ?? 0) + 1 },
-    history: [stored, correctionMessage(error, turn.message)],
-    events: [...said, misfit(error), stepEnd(turn.steps, numbers), stepStart(turn.steps, env.model)],
+    turn,
+    history: [stored, correctionMessage(why, turn.message)],
+    events: [...said, stepEnd(turn.steps, numbers), stepStart(turn.steps, env.model)],
     next: { do: "model" },
   };
-}
-
-function misfit(error: string): EngineEvent {
-  const message = `The answer is not of the form that it was to have: ${error}`;
-  return warningEvent({ type: "warning", code: "output_invalid", message });
 }
 
 /** The notice that the person gets beside the text of an answer. */
@@ -456,7 +444,7 @@ export function stepFailure(
   const reply = noticeFor(turn, failureNotice(failure), env.texts);
   const isCommand = turn.message.command !== undefined; // its step wrote a summary, not an answer
   const used = isCommand ? { turn, events: [] } : withUnanswered(turn, { text, use: step.use, step }, env);
-  return endError(isCommand ? turn : withText(used.turn, shownText(text, env.output)), {
+  return endError(isCommand ? turn : withText(used.turn, shownTextOf(text, env.abilities, env.known)), {
     history: answering(turn, [{ ...assistantText(reply), ...leftOutOf(step) }]),
     events: [...warnings.map(warningEvent), ...used.events],
     reply,

@@ -31,14 +31,21 @@ import {
   withHelperUse,
   withWait,
 } from "../abilities/helpers/helper.ts";
-import { withAnswer, needsOfCalls, abilityAsking, type DecisionEntry } from "./ability.ts";
+import { withAnswer, needsOfCalls, shownTextOf, abilityAsking, type DecisionEntry } from "./ability.ts";
 import { serverAnswer, serverQuestion, type ServerQuestion } from "../abilities/questions/server-question.ts";
-import { isCorrection, shownText } from "../abilities/structured/structured-answer.ts";
 import { endsInstead, handedOver, refusedByEnd } from "../abilities/team/team.ts";
 import { exhaustedText, textHead } from "../texts/index.ts";
 import { addressContextOf, isSummary } from "./context.ts";
 import type { StepResult, OfferedTool, NextAction, Records, Transition, TurnEnvironment, TurnLimits } from "./facts.ts";
-import { callIdsOf, isOpaque, isSendable, userMessageOf, languageOfMessage, writerOf } from "./messages.ts";
+import {
+  callIdsOf,
+  isCorrection,
+  isOpaque,
+  isSendable,
+  userMessageOf,
+  languageOfMessage,
+  writerOf,
+} from "./messages.ts";
 import { blockEvents, leftOutOf, stepEnd, stepStart } from "./step.ts";
 import {
   answered,
@@ -293,9 +300,9 @@ function resultsMessage(turn: TurnState, transfer: SettledTransfer | undefined):
 }
 
 /** The last words of the model may be a preamble ("let me look..."), so the notice always follows them. */
-function exhausted(turn: TurnState, { output }: TurnEnvironment): Transition {
+function exhausted(turn: TurnState, { abilities, known }: TurnEnvironment): Transition {
   const final = turn.openStep?.text ?? "";
-  const shown = shownText(final, output);
+  const shown = shownTextOf(final, abilities, known);
   return endDone(withoutText(turn, final), {
     history: [assistantText(exhaustedText)],
     historyNote: exhaustedText,

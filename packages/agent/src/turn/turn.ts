@@ -18,7 +18,7 @@ import {
   type ShownTool,
 } from "@larkline/protocol";
 import { maxHelperDepth, runningHelpers, taskEvents } from "../abilities/helpers/helper.ts";
-import { shownText } from "../abilities/structured/structured-answer.ts";
+import { shownTextOf, withoutAnswerState } from "./ability.ts";
 import { contributionEnds, continueTeam } from "../abilities/team/team.ts";
 import { exhaustedText, noticeText, inlineCode, textsOf } from "../texts/index.ts";
 import { addUse, noUse, requestTokens } from "./context.ts";
@@ -166,18 +166,6 @@ export function refuseTurn(head: QueuedMessage, nowMs: number, notice: string): 
   return endError(newTurn(head, nowMs), { history: [], events: [], reply: notice, error });
 }
 
-/**
- * An operator has paused the agent that answers: no model is asked, before the first step or between two. All calls
- * have been answered before. Effects and text of the turn stay.
- */
-export function endPaused(turn: TurnState, agent: string, texts?: ReplyLanguage): Transition {
-  const reply = noticeText("agentPaused", languageOfMessage(turn.message, texts), { agent });
-  const suggestion = "Try again when an operator has let the agent work again.";
-  const error = { ...errorOf("permission_denied", `An operator has paused the agent ${agent}.`), retryable: true };
-  const history = answering(turn, [assistantText(reply)]);
-  return endError(turn, { history, events: [], reply, error: { ...error, suggestion }, reason: "agent_paused" });
-}
-
 /** Stored state that a conversation can lose and still continue: its settings, and the summary of compacted messages. */
 export type LostState = "settings" | "summary";
 
@@ -254,14 +242,20 @@ export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironmen
   const decided = hasCompleteCalls(step)
     ? openRound(
         {
-          ...withText(next, env.output === undefined ? step.text : shownText(step.text, env.output)),
+          ...withText(next, shownTextOf(step.text, env.abilities, env.known)),
           openStep: numbers,
         },
         withoutCutCalls(step),
         env,
       )
     : finalAnswer(next, step, { env, numbers, end: turn.team === undefined ? endDone : contributionEnds(env) });
-  return { ...decided, events: [...events, ...decided.events] };
+  return ofNextAgent({ ...decided, events: [...events, ...decided.events] }, env);
+}
+
+/** Where another agent answers from now on, what abilities keep about the answer before is dropped. */
+function ofNextAgent(transition: Transition, { abilities }: TurnEnvironment): Transition {
+  if (transition.handedOver !== true) return transition;
+  return { ...transition, turn: withoutAnswerState(transition.turn, abilities) };
 }
 
 /** Notes for the person, once, what a vendor has refused and the step was made without. */
@@ -363,7 +357,8 @@ export function afterControl(turn: TurnState, entries: readonly ControlEntry[], 
   const records = { history: [], events: applied.events };
   const stopping = turn.stopping ?? (cancel?.type === "cancel" ? cancel.reason : undefined);
   if (stopping !== undefined) return after(records, stopTurn(applied.turn, stopping, env));
-  return after(records, continueTurn({ ...applied, started: startedSince(turn, applied.turn) }, env));
+  const next = continueTurn({ ...applied, started: startedSince(turn, applied.turn) }, env);
+  return ofNextAgent(after(records, next), env);
 }
 
 /** Ends a cancelled turn, once all its helpers have ended: so nothing of it runs any more when it says so. */
@@ -509,7 +504,7 @@ export function cancelTurn(turn: TurnState, wanted: string, env: TurnEnvironment
       ? { turn: closed.turn, events: [] }
       : withUnanswered(closed.turn, { text: said, use: live?.broken?.use, step: live?.broken ?? {} }, env);
   const parts = live === undefined ? [] : [{ type: "thinking" as const, text: live.thinking }];
-  const shown = shownText(said, env.output);
+  const shown = shownTextOf(said, env.abilities, env.known);
   return endDone(withText(withThinking(used.turn, { parts }), shown), {
     history: answering(turn, [...closed.history, assistantText(joinedTexts(said, reply))]),
     events: [...closed.events, ...used.events],

@@ -185,8 +185,8 @@ function finalFooter(turn: TurnState, options: ViewOptions): ReplyFooter {
 }
 
 /** The notes that the person sees beside the answer. */
-export function notesOf({ budgetNote, notes = [] }: TurnState): string[] {
-  return budgetNote === undefined ? notes : [...notes, budgetNote];
+export function notesOf({ notes = [] }: TurnState): string[] {
+  return notes;
 }
 
 const nothing: ShownSoFar = { text: "", thinking: "", tools: [], earlierTools: 0 };

@@ -113,7 +113,8 @@ describe("a budget near its end", () => {
         detail: "person/day",
       },
     ]);
-    expect(run.turn).toMatchObject({ budgetWarned: true, budgetNote: "Your budget for today is 82% used" });
+    const note = "Your budget for today is 82% used";
+    expect(run.turn).toMatchObject({ notes: [note], abilities: { budget: { note } } });
     const quiet = startRun(queued("你好")).apply((turn) => warnNearBudget(turn, { nearest, noted: undefined }, facts));
     const show = {
       thinking: false,
@@ -125,8 +126,8 @@ describe("a budget near its end", () => {
       trace: false,
     };
     const options = { show, language: "en", nowMs: 1, model: "m", abilities: [], stoppable: true } as const;
-    expect(finalView(run.turn, { reply: "hi", reason: "" }, options).footer).toEqual({ note: run.turn.budgetNote });
-    expect([quiet.turn.budgetWarned, quiet.turn.budgetNote]).toEqual([true, undefined]);
+    expect(finalView(run.turn, { reply: "hi", reason: "" }, options).footer).toEqual({ note });
+    expect([quiet.turn.abilities, quiet.turn.notes]).toEqual([{ budget: {} }, undefined]);
   });
 
   it("99.9 % is not called 100 %, and the line goes when the budget is spent after all", () => {
@@ -134,8 +135,8 @@ describe("a budget near its end", () => {
     const run = startRun(queued("你好")).apply((turn) =>
       warnNearBudget(turn, { nearest: almost, noted: almost }, facts),
     );
-    expect(run.turn.budgetNote).toBe("你今天的额度已用 99%");
-    expect(run.apply((turn) => endOverBudget(turn, spent, facts)).turn.budgetNote).toBeUndefined();
+    expect(run.turn.notes).toEqual(["你今天的额度已用 99%"]);
+    expect(run.apply((turn) => endOverBudget(turn, spent, facts)).turn.notes).toBeUndefined();
   });
 });
 

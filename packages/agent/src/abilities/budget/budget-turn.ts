@@ -19,6 +19,19 @@ export interface BudgetWords {
   contact?: string | undefined;
 }
 
+/** The key in the checkpoint. */
+const name = "budget";
+
+/** What a turn keeps of the warning that a budget is nearly spent: the note beside the answer, if there is one. */
+interface BudgetWarning {
+  readonly note?: string;
+}
+
+/** The warning that a turn has given; undefined: none. */
+export function warningIn({ abilities }: Pick<TurnState, "abilities">): BudgetWarning | undefined {
+  return abilities?.[name] as BudgetWarning | undefined; // written here alone
+}
+
 /**
  * No model may be called, because a budget is spent: the turn ends and says so, before its first step or
  * between two of them. All its calls have been answered before. Its effects and its text stay.
@@ -30,8 +43,14 @@ export function endOverBudget(turn: TurnState, exceeded: BudgetUse, facts: Budge
     ...errorOf("budget_exceeded", overBudgetText(exceeded, "en", facts)),
     suggestion: `Wait until the budget renews, or ask ${who} to raise it.`,
   };
-  const { budgetNote: _budgetNote, ...rest } = turn; // all of it is more than most of it
-  return endError(rest, { history: answering(turn, [assistantText(reply)]), events: [], reply, error });
+  const { notes = [], ...rest } = turn;
+  const others = notes.filter((note) => note !== warningIn(turn)?.note); // all of it is more than most of it
+  return endError(others.length === 0 ? rest : { ...rest, notes: others }, {
+    history: answering(turn, [assistantText(reply)]),
+    events: [],
+    reply,
+    error,
+  });
 }
 
 /**
@@ -51,8 +70,13 @@ export function warnNearBudget(
     detail: `${per}/${period}`,
   };
   const note = noted === undefined ? undefined : nearBudgetText(noted, languageOfMessage(turn.message, facts.texts));
+  const warned: BudgetWarning = note === undefined ? {} : { note };
   return {
-    turn: { ...turn, budgetWarned: true, ...(note === undefined ? {} : { budgetNote: note }) },
+    turn: {
+      ...turn,
+      abilities: { ...turn.abilities, [name]: warned },
+      ...(note === undefined ? {} : { notes: [...(turn.notes ?? []), note] }),
+    },
     history: [],
     events: [warning],
     next: { do: "model" },

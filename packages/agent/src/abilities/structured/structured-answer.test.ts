@@ -23,7 +23,7 @@ const schema = {
 };
 
 function formed(fields: Partial<OutputForm> = {}, maxIterations = 25) {
-  return environment({ output: { name: "count", schema, ...fields }, maxIterations });
+  return environment({ known: { structured: { name: "count", schema, ...fields } }, maxIterations });
 }
 
 const env = formed();
@@ -65,7 +65,7 @@ describe("AT-21: an answer in a form of its own", () => {
       const told = run.history.at(-1);
       expect(told?.role === "user" && textOf(told)).toContain(problem);
       expect(isWhole(run.history.slice(0, 1), run.turn)).toBe(isWhole(run.history, run.turn));
-      expect(run.turn.answerRetries).toBe(asked);
+      expect(run.turn.abilities).toEqual({ structured: asked });
     }
     answered(run, text);
     const [done] = eventsOf(run, "done");

@@ -1,25 +1,64 @@
-import {
-  filledFormat,
-  type InboundMessage,
-  type Message,
-  type OutputForm,
-  type ParseResult,
-  type ReplyLanguage,
-} from "@larkline/protocol";
+import { filledFormat, type OutputForm, type ParseResult, type ReplyLanguage } from "@larkline/protocol";
 import { noticeText, textHead, textsOf } from "../../texts/index.ts";
-import type { SchemaFacts } from "../../turn/facts.ts";
-import { joinedTexts, userMessageOf, writerOf } from "../../turn/messages.ts";
+import type { Ability, FinalFacts, FinalText, SchemaFacts } from "../../turn/ability.ts";
+import { joinedTexts } from "../../turn/messages.ts";
 
 /*
  * Answers in a form that the configuration or a request asks for: JSON of a schema. Models write JSON, people in chats
  * read its format or a list of its fields. The model gets the reasons why its answer does not fit, twice at most.
  */
 
+declare module "../../turn/ability.ts" {
+  interface AbilityFacts {
+    /** The form that the answer is to have; absent: free text. */
+    structured?: OutputForm | undefined;
+  }
+}
+
+/** How often the model was asked to correct its answer. */
+type Corrections = number;
+
+/** Of agents and requests that name a form. */
+export const structured: Ability<Corrections> = {
+  name: "structured",
+  toolNames: [],
+  isOfAnswer: true,
+  shownText: (text, { structured: form }) => shownText(text, form),
+  onFinal: (text, facts) =>
+    facts.known.structured === undefined ? undefined : finalText(text, facts.known.structured, facts),
+};
+
+/** How often the model may correct an answer that does not fit. */
+const maxCorrections = 2;
+
+function finalText(text: string, form: OutputForm, facts: FinalFacts<Corrections>): FinalText<Corrections> {
+  const { state = 0, schemas, language, isCut, hasStepsLeft } = facts;
+  if (isCut) return { shown: shownText(text, form) };
+  const read = readAnswer(text, form, schemas);
+  const shown = shownAnswer(text, read, form, language);
+  if (read.ok) return { shown, output: { value: read.value, form } };
+  const message = `The answer is not of the form that it was to have: ${read.error}`;
+  const warning = { code: "output_invalid", message } as const;
+  // Where it could not be checked, that says nothing about the answer.
+  const mayCorrect = read.isUnchecked !== true && state < maxCorrections && hasStepsLeft;
+  if (!mayCorrect) return { shown, reason: "output_invalid", warning };
+  return { again: correction(read.error), state: state + 1, warning };
+}
+
+const maxErrorChars = 1_000;
+
+function correction(error: string): string {
+  return (
+    `It does not have the form that it must have: ${textHead(error, maxErrorChars)}.\n` +
+    "Answer again. Write one JSON object that fits the schema, and nothing else."
+  );
+}
+
 /** What an answer says in its form. `isUnchecked`: that cannot be known, so the model is not asked again. */
-export type ReadAnswer = { ok: true; value: unknown } | { ok: false; error: string; isUnchecked?: true };
+type ReadAnswer = { ok: true; value: unknown } | { ok: false; error: string; isUnchecked?: true };
 
 /** Reads an answer, also one in a code fence. */
-export function readAnswer(text: string, { schema }: OutputForm, schemas: SchemaFacts): ReadAnswer {
+function readAnswer(text: string, { schema }: OutputForm, schemas: SchemaFacts): ReadAnswer {
   const parsed = parsedJson(text);
   if (!parsed.ok) return parsed;
   const checked = schemas.check(schema, parsed.value);
@@ -42,44 +81,14 @@ function withoutFence(text: string): string {
   return whole.slice(firstLine + 1, -3);
 }
 
-/** How often the model may correct an answer that does not fit. */
-export const maxAnswerRetries = 2;
-
-const correctionTitle = "[Your answer does not have the form that it must have.";
-
-const maxErrorChars = 1_000;
-
-/**
- * What the model reads after an answer that does not fit. In a group it is by the writer of the turn's message: what
- * answers it is deleted with what answers them.
- */
-export function correctionMessage(error: string, message: InboundMessage): Message {
-  const text =
-    `${correctionTitle} What is wrong: ${textHead(error, maxErrorChars)}.]\n` +
-    "Answer again. Write one JSON object that fits the schema, and nothing else.";
-  return { role: "user", content: [{ type: "text", text }], ...writerOf(userMessageOf(message)) };
-}
-
-/** Whether a user message was written by {@link correctionMessage}. */
-export function isCorrection({ role, content }: Message): boolean {
-  const [first] = content;
-  return role === "user" && first?.type === "text" && first.text.startsWith(correctionTitle);
-}
-
 /** What people see of a text that the model has written before its answer is read: no JSON. */
-export function shownText(text: string, form: OutputForm | undefined): string {
+function shownText(text: string, form: OutputForm | undefined): string {
   return form !== undefined && text.includes("{") ? "" : text;
 }
 
-/** What people see of an answer. `read`: as its form reads it; undefined where it is not complete. */
-export function shownAnswer(
-  text: string,
-  read: ReadAnswer | undefined,
-  form: OutputForm,
-  language: ReplyLanguage,
-): string {
-  if (read?.ok === true) return peopleText(read.value, form, language);
-  if (read === undefined) return shownText(text, form);
+/** What people see of an answer. `read`: as its form reads it. */
+function shownAnswer(text: string, read: ReadAnswer, form: OutputForm, language: ReplyLanguage): string {
+  if (read.ok) return peopleText(read.value, form, language);
   const parsed = parsedJson(text);
   const seen = parsed.ok && isObject(parsed.value) ? fieldLines(parsed.value, language, "") : shownText(text, form);
   return joinedTexts(seen, noticeText("outputInvalid", language));

@@ -1,4 +1,3 @@
-import { isCorrection } from "../structured/structured-answer.ts";
 import { shownOf } from "../../turn/view.ts";
 import type { CallState, StepUse, Message, ShownContribution } from "@larkline/protocol";
 import { agentOfTurn, type TeamState, type TurnState, type EventOf, textOf } from "@larkline/protocol";
@@ -22,7 +21,7 @@ import type {
   Records,
   TransferTarget,
 } from "../../turn/facts.ts";
-import { languageOfMessage, joinedTexts } from "../../turn/messages.ts";
+import { isCorrection, languageOfMessage, joinedTexts } from "../../turn/messages.ts";
 import { stepStart, warningEvent } from "../../turn/step.ts";
 import {
   after,
@@ -98,7 +97,7 @@ function speaks(
   { choosing: _choosing, ...team }: TeamState,
   { name: to, model, callId = "" }: Pick<TeamMember, "name" | "model"> & { callId?: string },
 ): Transition {
-  const { answerRetries: _retries, repeated: _repeated, ...rest } = turn;
+  const { repeated: _repeated, ...rest } = turn;
   const changed = { type: "agent_changed", from: agentOfTurn(turn), to, reason: "selected", callId } as const;
   return {
     turn: withNeeds({ ...rest, agent: to, team: { ...team, fromStep: turn.steps } }),
