@@ -9,7 +9,7 @@ import { readFileSync } from "node:fs";
 // `respond {name = value...}`, and its caller gets an object. Types are `text`, `integer`, `flag`, `texts`, `rows`, or the
 // texts that are possible, as 'one'|'other'; those that end with `?` may be absent. The values of each of the `rows` stand
 // below `-- ROW`, and the script makes one by `row {name = value...}`. Where there are several kinds of replies, each has
-// a section `-- REPLY <kind>`: the script returns `respond.<kind> {...}`, and `reply` is the kind in the object. A section
+// a section `-- REPLY <kind>`: the script returns `respond('<kind>', {...})`, and `reply` is the kind in the object. A section
 // `-- REPLY nil` says that the script may return nil, and its caller gets undefined.
 
 /** A Lua script, and the names of its keys and arguments in the order in which it takes them. */
@@ -156,8 +156,11 @@ function replyFunctions(replies: readonly ReplyForm[]): string {
   const [first] = forms;
   if (first === undefined) return "";
   if (first.kind === "") return `local function respond(v) return v.err and v or ${listed(first.values)} end\n`;
-  const kinds = forms.map(({ kind, values }) => `${kind} = function(v) return ${listed(values, `'${kind}'`)} end`);
-  return `local respond = {${kinds.join(", ")}}\n`;
+  // One function, because each costs something at every call of the script.
+  const kinds = forms.map(
+    ({ kind, values }) => `if kind == '${kind}' then return ${listed(values, `'${kind}'`)} end\n`,
+  );
+  return `local function respond(kind, v)\n${kinds.join("")}end\n`;
 }
 
 /** A Lua table of values in the order of the header. Redis would end a reply at the first nil. */

@@ -57,8 +57,8 @@ it("a reply of several kinds names its own, and nil is none", async () => {
 -- REPLY busy
 -- REPLY done
 --   count  integer`;
-  const body = `if kind == 'busy' then return respond.busy() end
-return kind == 'done' and respond.done {count = 3}`;
+  const body = `if kind == 'busy' then return respond('busy') end
+return kind == 'done' and respond('done', {count = 3})`;
   const kinds = scriptOf("kinds", header, body);
   const replies = ["busy", "done", ""].map(async (kind) => await runScript(redis, kinds, {}, { kind }));
   expect(await Promise.all(replies)).toEqual([{ reply: "busy" }, { reply: "done", count: 3 }, undefined]);

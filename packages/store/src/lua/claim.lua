@@ -59,11 +59,11 @@ if st ~= 'queued' and v.runningGeneration ~= gen then return false end
 -- What has become of the worker that had the session last and has not given it back.
 local lastOwner = st == 'running' and v.owner or st == 'queued' and v.lost
 local fate
-if st == 'running' and lastOwner == owner and isHeld == '1' then return respond.held() end
+if st == 'running' and lastOwner == owner and isHeld == '1' then return respond('held') end
 if lastOwner and lastOwner ~= owner then
-  if judgedOwner ~= lastOwner and judgedOwner ~= '*' then return respond.owner {owner = lastOwner} end
+  if judgedOwner ~= lastOwner and judgedOwner ~= '*' then return respond('owner', {owner = lastOwner}) end
   fate = judgedFate
-  if fate == 'alive' and st == 'running' then return respond.held() end
+  if fate == 'alive' and st == 'running' then return respond('held') end
 end
 -- First, since it needs memory: a full Redis refuses the claim, and not only what is written after a model was asked.
 redis.call('ZADD', dirty, now(), sid)
@@ -83,7 +83,7 @@ local first = head()
 local seq = seqOf(first) or '0'
 local entries = redis.call('LRANGE', control, 0, -1)
 local lacking = lackingOf(features, v.needs, first, entries)
-if #lacking > 0 then return respond.needs {features = lacking} end
+if #lacking > 0 then return respond('needs', {features = lacking}) end
 local failures, deaths, deathsAlone = '', 0, 0
 if v.headSeq == seq then
   failures, deaths, deathsAlone = v.failures or '', tonumber(v.deaths or 0), tonumber(v.deathsAlone or 0)
@@ -99,7 +99,7 @@ local counters = {'headSeq', seq, 'failures', failures, 'deaths', deaths, 'death
 if deaths >= tonumber(deathsTogether) and alone ~= '1' then
   redis.call('HSET', state, unpack(counters))
   redis.call('HSET', session, 'state', 'queued')
-  return respond.alone()
+  return respond('alone')
 end
 local epoch = above(v.epoch)
 if st ~= 'running' then redis.call('HSET', session, 'state', 'running') end
@@ -116,9 +116,9 @@ if skipped > 0 then
   if not last or redis.sha1hex(last) ~= knownLast then from, skipped, tail = 0, 0, nil end
 end
 tail = tail or redis.call('LRANGE', history, start + skipped, -1)
-return respond.claimed {
+return respond('claimed', {
   epoch = epoch, turn = v.turn, head = first, failures = failures, deaths = deaths, deathsAlone = deathsAlone,
   contextVersion = version, from = from, context = tail, control = entries, settings = v.settings,
   summary = from == 0 and summary, othersWait = turnsSetAside() ~= ',',
   mayHaveWaited = not behind or tonumber(seq) <= tonumber(behind), totals = v.totals, brokenOff = brokenOff,
-}
+})

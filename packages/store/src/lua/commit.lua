@@ -43,11 +43,11 @@
 -- include end-calls
 
 local v = redis.call('HMGET', state, 'epoch', 'asides')
-if v[1] ~= epoch then return respond.fenced() end
+if v[1] ~= epoch then return respond('fenced') end
 noteTurnsSetAside(v[2])
 -- A turn that was committed before is not committed again, even under the same epoch.
 local entries = redis.call('LRANGE', inbox, 0, 1)
-if (seqOf(entries[1] or '') or '0') ~= seq then return respond.fenced() end
+if (seqOf(entries[1] or '') or '0') ~= seq then return respond('fenced') end
 redis.call('LPOP', inbox)
 if #messages > 0 then redis.call('RPUSH', history, unpack(messages)) end
 setContext(keep, summary)
@@ -84,12 +84,12 @@ if reply ~= '' then
   else leased = grant(reply) end
 end
 if leased == '' then leased = nil end
-local function requeue() return respond.requeue {deliver = leased, wakeGen = wake(redis.call('HGET', session, 'generation'))} end
+local function requeue() return respond('requeue', {deliver = leased, wakeGen = wake(redis.call('HGET', session, 'generation'))}) end
 if turnsSetAside() ~= ',' then
   local free, back = firstFree(), setAsideTurnWithNews()
   if not free and not back then
     waitAtHead()
-    return respond.idle {deliver = leased, askerGen = 0}
+    return respond('idle', {deliver = leased, askerGen = 0})
   end
   if back then return requeue() end
   bringForward(free)
@@ -98,10 +98,10 @@ end
 if first == '' then
   if not isIdle then redis.call('HSET', session, 'state', 'idle') end
   redis.call('ZREM', dirty, sid)
-  return respond.idle {deliver = leased, askerGen = askerGen}
+  return respond('idle', {deliver = leased, askerGen = askerGen})
 end
 -- Only a claim knows whether this process may take a message that needs features.
 if more ~= '1' or string.find(first, '^%d+:{"needs":') then return requeue() end
 redis.call('HSET', state, 'headSeq', seqOf(first), 'failures', '', 'deaths', 0, 'deathsAlone', 0)
 redis.call('ZADD', dirty, now(), sid)
-return respond.next {deliver = leased, head = first}
+return respond('next', {deliver = leased, head = first})

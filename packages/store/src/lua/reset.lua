@@ -36,13 +36,13 @@ if s[3] then return oldForm() end
 local first = head()
 local seq = seqOf(first) or '0'
 local function hasCardsNow(number) return redis.call('HGET', cards, sid .. '-' .. number) and '1' or '0' end
-if seq ~= headSeq or hasCardsNow(seq) ~= hasCards then return respond.changed() end
+if seq ~= headSeq or hasCardsNow(seq) ~= hasCards then return respond('changed') end
 local others, numbers = cjson.decode(waiting), ','
 for _, other in ipairs(others) do
   numbers = numbers .. other.seq .. ','
-  if hasCardsNow(other.seq) ~= other.hasCards then return respond.changed() end
+  if hasCardsNow(other.seq) ~= other.hasCards then return respond('changed') end
 end
-if turnsSetAside() ~= numbers then return respond.changed() end
+if turnsSetAside() ~= numbers then return respond('changed') end
 local function tell(event, answer)
   emit(event, 1)
   if answer == '' then return end
@@ -78,7 +78,7 @@ if begun then
 end
 keepEvents()
 record('session_reset', sid, '', facts, {person = person})
-if head() ~= '' then return respond.reset {hasEnded = begun, wakeGen = wake(s[2]), askerGen = askerGen} end
+if head() ~= '' then return respond('reset', {hasEnded = begun, wakeGen = wake(s[2]), askerGen = askerGen}) end
 redis.call('HSET', session, 'state', 'idle')
 redis.call('ZREM', dirty, sid)
-return respond.reset {hasEnded = begun, wakeGen = 0, askerGen = askerGen}
+return respond('reset', {hasEnded = begun, wakeGen = 0, askerGen = askerGen})

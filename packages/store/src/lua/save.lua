@@ -38,7 +38,7 @@
 -- include children
 
 local v = redis.call('HMGET', state, 'epoch', 'needs', 'absorbed')
-if v[1] ~= epoch then return respond.fenced() end
+if v[1] ~= epoch then return respond('fenced') end
 local fields = {'turn', turn}
 local function set(field, value)
   table.insert(fields, field)
@@ -81,7 +81,7 @@ if mode == 'handoff' then
   forgetLoss()
   redis.call('HSET', session, 'state', 'queued')
   redis.call('ZADD', dirty, now(), sid)
-  return respond.suspended {}
+  return respond('suspended', {})
 end
 takeRequests()
 local unread = redis.call('LRANGE', control, 0, -1)
@@ -91,12 +91,12 @@ if mode == 'suspend' and #unread == 0 then
   if waits ~= '' then
     redis.call('HSET', state, 'waits', waits)
     if setAsideTurnWithNews() or firstFree(waits) then
-      return respond.suspended {wakeGen = wake(redis.call('HGET', session, 'generation'))}
+      return respond('suspended', {wakeGen = wake(redis.call('HGET', session, 'generation'))})
     end
   end
   if wakeAtMs ~= '' then redis.call('ZADD', deadlines, wakeAtMs, sid .. '|') end
   suspend()
-  return respond.suspended {}
+  return respond('suspended', {})
 end
 redis.call('ZADD', dirty, now(), sid)
-return respond.running {control = unread}
+return respond('running', {control = unread})

@@ -39,14 +39,14 @@ end
 
 -- A job that was added has a 'timestamp', one that was taken 'ats'; 'atm' is how often it has ended.
 local facts = redis.call('HMGET', job, 'timestamp', 'ats', 'atm')
-if not facts[1] and not facts[2] then return respond.refused {code = -1} end
+if not facts[1] and not facts[2] then return respond('refused', {code = -1}) end
 local holder = redis.call('GET', lock)
-if holder ~= token then return respond.refused {code = holder and -6 or -2} end
+if holder ~= token then return respond('refused', {code = holder and -6 or -2}) end
 redis.call('DEL', lock)
 redis.call('SREM', stalled, id)
 if redis.call('LREM', active, -1, id) == 0 then
   if data ~= '' then redis.call('HSET', job, 'data', data) end
-  return respond.refused {code = -3}
+  return respond('refused', {code = -3})
 end
 local fields = {'atm', (facts[3] or 0) + 1, 'returnvalue', 'null', 'finishedOn', nowMs}
 if data ~= '' then
@@ -67,6 +67,6 @@ if #removed == 0 or tonumber(removed[#removed]) <= oldestMs then
   if #old > 0 then redis.call('ZREMRANGEBYSCORE', completed, '-inf', oldestMs) end
 end
 
-if fetchNext ~= '1' then return respond.finished() end
-if redis.call('EXISTS', wait, prioritized, priorityCounter, delayed) == 0 then return respond.none {dueMs = 0} end
+if fetchNext ~= '1' then return respond('finished') end
+if redis.call('EXISTS', wait, prioritized, priorityCounter, delayed) == 0 then return respond('none', {dueMs = 0}) end
 return take(nowMs, token, lockMs)

@@ -22,7 +22,7 @@ local function take(nowMs, token, lockMs)
   if not id then
     -- BullMQ removes the counter with the last prioritized job.
     if redis.call('EXISTS', prioritized, priorityCounter) > 0 then return false end
-    return respond.none {dueMs = dueMs}
+    return respond('none', {dueMs = dueMs})
   end
   local job = queue .. id
   redis.call('SET', job .. ':lock', token, 'PX', lockMs)
@@ -40,5 +40,5 @@ local function take(nowMs, token, lockMs)
   elseif dueMs > 0 then
     redis.call('ZADD', marker, dueMs, '1')
   end
-  return respond.taken {fields = fields, id = id, left = left > 0, dueMs = dueMs}
+  return respond('taken', {fields = fields, id = id, left = left > 0, dueMs = dueMs})
 end
