@@ -33,16 +33,16 @@ const inRedis: Mutant[] = [
   {
     id: "append-takes-duplicates",
     file: scripts("append"),
-    from: "if not before[1] then return enqueue(message, mayAnswer == '1') end",
-    to: "if true then return enqueue(message, mayAnswer == '1') end",
+    from: "if not before[1] then return respond(enqueue(message, mayAnswer == '1')) end",
+    to: "if true then return respond(enqueue(message, mayAnswer == '1')) end",
     tests: [oneServer],
     why: "A message that the platform delivers again would be answered twice.",
   },
   {
     id: "append-duplicate-without-wake",
     file: scripts("append"),
-    from: "return {'duplicate', before[1], v[1] == 'queued' and v[2] or 0, '', 0, ''}",
-    to: "return {'duplicate', before[1], 0, '', 0, ''}",
+    from: "wakeGen = v[1] == 'queued' and v[2] or 0, ahead = 0}",
+    to: "wakeGen = 0, ahead = 0}",
     tests: [oneServer],
     why: "A redelivered message must repair a wake-up that was lost between append and wake.",
   },
@@ -113,7 +113,7 @@ const inRedis: Mutant[] = [
   {
     id: "claim-of-living-worker",
     file: scripts("claim"),
-    from: "if fate == 'alive' and st == 'running' then return {'held'} end",
+    from: "if fate == 'alive' and st == 'running' then return respond('held') end",
     to: "",
     tests: [oneServer, claims],
     why: "The model would be asked twice whenever a wake-up comes for a session whose worker lives.",
@@ -121,7 +121,7 @@ const inRedis: Mutant[] = [
   {
     id: "save-without-fence",
     file: scripts("save"),
-    from: "if v[1] ~= epoch then return -1 end",
+    from: "if v[1] ~= epoch then return respond('fenced') end",
     to: "",
     tests: [oneServer],
     why: "A worker that was stalled and replaced would overwrite the checkpoint of its successor.",
@@ -145,7 +145,7 @@ const inRedis: Mutant[] = [
   {
     id: "commit-without-fence",
     file: scripts("commit"),
-    from: "if v[1] ~= epoch then return {-1} end",
+    from: "if v[1] ~= epoch then return respond('fenced') end",
     to: "",
     tests: [oneServer],
     why: "Two workers would commit one turn: two replies to one message.",
@@ -153,7 +153,7 @@ const inRedis: Mutant[] = [
   {
     id: "commit-of-another-message",
     file: scripts("commit"),
-    from: "if (seqOf(entries[1] or '') or '0') ~= seq then return {-1} end",
+    from: "if (seqOf(entries[1] or '') or '0') ~= seq then return respond('fenced') end",
     to: "",
     tests: [oneServer],
     why: "A commit would take the next message out of the inbox in place of its own: it is never answered.",
@@ -185,7 +185,7 @@ const inRedis: Mutant[] = [
   {
     id: "deliver-ignores-unless-started",
     file: scripts("deliver"),
-    from: "if unlessStarted == '1' and call == 'started' then return {0, 0} end",
+    from: "if unlessStarted == '1' and call == 'started' then return respond {wakeGen = 0, unread = 0} end",
     to: "",
     tests: [oneServer],
     why: "A call that runs would be answered with 'was not run', and the model would ask for it again.",
@@ -193,8 +193,8 @@ const inRedis: Mutant[] = [
   {
     id: "deliver-does-not-wake",
     file: scripts("deliver"),
-    from: "if st == 'suspended' or st == 'idle' then return {1, wake(v[2])} end",
-    to: "if st == 'suspended' then return {1, 0} end",
+    from: "wakeGen = wake(v[2]), unread = 0}",
+    to: "wakeGen = 0, unread = 0}",
     tests: [oneServer],
     why: "The outcome is stored and its turn sleeps on.",
   },
@@ -369,7 +369,7 @@ const inRedis: Mutant[] = [
   {
     id: "uncounted-without-end",
     file: scripts("release-uncounted"),
-    from: "if times >= tonumber(maxUncounted) then return {0, 0} end",
+    from: "if times >= tonumber(maxUncounted) then return respond {wakeGen = 0} end",
     to: "",
     tests: [oneServer, claims],
     why: "A message whose write Redis refuses each time would run again for ever, at a model call a time.",
@@ -449,7 +449,7 @@ const inRedis: Mutant[] = [
   {
     id: "finish-job-of-another",
     file: "packages/store/src/queues/lua/finish-job.lua",
-    from: "if holder ~= token then return holder and -6 or -2 end",
+    from: "if holder ~= token then return respond('refused', {code = holder and -6 or -2}) end",
     to: "",
     tests: ["packages/store/src/queues/small-scripts.test.ts"],
     why: "A worker that lost its lock would finish the job that another one works on.",
