@@ -2,7 +2,6 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { loadTools, openLevels, type Levels } from "@larkline/runner";
-import { openSandbox, serveSandbox } from "@larkline/sandbox";
 import type { Tool } from "@larkline/tool-kit";
 import { spread, type Spread } from "./measure.ts";
 
@@ -17,7 +16,6 @@ export interface LevelNumbers {
 }
 
 const fixture = fileURLToPath(new URL("../fixtures/level-tools.ts", import.meta.url));
-const token = "bench";
 const atOnce = 2;
 
 const rows: readonly { tool: string; name: string; calls: number }[] = [
@@ -25,7 +23,6 @@ const rows: readonly { tool: string; name: string; calls: number }[] = [
   { tool: "echo_process", name: "process (reused child)", calls: 20_000 },
   { tool: "echo_sandbox", name: "sandbox, a tool's module (used once)", calls: 60 },
   { tool: "program_sandbox", name: "sandbox, a program (used once)", calls: 120 },
-  { tool: "program_remote", name: "remote, a program, on this machine", calls: 120 },
 ];
 
 async function callOnce(levels: Levels, tool: Tool, n: number): Promise<number> {
@@ -82,17 +79,12 @@ async function plainStart(): Promise<number> {
 
 /** Measures every level with the same tool, beside the plain call of a function and the plain start of a process. */
 export async function measureLevels(): Promise<LevelNumbers[]> {
-  const opening = await openSandbox();
-  if (!opening.ok) throw new Error(`no sandbox holds here: ${JSON.stringify(opening.findings)}`);
-  const { sandbox } = opening;
-  const host = await serveSandbox({ sandbox, host: "127.0.0.1", port: 0, token, maxConcurrent: atOnce });
   const loaded = await loadTools([fixture], { directory: "/" });
   if (!loaded.ok) throw new Error(loaded.error);
   const levels = await openLevels({
     loaded: loaded.value,
     environment: {},
     concurrency: atOnce,
-    remote: { url: `http://127.0.0.1:${host.port}`, token },
     onLine: () => undefined,
     onDropped: () => undefined,
     onSandboxEvent: () => undefined,
@@ -111,7 +103,5 @@ export async function measureLevels(): Promise<LevelNumbers[]> {
     return numbers;
   } finally {
     await levels.close();
-    await host.close();
-    await sandbox.close();
   }
 }

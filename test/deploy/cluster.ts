@@ -36,7 +36,6 @@ export const operator = {
   FEISHU_APP_ID: "cli_0123456789abcdef",
   FEISHU_APP_SECRET: "app=secret",
   ANTHROPIC_API_KEY: "model-key",
-  SANDBOX_SLOTS: "4",
 };
 
 const kustomize = createRequire(import.meta.url).resolve("kustomize/run.js");

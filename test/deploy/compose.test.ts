@@ -9,7 +9,7 @@ import { root, rowsUnder, textOf } from "../docs/document.ts";
 
 interface Service {
   image: string;
-  build?: { args?: { APP: string; MODE?: string }; target?: string; dockerfile: string };
+  build?: { args?: { APP: string }; target?: string; dockerfile: string };
   env_file?: string;
   environment?: Record<string, string>;
   networks: string[];
@@ -93,14 +93,13 @@ describe("infra/compose/compose.yaml", () => {
     ]);
   });
 
-  it("lets a service reach what it talks to, and sandbox-host nothing else", () => {
+  it("lets a service reach what it talks to", () => {
     expect(
       Object.entries(networks)
         .filter(([, { internal }]) => internal === true)
         .map(([name]) => name),
-    ).toEqual(["data", "sandboxes", "watched"]);
+    ).toEqual(["data"]);
     expect(composed["redis"]?.networks).toEqual(["data"]);
-    expect(composed["sandbox-host"]?.networks).toEqual(["sandboxes", "watched"]);
     for (const [name, { env_file: told, depends_on: needs }] of Object.entries(composed)) {
       const file = written().get(told?.replace(folder, "") ?? "") ?? "";
       if (file.includes("REDIS_URL=")) expect(needs?.["redis"], name).toEqual({ condition: "service_healthy" });
@@ -120,7 +119,7 @@ describe("infra/compose/compose.yaml", () => {
       const [name = "", port] = each ?? [];
       const shared = composed[name]?.networks.filter((its) => composed["prometheus"]?.networks.includes(its));
       expect(shared, `${name}`).toHaveLength(1);
-      expect(port).toBe(name === "sandbox-host" ? 8_006 : 8_000);
+      expect(port).toBe(8_000);
     }
   });
 
@@ -145,11 +144,7 @@ describe("infra/compose/compose.yaml", () => {
     const apps = readdirSync(`${root}/apps`);
     const built = Object.values(composed).flatMap(({ build }) => (build?.args === undefined ? [] : [build]));
     for (const { args } of built) expect(apps).toContain(args?.APP);
-    expect(built.filter(({ target }) => target === "sandbox").map(({ args }) => args?.APP)).toEqual([
-      "tool-runner",
-      "tool-runner",
-    ]);
-    expect(composed["sandbox-host"]?.build?.args?.MODE).toBe("--sandbox-host");
+    expect(built.filter(({ target }) => target === "sandbox").map(({ args }) => args?.APP)).toEqual(["tool-runner"]);
   });
 
   it("names files that `npm run compose-files` writes, each service its own", () => {
@@ -183,9 +178,8 @@ describe("npm run compose-files", () => {
         "REDIS_URL",
       ].toSorted(),
     );
-    expect(names("tool-runner")).toEqual(["LOG_LEVEL", "REDIS_URL", "RUNNER_KEY", "RUNNER_NAME", "SANDBOX_TOKEN"]);
+    expect(names("tool-runner")).toEqual(["LOG_LEVEL", "REDIS_URL", "RUNNER_KEY", "RUNNER_NAME"]);
     expect(names("python-runner")).toEqual(["LOG_LEVEL", "REDIS_URL", "RUNNER_KEY", "RUNNER_NAME"]);
-    expect(names("sandbox-host")).toEqual(["LOG_LEVEL", "SANDBOX_TOKEN"]);
     expect(names("console")).toEqual(["API_TOKEN", "CONSOLE_PASSWORD", "FEISHU_APP_ID", "LOG_LEVEL", "REDIS_URL"]);
     const signingKey = of("agent-worker")["CALL_SIGNING_KEY"] ?? "";
     expect(of("tool-runner")["RUNNER_KEY"]).toBe(runnerKeyOf(signingKey, "default"));
@@ -239,16 +233,14 @@ describe("npm run compose-files", () => {
     "PORT",
     "LARKLINE_CONFIG",
     "BLOB_DIR",
-    "SANDBOX_OPS_PORT",
-    "SANDBOX_URL",
     "RUNNER_DRAIN_MS",
     "INGRESS_URL",
     "CANARY_INTERVAL_MS",
   ];
-  const made = ["API_TOKEN", "CALL_SIGNING_KEY", "RUNNER_KEY", "RUNNER_NAME", "SANDBOX_TOKEN", "CONSOLE_PASSWORD"];
+  const made = ["API_TOKEN", "CALL_SIGNING_KEY", "RUNNER_KEY", "RUNNER_NAME", "CONSOLE_PASSWORD"];
   const rows = rowsUnder(textOf("docs/configuration.md"), "variable");
 
-  it.each(["ingress", "agent-worker", "tool-runner", "sandbox-host", "console"] as const)(
+  it.each(["ingress", "agent-worker", "tool-runner", "console"] as const)(
     "tells %s every variable that it reads by docs/configuration.md",
     (app) => {
       const read = rows

@@ -39,7 +39,7 @@ describe("infra/docker/Dockerfile", () => {
       "infra/docker/health.mjs infra/docker/health.mjs",
       "--from=installed /app .",
     ]);
-    expect([...dockerfile.matchAll(/^ARG (.*)$/gm)].map(([, what]) => what)).toEqual(["APP", "APP", 'MODE=""']);
+    expect([...dockerfile.matchAll(/^ARG (.*)$/gm)].map(([, what]) => what)).toEqual(["APP", "APP"]);
   });
 
   it("uses the pnpm and the turbo of the checkout", () => {

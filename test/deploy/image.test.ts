@@ -65,21 +65,6 @@ async function startReady(image: Image, env: Record<string, string>): Promise<Re
   return { child, port, answer, exited };
 }
 
-describe("the image of tool-runner, started as a sandbox host", () => {
-  it("is one: without its token it says so, and needs nothing of a runner", async () => {
-    const child = runner.start({ MODE: "--sandbox-host", PORT: "0" });
-    children.push(child);
-    let output = "";
-    for (const stream of [child.stdout, child.stderr]) {
-      stream?.on("data", (data: Buffer) => (output += data.toString()));
-    }
-    const code = await new Promise((resolve) => child.once("close", resolve));
-    expect(output).toContain("SANDBOX_TOKEN");
-    expect(output).not.toContain("RUNNER_KEY");
-    expect(code).toBe(1);
-  });
-});
-
 describe("what a builder is sent", () => {
   it("holds no hidden files, such as secrets, no packages and no tests", async () => {
     const names = await readdir(workshop.context, { recursive: true });

@@ -43,7 +43,7 @@ function appOf({ container }: Workload): string {
 
 /** Where the deadline of its end is said. */
 function mainOf(app: string): string {
-  return app === "sandbox-host" ? "apps/tool-runner/src/sandbox-host/sandbox-host.ts" : `apps/${app}/src/main.ts`;
+  return `apps/${app}/src/main.ts`;
 }
 
 /** What a Secret holds. Kustomize gives it a name that ends in a hash of that. */
@@ -93,7 +93,7 @@ describe.each(both)("infra/k8s/overlays/%s", (_name, manifests) => {
   });
 
   it("runs images of apps that exist, with the settings and secrets that each reads", () => {
-    const apps = [...readdirSync(`${root}/apps`), "sandbox-host"];
+    const apps = readdirSync(`${root}/apps`);
     for (const workload of ours) {
       const app = appOf(workload);
       expect(apps).toContain(app);
@@ -101,9 +101,7 @@ describe.each(both)("infra/k8s/overlays/%s", (_name, manifests) => {
       const read = variables.filter(({ readBy }) => readBy.includes(app));
       expect(read.map(({ name }) => name)).toEqual(expect.arrayContaining(Object.keys(environment)));
       for (const { name, isRequired } of read) {
-        // A runner without a sandbox host needs no token for one.
-        const isAsked = name !== "SANDBOX_TOKEN" || app === "sandbox-host" || "SANDBOX_URL" in environment;
-        if (isRequired && isAsked) expect(environment[name], `${name} of ${workload.name}`).toBeTruthy();
+        if (isRequired) expect(environment[name], `${name} of ${workload.name}`).toBeTruthy();
       }
     }
   });
@@ -209,13 +207,10 @@ describe.each(both)("infra/k8s/overlays/%s", (_name, manifests) => {
     const expected: Record<string, string> = { "tool-runner": "runner-default", "code-runner": "runner-code" };
     for (const workload of ours) {
       const { REDIS_URL: url } = environmentOf(workload, manifests);
-      if (workload.name === "sandbox-host") expect(url).toBeUndefined();
-      else {
-        const { username, password } = new URL(url ?? "");
-        expect(username).toBe(expected[workload.name] ?? workload.name);
-        const hash = createHash("sha256").update(password).digest("hex");
-        expect(users).toContain(`user ${username} on #${hash} `);
-      }
+      const { username, password } = new URL(url ?? "");
+      expect(username).toBe(expected[workload.name] ?? workload.name);
+      const hash = createHash("sha256").update(password).digest("hex");
+      expect(users).toContain(`user ${username} on #${hash} `);
     }
   });
 });
@@ -268,9 +263,7 @@ describe("the networks of infra/k8s", () => {
     for (const name of ["agent-worker", "tool-runner", "code-runner", "console"]) {
       expect(whoReaches(name, 8000), name).toEqual(["prometheus"]);
     }
-    expect(whoReaches("sandbox-host", 8006)).toEqual(["prometheus"]);
     expect(whoReaches("ingress", 8000).toSorted()).toEqual(["console", "controller", "prometheus"]);
-    expect(whoReaches("sandbox-host", 8000)).toEqual(["tool-runner"]);
   });
 
   it("let those out that speak to Feishu, to models or for trusted tools, and none to its neighbours", () => {
@@ -345,8 +338,6 @@ describe("npm run k8s-files", () => {
       .filter(({ data }) => data !== undefined && "FEISHU_APP_SECRET" in data)
       .map(({ metadata }) => metadata?.name?.replace(/-[a-z0-9]{10}$/, ""));
     expect(holders).toEqual(["larkline-agent-worker", "larkline-ingress"]);
-    expect(Object.keys(secretIn(small, "larkline-sandbox")).toSorted()).toEqual(["SANDBOX_SLOTS", "SANDBOX_TOKEN"]);
-    expect(secretIn(small, "larkline-runner-default")).not.toHaveProperty("SANDBOX_TOKEN");
   });
 
   it("takes the address of another Redis, and makes a user for each further runner", () => {

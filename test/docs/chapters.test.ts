@@ -9,7 +9,6 @@ const reasons: Record<string, string> = {
   "apps/console/src/run-words.ts": "words of two pages: those of the others fill words.ts",
   "apps/console/src/rules.ts": "one file for each page",
   "apps/ingress/src/webhook.ts": "the addresses that Feishu calls: where a message comes in",
-  "apps/tool-runner/src/sandbox-host/host-report.ts": "all that a sandbox host logs and counts",
   "apps/agent-worker/src/abilities.ts": "what a new ability adds to the worker",
   "apps/agent-worker/src/attachments/open-document-text.ts": "one file for each format of documents",
   "apps/agent-worker/src/attachments/slide-text.ts": "one file for each format of documents",

@@ -30,14 +30,13 @@ function readsOf(source: string): Read[] {
 }
 
 /** Processes: the apps, a mode of one of them, and the page of the demo. */
-const apps = [...readdirSync(`${root}/apps`), "sandbox-host", "playground"];
+const apps = [...readdirSync(`${root}/apps`), "playground"];
 /** A runner that a user of Larkline writes is configured like ours. */
 const elsewhere: Readonly<Record<string, readonly string[]>> = {
   "agent-worker": ["apps/agent-worker/src/config.ts", "packages/process/src/config/provider-config.ts"],
   ingress: ["apps/ingress/src/config.ts", "apps/ingress/src/callers.ts"],
   cli: ["apps/cli/src/config.ts", "apps/cli/src/chat/chat.ts"],
   playground: ["simulator/src/playground/playground.ts"],
-  "sandbox-host": ["apps/tool-runner/src/sandbox-host/config.ts"],
   "tool-runner": ["apps/tool-runner/src/app.ts", "packages/runner/src/runner-config.ts"],
 };
 const byApp = new Map(

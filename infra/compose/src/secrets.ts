@@ -6,7 +6,6 @@ type Values = Readonly<Record<string, string | undefined>>;
 export interface Secrets {
   signingKey: string;
   apiToken: string;
-  sandboxToken: string;
   consolePassword: string;
   grafanaPassword: string;
   /** Password of a user of Redis; all are derived from one secret, and none reveals another. */
@@ -20,21 +19,18 @@ export function secretsFrom(given: Values, kept: Values): Secrets {
   const choose = (name: string): string => given[name] || kept[name] || randomBytes(32).toString("hex");
   const signingKey = choose("CALL_SIGNING_KEY");
   const apiToken = choose("API_TOKEN");
-  const sandboxToken = choose("SANDBOX_TOKEN");
   const consolePassword = choose("CONSOLE_PASSWORD");
   const grafanaPassword = choose("GRAFANA_PASSWORD");
   const redisKey = choose("REDIS_PASSWORDS_KEY");
   return {
     signingKey,
     apiToken,
-    sandboxToken,
     consolePassword,
     grafanaPassword,
     passwordOf: (user) => createHmac("sha256", redisKey).update(`user:${user}`).digest("hex"),
     values: {
       CALL_SIGNING_KEY: signingKey,
       API_TOKEN: apiToken,
-      SANDBOX_TOKEN: sandboxToken,
       CONSOLE_PASSWORD: consolePassword,
       GRAFANA_PASSWORD: grafanaPassword,
       REDIS_PASSWORDS_KEY: redisKey,

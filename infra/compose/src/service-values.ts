@@ -27,12 +27,8 @@ function runnerSecrets(runner: string, known: Known): Record<string, string> {
 const ownSecrets: Readonly<Record<Service, (known: Known) => Record<string, string>>> = {
   ingress: (known) => ({ ...redisUrl("ingress", known), API_TOKEN: known.secrets.apiToken }),
   "agent-worker": (known) => ({ ...redisUrl("agent-worker", known), CALL_SIGNING_KEY: known.secrets.signingKey }),
-  "tool-runner": (known) => ({
-    ...runnerSecrets(runnerNames["tool-runner"], known),
-    SANDBOX_TOKEN: known.secrets.sandboxToken,
-  }),
+  "tool-runner": (known) => runnerSecrets(runnerNames["tool-runner"], known),
   "python-runner": (known) => runnerSecrets(runnerNames["python-runner"], known),
-  "sandbox-host": ({ secrets }) => ({ SANDBOX_TOKEN: secrets.sandboxToken }),
   console: (known) => ({
     ...redisUrl("console", known),
     CONSOLE_PASSWORD: known.secrets.consolePassword,

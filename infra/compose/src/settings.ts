@@ -1,5 +1,5 @@
 /** Services of the composition that get an environment file of their own. */
-export const services = ["ingress", "agent-worker", "tool-runner", "python-runner", "sandbox-host", "console"] as const;
+export const services = ["ingress", "agent-worker", "tool-runner", "python-runner", "console"] as const;
 export type Service = (typeof services)[number];
 
 const everywhere = ["LOG_LEVEL"];
@@ -66,14 +66,6 @@ export const settingsOf: Readonly<Record<Service, readonly string[]>> = {
     "FEISHU_DOMAIN",
     "CONSOLE_VIEWER_PASSWORD",
     "CONSOLE_TRUST_PROXY",
-  ],
-  "sandbox-host": [
-    ...everywhere,
-    "SANDBOX_SLOTS",
-    "SANDBOX_WAITING",
-    "SANDBOX_WARM",
-    "SANDBOX_TIERS",
-    "SANDBOX_ALLOW_UNBOUNDED_MEMORY",
   ],
 };
 

@@ -30,8 +30,8 @@ const ofCollectors = ["OTEL_EXPORTER_OTLP_HEADERS"];
 /** Secrets that a process has no use for stay out of its environment; tools run in `tool-runner`. */
 const withheld = {
   // With the real Feishu it only serves the scripted model, so the real app is none of its business.
-  playground: [...secrets, "FEISHU_APP_ID", "SANDBOX_TOKEN", ...ofCollectors],
-  ingress: ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "SANDBOX_TOKEN", "ARCHIVE_URL", ...consolePasswords, ...callKeys],
+  playground: [...secrets, "FEISHU_APP_ID", ...ofCollectors],
+  ingress: ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "ARCHIVE_URL", ...consolePasswords, ...callKeys],
   "agent-worker": [
     "FEISHU_ENCRYPT_KEY",
     "FEISHU_VERIFICATION_TOKEN",
@@ -39,17 +39,12 @@ const withheld = {
     "API_KEYS",
     "API_JWT_SECRET",
     "EVENTS_SIGNING_KEY",
-    "SANDBOX_TOKEN",
     ...consolePasswords,
     ...callKeys,
   ],
   "tool-runner": secrets,
   // Its canary speaks to the HTTP API.
-  console: [
-    ...secrets.filter((name) => ![...consolePasswords, "API_TOKEN"].includes(name)),
-    "SANDBOX_TOKEN",
-    ...ofCollectors,
-  ],
+  console: [...secrets.filter((name) => ![...consolePasswords, "API_TOKEN"].includes(name)), ...ofCollectors],
 };
 
 /** Of these, every bot with a name has its own, with that name behind. */

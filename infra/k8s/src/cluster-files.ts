@@ -30,7 +30,7 @@ export interface Cluster {
 
 /** Runners of infra/k8s. */
 const ownRunners = ["default", "code"] as const;
-const images = ["ingress", "agent-worker", "tool-runner", "sandbox-host", "console"];
+const images = ["ingress", "agent-worker", "tool-runner", "console"];
 
 /** As Kustomize reads it: all behind the sign, up to the end of the line. */
 function line([name, value]: readonly [string, string]): string {
@@ -55,14 +55,12 @@ function as(user: string, password: string, address: string): string {
 
 /** Secrets with variables, by name: the environment of the pods of each kind. */
 function envSecrets(known: Known, others: readonly string[]): Map<string, Record<string, string>> {
-  const { SANDBOX_TOKEN: _apart, ...plainRunner } = serviceValues("tool-runner", known);
   const runners = others.map((runner) => [`larkline-runner-${runner}`, runnerValues(runner, known)] as const);
   return new Map([
     ["larkline-ingress", serviceValues("ingress", known)],
     ["larkline-agent-worker", serviceValues("agent-worker", known)],
-    ["larkline-runner-default", plainRunner],
+    ["larkline-runner-default", serviceValues("tool-runner", known)],
     ["larkline-runner-code", runnerValues("code", known)],
-    ["larkline-sandbox", serviceValues("sandbox-host", known)],
     ["larkline-console", serviceValues("console", known)],
     ...runners,
   ]);

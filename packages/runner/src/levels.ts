@@ -1,7 +1,6 @@
 import { existsSync } from "node:fs";
 import { isAbsolute, normalize } from "node:path";
 import {
-  createRemoteSandbox,
   openSandbox,
   probeTiers,
   type Sandbox,
@@ -40,8 +39,6 @@ export interface LevelsOptions extends ProcessLevelOptions {
   tiers?: readonly SandboxTier[] | undefined;
   /** Whether a sandbox is accepted in which programs get far more memory than they may have. Default: no. */
   allowUnboundedMemory?: boolean;
-  /** A host that runs programs for this runner. */
-  remote?: { url: string; token: string } | undefined;
   random?: Random | undefined;
   onSandboxEvent(event: SandboxEvent): void;
   /** A tier was attacked: at the start those up to the first that holds, and that one at every `recheck`. */
@@ -67,7 +64,7 @@ export class IsolationRefusedError extends Error {
 
 const waysOut =
   "Install bubblewrap and let this process make user namespaces, or run on a kernel with Landlock (6.12 or newer), " +
-  'or give the tool isolation "remote" and name a sandbox host in SANDBOX_URL, or take the tool out of this runner.';
+  "or offer the tool from a runner on another machine, or take it out of this runner.";
 
 /** The other tiers deny sockets altogether. */
 const tierWithNetwork: SandboxTier = "bwrap";
@@ -206,14 +203,7 @@ class OpenLevels implements Levels {
   async #opened(tool: Tool): Promise<ToolLevel> {
     const { level } = tool.isolation;
     if (level === "process") return createProcessLevel(this.#options);
-    return level === "remote" ? this.#remote(tool) : await this.#local(tool);
-  }
-
-  #remote(tool: Tool): ToolLevel {
-    const { loaded, environment, remote, clock = systemClock, random } = this.#options;
-    if (remote === undefined) throw refused(tool, "no sandbox host is named: set SANDBOX_URL and SANDBOX_TOKEN");
-    const sandbox = createRemoteSandbox({ ...remote, clock, random });
-    return createSandboxLevel({ sandbox, refusal: () => undefined, loaded, environment, readable: new Map(), clock });
+    return await this.#local(tool);
   }
 
   async #local(first: Tool): Promise<ToolLevel> {

@@ -31,10 +31,9 @@ describe("the environment of a runner", () => {
     });
   });
 
-  it("reads which sandboxes are accepted, and where a remote one is", () => {
-    const env = { RUNNER_KEY, SANDBOX_TIERS: "sbx,bwrap", SANDBOX_URL: "https://host:8005", SANDBOX_TOKEN: "t" };
-    expect(loadRunnerConfig(env)).toMatchObject({
-      value: { sandboxTiers: ["bwrap", "sbx"], remoteSandbox: { url: "https://host:8005", token: "t" } },
+  it("reads which sandboxes are accepted", () => {
+    expect(loadRunnerConfig({ RUNNER_KEY, SANDBOX_TIERS: "sbx,bwrap" })).toMatchObject({
+      value: { sandboxTiers: ["bwrap", "sbx"] },
     });
   });
 
@@ -47,13 +46,12 @@ describe("the environment of a runner", () => {
       RUNNER_DRAIN_MS: "a minute",
       PORT: "70000",
       LOG_LEVEL: "loud",
-      SANDBOX_TOKEN: "geheim",
       SANDBOX_TIERS: "docker",
     });
     const problems = loaded.ok ? [] : loaded.error.split("\n");
-    const runner = "RUNNER_NAME RUNNER_KEY RUNNER_CONCURRENCY RUNNER_DRAIN_MS SANDBOX_URL SANDBOX_TIERS";
+    const runner = "RUNNER_NAME RUNNER_KEY RUNNER_CONCURRENCY RUNNER_DRAIN_MS SANDBOX_TIERS";
     for (const name of `REDIS_URL PORT LOG_LEVEL ${runner}`.split(" ")) expect(problems.join("\n")).toContain(name);
-    expect(problems).toHaveLength(9);
+    expect(problems).toHaveLength(8);
     expect(problems.join("\n")).not.toContain("geheim");
   });
 });

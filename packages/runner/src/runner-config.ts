@@ -21,8 +21,6 @@ export interface RunnerConfig {
   drainMs: number;
   /** Folder for the files that tools save, shared with all workers; absent: Redis keeps them. */
   blobDirectory?: string | undefined;
-  /** A host for tools of isolation `remote`. */
-  remoteSandbox?: { url: string; token: string } | undefined;
   /** Tiers of isolation `sandbox` that the operator accepts; absent: all. */
   sandboxTiers?: SandboxTier[] | undefined;
   /** Where spans are sent to; absent: nowhere. */
@@ -66,14 +64,6 @@ function runnerNameFrom(reader: Reader, fallback: string): string {
   return runner;
 }
 
-function remoteSandboxFrom(reader: Reader): RunnerConfig["remoteSandbox"] {
-  const url = reader.url("SANDBOX_URL");
-  const token = reader.secret("SANDBOX_TOKEN");
-  if (url === undefined && token === undefined) return undefined;
-  if (url === undefined || token === undefined) reader.problem("SANDBOX_URL and SANDBOX_TOKEN belong together.");
-  return { url: url ?? "", token: token ?? "" };
-}
-
 function tiersFrom(reader: Reader): SandboxTier[] | undefined {
   const names = reader.list("SANDBOX_TIERS");
   if (names.length === 0) return undefined;
@@ -94,7 +84,6 @@ export function loadRunnerConfig(env: Env, defaults: RunnerDefaults = {}): Parse
     childMb: reader.integer("RUNNER_CHILD_MB", { default: 80, min: 16, max: 65_536 }),
     drainMs: reader.integer("RUNNER_DRAIN_MS", { default: 8_000, min: 0, max: 3_600_000 }),
     blobDirectory: reader.text("BLOB_DIR"),
-    remoteSandbox: remoteSandboxFrom(reader),
     sandboxTiers: tiersFrom(reader),
     configFile: reader.text("LARKLINE_CONFIG"),
     host: reader.text("HOST", { default: "0.0.0.0" }),

@@ -213,7 +213,6 @@ async function openRunnerLevels(setup: Setup, metrics: RunnerMetrics): Promise<L
     childrenAtMost: childrenAtMost(config.childMb, callsAtOnce(setup)),
     tiers: config.sandboxTiers,
     allowUnboundedMemory,
-    remote: config.remoteSandbox,
     clock: setup.clock,
     random: setup.random,
     onLine: (line, stream) => logger.info({ stream }, line),

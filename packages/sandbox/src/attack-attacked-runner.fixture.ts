@@ -8,7 +8,7 @@ import type { AttackOrder, AttackReply } from "./attack-runner.fixture.ts";
 
 /** Whether a level keeps an attacker in. */
 export function isContained(level: AttackedPlace["level"]): boolean {
-  return level === "sandbox" || level === "remote";
+  return level === "sandbox";
 }
 
 /** What the runner says. */

@@ -4,7 +4,7 @@ import type { Sandbox, SandboxRequest, SandboxResult, SandboxStatus, SandboxTier
 
 /** Where the attacks run. `inline` and `process` keep no attacker in: they prove that the attacks are real. */
 export interface AttackedPlace {
-  level: "inline" | "process" | "sandbox" | "remote";
+  level: "inline" | "process" | "sandbox";
   tier?: SandboxTier;
   warm: number;
   slots: number;
@@ -71,27 +71,9 @@ async function openTier({ tier, warm, slots, directory, launcherPath }: Attacked
   return { ok: false, reason: opening.findings.map(({ tier: name, reason }) => `${name}: ${reason}`).join("; ") };
 }
 
-async function openRemote(place: AttackedPlace): Promise<OpenedPlace> {
-  const { serveSandbox } = await import("./remote-host.ts");
-  const { createRemoteSandbox } = await import("./remote-sandbox.ts");
-  const opened = await openTier(place);
-  if (!opened.ok) return opened;
-  const token = "the token of the attacked";
-  const common = { host: "127.0.0.1", port: 0, token, maxConcurrent: 64, drainMs: 500 };
-  const host = await serveSandbox({ sandbox: opened.sandbox, ...common });
-  const sandbox = createRemoteSandbox({ url: `http://127.0.0.1:${host.port}`, token });
-  const close = async (): Promise<void> => {
-    await sandbox.close();
-    await host.close();
-    await opened.close();
-  };
-  return { ok: true, sandbox, close };
-}
-
 /** Opens a place, or says why it cannot be here. Loads only what the place needs: most attacked runners live shortly. */
 export async function openAttacked(place: AttackedPlace): Promise<OpenedPlace> {
   if (place.level === "sandbox") return await openTier(place);
-  if (place.level === "remote") return await openRemote(place);
   const sandbox =
     place.level === "process"
       ? await processPlace(place)

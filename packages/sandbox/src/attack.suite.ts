@@ -35,7 +35,6 @@ export function attackColumns(): AttackColumn[] {
     column("bwrap", { tier: "bwrap" }),
     column("sbx", { tier: "sbx" }),
     column("warm", { tier: "bwrap", warm: 2 }),
-    column("remote", { level: "remote" }),
   ];
   const dropped = [
     column("bwrap-user", { tier: "bwrap" }, { uid: ordinaryUid }),

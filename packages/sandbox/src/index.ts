@@ -1,11 +1,7 @@
 export { createProcessPool, type ProcessPool, type ProcessPoolOptions } from "./process-pool.ts";
 export { ProcessCallError, type ProcessCallOptions, type ProcessFailure } from "./process-pool.ts";
 export { openSandbox, probeTiers, type OpenSandboxOptions, type SandboxOpening } from "./open-sandbox.ts";
-export { defaultLimits } from "./sandbox.ts";
 export {
-  isolationLevels,
-  sandboxStatuses,
-  type IsolationLevel,
   type NetworkPolicy,
   type Sandbox,
   type SandboxCommand,
@@ -29,5 +25,3 @@ export {
 } from "./egress-policy.ts";
 export { createGuardedFetch, type GuardedFetchOptions } from "./egress-fetch.ts";
 export type { EgressSettings } from "./egress-policy.ts";
-export { serveSandbox, type SandboxHost, type SandboxHostEvent, type SandboxHostOptions } from "./remote-host.ts";
-export { createRemoteSandbox, type RemoteSandboxOptions } from "./remote-sandbox.ts";

@@ -1,14 +1,3 @@
-/**
- * How far a tool is kept away from its runner.
- *
- * - `inline`: trusted, nothing is contained.
- * - `process`: trusted, its faults are contained: a reused warm child with a clean environment.
- * - `sandbox`: untrusted; one sandbox, used once, isolated by the kernel.
- * - `remote`: the same contract on another machine.
- */
-export const isolationLevels = ["inline", "process", "sandbox", "remote"] as const;
-export type IsolationLevel = (typeof isolationLevels)[number];
-
 /** What a program may reach: nothing, or the named hosts (`api.example.com`, `*.example.org`, `host:8443`) through a proxy. */
 export type NetworkPolicy = "none" | { allow: readonly string[] };
 
@@ -77,8 +66,7 @@ export interface SandboxRequest {
   signal: AbortSignal;
   /**
    * Called once, when there is a place and a sandbox for the program, before it starts. Where it resolves to false
-   * nothing is run, and the run ends as `cancelled`. Must not reject. A remote sandbox calls it when the host has a place;
-   * where a host of an older version does not tell, before it sends the run.
+   * nothing is run, and the run ends as `cancelled`. Must not reject.
    */
   begin?(): Promise<boolean>;
   /** Must not throw. */
@@ -88,19 +76,17 @@ export interface SandboxRequest {
 }
 
 /** How a run ended. All but `crashed` without an exit code are final: running it again would end the same way. */
-export const sandboxStatuses = [
-  "ok",
-  "error",
-  "timeout",
-  "cancelled",
-  "oom",
-  "crashed",
-  "output_limit",
-  "disk_limit",
-  "protocol",
-  "refused",
-] as const;
-export type SandboxStatus = (typeof sandboxStatuses)[number];
+export type SandboxStatus =
+  | "ok"
+  | "error"
+  | "timeout"
+  | "cancelled"
+  | "oom"
+  | "crashed"
+  | "output_limit"
+  | "disk_limit"
+  | "protocol"
+  | "refused";
 
 export interface SandboxResult {
   status: SandboxStatus;
@@ -150,7 +136,7 @@ export interface SandboxSession {
 
 /** Runs untrusted programs. */
 export interface Sandbox {
-  /** Which tier holds here, such as `bwrap`; `remote` when it is elsewhere. */
+  /** Which tier holds here, such as `bwrap`. */
   readonly tier: string;
   run(request: SandboxRequest): Promise<SandboxResult>;
   /** Rejects where the tier cannot hold sessions. */

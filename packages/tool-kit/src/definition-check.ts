@@ -71,7 +71,6 @@ const parsers = {
   inline: parserOf(Type.Object({ level }, exactly)),
   process: parserOf(Type.Object({ level, env, memoryMb, concurrency: count(1_000) }, exactly)),
   sandbox: parserOf(Type.Object({ level, ...inSandbox, readable }, exactly)),
-  remote: parserOf(Type.Object({ level, ...inSandbox }, exactly)),
 } satisfies Record<IsolationLevel, unknown>;
 
 /** Variables that give access to the deployment itself. No tool has a use for them. */
@@ -79,7 +78,6 @@ const withheld = new Set([
   "REDIS_URL",
   "RUNNER_KEY",
   "CALL_SIGNING_KEY",
-  "SANDBOX_TOKEN",
   "API_TOKEN",
   "API_KEYS",
   "API_JWT_SECRET",

@@ -4,11 +4,10 @@
  * - `inline`: inside the runner's process. Trusted; nothing is contained. For tools that only wait for others.
  * - `process`: in a reused child process with a clean environment. Trusted; its faults are contained.
  * - `sandbox`: in a sandbox that is used once and that the kernel keeps from everything not named here.
- * - `remote`: the same on another machine; for programs only.
  *
  * The module itself is loaded by the runner, whatever the level: it is `run` that is kept away.
  */
-export const isolationLevels = ["inline", "process", "sandbox", "remote"] as const;
+export const isolationLevels = ["inline", "process", "sandbox"] as const;
 export type IsolationLevel = (typeof isolationLevels)[number];
 
 /** Bounds of one run in a sandbox, whole numbers; what is left out has the sandbox's own default. */
@@ -37,7 +36,7 @@ export interface IsolationSettings {
    * blocks, crashes or fills the memory of the child does so for all of its calls.
    */
   concurrency?: number;
-  /** `sandbox` and `remote`: hosts that may be reached (`api.example.com`, `*.example.org`, `host:8443`). Default none. */
+  /** `sandbox`: hosts that may be reached (`api.example.com`, `*.example.org`, `host:8443`). Default none. */
   network?: "none" | { allow: readonly string[] };
   limits?: ProgramLimits;
   /** `sandbox`: directories and files that can be read besides the tool's package and what that depends on. */

@@ -161,7 +161,6 @@ describe("defineTool", () => {
       { isolation: { level: "process", env: ["REDIS_URL"] } },
       /REDIS_URL is never/,
     ],
-    ["a handler on another machine", { isolation: "remote" }, /"ok".*programs only/],
     ["files out of a sandbox", { isolation: "sandbox", savesFiles: true }, /"ok".*saveFile/],
     ["an unknown risk", { risk: "extreme" }, /"ok".*risk/],
     ["a subject that is no argument", { subject: "command" }, /"ok".*"command" is no property/],
@@ -190,15 +189,14 @@ describe("defineProgramTool", () => {
     const tool = defineProgramTool(program);
     expect(tool).toMatchObject({ kind: "program", isolation: { level: "sandbox" } });
     expect(tool.description).toContain("![name](blob:...)");
-    expect(defineProgramTool({ ...program, isolation: "remote" }).isolation.level).toBe("remote");
     expect(isTool(tool)).toBe(true);
   });
 
   it.each(["inline", "process"] as const)(
     "refuses isolation %s: code of a model gets no less than a sandbox",
     (level) => {
-      expect(() => defineProgramTool({ ...program, isolation: level })).toThrow(/"ok".*"sandbox" or "remote" only/);
-      expect(() => defineProgramTool({ ...program, isolation: { level } })).toThrow(/"ok".*"sandbox" or "remote" only/);
+      expect(() => defineProgramTool({ ...program, isolation: level })).toThrow(/"ok".*"sandbox" only/);
+      expect(() => defineProgramTool({ ...program, isolation: { level } })).toThrow(/"ok".*"sandbox" only/);
     },
   );
 

@@ -104,7 +104,7 @@ interface ToolFacts<S extends TSchema> {
 
 /** What an author writes. */
 export interface ToolDefinition<S extends TSchema> extends ToolFacts<S> {
-  /** Default `process`. `remote` is for programs only. */
+  /** Default `process`. */
   isolation?: Isolation;
   /**
    * The tool calls `saveFile`: its description is completed by how models show what it saves. Not in a
@@ -129,7 +129,7 @@ export interface ToolProgram {
 
 /** What an author writes of a tool that runs untrusted programs, such as those of a model. */
 export interface ProgramToolDefinition<S extends TSchema> extends ToolFacts<S> {
-  /** `sandbox` (the default) or `remote`: less is refused. */
+  /** Default and only choice `sandbox`: less is refused. */
   isolation?: Isolation;
   /** Makes the program of a call. Runs in the runner, so it must not interpret the input. The model reads what it throws. */
   program(input: InputOf<S>): ToolProgram;
@@ -327,7 +327,6 @@ export function defineTool<const S extends TSchema>(definition: ToolDefinition<S
   if (typeof definition.run !== "function") throw invalid(name, "run must be a function");
   const tool = toolFrom(definition, { isolation, savesFiles });
   const { level } = tool.isolation;
-  if (level === "remote") throw invalid(name, 'isolation "remote" takes programs only: use defineProgramTool');
   if (level === "sandbox" && savesFiles) {
     throw invalid(name, 'savesFiles needs isolation "inline" or "process": there is no saveFile in a sandbox');
   }
@@ -348,8 +347,8 @@ export function defineProgramTool<const S extends TSchema>(definition: ProgramTo
   if (typeof definition.program !== "function") throw invalid(name, "program must be a function");
   const tool = toolFrom(definition, { isolation, savesFiles: false });
   const { level } = tool.isolation;
-  if (level !== "sandbox" && level !== "remote") {
-    throw invalid(name, `programs run with isolation "sandbox" or "remote" only, not ${JSON.stringify(level)}`);
+  if (level !== "sandbox") {
+    throw invalid(name, `programs run with isolation "sandbox" only, not ${JSON.stringify(level)}`);
   }
   if (tool.as !== undefined) throw invalid(name, "as is for handlers only: no token goes into a sandbox");
   const program = definition.program.bind(definition);

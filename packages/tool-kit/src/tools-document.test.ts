@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import { defineProgramTool, defineTool, isolationLevels, type HandlerTool, type Isolation } from "./index.ts";
+import { defineTool, isolationLevels, type HandlerTool, type Isolation } from "./index.ts";
 
 const text = readFileSync(new URL("../../../docs/tools.md", import.meta.url), "utf8");
 
@@ -26,9 +26,7 @@ const settings: Record<string, object> = {
 function accepts(level: (typeof isolationLevels)[number], setting: object): boolean {
   const isolation: Isolation = { level, ...setting };
   try {
-    if (level === "remote") {
-      defineProgramTool({ ...required, isolation, program: () => ({ runtime: "node", code: "" }) });
-    } else defineTool({ ...required, isolation, run: () => null });
+    defineTool({ ...required, isolation, run: () => null });
     return true;
   } catch {
     return false;

@@ -18,7 +18,7 @@ export interface MetricFacts extends ObservationFacts {
 
 /** What a process counts or shows by itself, see `Metrics`. */
 export interface InstrumentFacts extends Omit<MetricFacts, "by" | "kind"> {
-  readonly by: readonly (ObservedService | "sandbox-host" | "console")[];
+  readonly by: readonly (ObservedService | "console")[];
   readonly kind: MetricFacts["kind"] | "gauge";
   /** Upper bounds of a histogram. Default: those of durations from 1 ms to 5 minutes. */
   readonly buckets?: readonly number[];
@@ -27,7 +27,6 @@ export interface InstrumentFacts extends Omit<MetricFacts, "by" | "kind"> {
 const ingress = ["ingress"] as const;
 const worker = ["agent-worker"] as const;
 const runner = ["tool-runner"] as const;
-const host = ["sandbox-host"] as const;
 const console = ["console"] as const;
 const all = ["ingress", "agent-worker", "tool-runner"] as const;
 /** Processes that run calls: the worker runs those of built-in tools. */
@@ -299,21 +298,6 @@ export const instrumentCatalogue: Readonly<Record<string, InstrumentFacts>> = {
     kind: "gauge",
     labels: ["tier"],
     help: "Whether the sandbox in use keeps programs in (1 or 0).",
-  },
-  larkline_sandbox_runs_total: { by: host, kind: "counter", labels: ["status"], help: "Runs by their end." },
-  larkline_sandbox_run_seconds: { by: host, kind: "histogram", labels: [], help: "Duration of a run." },
-  larkline_sandbox_running: { by: host, kind: "gauge", labels: [], help: "Runs under way or waiting." },
-  larkline_sandbox_refused_total: {
-    by: host,
-    kind: "counter",
-    labels: ["status"],
-    help: "Requests that were not run, by HTTP status.",
-  },
-  larkline_sandbox_troubles_total: {
-    by: host,
-    kind: "counter",
-    labels: ["event"],
-    help: "Failed boots, given up slots and the like.",
   },
   larkline_console_sign_ins_total: {
     by: console,
