@@ -1,6 +1,7 @@
 import { memorySettings } from "@larkline/agent/memory";
 import {
   endPaused,
+  handedOverBy,
   helperTool,
   transferTool,
   turnLimits,
@@ -599,11 +600,12 @@ export function choicesAfter(
   { settings: before, isAgentGone: isGone = false }: Pick<TurnStart, "settings" | "isAgentGone">,
   chosen: SessionChoices | undefined,
 ): SessionChoices | undefined {
-  const { handedOverBy = [], message, team } = turn;
-  if (handedOverBy.length === 0 && (!isGone || chosen !== undefined)) return chosen;
+  const { message, team } = turn;
+  const handOvers = handedOverBy(turn).length;
+  if (handOvers === 0 && (!isGone || chosen !== undefined)) return chosen;
   const { agent: _agent, ...rest } = chosen ?? before;
   const [from, to] = [message.agent ?? "default", team?.name ?? agentOfTurn(turn)];
-  return handedOverBy.length === 0 || to === from ? rest : { ...rest, agent: { from, to } };
+  return handOvers === 0 || to === from ? rest : { ...rest, agent: { from, to } };
 }
 
 /** The features that a process needs to continue a session with these choices. */

@@ -8,6 +8,7 @@ import {
   commandDone,
   commandTurn,
   atRevision,
+  handedOverBy,
   newTurn,
   offeredSpecs,
   resumeTurn,
@@ -132,7 +133,7 @@ export class TurnRun {
     const model = agent.modelOf(settings.model);
     const { controller } = slot;
     const begun = this.#start.turn ?? newTurn(head, services.clock.now(), agentOtherThan(head.message, agent));
-    const [first = begun.team?.name ?? agent.name] = begun.handedOverBy ?? [];
+    const [first = begun.team?.name ?? agent.name] = handedOverBy(begun);
     const stored = new TurnStore(services, this.#start, begun, () => controller.abort("fenced" satisfies AbortReason));
     const run = { message: head.message, turnId: begun.turnId, epoch, signal: controller.signal };
     const options = agent.optionsFor(begun.message);

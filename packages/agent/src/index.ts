@@ -160,4 +160,4 @@ export {
   type HelperEnd,
   type HelperLink,
 } from "./abilities/helpers/helper.ts";
-export { transferTool, type Handoff } from "./abilities/handover/transfer.ts";
+export { handedOverBy, transferTool, type Handoff } from "./abilities/handover/transfer.ts";

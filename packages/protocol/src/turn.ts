@@ -227,8 +227,6 @@ export const TurnState = Type.Object({
   refused: Type.Optional(Type.Integer({ minimum: 0 })),
   /** The agent that answers; absent: the one that the message is for. */
   agent: Type.Optional(Type.String()),
-  /** Those that have given it on in this turn, in order: one entry for each hand-over. */
-  handedOverBy: Type.Optional(Type.Array(Type.String())),
   team: Type.Optional(TeamState),
   /** Helpers that this turn has called, and the model steps that those which have ended took, with all below them. */
   helpers: Type.Optional(Type.Object({ calls: Type.Integer({ minimum: 0 }), steps: Type.Integer({ minimum: 0 }) })),

@@ -236,7 +236,7 @@ export function withAnswer(
 }
 
 /** The turn with what an ability keeps from now on; undefined: nothing. */
-export function withState(turn: TurnState, { name }: Ability, state: unknown): TurnState {
+export function withState(turn: TurnState, { name }: Pick<Ability, "name">, state: unknown): TurnState {
   const { [name]: before, ...others } = turn.abilities ?? {};
   if (state === before) return turn;
   const kept = state === undefined ? others : { ...others, [name]: state };

@@ -16,6 +16,7 @@ import {
   type ToolOutcome,
 } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
+import { handedOverBy } from "../abilities/handover/transfer.ts";
 import { readChoice, speakerChosen, withUse } from "../abilities/team/team.ts";
 import {
   compactedTransition,
@@ -436,7 +437,7 @@ function checkSpeakers({ events, turn }: World): void {
     speaker = to;
   }
   expect(agentOfTurn(turn)).toBe(speaker);
-  expect(turn.handedOverBy ?? []).toEqual(changes.map(({ from }) => from));
+  expect(handedOverBy(turn)).toEqual(changes.map(({ from }) => from));
   expect(changes.length).toBeLessThanOrEqual(2);
   const made = [...told.values()].filter(({ output }) => output.startsWith("Transferred to"));
   expect(made).toHaveLength(changes.length);

@@ -17,6 +17,7 @@ import {
   type CallState,
   type ShownTool,
 } from "@larkline/protocol";
+import { mayHandOver } from "../abilities/handover/transfer.ts";
 import { maxHelperDepth, runningHelpers, taskEvents } from "../abilities/helpers/helper.ts";
 import { shownTextOf, withoutAnswerState } from "./ability.ts";
 import { contributionEnds, continueTeam } from "../abilities/team/team.ts";
@@ -216,11 +217,6 @@ function specsOf(targets: ReadonlyMap<string, HelperTarget | TransferTarget>): T
 function mayCallHelpers({ message, helpers: used }: TurnState, { helpers, limits }: OfferFacts): boolean {
   const depth = message.task?.path.length ?? 0;
   return helpers?.isReady === true && depth < maxHelperDepth && (used?.calls ?? 0) < limits.maxHelpers;
-}
-
-/** Members of a team may hand over as often as the team's own limit allows. */
-function mayHandOver({ handedOverBy = [] }: TurnState, { limits, team }: OfferFacts): boolean {
-  return team !== undefined || handedOverBy.length < limits.maxTransfers;
 }
 
 /**

@@ -70,7 +70,12 @@ describe("a hand-over", () => {
       { type: "agent_changed", from: "default", to: "expert", reason: "handoff", callId: "t1", context: "all" },
     ]);
     expect(eventsOf(run, "turn_start").at(-1)).toMatchObject({ turnNumber: 2, model: expertModel.info.id });
-    expect(run.turn).toMatchObject({ agent: "expert", handedOverBy: ["default"], needs: ["hand-over"], calls: [] });
+    expect(run.turn).toMatchObject({
+      agent: "expert",
+      abilities: { handover: ["default"] },
+      needs: ["hand-over"],
+      calls: [],
+    });
   });
 
   it("comes after the other calls of its step, and survives the JSON of a checkpoint in between", () => {

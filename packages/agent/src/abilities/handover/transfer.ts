@@ -8,6 +8,7 @@ import {
   type TurnState,
   iterationsOf,
 } from "@larkline/protocol";
+import { withState } from "../../turn/ability.ts";
 import type { TurnEnvironment, TransferTarget, TransferTool } from "../../turn/facts.ts";
 
 /*
@@ -57,6 +58,24 @@ function isObject(value: unknown): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/** The key in the checkpoint. */
+const stateName = "handover";
+
+/** The agents that have handed a turn over, in order: one entry for each hand-over. The first has begun it. */
+export function handedOverBy({ abilities }: Pick<TurnState, "abilities">): readonly string[] {
+  return (abilities?.[stateName] ?? []) as readonly string[]; // written below alone
+}
+
+/** The turn after one more hand-over. */
+export function withHandOver(turn: TurnState, from: string): TurnState {
+  return withState(turn, { name: stateName }, [...handedOverBy(turn), from]);
+}
+
+/** Members of a team may hand over as often as the team's own limit allows. */
+export function mayHandOver(turn: TurnState, { limits, team }: Pick<TurnEnvironment, "limits" | "team">): boolean {
+  return team !== undefined || handedOverBy(turn).length < limits.maxTransfers;
+}
+
 /** Why the hand-over cannot be made; undefined where it can. `isSecond`: another call of the step was first. */
 export function transferRefusal(
   { name, given }: { name: string; given: ParseResult<unknown> },
@@ -68,8 +87,7 @@ export function transferRefusal(
   if (name === transferName(agentOfTurn(turn))) return "You are the active agent already: nothing was handed over.";
   if (target === undefined) return noSuchAgent(name);
   if (!target.isAllowed) return notAllowed(target.to);
-  // A team has a limit of its own.
-  if (env.team === undefined && (turn.handedOverBy ?? []).length >= maxTransfers) {
+  if (!mayHandOver(turn, env)) {
     return `A turn has ${maxTransfers} hand-overs at most: nothing was handed over. Answer yourself.`;
   }
   if (isSecond) return "Another call of this step hands over already: this one does nothing.";

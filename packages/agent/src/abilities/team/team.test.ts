@@ -285,7 +285,7 @@ describe("a team that hands over", () => {
     expect(offeredSpecs(one.turn, one.env).map(({ name }) => name)).not.toContain("transfer_to_vault");
     one.say("A draft.", [toCritic]);
     expect(one.turn).toMatchObject({ agent: "critic", team: { said: 1, fromStep: 1 } });
-    expect(one.turn.handedOverBy).toBeUndefined();
+    expect(one.turn.abilities).toBeUndefined();
     expect(one.events.findLast(({ type }) => type === "agent_changed")).toMatchObject({
       reason: "selected",
       from: "writer",

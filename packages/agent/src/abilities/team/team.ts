@@ -1,3 +1,4 @@
+import { withHandOver } from "../handover/transfer.ts";
 import { shownOf } from "../../turn/view.ts";
 import type { CallState, StepUse, Message, ShownContribution } from "@larkline/protocol";
 import { agentOfTurn, type TeamState, type TurnState, type EventOf, textOf } from "@larkline/protocol";
@@ -223,7 +224,7 @@ export function handedOver(
   const { to, context, model, team } = target;
   if (next.team !== undefined) return passedOn({ ...next, team: next.team }, target, call);
   const from = agentOfTurn(next);
-  const turn = withNeeds({ ...next, agent: to, handedOverBy: [...(next.handedOverBy ?? []), from] });
+  const turn = withNeeds(withHandOver({ ...next, agent: to }, from));
   const changed = { type: "agent_changed", from, to, reason: "handoff", callId: call.id, context } as const;
   if (team !== undefined) {
     const facts = { team, ...(texts === undefined ? {} : { texts }) };
