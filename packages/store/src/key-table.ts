@@ -638,6 +638,14 @@ export const keyTable = {
       content: "Feishu access token, as long as Feishu says; a `:lock` for 10 s while a process fetches it",
       rights: { ingress: "del get pttl set", worker: "del get pttl set", console: "pttl" },
     },
+    grantOf: {
+      key: "{<ns>}:grant:<app>:<person>",
+      type: "hash",
+      content:
+        "what a person lets an app do as them: `state`, `generation`, `sealed` tokens, `accessEndsAtMs`, `refreshEndsAtMs`, `grantedAtMs`, scopes `asked` and `granted`, `issuer`, `unionId`, and while it is refreshed `leaseHolder` and `leaseUntilMs`; the person is a hash",
+      retention: "395 days after the last refresh",
+      rights: { worker: "del hdel hget hgetall hincrby hmget hset pexpire" },
+    },
     eventWatchOf: {
       key: "{<ns>}:event-watch:<app>",
       type: "string",

@@ -1,0 +1,163 @@
+import { startRedis } from "@larkline/testkit";
+import { Redis } from "ioredis";
+import { expect, onTestFinished, test } from "vitest";
+import { GrantStore, type GrantFacts, type GrantOwner } from "./grant-store.ts";
+import { appUsers } from "./rights/app-users.ts";
+import { openElsewhere, openTestStores } from "./testing.ts";
+
+const [key, newKey] = ["a".repeat(64), "b".repeat(64)];
+const ann: GrantOwner = { app: "cli_a", tenant: "t1", openId: "ou_ann" };
+
+function factsWith(accessToken: string, more: Partial<GrantFacts> = {}): GrantFacts {
+  return {
+    tokens: { accessToken, refreshToken: `ur-of-${accessToken}` },
+    accessEndsAtMs: 2,
+    refreshEndsAtMs: 3,
+    grantedAtMs: 1,
+    asked: ["task:a", "task:b"],
+    granted: ["task:a"],
+    issuer: "https://open.example/token",
+    unionId: "on_ann",
+    ...more,
+  };
+}
+
+function scene() {
+  const here = openTestStores();
+  const { redis, namespace, advance } = here;
+  const store = new GrantStore({ redis, namespace, grantKeys: [key] });
+  const elsewhere = new GrantStore({ ...openElsewhere(here), namespace, grantKeys: [key] });
+  const rowKeys = async (): Promise<string[]> => await (redis as Redis).keys(`*${namespace}*`);
+  return { redis: redis as Redis, namespace, advance, store, elsewhere, rowKeys };
+}
+
+test("a grant is one row for each app, tenant and person, for every process", async () => {
+  const { store, elsewhere } = scene();
+  expect(await store.read(ann)).toBeUndefined();
+  expect(await store.write(ann, factsWith("u-1"), 0)).toBe(true);
+  expect(await elsewhere.read(ann)).toEqual({ ...factsWith("u-1"), generation: 1, state: "active" });
+  for (const other of [{ openId: "ou_ben" }, { tenant: "t2" }, { app: "cli_b" }]) {
+    expect(await store.read({ ...ann, ...other })).toBeUndefined();
+  }
+});
+
+test("Redis holds neither a token nor the id of the person", async () => {
+  const { redis, store, rowKeys } = scene();
+  await store.write(ann, factsWith("u-secret"), 0);
+  const keys = await rowKeys();
+  expect(keys).toHaveLength(1);
+  const stored = JSON.stringify([keys, await redis.hgetall(keys[0] ?? "")]);
+  for (const secret of ["u-secret", Buffer.from("u-secret").toString("base64url").slice(0, 8), "ou_ann", key]) {
+    expect(stored).not.toContain(secret);
+  }
+});
+
+test("a generation is written once, and none after the grant was revoked meanwhile", async () => {
+  const { store, elsewhere } = scene();
+  await store.write(ann, factsWith("u-1"), 0);
+  expect(await store.write(ann, factsWith("u-2"), 1)).toBe(true);
+  expect(await elsewhere.write(ann, factsWith("u-late"), 1)).toBe(false);
+  expect(await store.read(ann)).toMatchObject({ generation: 2, tokens: { accessToken: "u-2" } });
+  expect(await elsewhere.revoke(ann)).toBe(true);
+  expect(await store.write(ann, factsWith("u-3"), 2)).toBe(false);
+  const ended = await store.read(ann);
+  expect(ended).toMatchObject({ generation: 3, state: "revoked", granted: ["task:a"] });
+  expect(ended).not.toHaveProperty("tokens");
+  expect(await store.write(ann, factsWith("u-4"), 3)).toBe(true);
+  expect(await store.read(ann)).toMatchObject({ generation: 4, state: "active" });
+});
+
+test("one process refreshes a generation at a time; the lease of a dead one is taken over", async () => {
+  const { store, elsewhere, advance } = scene();
+  expect(await store.lease(ann, 0, "w1", 10_000)).toBe(false);
+  await store.write(ann, factsWith("u-1"), 0);
+  const leases = await Promise.all(["w1", "w2", "w3"].map(async (one) => await store.lease(ann, 1, one, 10_000)));
+  expect(leases.filter(Boolean)).toHaveLength(1);
+  await advance(10_001);
+  expect(await elsewhere.lease(ann, 1, "w4", 10_000)).toBe(true);
+  expect(await store.lease(ann, 1, "w1", 10_000)).toBe(false);
+  expect(await elsewhere.write(ann, factsWith("u-2"), 1)).toBe(true);
+  expect(await store.lease(ann, 1, "w1", 10_000)).toBe(false);
+  expect(await store.lease(ann, 2, "w1", 10_000)).toBe(true);
+});
+
+test("a grant that cannot be refreshed keeps its access token, and is refreshed no more", async () => {
+  const { store } = scene();
+  await store.write(ann, factsWith("u-1"), 0);
+  expect(await store.needsConsent(ann, 2)).toBe(false);
+  expect(await store.needsConsent(ann, 1)).toBe(true);
+  expect(await store.read(ann)).toMatchObject({ state: "needs_consent", tokens: { accessToken: "u-1" } });
+  expect(await store.lease(ann, 1, "w1", 10_000)).toBe(false);
+  expect(await store.write(ann, factsWith("u-2"), 1)).toBe(true);
+  expect(await store.read(ann)).toMatchObject({ state: "active" });
+  await store.forget(ann);
+  expect(await store.read(ann)).toBeUndefined();
+});
+
+test("tokens open at their own place alone: not for another person, another generation, or after a change", async () => {
+  const { redis, store, rowKeys } = scene();
+  const ben = { ...ann, openId: "ou_ben" };
+  await store.write(ann, factsWith("u-ann"), 0);
+  const [annKey = ""] = await rowKeys();
+  await store.write(ben, factsWith("u-ben"), 0);
+  const benKey = (await rowKeys()).find((one) => one !== annKey) ?? "";
+  const sealed = (await redis.hget(annKey, "sealed")) ?? "";
+  await redis.hset(benKey, "sealed", sealed);
+  expect(await store.read(ben)).not.toHaveProperty("tokens");
+  await redis.hset(annKey, "generation", 7);
+  expect(await store.read(ann)).not.toHaveProperty("tokens");
+  await redis.hset(annKey, "generation", 1, "sealed", `${sealed.slice(0, -2)}AA`);
+  expect(await store.read(ann)).not.toHaveProperty("tokens");
+  await redis.hset(annKey, "sealed", sealed);
+  expect(await store.read(ann)).toMatchObject({ tokens: { accessToken: "u-ann" } });
+});
+
+test("a new key opens what an old one has sealed, and seals it anew; without the old one nothing opens", async () => {
+  const { redis, namespace, store } = scene();
+  await store.write(ann, factsWith("u-1"), 0);
+  const only = new GrantStore({ redis, namespace, grantKeys: [newKey] });
+  expect(await only.read(ann)).not.toHaveProperty("tokens");
+  const both = new GrantStore({ redis, namespace, grantKeys: [newKey, key] });
+  expect(await both.read(ann)).toMatchObject({ tokens: { accessToken: "u-1" } });
+  expect(await only.read(ann)).toMatchObject({ generation: 2, state: "active", tokens: { accessToken: "u-1" } });
+  expect(() => new GrantStore({ redis, namespace, grantKeys: ["short"] })).toThrow("64 hexadecimal digits");
+});
+
+test("a grant that is being refreshed is not sealed anew, so that the refresh is stored", async () => {
+  const { redis, namespace, store, advance } = scene();
+  await store.write(ann, factsWith("u-1"), 0);
+  const both = new GrantStore({ redis, namespace, grantKeys: [newKey, key] });
+  expect(await store.lease(ann, 1, "w1", 10_000)).toBe(true);
+  expect(await both.read(ann)).toMatchObject({ generation: 1, tokens: { accessToken: "u-1" } });
+  await advance(10_001);
+  expect(await store.write(ann, factsWith("u-2"), 1)).toBe(true);
+  expect(await both.read(ann)).toMatchObject({ generation: 2, tokens: { accessToken: "u-2" } });
+  expect(await both.read(ann)).toMatchObject({ generation: 3, tokens: { accessToken: "u-2" } });
+  expect(await both.lease(ann, 3, "w2", 10_000)).toBe(true);
+});
+
+test("no user of Redis but the workers' reads a grant", async () => {
+  const server = await startRedis();
+  onTestFinished(async () => await server.stop());
+  const admin = new Redis(server.port);
+  const namespace = "larkline";
+  const store = new GrantStore({ redis: admin, namespace, grantKeys: [key] });
+  await store.write(ann, factsWith("u-1"), 0);
+  const [row = ""] = await admin.keys("*grant*");
+  const answers: Record<string, boolean> = {};
+  for (const user of appUsers(namespace, ["notes"])) {
+    const rules = user.grants
+      .filter(({ on }) => on === "keys")
+      .map(({ patterns, commands }) => {
+        const allowed = commands.split(" ").map((command) => `+${command}`);
+        return `(${[...patterns.map((pattern) => `~${pattern}`), ...allowed].join(" ")})`;
+      });
+    await admin.call("ACL", "SETUSER", user.name, "reset", "on", ">secret", ...rules);
+    const answer = await admin.call("ACL", "DRYRUN", user.name, "HGETALL", row);
+    answers[user.name] = answer === "OK";
+  }
+  admin.disconnect();
+  const allowed = Object.entries(answers).filter(([, may]) => may);
+  expect(allowed.map(([name]) => name)).toEqual(["agent-worker"]);
+  expect(Object.keys(answers)).toContain("runner-notes");
+});
