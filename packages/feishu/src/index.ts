@@ -1,5 +1,7 @@
 /** One app's calls to the platform. */
 export { FeishuApi } from "./feishu-api.ts";
+/** Consent of people, and their tokens. */
+export { GrantsApi, type GrantedTokens } from "./grants-api.ts";
 /** What every failed call rejects with. */
 export { FeishuError } from "./transport/error.ts";
 /** A message as the platform keeps it. */
