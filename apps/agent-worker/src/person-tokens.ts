@@ -1,0 +1,158 @@
+import { pause, systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
+import type { GrantsApi, GrantedTokens } from "@larkline/feishu";
+import type { GrantOwner, GrantStore, StoredGrant } from "@larkline/store";
+
+/**
+ * The token with which a call acts as a person. `consent`: the person has to be asked for these scopes first;
+ * `unavailable`: the platform does not answer, and a later try may do better.
+ */
+export type PersonToken =
+  | { state: "token"; token: string }
+  | { state: "consent"; scopes: string[] }
+  | { state: "unavailable" };
+
+/**
+ * What became of the tokens of a consent. `other_person`: not the person who was asked has agreed; `unavailable`: the
+ * platform does not say who it was, and nothing is kept.
+ */
+export type AcceptedConsent = { state: "granted"; granted: string[] } | { state: "other_person" | "unavailable" };
+
+interface PersonTokensOptions {
+  grants: GrantStore;
+  apiOf(app: string): GrantsApi;
+  /**
+   * Tokens with less time left are refreshed, ms. Early, because the old one stays good: when the answer to a refresh
+   * is lost, no running turn is cut off.
+   */
+  refreshBeforeMs?: number;
+  /** How long one process may take for a refresh, ms; after an answer that is unknown no other one tries for so long. */
+  leaseMs?: number;
+  clock?: Clock;
+  random?: Random;
+}
+
+/** A token that ends within this time is not given out: a call takes a while to arrive. */
+const leastMs = 60_000;
+const pollMs = 50;
+
+/** Gives tokens of people to calls, and refreshes them: at most one process at a time, however many ask. */
+export class PersonTokens {
+  readonly #options: PersonTokensOptions;
+  readonly #refreshBeforeMs: number;
+  readonly #leaseMs: number;
+  readonly #clock: Clock;
+  readonly #holder: string;
+  readonly #refreshing = new Map<string, Promise<boolean>>();
+
+  constructor(options: PersonTokensOptions) {
+    const { clock = systemClock, random = systemRandom } = options;
+    this.#options = options;
+    this.#refreshBeforeMs = options.refreshBeforeMs ?? 1_800_000;
+    this.#leaseMs = options.leaseMs ?? 15_000;
+    this.#clock = clock;
+    this.#holder = random.uuid();
+  }
+
+  /** `refused`: a token that the platform has not accepted; another one is fetched. */
+  async tokenFor(owner: GrantOwner, scopes: readonly string[], refused?: string): Promise<PersonToken> {
+    const { grants } = this.#options;
+    const untilMs = this.#clock.monotonic() + 2 * this.#leaseMs;
+    for (;;) {
+      const grant = await grants.read(owner);
+      const missing = scopes.filter((scope) => grant?.granted.includes(scope) !== true);
+      if (grant?.tokens === undefined || missing.length > 0) {
+        return { state: "consent", scopes: grant?.tokens === undefined ? [...scopes] : missing };
+      }
+      const { accessToken: token, refreshToken } = grant.tokens;
+      const leftMs = token === refused ? 0 : grant.accessEndsAtMs - this.#clock.now();
+      const good = leftMs > leastMs ? ({ state: "token", token } as const) : undefined;
+      if (good && leftMs >= this.#refreshBeforeMs) return good;
+      const mayRefresh = refreshToken !== undefined && grant.state === "active";
+      if (!mayRefresh) return good ?? { state: "consent", scopes: [...scopes] };
+      const isKnown = await this.#refresh(owner, grant, refreshToken);
+      if (isKnown) continue;
+      if (good) return good;
+      if (this.#clock.monotonic() >= untilMs) return { state: "unavailable" };
+      await pause(this.#clock, pollMs);
+    }
+  }
+
+  /**
+   * Takes the tokens of a consent, if the person who was asked is the one who has agreed. Tokens of another person
+   * are ended at the platform and kept nowhere.
+   */
+  async accept(
+    owner: GrantOwner,
+    tokens: GrantedTokens,
+    { asked, issuer }: { asked: readonly string[]; issuer: string },
+  ): Promise<AcceptedConsent> {
+    const { grants, apiOf } = this.#options;
+    const api = apiOf(owner.app);
+    const who = await api.owner(tokens.accessToken);
+    if (who.state !== "known") return { state: "unavailable" };
+    if (who.owner.openId !== owner.openId || who.owner.tenantKey !== owner.tenant) {
+      await api.revoke(
+        tokens.refreshToken ?? tokens.accessToken,
+        tokens.refreshToken ? "refresh_token" : "access_token",
+      );
+      return { state: "other_person" };
+    }
+    const { unionId } = who.owner;
+    for (;;) {
+      const before = (await grants.read(owner))?.generation ?? 0;
+      const facts = { ...this.#timesOf(tokens), asked: [...asked], issuer, unionId, grantedAtMs: this.#clock.now() };
+      if (await grants.write(owner, facts, before)) return { state: "granted", granted: tokens.scopes };
+    }
+  }
+
+  /** Whether the row has changed, so that it is worth reading. Calls of one process share a refresh. */
+  async #refresh(owner: GrantOwner, grant: StoredGrant, refreshToken: string): Promise<boolean> {
+    const key = JSON.stringify([owner.app, owner.tenant, owner.openId, grant.generation]);
+    const running = this.#refreshing.get(key) ?? this.#refreshOnce(owner, grant, refreshToken);
+    this.#refreshing.set(key, running);
+    try {
+      return await running;
+    } finally {
+      this.#refreshing.delete(key);
+    }
+  }
+
+  async #refreshOnce(owner: GrantOwner, grant: StoredGrant, refreshToken: string): Promise<boolean> {
+    const { grants, apiOf } = this.#options;
+    const { generation, grantedAtMs, unionId, issuer } = grant;
+    if (!(await grants.lease(owner, generation, this.#holder, this.#leaseMs))) {
+      return (await grants.read(owner))?.generation !== generation;
+    }
+    const answer = await apiOf(owner.app).refresh(refreshToken, issuer);
+    switch (answer.state) {
+      case "granted": {
+        const { tokens } = answer;
+        await grants.write(
+          owner,
+          { ...this.#timesOf(tokens), asked: grant.asked, grantedAtMs, unionId, issuer },
+          generation,
+        );
+        return true;
+      }
+      case "consent":
+        // Where another generation is there, its refresh has used this token, and nothing is lost.
+        await grants.needsConsent(owner, generation);
+        return true;
+      case "person_gone":
+        return await grants.revoke(owner);
+      default:
+        // The platform may have used the token, or not: the row stays, and the lease keeps others from asking at once.
+        return false;
+    }
+  }
+
+  #timesOf({ accessToken, refreshToken, expiresInMs, refreshExpiresInMs, scopes }: GrantedTokens) {
+    const nowMs = this.#clock.now();
+    return {
+      tokens: refreshToken === undefined ? { accessToken } : { accessToken, refreshToken },
+      accessEndsAtMs: nowMs + expiresInMs,
+      ...(refreshExpiresInMs === undefined ? {} : { refreshEndsAtMs: nowMs + refreshExpiresInMs }),
+      granted: scopes,
+    };
+  }
+}
