@@ -17,7 +17,10 @@ const longestRunMs = 300_000;
 /** Besides three times what the tests take without the bug: what waits for {@link patience} may do so once. */
 const patienceWithBugMs = 60_000;
 
-/** `BROKEN`: nothing was tested, because a file does not load, or the tests fail without the bug as well. */
+/**
+ * `BROKEN`: nothing was tested, because a file does not load, the tests fail without the bug as well, or no deadline of
+ * theirs ends them.
+ */
 type Result = "killed" | "SURVIVED" | "BROKEN";
 
 const stopping = new AbortController();
@@ -105,7 +108,7 @@ interface Report {
   testResults: { assertionResults: { status: string; fullName: string }[] }[];
 }
 
-/** A run that does not end within `longestMs` has found the bug: without it, the same tests end in a third of that. */
+/** Tests have deadlines of their own, so a run that does not end within `longestMs` has found nothing. */
 async function runTests(copy: string, tests: readonly string[], longestMs: number): Promise<Run> {
   const report = join(copy, "mutants.json");
   rmSync(report, { force: true });
@@ -120,7 +123,7 @@ async function runTests(copy: string, tests: readonly string[], longestMs: numbe
   const startedMs = performance.now();
   const code = await exitOf(join(root, "node_modules/.bin/vitest"), [...command, ...tests], { cwd: copy, longestMs });
   const seconds = (performance.now() - startedMs) / 1_000;
-  if (code === "endless") return { result: "killed", seconds, by: "its tests do not end" };
+  if (code === "endless") return { result: "BROKEN", seconds, by: "no test of it fails, and they do not end" };
   const { numFailedTests = 0, testResults = [] } = existsSync(report)
     ? (JSON.parse(readFileSync(report, "utf8")) as Partial<Report>)
     : {};

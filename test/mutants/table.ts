@@ -363,7 +363,7 @@ const inRedis: Mutant[] = [
     file: scripts("heal"),
     from: "if redis.call('LLEN', control) + redis.call('LLEN', requests) > 0 or",
     to: "if",
-    tests: [oneServer],
+    tests: [claims],
     why: "A suspended session whose wake-up was lost would stay asleep with an outcome in it.",
   },
   {
@@ -757,15 +757,15 @@ const inAgent: Mutant[] = [
   {
     id: "denials-without-end",
     file: agent("turn/tool-call.ts"),
-    from: "if (denials >= env.limits.maxDenials) return refuse(noMoreQuestions(denials));",
-    to: "",
+    from: "return denials >= env.limits.maxDenials ? noMoreQuestions(denials) : undefined;",
+    to: "return undefined;",
     tests: [agent("turn/tool-call.test.ts"), agent("turn/turn-approval.test.ts")],
     why: "A model that is refused would ask people again and again.",
   },
   {
     id: "asked-with-wrong-arguments",
     file: agent("turn/tool-call.ts"),
-    from: "if (!checked.ok && checked.isUnchecked !== true) return refuse(misfit(checked.error));",
+    from: "if (!checked.ok && checked.isUnchecked !== true) return misfit(checked.error);",
     to: "",
     tests: [agent("turn/turn-approval.test.ts")],
     why: "People would approve a call that its runner refuses.",
@@ -839,7 +839,7 @@ const inAgent: Mutant[] = [
     file: agent("turn/refusal.ts"),
     from: "failure?.blames !== undefined && failure.retryInMs === undefined",
     to: "failure !== undefined && failure.retryInMs === undefined",
-    tests: [worker("refused-request.test.ts")],
+    tests: [agent("turn/refusal.test.ts")],
     why: "Any failure of a vendor would be taken for a refusal of the history, and pictures left out for good.",
   },
 ];
@@ -1343,7 +1343,7 @@ const atTheBorders: Mutant[] = [
     file: "packages/model/src/backend.ts",
     from: 'if (next === "aborted" || aborted()) return;',
     to: 'if (next === "aborted") return;',
-    tests: ["packages/model/src/backend.test.ts"],
+    tests: ["packages/model/src/model-chain.test.ts"],
     why: "A chunk that comes after a cancel would still be shown.",
   },
   {
@@ -1351,7 +1351,7 @@ const atTheBorders: Mutant[] = [
     file: "packages/model/src/openai/chat.ts",
     from: 'return end.stopReason === "end_turn" && this.#calls.size > 0 ? { ...end, stopReason: "tool_use" } : end;',
     to: "return end;",
-    tests: ["packages/model/src/openai/backend.test.ts", "packages/model/src/vendor-streams.test.ts"],
+    tests: ["packages/model/src/openai/awkward-streams.test.ts"],
     why: "Compatible servers end tool calls with a plain stop: their calls would be dropped.",
   },
   {
@@ -1439,7 +1439,7 @@ const atTheBorders: Mutant[] = [
     file: "packages/process/src/telemetry/logger.ts",
     from: "const shown = hideSecrets(text.slice(0, maxLength + beyondCut), secretMark);",
     to: "const shown = hideSecrets(text.slice(0, maxLength), secretMark);",
-    tests: ["packages/process/src/telemetry/logger.test.ts"],
+    tests: ["packages/process/src/telemetry/redact.test.ts"],
     why: "The beginning of a secret that is cut in half is not seen as one.",
   },
   {

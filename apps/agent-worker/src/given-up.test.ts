@@ -1,4 +1,4 @@
-import { expect, it } from "vitest";
+import { expect, it, vi } from "vitest";
 import { inbound, newWorld, runnerOf, session } from "./turn-world.fixture.ts";
 
 /** As the workers of these tests do. */
@@ -32,4 +32,14 @@ it("a broken store of dead letters holds no message up", async () => {
   if (world.letters !== undefined) world.letters.add = async () => await Promise.reject(new Error("broken on purpose"));
   await runnerOf(world)({ v: 1, session, gen }, new AbortController().signal);
   expect(await world.store.summary(session)).toMatchObject({ state: "idle", waiting: 0 });
+});
+
+it("a run that fails by its own code fails its job, which comes again", async () => {
+  const world = newWorld();
+  const { wakeGen: gen = 0 } = await world.store.append(inbound("om_1", "hello"));
+  vi.spyOn(world.store, "commit").mockRejectedValueOnce(new TypeError("a bug"));
+  const run = async () => await runnerOf(world)({ v: 1, session, gen }, new AbortController().signal);
+  await expect(run()).rejects.toThrow("a bug");
+  expect(await run()).toBe("done");
+  expect(world.sent.map(({ text }) => text)).toEqual(["answer to hello"]);
 });

@@ -53,11 +53,13 @@ function troubled(
   { trouble, method }: { trouble: Trouble; method: "save" | "commit" },
 ) {
   let begun = 0;
+  let counted = 0;
   const store = new Proxy(world.store, {
     get: (target, name) => {
       const real: unknown = Reflect.get(target, name);
       if (typeof real !== "function") return real;
       return async (...given: unknown[]): Promise<unknown> => {
+        if (name === "fail") counted += 1;
         if (name === method && begun < outages) {
           begun += 1;
           await trouble.begins(redis);
@@ -72,7 +74,7 @@ function troubled(
     },
   });
   const parts: Parts & { store: SessionStore } = { ...world, store };
-  return { parts, begun: () => begun };
+  return { parts, begun: () => begun, counted: () => counted };
 }
 
 async function ownWorld(): Promise<{ world: World; redis: RedisConnection }> {
@@ -106,11 +108,11 @@ it.each([
   async (_how, _what, kind) => {
     const { world, redis } = await ownWorld();
     if ("isHeld" in kind) holding(world, "late");
-    const { parts, begun } = troubled(world, redis, kind);
+    const { parts, begun, counted } = troubled(world, redis, kind);
     const differences = { ...calling(["echo"]), maxFailures };
     await append(world, inbound("om_1", "please"));
     await runJobs(world, runnerOf(world, differences, parts));
-    expect(begun()).toBe(outages);
+    expect([begun(), counted()]).toEqual([outages, 0]);
     expect((await outboxOf(world)).map(({ text }) => text)).toEqual(["c1-0"]);
     expect([...world.ran]).toEqual([["c1-0", 1]]);
     await checkEnds(world, [1]);

@@ -140,6 +140,7 @@ describe("a call that needs an approval", () => {
       await sweepExpiries(servicesOf(world));
       expect(healedIn(world, "expiry")).toBe(1);
     }, patience);
+    expect(world.wakes).toHaveLength(1);
     const late = await world.approvals.decide(session, world.carded[0] ?? "", {
       decision: "approve",
       by: { id: "ou_1" },

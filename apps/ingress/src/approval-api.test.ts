@@ -110,9 +110,9 @@ describe("POST /v1/approvals/:id", () => {
     expect(await call("/v1/approvals?session_id=s1")).toMatchObject({ body: { approvals: [] } });
   });
 
-  it("rejects, and a second decision is refused with what was decided", async () => {
-    const { ingress, decide } = await waiting();
-    expect(await decide({ decision: "reject" })).toMatchObject({
+  it("rejects for this time alone, and a second decision is refused with what was decided", async () => {
+    const { ingress, decide } = await waiting({ remember: { tool: "deploy", pattern: "prod" } });
+    expect(await decide({ decision: "reject", remember: true })).toMatchObject({
       status: 200,
       body: { approval: { state: "rejected" } },
     });
@@ -120,7 +120,9 @@ describe("POST /v1/approvals/:id", () => {
       status: 409,
       body: { error: "no pending approval", approval: { state: "rejected" } },
     });
-    expect(await told(ingress)).toMatchObject([{ state: "rejected" }]);
+    expect(await told(ingress)).toMatchObject([
+      { state: "rejected", decisions: [expect.not.objectContaining({ remember: true })] },
+    ]);
   });
 
   it("AL-41: after the expiry is refused, and the session gets the expiry", async () => {

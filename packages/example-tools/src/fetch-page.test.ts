@@ -132,6 +132,12 @@ describe("fetch_page has limits", () => {
     expect(sent).toBeLessThan(20_000_000);
   });
 
+  it("leaves no half of a character at the cut of a long page", async () => {
+    page("/long", "text/plain; charset=utf-8", `${"x".repeat(59_999)}😀😀`);
+    const text = `${"x".repeat(59_999)}\uFFFD`;
+    expect(await fetchPage(local("/long"))).toMatchObject({ ok: true, result: { truncated: true, text } });
+  });
+
   it("counts bytes after decompression", async () => {
     const bomb = gzipSync(Buffer.alloc(50_000_000, "x"));
     answers.set("/bomb", (_request, response) =>

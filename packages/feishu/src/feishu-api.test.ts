@@ -260,6 +260,13 @@ describe("failures", () => {
     expect(platform.calls).toHaveLength(3);
   });
 
+  it("does not repeat what a repeat would use up", async () => {
+    const platform = await fakePlatform((_call, response) => response.writeHead(503).end());
+    const update = apiOf(platform.url).cards.delayedUpdate({ token: "c-1", card: {} });
+    expect(await failureOf(update)).toMatchObject({ kind: "unavailable", uncertain: true });
+    expect(platform.calls).toHaveLength(1);
+  });
+
   it("stays uncertain when a clear refusal follows an uncertain attempt", async () => {
     const platform = await fakePlatform((_call, response, count) =>
       count === 1 ? response.writeHead(500).end() : json(response, 400, { code: 230001, msg: "bad" }),

@@ -10,6 +10,7 @@ import {
   messageStop,
   toolCallDelta,
 } from "./index.ts";
+import { timedStream } from "./backend.ts";
 
 type Step = readonly (ModelChunk | "hang" | "throw")[];
 
@@ -165,6 +166,12 @@ describe("createModelChain", () => {
       { type: "message_stop", stopReason: "max_tokens", usage: null },
     ]);
     expect(seen[0]?.aborted).toBe(true);
+  });
+
+  it.each([9, 10, 11, 12])("cuts a step of %i bytes between characters", async (maxStepBytes) => {
+    const { backend } = scripted([text("想一想吧"), text("好"), stop]);
+    const [first] = await collect(chainOf([backend], { maxStepBytes }).chain.stream(request));
+    expect(first).toEqual(text("想一想吧".slice(0, Math.floor(maxStepBytes / 3))));
   });
 
   it.each(["blocks", "calls"])("cuts a step of endless %s, however short they are, and says so", async (kind) => {
@@ -371,6 +378,22 @@ describe("deadlines and cancellation", () => {
     controller.abort();
     expect(await result).toEqual([text("a")]);
     expect(seen[0]?.signal?.aborted).toBe(true);
+  });
+
+  it("EE-43: a chunk that comes with the abort is not shown", async () => {
+    const controller = new AbortController();
+    const late: AsyncIterable<ModelChunk> = {
+      [Symbol.asyncIterator]: () => ({
+        next: async () => {
+          queueMicrotask(() => controller.abort());
+          return await Promise.resolve({ done: false, value: text("late") });
+        },
+      }),
+    };
+    const patience = { headersMs: 1_000, thinkingMs: 1_000, gapMs: 1_000, callMs: 1_000 };
+    const { signal } = controller;
+    const options = { clock: systemClock, timeouts: patience, thinksSilently: false, onAlive: () => undefined, signal };
+    expect(await collect(timedStream(() => late, options))).toEqual([]);
   });
 
   it("EE-43: abort during a wait ends the stream, nothing more is asked", async () => {

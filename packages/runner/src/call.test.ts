@@ -175,6 +175,21 @@ describe("a stopping runner", () => {
   });
 });
 
+it("a cancel stops the calls of its own turn, or of a whole session", async () => {
+  const [first, second] = [
+    await bed.openCall({ name: "pure", effect: "pure" }),
+    await bed.openCall({ name: "pure", effect: "pure" }),
+  ];
+  const own = calls.start(first);
+  const beside = calls.start({ ...second, session: first.session, turnId: `${first.turnId}0` });
+  const other = calls.start(second);
+  const stopped = () => [own, beside, other].map(({ signal }) => signal.aborted);
+  calls.cancel(first.session, first.turnId);
+  expect(stopped()).toEqual([true, false, false]);
+  calls.cancel(first.session);
+  expect(stopped()).toEqual([true, true, false]);
+});
+
 describe("a job that comes again while its call runs here, because the process stood still", () => {
   it.each(["pure", "idempotent", "once"] as const)(
     "does not run a %s call again, and ends as it ends",

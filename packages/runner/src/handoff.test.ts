@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { argumentsHashOf, handoffMac, type HandoffEntry, type ToolJob } from "@larkline/protocol";
+import { argumentsHashOf, handoffMac, systemClock, type HandoffEntry, type ToolJob } from "@larkline/protocol";
 import { HandoffImport } from "@larkline/store/runners";
 import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
 import { CallHandoff } from "./call-handoff.ts";
@@ -337,6 +337,34 @@ describe("a `once` call", () => {
     } finally {
       await other.close();
     }
+  });
+
+  it("does not start by an answer that comes as it is cancelled", async () => {
+    const job = await bed.openCall({ name: "t", effect: "once" });
+    const stop = new AbortController();
+    const answerTo = async () => {
+      stop.abort();
+      return await Promise.resolve("run" as const);
+    };
+    const handoff = Object.assign(bed.handoffOf("r"), { answerTo });
+    const cancelled = new CallHandoff({ handoff, runner: "r", onError: () => undefined });
+    expect(await cancelled.mayStart({ ...job, worker: "none" }, "once", stop.signal)).toBeUndefined();
+  });
+
+  it("hands its outcome in as soon as Redis is back, up to its deadline", async () => {
+    const job = await bed.openCall({ name: "t", effect: "once" });
+    let failures = 0;
+    const add = async () => {
+      failures += 1;
+      return await (failures <= 20 ? Promise.reject(new Error("Redis is away")) : Promise.resolve());
+    };
+    const handoff = Object.assign(bed.handoffOf("r"), { add });
+    const patient = new CallHandoff({ handoff, runner: "r", onError: () => undefined, backoffMs: [1] });
+    await patient.deliver({ ...job, deadlineMs: systemClock.now() + 600_000 }, { ok: true, result: 1 });
+    expect(failures).toBe(21);
+    failures = 0;
+    await expect(patient.deliver({ ...job, deadlineMs: 0 }, { ok: true, result: 1 })).rejects.toThrow("away");
+    expect(failures).toBe(2);
   });
 
   it("is opened again by its own question alone, and once", async () => {

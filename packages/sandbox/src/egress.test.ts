@@ -200,6 +200,12 @@ describe("the egress proxy refuses everything else", () => {
     ["a name that does not resolve", "http://gone.good.test:PORT/", "cannot be resolved"],
     ["a name without addresses", "http://nowhere.good.test:PORT/", "not on the public internet"],
   ];
+  it("E14: without a port in its entry a name has the ports of the web alone", () => {
+    const allows = allowListOf(["api.good.test", "*.wide.test", "mail.good.test:25"]);
+    const ports = (host: string) => [25, 80, 443, 6379].filter((each) => allows({ host, port: each }));
+    expect(["api.good.test", "a.wide.test", "mail.good.test"].map(ports)).toEqual([[80, 443], [80, 443], [25]]);
+  });
+
   it.each(http)("%s gets 403", async (_what, url, reason) => {
     const { denied } = await start();
     const answer = await get(url.replace("PORT", String(port)));

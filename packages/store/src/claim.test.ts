@@ -4,7 +4,9 @@ import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts"
 import { createKeyspace } from "./keys.ts";
 import { SessionStore } from "./session-store.ts";
 import type { FencedWrite } from "./session-types.ts";
-import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
+import { messageOf, mustClaim, suspendOn } from "./suite-samples.ts";
+import { openTestStores } from "./testing.ts";
+import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished } from "vitest";
 
 const session = "cli_app.oc_chat.main";
 
@@ -115,4 +117,16 @@ describe("history cache", () => {
     await turn({ context: { keep: 1, summary: said("anew") } }, new SessionStore({ redis, namespace, stateKey }));
     expect(await turn({})).toEqual([said("anew"), said("0")]);
   });
+});
+
+it("a session that sleeps though there is something to read is woken by the sweep", async () => {
+  const { redis, namespace, store, close } = openTestStores({}, inject("redisUrl"));
+  onTestFinished(close);
+  const { wakeGen = 0 } = await store.append(messageOf(session, "om_1"));
+  await suspendOn(store, await mustClaim(store, session, wakeGen), "c1");
+  expect(await store.heal(session, wakeGen)).toBeUndefined();
+  // By a process that died before it could wake the session: others than workers may write to this list.
+  await redis.rpush(createKeyspace(namespace).session(session).requests, JSON.stringify({ type: "cancel" }));
+  expect(await store.heal(session, wakeGen)).toBe(wakeGen + 1);
+  expect(await store.summary(session)).toMatchObject({ state: "queued" });
 });

@@ -5,6 +5,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { systemClock, type Clock } from "@larkline/protocol";
 import { startRedis, startRedisCluster } from "@larkline/testkit";
 import type { Redis } from "ioredis";
 import { afterEach, describe, expect, inject, it, onTestFinished, vi } from "vitest";
@@ -22,19 +23,24 @@ interface World {
   own: OwnPresence;
 }
 
-async function begin(redisUrl: string, namespace: string, id: string, errors: string[] = []): Promise<OwnPresence> {
+async function begin(
+  redisUrl: string,
+  namespace: string,
+  id: string,
+  { errors = [], clock = systemClock }: { errors?: string[]; clock?: Clock } = {},
+): Promise<OwnPresence> {
   const onError = (error: Error): void => void errors.push(error.message);
-  const presence = await OwnPresence.start({ redisUrl, namespace, id, group, onError });
+  const presence = await OwnPresence.start({ redisUrl, namespace, id, group, onError, clock });
   onTestFinished(async () => await presence.close());
   return presence;
 }
 
-async function newWorld(redisUrl = inject("redisUrl")): Promise<World> {
+async function newWorld(redisUrl = inject("redisUrl"), clock = systemClock): Promise<World> {
   const namespace = `test-${randomUUID()}`;
   const redis = connectRedis(redisUrl);
   onTestFinished(async () => await closeRedis(redis));
   const errors: string[] = [];
-  return { redisUrl, namespace, redis, errors, own: await begin(redisUrl, namespace, "one", errors) };
+  return { redisUrl, namespace, redis, errors, own: await begin(redisUrl, namespace, "one", { errors, clock }) };
 }
 
 /** A real process that is present as `id`; its presence is in `program`. */
@@ -59,6 +65,15 @@ async function age({ redis, namespace }: World, id: string, byMs: number): Promi
   const key = `{${namespace}}:alive:${id}`;
   const [ms = "", server = ""] = ((await redis.get(key)) ?? "").split(" ");
   await redis.set(key, `${Number(ms) - byMs} ${server}`);
+}
+
+/** Ends the connections by which processes are present, of all that the server has: it has to be the test's own. */
+async function cutLines(redis: RedisConnection): Promise<void> {
+  const clients = String(await redis.call("CLIENT", "LIST", "TYPE", "pubsub"));
+  for (const line of clients.split("\n")) {
+    const [, id = ""] = /^id=(\d+) .* ssub=1 /.exec(line) ?? [];
+    if (id !== "") await redis.call("CLIENT", "KILL", "ID", id);
+  }
 }
 
 afterEach(() => vi.useRealTimers());
@@ -107,7 +122,9 @@ describe("the presence of a process", () => {
   });
 
   it("comes back by another connection when its own is cut, and is not taken for dead meanwhile", async () => {
-    const { own, redis, redisUrl, namespace } = await newWorld();
+    const server = await startRedis();
+    onTestFinished(async () => await server.stop());
+    const { own, redis, redisUrl, namespace } = await newWorld(server.url);
     const other = await begin(redisUrl, namespace, "other");
     const reader = new Presence({ redis, namespace });
     const channel = `{${namespace}}:presence:other`;
@@ -115,16 +132,32 @@ describe("the presence of a process", () => {
     other.onReturned(() => (returns += 1));
     const listeners = async (): Promise<unknown> => await redis.call("PUBSUB", "SHARDNUMSUB", channel);
     for (let times = 0; times < 5; times += 1) {
-      const clients = String(await redis.call("CLIENT", "LIST", "TYPE", "pubsub"));
-      for (const line of clients.split("\n")) {
-        const [, id = ""] = /^id=(\d+) .* ssub=1 /.exec(line) ?? [];
-        if (id !== "") await redis.call("CLIENT", "KILL", "ID", id);
-      }
+      await cutLines(redis);
       expect(await reader.fateOf("other")).toBe("alive");
       await expect.poll(listeners, wait).toEqual([channel, 1]);
     }
     await expect.poll(() => returns, wait).toBe(5);
     expect(await own.fateOf(other.id)).toBe("alive");
+  });
+
+  it("finds no other one dead while Redis does not see its own connection", async () => {
+    // No line is opened again.
+    const clock: Clock = { ...systemClock, after: () => () => undefined };
+    const server = await startRedis();
+    onTestFinished(async () => await server.stop());
+    const { own, redis, namespace, errors } = await newWorld(server.url, clock);
+    await begin(server.url, namespace, "other", { errors, clock });
+    let reports = 0;
+    own.onEnded(() => (reports += 1));
+    const channels = ["one", "other"].map((id) => `{${namespace}}:presence:${id}`);
+    await cutLines(redis);
+    expect(await redis.call("PUBSUB", "SHARDNUMSUB", ...channels)).toEqual([channels[0], 0, channels[1], 0]);
+    const beat = async () => await redis.get(`{${namespace}}:alive:one`);
+    // Written by a beat that saw no connection; its report comes before the next beat.
+    await expect.poll(beat, wait).toMatch(/ $/);
+    const blind = await beat();
+    await expect.poll(beat, wait).not.toBe(blind);
+    expect(reports).toBe(0);
   });
 
   it("decides by beats alone where Redis does not tell which connections stand", async () => {

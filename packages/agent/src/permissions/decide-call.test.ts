@@ -25,6 +25,13 @@ describe("without an entry that fits", () => {
     expect(decideCall(policy(), policyCall())).toEqual({ do: "run", authority: { by: "policy" }, findings: [] });
   });
 
+  it("a tool that asks for nothing is asked about where it goes to an address that no person has named", () => {
+    const addressContext = { foreign: true, named: new Set<string>() };
+    const strange = policyCall({ arguments: { url: "https://b.example/x" }, addressContext });
+    expect(decideCall(policy(), strange).do).toBe("ask");
+    expect(decideCall(policy(), { ...strange, addressContext: { ...addressContext, foreign: false } }).do).toBe("run");
+  });
+
   it("AL-27: a tool that requires an approval is asked about, by the defaults", () => {
     expect(decideCall(policy(), shellCall("git status -s"))).toEqual({
       do: "ask",

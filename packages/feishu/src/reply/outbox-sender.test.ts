@@ -115,8 +115,11 @@ describe("the outbox sender", () => {
     const lease = await pushed(store, record(await say("hi"), "one"));
     await sender.deliver({ ...lease, untilMs: nowMs + 500 });
     expect(replies()).toEqual([]);
+    forward(hourMs);
+    const next = (await due(store, now())) ?? expect.fail();
+    expect(next.record.attempts).toBe(0);
     const heal = fail({ kind: "hang" });
-    await sender.deliver({ ...lease, untilMs: nowMs + 1_100 });
+    await sender.deliver({ ...next, untilMs: nowMs + 1_100 });
     heal();
     forward(hourMs);
     const again = await due(store, now());

@@ -61,6 +61,11 @@ describe("redactFields", () => {
 });
 
 describe("scrubText", () => {
+  it("hides a secret of which the cut would leave a beginning that looks like none", () => {
+    const text = `${"x ".repeat(995)}sk-ant-api03-abcdefghijkl refused`;
+    expect(scrubText(text)).not.toContain("sk-a");
+  });
+
   it.each([
     ["connect redis://user:s3cret@host:6379 failed", "connect redis://[secret]@host:6379 failed"],
     ["header Bearer abcdef.123456", "header Bearer [secret]"],
