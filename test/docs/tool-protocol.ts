@@ -7,7 +7,7 @@ import {
   RunnerAnnouncement,
   ToolAnnouncement,
   ToolJob,
-  ToolOutcome,
+  ReportedOutcome,
 } from "@larkline/protocol";
 import { agentEventSchemas, chatMessageSchemas, StructuredMessage } from "@larkline/protocol/views/chat-messages";
 import { finishJobScript } from "@larkline/store/queues";
@@ -30,7 +30,7 @@ export function protocolFiles(): Record<string, string> {
         ToolJob,
         FinishedCall,
         CallClaims,
-        ToolOutcome,
+        ToolOutcome: ReportedOutcome,
         HandoffEntry,
         HandoffAnswer,
       },

@@ -6,6 +6,7 @@ import {
   type CallAuthority,
   type CallState,
   type ControlEntry,
+  type ToolOutcome,
   type TurnState,
 } from "@larkline/protocol";
 import type { ApprovalStatus } from "@larkline/store";
@@ -140,7 +141,7 @@ describe("before a call is signed", () => {
   };
   const genuine = approved(said("ou_boss"), said("ou_cfo"));
 
-  async function objection(status: ApprovalStatus, more: Partial<CallState> = {}): Promise<string | undefined> {
+  async function objection(status: ApprovalStatus, more: Partial<CallState> = {}): Promise<ToolOutcome | undefined> {
     return await objectionTo(scene(status).services, turn as TurnState, { ...call, authority: approval, ...more }); // all that is read of a turn
   }
 
@@ -148,17 +149,17 @@ describe("before a call is signed", () => {
     expect(await objection(genuine)).toBeUndefined();
     expect(await objection(genuine, { authority: { by: "policy" } })).toBeUndefined();
     for (const wrong of [{ arguments: { sum: 6 } }, { name: "drop" }]) {
-      expect(await objection(genuine, wrong)).toContain("permission_denied");
+      expect(await objection(genuine, wrong)).toMatchObject({ denied: true });
     }
-    expect(await objection(approved(said("ou_eve"), said("ou_eve")))).toContain("permission_denied");
-    expect(await objection({ ...genuine, approval: approvalOf({ turnId: `${session}-9` }) })).toContain(
-      "permission_denied",
-    );
-    expect(await objection({ ...genuine, approval: approvalOf({ session: "cli_1.oc_2" }) })).toContain(
-      "permission_denied",
-    );
-    expect(await objection({ ...genuine, approval: approvalOf({ kind: "rule" }) })).toContain("permission_denied");
-    expect(await objection({ ...genuine, state: "pending" })).toContain("permission_denied");
+    expect(await objection(approved(said("ou_eve"), said("ou_eve")))).toMatchObject({ denied: true });
+    expect(await objection({ ...genuine, approval: approvalOf({ turnId: `${session}-9` }) })).toMatchObject({
+      denied: true,
+    });
+    expect(await objection({ ...genuine, approval: approvalOf({ session: "cli_1.oc_2" }) })).toMatchObject({
+      denied: true,
+    });
+    expect(await objection({ ...genuine, approval: approvalOf({ kind: "rule" }) })).toMatchObject({ denied: true });
+    expect(await objection({ ...genuine, state: "pending" })).toMatchObject({ denied: true });
   });
 
   it("its rule is looked up: stored, of this chat and tool, and not revoked", async () => {
@@ -166,7 +167,7 @@ describe("before a call is signed", () => {
     const ruled = { ...call, authority: { by: "rule", id } } as const;
     const ask = async (more: Partial<CallState> = {}) =>
       await objectionTo(services, turn as TurnState, { ...ruled, ...more }); // as above
-    expect(await ask()).toContain("permission_denied");
+    expect(await ask()).toMatchObject({ denied: true });
     const author = { id: "ou_boss" };
     const shape = {
       v: 1,
@@ -180,8 +181,8 @@ describe("before a call is signed", () => {
     } as const;
     await rules.add({ ...shape, expiresAtMs: Date.now() + 60_000 });
     expect(await ask()).toBeUndefined();
-    expect(await ask({ name: "drop" })).toContain("permission_denied");
+    expect(await ask({ name: "drop" })).toMatchObject({ denied: true });
     await rules.revoke("cli_1", id, author);
-    expect(await ask()).toContain("permission_denied");
+    expect(await ask()).toMatchObject({ denied: true });
   });
 });

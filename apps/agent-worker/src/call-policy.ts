@@ -17,6 +17,7 @@ import {
   argumentsHashOf,
   builtInRunner,
   chatOf,
+  denial,
   operatorsDecide,
   peopleOf,
   withDeadline,
@@ -29,6 +30,7 @@ import {
   type EventOf,
   type InboundMessage,
   type PermissionRule,
+  type ToolOutcome,
   type TurnState,
 } from "@larkline/protocol";
 import { FeishuError } from "@larkline/feishu";
@@ -513,18 +515,20 @@ function tagsOf({ session, turnId, callId, id, kind, tool, traceparent }: Approv
 }
 
 /** Why a call that its checkpoint allows must not be signed; undefined when it may be. Rejects as {@link checkGrant}. */
-export async function objectionTo(services: Services, turn: TurnState, call: CallState): Promise<string | undefined> {
+export async function objectionTo(
+  services: Services,
+  turn: TurnState,
+  call: CallState,
+): Promise<ToolOutcome | undefined> {
   const { authority = { by: "policy" } } = call;
-  if (isToolPaused(services, call.name)) return `permission_denied: ${pausedText(call.name)}. It was not run.`;
+  if (isToolPaused(services, call.name)) return denial(`${pausedText(call.name)}. It was not run.`);
   if (authority.by === "approval") {
     const holds = await isApproved(services, turn, call, authority.id);
-    return holds ? undefined : "permission_denied: the approval of this call was not found again. It was not run.";
+    return holds ? undefined : denial("the approval of this call was not found again. It was not run.");
   }
   if (authority.by === "rule") {
     const holds = await isRuled(services, turn, call, authority.id);
-    return holds
-      ? undefined
-      : "permission_denied: the rule that allowed this call does not hold any more. It was not run.";
+    return holds ? undefined : denial("the rule that allowed this call does not hold any more. It was not run.");
   }
   return undefined;
 }

@@ -97,7 +97,7 @@ describe("handing out calls", () => {
     const objection = "permission_denied: the rule that allowed this call does not hold any more. It was not run.";
     const { handedOut, answers } = await dispatched([callOf({ authority: { by: "rule", id: "revoked" } })]);
     expect(handedOut).toEqual([]);
-    expect(answers).toEqual([["c1", { ok: false, error: objection }]]);
+    expect(answers).toEqual([["c1", { ok: false, denied: true, error: objection }]]);
   });
 
   it("vouches towards the call's own runner, and no other, for who it acts for and what allows it", async () => {

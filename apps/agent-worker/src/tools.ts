@@ -176,7 +176,8 @@ export async function dispatchCalls(services: Services, turn: TurnState, calls: 
     const objection = objections[at];
     if (objection instanceof DecidersUnknownError) continue;
     // Handed out before and started since, the call may have taken effect: what its runner says counts then.
-    if (objection !== undefined) work.push(answerCall(services, turn, call, refusal(objection, true)));
+    if (objection !== undefined)
+      work.push(answerCall(services, turn, call, { outcome: objection, unlessStarted: true }));
     else if (call.helper !== undefined) work.push(wakeQueued(services, call.helper.session));
     else if (obstacle !== undefined) work.push(answerCall(services, turn, call, refusal(obstacle)));
     else if (runner === builtInRunner) work.push(runAndAnswer(services, turn, call));
@@ -207,8 +208,8 @@ interface Answer {
   unlessStarted: boolean;
 }
 
-function refusal(error: string, unlessStarted = false): Answer {
-  return { outcome: { ok: false, error }, unlessStarted };
+function refusal(error: string): Answer {
+  return { outcome: { ok: false, error }, unlessStarted: false };
 }
 
 /** Answers a call here, and wakes its turn. */

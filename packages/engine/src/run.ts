@@ -57,7 +57,7 @@ import {
   type ToolSpec,
   type TurnState,
   iterationsOf,
-  toolErrorText,
+  reportedOutcome,
 } from "@larkline/protocol";
 import { MessageView } from "@larkline/protocol/views/chat-view";
 import type { AnyMessage } from "@larkline/protocol/views/chat-messages";
@@ -415,7 +415,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
         },
       },
     });
-    return outcome.ok ? outcome : { ...outcome, error: toolErrorText(outcome.error) };
+    return reportedOutcome(outcome);
   }
 
   async #modelStep(): Promise<Transition> {

@@ -71,11 +71,6 @@ export function resultCodeIn(text: string): string | undefined {
   return text.startsWith(rejectedText) ? "permission_denied" : resultCode.exec(text)?.[1];
 }
 
-/** What the model reads of a tool that says by itself that its call was refused: only people and policies refuse calls. */
-export function toolErrorText(text: string): string {
-  return resultCodeIn(text) === "permission_denied" ? `tool_execution_error: ${text}` : text;
-}
-
 function causesOf(error: unknown): unknown[] {
   const chain: unknown[] = [];
   let current: unknown = error;

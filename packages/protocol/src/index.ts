@@ -82,7 +82,6 @@ export {
   type ErrorCode,
   rejectedText,
   resultCodeIn,
-  toolErrorText,
 } from "./error.ts";
 export {
   Actor,
@@ -109,7 +108,10 @@ export {
   toolDigestOf,
   toolEffects,
   ToolLimits,
+  ReportedOutcome,
   ToolOutcome,
+  denial,
+  reportedOutcome,
   ToolSpec,
   type ToolCall,
   attemptIdOf,

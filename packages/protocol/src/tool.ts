@@ -208,28 +208,46 @@ export const CallInput = Type.Object({
 });
 export type CallInput = Static<typeof CallInput>;
 
-/**
- * How a call ended, as stored. `unknown` is true when the call was started and it is not
- * known whether it took effect.
- */
+const Success = Type.Object({
+  ok: Type.Literal(true),
+  result: Type.Unknown(),
+  /** The whole text is kept elsewhere; `result` is its head and tail and names the handle. */
+  stored: Type.Optional(StoredResult),
+});
+
+const Failure = Type.Object({
+  ok: Type.Literal(false),
+  error: Type.String(),
+  /** The call was started, and it is not known whether it took effect. */
+  unknown: Type.Optional(Type.Boolean()),
+  /** The call took no effect: its server asks this first. */
+  input: Type.Optional(InputRequired),
+  /** The call took no effect: the platform refused it for want of a grant. */
+  grant: Type.Optional(GrantRefusal),
+});
+
+/** How a call ended, as tools and runners report it. */
+export const ReportedOutcome = Type.Union([Success, Failure]);
+export type ReportedOutcome = Static<typeof ReportedOutcome>;
+
+/** How a call ended, as stored. `denied`: people or a policy refused it. */
 export const ToolOutcome = Type.Union([
-  Type.Object({
-    ok: Type.Literal(true),
-    result: Type.Unknown(),
-    /** The whole text is kept elsewhere; `result` is its head and tail and names the handle. */
-    stored: Type.Optional(StoredResult),
-  }),
-  Type.Object({
-    ok: Type.Literal(false),
-    error: Type.String(),
-    unknown: Type.Optional(Type.Boolean()),
-    /** The call took no effect: its server asks this first. */
-    input: Type.Optional(InputRequired),
-    /** The call took no effect: the platform refused it for want of a grant. */
-    grant: Type.Optional(GrantRefusal),
-  }),
+  Success,
+  Type.Object({ ...Failure.properties, denied: Type.Optional(Type.Literal(true)) }),
 ]);
 export type ToolOutcome = Static<typeof ToolOutcome>;
+
+/** The outcome of a call that people or a policy refused; the model reads the reason behind the code. */
+export function denial(reason: string): ToolOutcome {
+  return { ok: false, denied: true, error: `permission_denied: ${reason}` };
+}
+
+/** What a tool or a runner has reported, without a `denied` that it may have added: only those say it who decide about calls. */
+export function reportedOutcome(outcome: ToolOutcome): ReportedOutcome {
+  if (outcome.ok || outcome.denied === undefined) return outcome;
+  const { denied: _denied, ...reported } = outcome;
+  return reported;
+}
 
 /**
  * The text a model gets for an outcome: strings unchanged, everything else as JSON with readable
@@ -449,7 +467,7 @@ export const HandoffEntry = Type.Union([
   Type.Object({
     ...about,
     kind: Type.Literal("outcome"),
-    outcome: ToolOutcome,
+    outcome: ReportedOutcome,
     timing: Type.Optional(CallTiming),
     /** The call was not run: one that was started before is not answered by this. */
     notRun: Type.Optional(Type.Boolean()),

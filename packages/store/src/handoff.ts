@@ -9,7 +9,7 @@ import {
   parseHandoffNotification,
   type HandoffNotification,
   readHandoff,
-  toolErrorText,
+  reportedOutcome,
   type EngineEvent,
 } from "@larkline/protocol";
 import { type RedisConnection, subscriberOf, runScript, script, streamLengths } from "./connection.ts";
@@ -341,7 +341,7 @@ export class HandoffImport {
   async #deliver(entry: HandoffEntry & { kind: "outcome" }, handed: HandedIn): Promise<DeliverResult> {
     const { store, lookups } = this.#options;
     const { session, timing, notRun = false, blobId } = entry;
-    const outcome = entry.outcome.ok ? entry.outcome : { ...entry.outcome, error: toolErrorText(entry.outcome.error) };
+    const outcome = reportedOutcome(entry.outcome);
     if (outcome.ok && outcome.stored !== undefined && blobId !== undefined) {
       await nameResult(lookups, session, { handle: outcome.stored.handle, blobId });
     }

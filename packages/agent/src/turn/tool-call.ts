@@ -21,6 +21,7 @@ import {
   type ReplyLanguage,
   itemOfPart,
   outcomeText,
+  denial,
   resultCodeIn,
   type StoredResult,
   shortenedResult,
@@ -105,7 +106,7 @@ function prepare(source: ToolCall, preparation: Preparation): PreparedCall {
   const { id, name, arguments: given } = use;
   const wanted: CallState = { id, name, arguments: given, state: "running", startedAtMs: nowMs };
   const call = tool === undefined ? wanted : withFacts(wanted, tool);
-  const refuse = (error: string): PreparedCall => ({ call, use, outcome: { ok: false, error }, events: [] });
+  const refuse = (error: string): PreparedCall => ({ call, use, outcome: failure(error), events: [] });
   if (tool === undefined) return refuse(notFound(source.name));
   if (!parsed.ok) return refuse(parsed.problem);
   const repeats = preparation.turn.repeated?.[signatureOf(source)] ?? 0;
@@ -184,9 +185,9 @@ function prepareTransfer(
   const call: CallState = { id, name, arguments: args, state: "running", startedAtMs: nowMs };
   const target = transfers?.get(source.name);
   const asked = target === undefined ? {} : { handoff: target.to };
-  const error = transferRefusal({ name: source.name, given }, turn, { env, isSecond });
-  if (target === undefined || error !== undefined) {
-    return { call, use, outcome: { ok: false, error: error ?? notFound(source.name) }, events: [], ...asked };
+  const refusal = transferRefusal({ name: source.name, given }, turn, { env, isSecond });
+  if (target === undefined || refusal !== undefined) {
+    return { call, use, outcome: refusal ?? failure(notFound(source.name)), events: [], ...asked };
   }
   const { to, context } = target;
   return { call: { ...call, state: "done", handoff: { to, context } }, use, events: [], ...asked };
@@ -205,10 +206,14 @@ function prepareHelper(
   const call: CallState = { id, name, arguments: args, state: "running", startedAtMs: nowMs };
   const helper = helpers?.targets.get(source.name)?.agent ?? "";
   const repeats = turn.repeated?.[signatureOf(source)] ?? 0;
-  const repeated = repeats >= maxRepeats ? repeatedTooOften(source.name) : undefined;
-  const error = repeated ?? helperRefusal({ name: source.name, given }, turn, { env, opened });
-  if (error !== undefined) return { call, use, outcome: { ok: false, error }, events: [], helper };
+  const repeated = repeats >= maxRepeats ? failure(repeatedTooOften(source.name)) : undefined;
+  const refusal = repeated ?? helperRefusal({ name: source.name, given }, turn, { env, opened });
+  if (refusal !== undefined) return { call, use, outcome: refusal, events: [], helper };
   return { call: helperCall(call, turn, env), use, events: [], helper };
+}
+
+function failure(error: string): ToolOutcome {
+  return { ok: false, error };
 }
 
 function toolUse(source: ToolCall, parsed: Record<string, unknown>): ToolUsePart {
@@ -235,7 +240,7 @@ function refusedWithRest(source: ToolCall, beyond: number, { limits, nowMs }: Tu
   const were = beyond > 1 ? "were" : "was";
   const error = `Too many calls at once: at most ${limits.maxCallsPerStep} are run. This one${rest} ${were} not run.`;
   const call: CallState = { id, name, arguments: args, state: "running", startedAtMs: nowMs };
-  return { call, use, outcome: { ok: false, error }, events: [] };
+  return { call, use, outcome: failure(error), events: [] };
 }
 
 function repeatedTooOften(name: string): string {
@@ -254,7 +259,7 @@ interface Candidate {
 
 function decided({ call, use, tool }: Candidate, verdict: Verdict, { turn, env }: AskFacts): PreparedCall {
   const suggestions = suggestionEvents(call, verdict.findings);
-  const refuse = (error: string): PreparedCall => ({ call, use, outcome: { ok: false, error }, events: [] });
+  const refuse = (outcome: ToolOutcome): PreparedCall => ({ call, use, outcome, events: [] });
   switch (verdict.do) {
     case "refuse":
       return refuse(denied(verdict.reason));
@@ -288,11 +293,14 @@ function decided({ call, use, tool }: Candidate, verdict: Verdict, { turn, env }
 }
 
 /** Why people are not asked for permission; undefined where they are. */
-function notAskable({ call, tool }: Pick<Candidate, "call" | "tool">, { turn, env }: AskFacts): string | undefined {
+function notAskable(
+  { call, tool }: Pick<Candidate, "call" | "tool">,
+  { turn, env }: AskFacts,
+): ToolOutcome | undefined {
   const { denials = 0 } = turn;
   // The runner would refuse them after people have approved.
   const checked = env.schemas.check(tool.announcement.spec.inputSchema, call.arguments);
-  if (!checked.ok && checked.isUnchecked !== true) return misfit(checked.error);
+  if (!checked.ok && checked.isUnchecked !== true) return failure(misfit(checked.error));
   return denials >= env.limits.maxDenials ? noMoreQuestions(denials) : undefined;
 }
 
@@ -300,14 +308,14 @@ function misfit(error: string): string {
   return `The arguments do not fit: ${error}. The tool was not run, and no approval was asked for.`;
 }
 
-function denied(reason: string): string {
+function denied(reason: string): ToolOutcome {
   const why = reason.trim() === "" ? "the policy here does not allow it" : reason.trim().replace(/\.$/, "");
-  return `permission_denied: ${why}. The call was not run.`;
+  return denial(`${why}. The call was not run.`);
 }
 
-function noMoreQuestions(denials: number): string {
+function noMoreQuestions(denials: number): ToolOutcome {
   const why = `people have rejected ${denials} calls of this turn, so nobody is asked any more`;
-  return `${denied(why)} Do not try other ways to the same end: say what you could not do.`;
+  return denial(`${why}. The call was not run. Do not try other ways to the same end: say what you could not do.`);
 }
 
 function isAsked({ approval }: PreparedCall): boolean {
@@ -317,8 +325,8 @@ function isAsked({ approval }: PreparedCall): boolean {
 /** Each approval is a card for several people: the model must not flood them. */
 function unasked({ call, use }: PreparedCall, { limits }: TurnEnvironment): PreparedCall {
   const { approvalId: _approvalId, askedBy: _askedBy, ...rest } = call;
-  const error = denied(`people are asked about ${limits.maxQuestionsPerStep} calls of a step at most`);
-  return { call: { ...rest, state: "running" }, use, outcome: { ok: false, error }, events: [] };
+  const outcome = denied(`people are asked about ${limits.maxQuestionsPerStep} calls of a step at most`);
+  return { call: { ...rest, state: "running" }, use, outcome, events: [] };
 }
 
 /** The parsed arguments of a call. With a `problem` the call does not run, and the model reads the problem. */
@@ -611,7 +619,7 @@ export function answered(
     isError: !outcome.ok,
     truncated,
     storedPath: outcome.ok && outcome.stored !== undefined ? outcome.stored.handle : "",
-    code: outcome.ok ? "" : (resultCodeIn(outcome.error) ?? otherCode),
+    code: outcome.ok ? "" : codeOf(outcome),
   };
   if (outcome.ok && !truncated) event.result = outcome.result;
   const { input: _input, ...rest } = withoutWait(call);
@@ -620,6 +628,8 @@ export function answered(
 
 /** Of a failed call whose text names no code. */
 const otherCode = "tool_execution_error";
+
+const deniedCode = "permission_denied";
 
 const maxResultChars = 20;
 
@@ -671,8 +681,19 @@ const unknownAdvice =
 /** What the model reads as the result of a call: the text of a failed one begins with its code. */
 export function resultText(outcome: ToolOutcome): string {
   const text = plainResultText(outcome);
-  return outcome.ok || resultCodeIn(text) !== undefined ? text : `${otherCode}: ${text}`;
+  if (outcome.ok) return text;
+  const code = codeOf(outcome);
+  return code === resultCodeIn(text) ? text : `${code}: ${text}`;
 }
+
+/** That of a refusal is a fact of the outcome; all others are what the text of the tool begins with. */
+function codeOf({ error, denied: isDenied }: FailedOutcome): string {
+  if (isDenied === true) return deniedCode;
+  const code = resultCodeIn(error);
+  return code === undefined || code === deniedCode ? otherCode : code;
+}
+
+type FailedOutcome = ToolOutcome & { ok: false };
 
 /** The same for people, to whom the code of a tool's own failure says nothing. */
 export function plainResultText(outcome: ToolOutcome): string {

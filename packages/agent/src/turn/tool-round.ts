@@ -17,6 +17,7 @@ import {
   type HeldStep,
   type McpOrigin,
   outcomeText,
+  denial,
   rejectedText,
   type ControlEntry,
   type DecisionWord,
@@ -247,7 +248,7 @@ function answerCalls(
     const done = answered(call, outcome, maxChars);
     calls[index] = done.call;
     const own = withAnswer(kept, { call, outcome }, abilities);
-    kept = done.event.code === "permission_denied" ? { ...own.turn, refused: (own.turn.refused ?? 0) + 1 } : own.turn;
+    kept = !outcome.ok && outcome.denied === true ? { ...own.turn, refused: (own.turn.refused ?? 0) + 1 } : own.turn;
     events.push(...own.events);
     if (call.helper !== undefined) events.push(answerEvent(turn, call.helper, done.event.output));
     const summary = resultSummary(outcome, language);
@@ -625,7 +626,7 @@ function rulingOn(call: CallState, entry: DecisionEntry, env: TurnEnvironment): 
   if (asked !== undefined) {
     if (!isOpen(call)) return undefined;
     if (!("start" in asked)) return { end: asked };
-    return entry.argumentsHash === hashOf(call) ? { start: startedNow(call, env) } : { end: failure(otherArguments) };
+    return entry.argumentsHash === hashOf(call) ? { start: startedNow(call, env) } : { end: denial(otherArguments) };
   }
   if (call.state === "waiting_approval") return permissionRuling(call, entry, env);
   return call.state === "waiting_outcome" ? outcomeRuling(call, entry, env) : undefined;
@@ -633,31 +634,28 @@ function rulingOn(call: CallState, entry: DecisionEntry, env: TurnEnvironment): 
 
 /** What the model reads when a call was not approved, by the state of the approval. */
 const notRun: Readonly<Record<string, string>> = {
-  expired: "permission_denied: nobody approved this call in time. It was not run.",
-  undeliverable: "permission_denied: nobody could be asked to approve this call. It was not run.",
-  cancelled: "permission_denied: the question whether to run this call was withdrawn. It was not run.",
+  expired: "nobody approved this call in time. It was not run.",
+  undeliverable: "nobody could be asked to approve this call. It was not run.",
+  cancelled: "the question whether to run this call was withdrawn. It was not run.",
 };
 
-const notChecked = "permission_denied: the approval of this call could not be checked in time. It was not run.";
+const notChecked = "the approval of this call could not be checked in time. It was not run.";
 
-const notDecided = "permission_denied: this call was not approved. It was not run.";
+const notDecided = "this call was not approved. It was not run.";
 
-const otherArguments = "permission_denied: the approval was given for other arguments. The call was not run.";
+const otherArguments = "the approval was given for other arguments. The call was not run.";
 
 /** The ruling on a call that waits for permission. */
 function permissionRuling(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling {
   const { state, unchecked = false } = entry;
-  if (unchecked) return { end: failure(notChecked) };
+  if (unchecked) return { end: denial(notChecked) };
   if (state === "rejected") {
-    return { end: failure(`${rejectedText}${notesOf("Reason", entry, "reject")}`), denied: true };
+    const error = `${rejectedText}${notesOf("Reason", entry, "reject")}`;
+    return { end: { ok: false, denied: true, error }, denied: true };
   }
-  if (state !== "approved") return { end: failure(notRun[state] ?? notDecided) };
-  if (entry.argumentsHash !== hashOf(call)) return { end: failure(otherArguments) };
+  if (state !== "approved") return { end: denial(notRun[state] ?? notDecided) };
+  if (entry.argumentsHash !== hashOf(call)) return { end: denial(otherArguments) };
   return { start: startNow(call, entry, env) };
-}
-
-function failure(error: string): ToolOutcome {
-  return { ok: false, error };
 }
 
 /** The notes of people who decided `word`, one per line. */

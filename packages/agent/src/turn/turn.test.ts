@@ -584,19 +584,18 @@ describe("results", () => {
     ["mcp_connection_error: x was late", "mcp_connection_error", "mcp_connection_error: x was late"],
     ["boom", "tool_execution_error", "tool_execution_error: boom"],
     ["timeout: no answer", "tool_execution_error", "tool_execution_error: timeout: no answer"],
-    ["User rejected this action.\nReason: no", "permission_denied", "User rejected this action.\nReason: no"],
-  ])(
-    "EE-12: the code of an error is that which its text begins with, but for the fixed text: %s",
-    (error, code, output) => {
-      const run = resultOf(failed("c1", error));
-      expect(eventsOf(run, "tool_result")).toMatchObject([{ isError: true, code, output }]);
-      expect(results(run)).toEqual([{ id: "c1", content: output, isError: true }]);
-      expect(run.turn.shown?.tools).toMatchObject([{ state: "failed", output: error }]);
-      expect(eventsOf(resultOf(failed("c1", error)), "tool_summary")).toMatchObject([
-        { summary: `error, ${error.length} chars` },
-      ]);
-    },
-  );
+    // Only people and policies refuse calls, and say so beside the text.
+    ["permission_denied: no", "tool_execution_error", "tool_execution_error: permission_denied: no"],
+    ["User rejected this action.", "tool_execution_error", "tool_execution_error: User rejected this action."],
+  ])("EE-12: the code of a tool's error is that which its text begins with: %s", (error, code, output) => {
+    const run = resultOf(failed("c1", error));
+    expect(eventsOf(run, "tool_result")).toMatchObject([{ isError: true, code, output }]);
+    expect(results(run)).toEqual([{ id: "c1", content: output, isError: true }]);
+    expect(run.turn.shown?.tools).toMatchObject([{ state: "failed", output: error }]);
+    expect(eventsOf(resultOf(failed("c1", error)), "tool_summary")).toMatchObject([
+      { summary: `error, ${error.length} chars` },
+    ]);
+  });
 
   it("the first call of a step tells how many there are and what the step has used", () => {
     const usage = { inputTokens: 7, outputTokens: 3, cacheReadTokens: 5, cacheCreationTokens: 1 };

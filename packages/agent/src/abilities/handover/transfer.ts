@@ -1,4 +1,5 @@
 import {
+  denial,
   agentOfTurn,
   compileJsonSchema,
   transferName,
@@ -81,29 +82,35 @@ export function transferRefusal(
   { name, given }: { name: string; given: ParseResult<unknown> },
   turn: TurnState,
   { env, isSecond }: { env: TurnEnvironment; isSecond: boolean },
-): string | undefined {
+): ToolOutcome | undefined {
   const target = env.transfers?.get(name);
   const { maxTransfers } = env.limits;
-  if (name === transferName(agentOfTurn(turn))) return "You are the active agent already: nothing was handed over.";
-  if (target === undefined) return noSuchAgent(name);
+  if (name === transferName(agentOfTurn(turn))) {
+    return failed("You are the active agent already: nothing was handed over.");
+  }
+  if (target === undefined) return failed(noSuchAgent(name));
   if (!target.isAllowed) return notAllowed(target.to);
   if (!mayHandOver(turn, env)) {
-    return `A turn has ${maxTransfers} hand-overs at most: nothing was handed over. Answer yourself.`;
+    return failed(`A turn has ${maxTransfers} hand-overs at most: nothing was handed over. Answer yourself.`);
   }
-  if (isSecond) return "Another call of this step hands over already: this one does nothing.";
+  if (isSecond) return failed("Another call of this step hands over already: this one does nothing.");
   const { tool } = target;
   const checked = given.ok
     ? (tool.checkReason?.(given.value) ?? env.schemas.check(tool.spec.inputSchema, given.value))
     : given;
-  return checked.ok ? undefined : `The arguments do not fit: ${checked.error}. Nothing was handed over.`;
+  return checked.ok ? undefined : failed(`The arguments do not fit: ${checked.error}. Nothing was handed over.`);
 }
 
 function noSuchAgent(name: string): string {
   return `tool_not_found: there is no agent to hand over to by ${JSON.stringify(name)}. Nothing was handed over.`;
 }
 
-function notAllowed(agent: string): string {
-  return `permission_denied: this person may not use the agent ${agent} here. Nothing was handed over.`;
+function notAllowed(agent: string): ToolOutcome {
+  return denial(`this person may not use the agent ${agent} here. Nothing was handed over.`);
+}
+
+function failed(error: string): ToolOutcome {
+  return { ok: false, error };
 }
 
 /** What becomes of the pending hand-over now that all other calls of its step are answered. */
@@ -127,9 +134,9 @@ export function settledTransfer(
   ended: string | undefined,
 ): SettledTransfer {
   const target = transfers?.get(call.name);
-  const refused = (error: string): SettledTransfer => ({ call, outcome: { ok: false, error } });
+  const refused = (error: string): SettledTransfer => ({ call, outcome: failed(error) });
   if (target === undefined) return refused(noSuchAgent(call.name));
-  if (!target.isAllowed) return refused(notAllowed(target.to));
+  if (!target.isAllowed) return { call, outcome: notAllowed(target.to) };
   const isLast = iterationsOf(turn) >= limits.maxIterations;
   if (isLast) return refused("The turn has no further steps: nothing was handed over.");
   if (ended !== undefined) return { ...refused(ended), endsTeam: true };

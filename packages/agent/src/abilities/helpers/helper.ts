@@ -1,4 +1,5 @@
 import {
+  denial,
   agentOfTurn,
   askPersonName,
   builtInRunner,
@@ -82,27 +83,32 @@ export function helperRefusal(
   { name, given }: { name: string; given: ParseResult<unknown> },
   turn: TurnState,
   { env, opened }: { env: TurnEnvironment; opened: number },
-): string | undefined {
+): ToolOutcome | undefined {
   const { helpers, limits } = env;
   const target = helpers?.targets.get(name);
-  if (target === undefined) return `tool_not_found: there is no helper ${JSON.stringify(name)}.`;
-  if (!target.isAllowed) return `permission_denied: this person may not use the agent ${target.agent} here.`;
-  if (helpers?.isReady !== true) return "Helpers cannot be started at the moment. Do it yourself, or try again later.";
+  if (target === undefined) return failed(`tool_not_found: there is no helper ${JSON.stringify(name)}.`);
+  if (!target.isAllowed) return denial(`this person may not use the agent ${target.agent} here.`);
+  if (helpers?.isReady !== true) {
+    return failed("Helpers cannot be started at the moment. Do it yourself, or try again later.");
+  }
   if ((turn.message.task?.path.length ?? 0) >= maxHelperDepth) {
-    return `Helpers may have helpers ${maxHelperDepth} deep at most: this task was not given out. Do it yourself.`;
+    return failed(
+      `Helpers may have helpers ${maxHelperDepth} deep at most: this task was not given out. Do it yourself.`,
+    );
   }
   if ((turn.helpers?.calls ?? 0) + opened >= limits.maxHelpers) {
-    return `A turn has ${limits.maxHelpers} helpers at most: this task was not given out. Answer with what you have.`;
+    const most = `A turn has ${limits.maxHelpers} helpers at most`;
+    return failed(`${most}: this task was not given out. Answer with what you have.`);
   }
-  if (stepsWithHelpers(turn) >= limits.maxStepsWithHelpers) return noStepsLeft(limits.maxStepsWithHelpers);
+  if (stepsWithHelpers(turn) >= limits.maxStepsWithHelpers) return failed(noStepsLeft(limits.maxStepsWithHelpers));
   const { tool } = target;
   const checked = given.ok
     ? (tool.checkTask?.(given.value) ?? env.schemas.check(tool.spec.inputSchema, given.value))
     : given;
-  if (!checked.ok) return `The arguments do not fit: ${checked.error}. The task was not given out.`;
+  if (!checked.ok) return failed(`The arguments do not fit: ${checked.error}. The task was not given out.`);
   const bytes = given.ok ? Buffer.byteLength(JSON.stringify(given.value)) : 0;
   if (bytes <= maxTaskBytes) return undefined;
-  return `The arguments are too large (${bytes} bytes, at most ${maxTaskBytes}). The task was not given out.`;
+  return failed(`The arguments are too large (${bytes} bytes, at most ${maxTaskBytes}). The task was not given out.`);
 }
 
 function noStepsLeft(most: number): string {
