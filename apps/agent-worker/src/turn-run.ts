@@ -469,8 +469,16 @@ export class TurnRun {
   async #noteKept({ responseId }: StepResult): Promise<void> {
     const { message, turnId } = this.#stored.turn;
     if (responseId === undefined || this.#run.options.request.storeResponses !== true || message.app !== apiApp) return;
-    const { lookups, log } = this.#services;
-    await noteKeptResponse(lookups, responseId, message.sender.id).catch((error: unknown) => {
+    const { clock, lookups, log, settings } = this.#services;
+    const { conversationDays } = settings.retention;
+    const kept = {
+      responseId,
+      caller: message.sender.id,
+      session: message.session,
+      atMs: clock.now(),
+      conversationMs: conversationDays === 0 ? Number.POSITIVE_INFINITY : conversationDays * 86_400_000,
+    };
+    await noteKeptResponse(lookups, kept).catch((error: unknown) => {
       log.warn({ error, turnId }, "for whom an answer is kept was not noted: it cannot be continued");
     });
   }

@@ -13,7 +13,7 @@ import {
   systemClock,
 } from "@larkline/protocol";
 import { createQueueCatalog, ToolQueues, createToolWorker, TurnQueue, createTurnWorker } from "@larkline/store/queues";
-import { SessionStore } from "@larkline/store";
+import { isKeptFor, noteKeptResponse, SessionStore } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { usageBy, UsageCounter } from "@larkline/store/operations";
 import { runOf } from "@larkline/store/testing";
@@ -575,12 +575,22 @@ describe("the data of one person", () => {
       const { epoch = "", head } = (await stores.store.claim(session, wakeGen, "worker")) ?? {};
       const history: Message[] = [{ role: "user", content: [{ type: "text", text: name }] }];
       await stores.store.commit({ session, epoch, seq: head?.seq ?? 0, history, events: [], more: false });
+      const kept = {
+        responseId: `resp_${name}`,
+        caller: `api:${name}`,
+        session,
+        atMs: Date.now(),
+        conversationMs: 60_000,
+      };
+      await noteKeptResponse(stores.lookups, kept);
     }
     const alice = { app: "api", id: "api:alice", chats: [] };
     expect(await deletePerson(stores, alice, { act: true, ...quick })).toMatchObject({ sessions: 1, messages: 1 });
     expect(await stores.store.history("api.of-alice")).toEqual([]);
     expect(await stores.store.ownerOf("api.of-alice")).toBeUndefined();
+    expect(await isKeptFor(stores.lookups, "resp_alice", "api:alice")).toBe(false);
     expect(await stores.store.history("api.of-bob")).toHaveLength(1);
+    expect(await isKeptFor(stores.lookups, "resp_bob", "api:bob")).toBe(true);
   });
 
   it("is found in a direct chat of an older version, which names no person, when the operator names it", async () => {

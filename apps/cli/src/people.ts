@@ -11,7 +11,7 @@ import {
   pause,
   type Clock,
 } from "@larkline/protocol";
-import type { DeadLetter, SessionFile } from "@larkline/store";
+import { forgetKeptResponses, type DeadLetter, type SessionFile } from "@larkline/store";
 import { removeResult } from "@larkline/store/runners";
 import type { Bilingual, Language } from "./config.ts";
 import {
@@ -420,6 +420,7 @@ async function eraseSession(deletion: Deletion, session: SessionKey): Promise<vo
     const { length, blobs, results } = await survey(deletion, session, everything);
     await deleteBlobs(deletion, blobs);
     await deleteResults(deletion, session, results);
+    await forgetKeptResponses(stores.lookups, session, deletion.clock.now());
     await deleteLetters(deletion, session, () => true);
     await eraseJobs(deletion, { session }, session);
     // The archive first: from then on it refuses what a worker is about to add, and the index goes with the session.

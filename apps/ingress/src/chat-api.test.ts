@@ -347,10 +347,11 @@ describe("POST /chat", () => {
     expect(await run({ previous_response_id: "a b" })).toEqual([400, expect.stringContaining("previous_response_id")]);
     const unknown = [404, "previous_response_id: nothing is known of this answer"];
     expect(await run({})).toEqual(unknown);
-    await noteKeptResponse(ingress.lookups, "resp_1", "another caller");
+    const kept = { responseId: "resp_1", session: "api.other", atMs: 1, conversationMs: 60_000 };
+    await noteKeptResponse(ingress.lookups, { ...kept, caller: "another caller" });
     expect(await run({})).toEqual(unknown);
     expect(ingress.wakes).toEqual([]);
-    await noteKeptResponse(ingress.lookups, "resp_1", "api");
+    await noteKeptResponse(ingress.lookups, { ...kept, caller: "api" });
     expect(await run({})).toEqual([202, undefined]);
     const claim = await ingress.store.claim("api.s", 1, "test");
     expect(claim?.head?.message).toMatchObject({ needs: ["stored-response"], previousResponseId: "resp_1" });

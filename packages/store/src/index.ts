@@ -49,5 +49,5 @@ export { blobIdOf, defaultBlobTtlMs, type BlobStore, RedisBlobStore } from "./bl
 export { BudgetStore, type Spending } from "./budget-store.ts";
 export { removeParkedMessages, SessionRetention } from "./retention.ts";
 export type { Archive, ArchiveEnd } from "./archive.ts";
-export { isKeptFor, noteKeptResponse } from "./kept-response.ts";
+export { forgetKeptResponses, isKeptFor, noteKeptResponse } from "./kept-response.ts";
 export { WarmUpLookups, WarmUpStore } from "./warm-up-store.ts";

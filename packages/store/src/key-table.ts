@@ -566,13 +566,13 @@ export const keyTable = {
       key: "<ns>:look:<owner>:<key>",
       type: "string",
       content:
-        "a looked-up fact of `ingress` or `worker`, such as a name or a language, a sign-in to the `console`, a `reaction` that ingress adds and workers remove, or for whom a vendor keeps a `response`, for 30 days",
+        "a looked-up fact of `ingress` or `worker`, such as a name or a language, a sign-in to the `console`, a `reaction` that ingress adds and workers remove, or for whom a vendor keeps a `response`, for 30 days, and when a session with such was deleted",
       some: {
         "<ns>:look:ingress:<key>": { ingress: "del get getdel set", admin: "del get" },
         "<ns>:look:worker:<key>": { worker: "del get getdel set", admin: "del get" },
         "<ns>:look:console:<key>": { console: "del get set" },
         "<ns>:look:reaction:<key>": { ingress: "del get getdel set", worker: "del get getdel set" },
-        "<ns>:look:response:<key>": { ingress: "get", worker: "set" },
+        "<ns>:look:response:<key>": { ingress: "get", worker: "set", admin: "set" },
       },
     },
     blobOf: {

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { forgetKeptResponses, isKeptFor, noteKeptResponse } from "./kept-response.ts";
 import type { LookupCache } from "./platform.ts";
 
 /** A cache under test with storage of its own. */
@@ -91,6 +92,25 @@ export function describeLookupCache(name: string, makeHarness: () => Promise<Loo
       expect(await elsewhere.get("a")).toBe(longest);
       await cache.set("a", `${longest}好`, longMs);
       expect(await elsewhere.get("a")).toBeUndefined();
+    });
+
+    it("knows for whom a vendor keeps an answer, until its conversation is deleted or expires", async () => {
+      const kept = { responseId: "resp_1", caller: "api:ann", session: "api.s", atMs: 1_000, conversationMs: longMs };
+      const askers = ["api:ann", "api:bob", ""];
+      const known = async (responseId: string) =>
+        await Promise.all(askers.map(async (caller) => await isKeptFor(elsewhere, responseId, caller)));
+      expect(await known("resp_1")).toEqual([false, false, false]);
+      await noteKeptResponse(cache, kept);
+      await noteKeptResponse(cache, { ...kept, responseId: "resp_2", session: "api.other" });
+      await noteKeptResponse(cache, { ...kept, responseId: "resp_3", conversationMs: harness.ttlMs });
+      expect(await known("resp_1")).toEqual([true, false, false]);
+      await forgetKeptResponses(elsewhere, "api.s", 2_000);
+      expect(await known("resp_1")).toEqual([false, false, false]);
+      expect(await known("resp_2")).toEqual([true, false, false]);
+      await noteKeptResponse(cache, { ...kept, responseId: "resp_4", atMs: 100_000 });
+      expect(await known("resp_4")).toEqual([true, false, false]);
+      await harness.expire();
+      expect(await known("resp_3")).toEqual([false, false, false]);
     });
 
     it("takes any time to live above 0", async () => {
