@@ -2,7 +2,7 @@ import type { CardClickResult, SimMessage } from "@larkline/simulator";
 import { expect, it, vi } from "vitest";
 import { elementOf, visibleAnswers, waitForAnswer } from "../system/answer.ts";
 import { write, type Written } from "../system/answers.ts";
-import { untilShown } from "../system/card-watch.ts";
+import { cardsOf, refusedOperations, untilShown } from "../system/card-watch.ts";
 import { model, system } from "./cards-deployment.ts";
 
 async function clickStop({ messageId }: SimMessage, openId: string): Promise<CardClickResult> {
@@ -94,3 +94,22 @@ function clickValue(behaviors: unknown): Record<string, unknown> {
   const [behavior] = behaviors as { value: Record<string, unknown> }[]; // as packages/feishu/src/cards writes it
   return behavior?.value ?? {};
 }
+
+it("clicks on cards that type have nothing refused but text that left before the click was answered", async () => {
+  const people = Array.from({ length: 24 }, (_, index) => system.person(`clicker ${index}`));
+  const cards = await Promise.all(
+    people.map(async (person, index) => {
+      const text = `clicked ${index}`;
+      model.promptSteps(text, { text: longStream, firstDelayMs: 1, delayMs: 30 });
+      const written = await write(system, person, text);
+      const card = await untilShown(system, written, `word ${2 + (index % 5)},`);
+      await Promise.all([clickStop(card, person.openId), clickStop(card, person.openId).catch(() => undefined)]);
+      await stoppedText(written);
+      return cardsOf(system, written);
+    }),
+  );
+  expect(cards.flat()).toHaveLength(people.length);
+  // No worker can know of a click while the platform waits for its answer. The text is sent again.
+  const locked = "content 200810";
+  expect(refusedOperations(cards.flat()).filter((operation) => operation !== locked)).toEqual([]);
+});
