@@ -1,5 +1,6 @@
 // `node infra/dev/bundle.mjs <folder>`: makes one small bundle of each app, which starts in half the time of its sources
-// and takes half of the memory. `npm start` keeps them by a digest of the sources: see launcher/bundles.mjs.
+// and takes half of the memory. `npm start` keeps them by a digest of the sources (see launcher/bundles.mjs), images have
+// them too.
 import { createHash } from "node:crypto";
 import http from "node:http";
 import { createRequire, registerHooks } from "node:module";
@@ -19,6 +20,7 @@ const programs = {
   "agent-worker": "apps/agent-worker/src/main.ts",
   "tool-runner": "apps/tool-runner/src/main.ts",
   console: "apps/console/src/main.ts",
+  cli: "apps/cli/src/main.ts",
   playground: "simulator/src/playground/main.ts",
   "tool-process": "packages/runner/src/tool-process.ts",
   ...Object.fromEntries(threads()),

@@ -34,10 +34,11 @@ describe("infra/docker/Dockerfile", () => {
     expect(dockerfile.trimEnd().endsWith(stage("app").trimEnd())).toBe(true);
   });
 
-  it("copies into its images what was installed and health.mjs alone, and takes no secrets as arguments", () => {
+  it("copies into its images what was installed, the bundles and health.mjs alone, and takes no secrets as arguments", () => {
     expect([...stage("runtime").matchAll(/^COPY (.*)$/gm)].map(([, what]) => what)).toEqual([
       "infra/docker/health.mjs infra/docker/health.mjs",
       "--from=installed /app .",
+      "--from=bundled /app/bundles bundles",
     ]);
     expect([...dockerfile.matchAll(/^ARG (.*)$/gm)].map(([, what]) => what)).toEqual(["APP", "APP"]);
   });

@@ -71,6 +71,16 @@ export async function openWorkshop(): Promise<Workshop> {
     await run("sh", ["-c", command], { cwd, env: { ...process.env, ...env, PATH: tools, CI: "1" } });
   };
 
+  /** As the stage `bundled` makes it, whose packages the others do not see. */
+  const bundle = async (): Promise<string> => {
+    const stage = join(folder, "bundled");
+    await cp(context, stage, { recursive: true });
+    await step(`${await instruction("RUN pnpm install --prod --frozen-lockfile --filter")} --prefer-offline`, stage);
+    await step(await instruction("RUN node infra/dev/bundle.mjs"), stage);
+    return join(stage, "bundles");
+  };
+  let bundles: Promise<string> | undefined;
+
   const build: Workshop["build"] = async (app, withSandbox) => {
     await step(await instruction("RUN turbo prune"), context, { APP: app });
     const out = join(context, "out");
@@ -81,6 +91,7 @@ export async function openWorkshop(): Promise<Workshop> {
     await cp(join(out, "full"), image, { recursive: true, force: true });
     await cp(join(context, "infra/docker"), join(image, "infra/docker"), { recursive: true });
     await rm(out, { recursive: true });
+    await cp(await (bundles ??= bundle()), join(image, "bundles"), { recursive: true });
     if (withSandbox) {
       const native = "packages/sandbox/native";
       await run("sh", [join(context, native, "build.sh"), join(image, native, "build/sbx")]);
