@@ -1,8 +1,8 @@
 // `node infra/dev/run.mjs --redis infra/dev/film.mjs`: starts everything as `npm start` does, with a model that follows a
-// script, and makes the moving pictures of both READMEs (with ffmpeg) and the playground's examples of a recording, in Chinese
-// and English. An argument names the Chromium to use. It needs the fonts of screenshots.mjs, which takes the still pictures.
+// script, and makes the moving pictures of both READMEs (with ffmpeg), in Chinese and English. An argument names the Chromium
+// to use. It needs the fonts of screenshots.mjs, which takes the still pictures.
 import { spawn, spawnSync } from "node:child_process";
-import { copyFile, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -37,7 +37,6 @@ kubectl scale deployment agent-worker --replicas=4
 /** What is said in each film, and what the page calls its parts. */
 const scenes = [
   {
-    language: "en",
     locale: "en-US",
     person: "Alice",
     picture: "answer.gif",
@@ -46,7 +45,6 @@ const scenes = [
       input: "Message",
       tools: /^Tools \d/,
       working: "Generating…",
-      download: "Download recording",
     },
     question: "How many requests came in last week? How many replicas does next week need?",
     followUp: "Draw the requests as a chart.",
@@ -62,7 +60,6 @@ const scenes = [
     days: ["Mon", "Tue", "Wed", "Thu", "Fri"],
   },
   {
-    language: "zh",
     locale: "zh-CN",
     person: "张伟 Wei",
     picture: "zh/answer.gif",
@@ -71,7 +68,6 @@ const scenes = [
       input: "消息",
       tools: /^工具 \d/,
       working: "生成中…",
-      download: "下载录制",
     },
     question: "上周每天有多少请求？下周要几个副本？",
     followUp: "把请求量画成图。",
@@ -214,7 +210,7 @@ function film(subject, frames, picture) {
 }
 
 async function makeFilm(page, url, directory, scene) {
-  const { language, person, picture, page: words, question, followUp } = scene;
+  const { person, picture, page: words, question, followUp } = scene;
   await page.goto(url);
   await page.getByText(words.connected).waitFor({ timeout: readyMs });
   await page.locator(".chat-entry", { hasText: person }).first().click();
@@ -237,11 +233,6 @@ async function makeFilm(page, url, directory, scene) {
   await chat.getByRole("log").evaluate((list) => list.scrollTo(0, list.scrollHeight));
   await delay(500);
   await endFilm();
-  const [download] = await Promise.all([
-    page.waitForEvent("download"),
-    chat.getByRole("button", { name: words.download }).click(),
-  ]);
-  await copyFile(await download.path(), join(root, `simulator/src/playground/page/example.${language}.recording`));
 }
 
 async function filmScene(browser, scene) {

@@ -1,4 +1,3 @@
-import { readFile } from "node:fs/promises";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { startCardBot, type CardBot, type CardBotOptions } from "./card-bot.fixture.ts";
@@ -473,66 +472,4 @@ test("reactions of the bot come and go as chips on the message", async () => {
   await chip.waitFor();
   gate.resolve();
   await chip.waitFor({ state: "detached" });
-});
-
-test("the example plays to its end without a bot, at another speed and from another position", async () => {
-  const playground = await startTestPlayground();
-  closing.push(playground.close);
-  const page = await openPage(playground);
-  await page.getByRole("button", { name: "回放", exact: true }).click();
-  await page.getByRole("button", { name: "回放示例" }).click();
-  await page.locator('.player-bar[data-state="playing"]').waitFor();
-  await page.locator(".player .feishu-card.streaming").waitFor();
-  await page.getByRole("button", { name: "4×" }).click();
-  await page.locator('.player-bar[data-state="ended"]').waitFor();
-  await page.locator(".player img.picture").waitFor();
-  expect(await page.locator(".player .streaming").count()).toBe(0);
-  await page.getByRole("slider", { name: "播放位置" }).fill("0");
-  expect(await page.locator(".player .message").count()).toBeLessThan(4);
-  await page.getByRole("button", { name: "退出回放" }).click();
-  await panel(page, "张伟 Wei").waitFor();
-});
-
-test("a conversation is downloaded with its frames and replays as it was", async () => {
-  const { page, bot } = await start({
-    card: () => card([{ tag: "markdown", element_id: "answer", content: "…" }], { streaming_mode: true }),
-    async script(open) {
-      await open.content("answer", "第一句。");
-      await open.content("answer", "第一句。第二句。");
-      await open.finish("完");
-    },
-  });
-  await say(page, "Alice", "录下来");
-  await panel(page, "Alice").getByText("第二句。").waitFor();
-  await bot.idle();
-  await panel(page, "Alice").getByText("生成中…").waitFor({ state: "detached" });
-  const [download] = await Promise.all([
-    page.waitForEvent("download"),
-    panel(page, "Alice").getByRole("button", { name: "下载录制" }).click(),
-  ]);
-  const file = await readFile(await download.path(), "utf8");
-  const appended: unknown = expect.objectContaining({ append: "第二句。" });
-  const steps = (JSON.parse(file) as { steps: { changes: unknown[] }[] }).steps;
-  expect(steps.flatMap(({ changes }) => changes)).toContainEqual(appended);
-  await page.getByRole("button", { name: "回放", exact: true }).click();
-  const buffer = Buffer.from(file);
-  await page.getByLabel("录制文件").last().setInputFiles({ name: "alice.json", mimeType: "application/json", buffer });
-  await page.getByRole("button", { name: "播放文件" }).click();
-  await page.locator('.player-bar[data-state="ended"]').waitFor();
-  expect(await page.locator(".player .message").allTextContents()).toEqual([
-    expect.stringContaining("录下来"),
-    expect.stringContaining("第一句。第二句。"),
-  ]);
-});
-
-test("a file that is no recording is refused with a word", async () => {
-  const playground = await startTestPlayground();
-  closing.push(playground.close);
-  const page = await openPage(playground);
-  await page.getByRole("button", { name: "回放", exact: true }).click();
-  const buffer = Buffer.from('{"version":1,"steps":[{"atMs":0}]}');
-  await page.getByLabel("录制文件").last().setInputFiles({ name: "x.json", mimeType: "application/json", buffer });
-  // The notice goes after five seconds.
-  const told = page.locator(".toast-error", { hasText: "这不是演练场的录制文件" }).waitFor();
-  await Promise.all([told, page.getByRole("button", { name: "播放文件" }).click()]);
 });

@@ -232,7 +232,6 @@ const contentTypes: Readonly<Record<string, string>> = {
   ".html": "text/html; charset=utf-8",
   ".css": "text/css; charset=utf-8",
   ".svg": "image/svg+xml",
-  ".recording": "application/json; charset=utf-8",
 };
 
 const pageDirectory = fileURLToPath(new URL("page/", import.meta.url));

@@ -1,17 +1,14 @@
 import { render, type VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import type { CardClickResult, ChatView, PlaygroundEvent, SimMessage } from "../routes.ts";
+import type { CardClickResult, PlaygroundEvent, SimMessage } from "../routes.ts";
 import type { CardUse } from "./card.tsx";
 import { Chat, ChatList } from "./chat.tsx";
-import { ChatDialog, Dialog, PersonDialog, type Toast, type ToastKind, Toasts } from "./dialog.tsx";
+import { ChatDialog, PersonDialog, type Toast, type ToastKind, Toasts } from "./dialog.tsx";
 import { Inspector } from "./inspector.tsx";
-import { Player } from "./player.tsx";
-import { downloadRecording, parseRecording, Recorder, type Recording } from "./recording.ts";
 import { post, Store, Usage } from "./store.ts";
 import { type Language, type Words, words as allWords } from "./words.ts";
 
 const store = new Store();
-const recorder = new Recorder(store);
 const usage = new Usage();
 
 /** Frames of many cards come faster than people read: changes within this are drawn together. */
@@ -22,8 +19,7 @@ const mostToasts = 3;
 function App(): VNode | null {
   const [language, setLanguage] = useState(startLanguage);
   const [chosen, choose] = useState<string>();
-  const [recording, setRecording] = useState<Recording>();
-  const [dialog, setDialog] = useState<"person" | "chat" | "replay">();
+  const [dialog, setDialog] = useState<"person" | "chat">();
   const { toasts, toast } = useToasts();
   const words = allWords[language];
   /** What the playground answers; undefined after a refusal, which is shown. */
@@ -50,11 +46,6 @@ function App(): VNode | null {
     if (code !== 0) toast("error", clientError(code, language));
     if (said !== undefined) toast(said.type, said.i18n?.[words.locale] ?? said.content);
   };
-  const download = async (chat: ChatView): Promise<void> => {
-    const recorded = await recorder.recordingOf(chat).catch(() => undefined);
-    if (recorded === undefined) toast("info", words.nothingRecorded);
-    else downloadRecording(recorded, store.titleOf(chat));
-  };
   useStore((event) => {
     const warning = event === undefined ? undefined : warningOf(event, words);
     if (warning !== undefined) toast("warning", warning);
@@ -77,28 +68,17 @@ function App(): VNode | null {
   return (
     <>
       <TopBar words={words} language={language} onDialog={setDialog} onLanguage={switchLanguage} />
-      {recording !== undefined ? (
-        <Player key={recording} {...{ recording, words, toast }} onClose={() => setRecording(undefined)} />
-      ) : (
-        <div class="columns">
-          <ChatList {...{ store, words }} chosen={current} onChoose={choose} />
-          <main class="chats" aria-label={words.chats}>
-            {chats.map((chat) => (
-              <Chat
-                key={chat.chatId}
-                {...{ chat, ...common, toast, click, imageUrl }}
-                speed={usualSpeed}
-                hidden={chat.chatId !== current}
-                onDownload={() => void download(chat)}
-              />
-            ))}
-          </main>
-          <Inspector {...common} usage={usage} />
-        </div>
-      )}
+      <div class="columns">
+        <ChatList {...{ store, words }} chosen={current} onChoose={choose} />
+        <main class="chats" aria-label={words.chats}>
+          {chats.map((chat) => (
+            <Chat key={chat.chatId} {...{ chat, ...common, toast, click }} hidden={chat.chatId !== current} />
+          ))}
+        </main>
+        <Inspector {...common} usage={usage} />
+      </div>
       {dialog === "person" && <PersonDialog {...common} onClose={onClose} />}
       {dialog === "chat" && <ChatDialog {...common} act={makeChat} onClose={onClose} />}
-      {dialog === "replay" && <ReplayDialog {...{ words, language, toast, onClose }} onOpen={setRecording} />}
       <Toasts toasts={toasts} />
     </>
   );
@@ -118,14 +98,6 @@ function startLanguage(): Language {
 
 function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
-}
-
-function imageUrl(key: string): string | undefined {
-  return /^[\w-]+$/.test(key) ? `/api/images/${key}` : undefined;
-}
-
-function usualSpeed(): number {
-  return 1;
 }
 
 /** Notes that come and go: the same once more takes the place of the one before. */
@@ -162,7 +134,7 @@ function useStore(onEvent: (event: PlaygroundEvent | undefined) => void): void {
 interface TopBarProps {
   words: Words;
   language: Language;
-  onDialog: (dialog: "person" | "chat" | "replay") => void;
+  onDialog: (dialog: "person" | "chat") => void;
   onLanguage: () => void;
 }
 
@@ -179,9 +151,6 @@ function TopBar({ words, language, onDialog, onLanguage }: TopBarProps): VNode {
         {text}
       </span>
       <span class="grow" />
-      <button type="button" onClick={() => onDialog("replay")}>
-        {words.replay}
-      </button>
       <button type="button" onClick={() => onDialog("person")}>
         {words.addPerson}
       </button>
@@ -222,44 +191,6 @@ function switchTheme(): void {
   localStorage.setItem("theme", next);
 }
 
-interface ReplayDialogProps {
-  words: Words;
-  language: Language;
-  toast: (kind: ToastKind, text: string) => void;
-  onOpen: (recording: Recording) => void;
-  onClose: () => void;
-}
-
-/** Asks for a recording: the example, or a file. */
-function ReplayDialog({ words, language, toast, onOpen, onClose }: ReplayDialogProps): VNode {
-  const play = async (read: Promise<string>): Promise<boolean> => {
-    const recording = parseRecording(await read.catch(() => ""));
-    if (recording === undefined) toast("error", words.noRecording);
-    else onOpen(recording);
-    return recording !== undefined;
-  };
-  const playExample = async (): Promise<void> => {
-    const example = fetch(`/page/example.${language}.recording`, { signal: AbortSignal.timeout(10_000) });
-    if (await play(example.then(async (response) => await response.text()))) onClose();
-  };
-  const onDone = async (fields: FormData): Promise<boolean> => {
-    const file = fields.get("file");
-    return file instanceof File && file.name !== "" && (await play(file.text()));
-  };
-  return (
-    <Dialog title={words.replay} done={words.playFile} {...{ words, onDone, onClose }}>
-      <p class="faint">{words.replayHint}</p>
-      <button type="button" class="primary" onClick={() => void playExample()}>
-        {words.replayExample}
-      </button>
-      <label>
-        {words.recordingFile}
-        <input type="file" name="file" accept=".json,application/json" aria-label={words.recordingFile} />
-      </label>
-    </Dialog>
-  );
-}
-
 /** What Feishu's client shows when a card callback fails, by code ("Card callback communication"). */
 const meanings: Readonly<Record<number, Readonly<Record<Language, string>>>> = {
   200340: { zh: "应用没有配置卡片回调", en: "The app has no card callback" },
@@ -281,7 +212,6 @@ function clientError(code: number, spoken: Language): string {
 const theme = localStorage.getItem("theme");
 if (theme === "dark" || theme === "light") document.documentElement.dataset.theme = theme;
 store.onChange((event) => {
-  if (event?.type === "message") recorder.note(event.message);
   if (event?.type === "call") usage.count(event.call);
   if (event?.type === "state") for (const call of event.state.calls) usage.count(call);
 });

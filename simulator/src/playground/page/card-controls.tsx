@@ -218,7 +218,7 @@ function imageChoiceView(part: CardPart, context: CardContext): VNode {
           disabled={option.disabled === true}
           onClick={() => context.use(useOf(part, { option: textOf(option.value) }))}
         >
-          {imageView({ key: textOf(option.img_key), alt: textOf(option.value) }, context)}
+          {imageView({ key: textOf(option.img_key), alt: textOf(option.value) })}
         </button>
       ))}
     </div>

@@ -86,9 +86,9 @@ const shows: Readonly<Record<string, ShowPart>> = {
   lark_md: (part, context) => <div class="content">{textView(part, context)}</div>,
   hr: () => <hr />,
   img: imagePart,
-  img_combination: (part, context) => (
+  img_combination: (part) => (
     <div class="pictures">
-      {partsOf(part.img_list).map((image) => imageView({ key: textOf(image.img_key), alt: "" }, context))}
+      {partsOf(part.img_list).map((image) => imageView({ key: textOf(image.img_key), alt: "" }))}
     </div>
   ),
   collapsible_panel: panelView,
@@ -154,11 +154,11 @@ function divView(part: CardPart, context: CardContext): VNode {
   );
 }
 
-function imagePart(part: CardPart, context: CardContext): VNode {
+function imagePart(part: CardPart): VNode {
   const title = contentOf(part.title);
   return (
     <figure>
-      {imageView({ key: textOf(part.img_key), alt: contentOf(part.alt) }, context)}
+      {imageView({ key: textOf(part.img_key), alt: contentOf(part.alt) })}
       {title !== "" && <figcaption>{title}</figcaption>}
     </figure>
   );

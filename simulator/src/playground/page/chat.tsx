@@ -15,17 +15,10 @@ interface ChatProps {
   /** Posts to the playground's API and shows a refusal. */
   act: (path: string, body?: object) => Promise<boolean>;
   toast: (kind: ToastKind, text: string) => void;
-  imageUrl: (key: string) => string | undefined;
-  /** How many times faster than usual cards type. */
-  speed: () => number;
   /** A person uses a component of a card. */
   click: (message: SimMessage, openId: string, use: CardUse) => Promise<void>;
   /** The others are there, but not to be seen. */
-  hidden?: boolean;
-  /** A recording is only looked at. */
-  readOnly?: boolean;
-  /** Offers what was recorded of this chat. */
-  onDownload?: () => void;
+  hidden: boolean;
 }
 
 /** How far from its end a reader still counts as being there. */
@@ -33,15 +26,13 @@ const nearPixels = 60;
 
 /** One chat: its messages and a composer. */
 export function Chat(props: ChatProps): VNode {
-  const { chat, store, words, act, hidden = false, readOnly = false } = props;
+  const { chat, store, words, hidden } = props;
   const [person, setPerson] = useState(chat.members[0] ?? "");
   const [draft, setDraft] = useState<Draft>(emptyDraft);
   const list = useRef<HTMLDivElement>(null);
   const titleId = `title-${chat.chatId}`;
   const messages = store.state.messages.filter(({ chatId }) => chatId === chat.chatId);
-  const actions = readOnly
-    ? undefined
-    : actionsOf(props, person, (parent, inThread) => setDraft({ ...draft, parent, inThread }));
+  const actions = actionsOf(props, person, (parent, inThread) => setDraft({ ...draft, parent, inThread }));
   useLayoutEffect(() => {
     if (list.current !== null) return followEnd(list.current);
   }, []);
@@ -55,12 +46,7 @@ export function Chat(props: ChatProps): VNode {
         {messages.length === 0 && (
           <div class="empty">
             <p>{words.empty}</p>
-            {!readOnly &&
-              promptsOf(
-                words,
-                (text) =>
-                  void act("messages", { chatId: chat.chatId, from: person, text, mention: chat.type === "group" }),
-              )}
+            {promptsOf(words, actions.say)}
           </div>
         )}
         <div class="messages" tabIndex={0} role="log" aria-labelledby={titleId} ref={list}>
@@ -69,15 +55,13 @@ export function Chat(props: ChatProps): VNode {
               <Message
                 key={message.messageId}
                 {...{ message, store, words, actions }}
-                imageUrl={props.imageUrl}
-                speed={props.speed}
                 useCard={async (used, use) => await props.click(used, person, use)}
               />
             ))}
           </ol>
         </div>
       </div>
-      {!readOnly && <Composer {...props} {...{ person, setPerson, draft, setDraft }} />}
+      <Composer {...props} {...{ person, setPerson, draft, setDraft }} />
     </section>
   );
 }
@@ -123,7 +107,7 @@ function followEnd(list: HTMLElement): () => void {
 }
 
 function headOf(props: ChatProps, titleId: string): VNode {
-  const { chat, store, words, onDownload } = props;
+  const { chat, store, words } = props;
   const kind = chat.type === "p2p" ? words.p2p : chat.topic ? words.topicGroup : words.group;
   return (
     <header class="chat-head">
@@ -131,11 +115,6 @@ function headOf(props: ChatProps, titleId: string): VNode {
       <span class="tag">{chat.type === "p2p" ? kind : `${kind} · ${chat.members.length}`}</span>
       <span class="grow" />
       {idsOf(props)}
-      {onDownload !== undefined && (
-        <button type="button" class="quiet" title={words.downloadHint} onClick={onDownload}>
-          {words.download}
-        </button>
-      )}
     </header>
   );
 }

@@ -4,7 +4,6 @@ import { type Align, type Block, type Inline, type ListItem, parseMarkdown } fro
 /** What Markdown refers to. */
 export interface MarkdownContext {
   nameOf(id: string): string;
-  imageUrl(key: string): string | undefined;
 }
 
 /** The blocks of a Markdown text. */
@@ -136,7 +135,7 @@ function inlineView(inline: Exclude<Inline, { kind: "text" }>, context: Markdown
     case "time":
       return timeView(inline.atMs, inline.shows);
     case "image":
-      return imageView(inline, context);
+      return imageView(inline);
     case "break":
       return <br />;
     default:
@@ -175,10 +174,9 @@ function mentionView({ id, name }: { id: string; name: string }, context: Markdo
 }
 
 /** An image of the platform by its key; what the platform does not hold is named. */
-export function imageView({ key, alt }: { key: string; alt: string }, context: MarkdownContext): VNode {
-  const src = context.imageUrl(key);
-  if (src === undefined) return <span class="missing">{alt === "" ? key : alt}</span>;
-  return <img class="picture" src={src} alt={alt} loading="lazy" />;
+export function imageView({ key, alt }: { key: string; alt: string }): VNode {
+  if (!/^[\w-]+$/.test(key)) return <span class="missing">{alt === "" ? key : alt}</span>;
+  return <img class="picture" src={`/api/images/${key}`} alt={alt} loading="lazy" />;
 }
 
 const inks = new Set(

@@ -10,12 +10,8 @@ interface MessageProps {
   message: SimMessage;
   store: Store;
   words: Words;
-  /** Where an image of the platform is found. */
-  imageUrl: (key: string) => string | undefined;
-  /** How many times faster than usual cards type. */
-  speed: () => number;
-  /** What can be done with a message; absent where nothing can, as in a recording. */
-  actions: MessageActions | undefined;
+  /** What can be done with a message. */
+  actions: MessageActions;
   /** Settles when the component may be used again. */
   useCard: (message: SimMessage, use: CardUse) => Promise<void>;
 }
@@ -37,7 +33,6 @@ export class Message extends Component<MessageProps> {
   readonly #still = matchMedia("(prefers-reduced-motion: reduce)");
   readonly #typing = createCardTyping({
     onType: () => this.forceUpdate(),
-    speed: () => this.props.speed(),
     instant: () => this.#still.matches || document.hidden || this.#root.current?.checkVisibility() !== true,
   });
 
@@ -73,10 +68,9 @@ export class Message extends Component<MessageProps> {
 
   /** Who, when, what it answers, its content, reactions, and what can be done with it. */
   override render(): VNode {
-    const { message, store, words, imageUrl } = this.props;
+    const { message, store, words } = this.props;
     const context: CardContext = {
       words,
-      imageUrl,
       nameOf: (id) => store.nameOf(id),
       typed: this.#typing.typed,
       growing: this.#typing.growing,
@@ -123,7 +117,7 @@ function headView({ message, store, words, actions }: MessageProps): VNode {
       {message.threadId !== undefined && <span class="tag">{words.inThread}</span>}
       <time dateTime={time.toISOString()}>{today ? clock : `${time.toLocaleDateString()} ${clock}`}</time>
       {message.edits > 0 && <span class="faint">{words.edited}</span>}
-      {!message.recalled && actions !== undefined && actionsView(message, { words, store, actions })}
+      {!message.recalled && actionsView(message, { words, store, actions })}
     </header>
   );
 }
@@ -157,7 +151,7 @@ export function briefOf(message: SimMessage, words: Words): string {
 }
 
 function followUpsView({ message: { followUps = [] }, actions }: MessageProps): VNode | undefined {
-  if (followUps.length === 0 || actions === undefined) return undefined;
+  if (followUps.length === 0) return undefined;
   return (
     <div class="reactions">
       {followUps.map((text) => (
@@ -229,7 +223,7 @@ function box(icon: string, title: string, detail: string): VNode {
 const shows: Readonly<Record<string, Show>> = {
   text: (_content, _context, { text }) => <p class="plain">{linkedText(text)}</p>,
   post: (_content, context, { text }) => markdownView(text, context),
-  image: ({ image_key }, context) => imageView({ key: textOf(image_key), alt: context.words.image }, context),
+  image: ({ image_key }, context) => imageView({ key: textOf(image_key), alt: context.words.image }),
   file: ({ file_name }, { words }) => box("file", textOf(file_name), words.file),
   folder: ({ file_name }, { words }) => box("folder", textOf(file_name), words.folder),
   audio: ({ duration }, { words }) => box("audio", words.audio, seconds(duration)),
@@ -266,8 +260,6 @@ interface CardTyping {
 interface CardTypingParts {
   /** More was typed. */
   onType: () => void;
-  /** How many times faster than usual. */
-  speed: () => number;
   /** Whether texts appear at once: the page is hidden, or motion is not wanted. */
   instant: () => boolean;
 }
@@ -277,7 +269,7 @@ interface TypedText {
   shown: number;
 }
 
-function createCardTyping({ onType, speed, instant }: CardTypingParts): CardTyping {
+function createCardTyping({ onType, instant }: CardTypingParts): CardTyping {
   const texts = new Map<string, TypedText>();
   let pace = paceOf({});
   let growing: string | undefined;
@@ -287,11 +279,11 @@ function createCardTyping({ onType, speed, instant }: CardTypingParts): CardTypi
   const schedule = (): void => {
     if (timer !== undefined || pending().length === 0) return;
     lastAt = performance.now();
-    timer = setTimeout(tick, Math.max(shortestTickMs, pace.frequencyMs / speed()));
+    timer = setTimeout(tick, Math.max(shortestTickMs, pace.frequencyMs));
   };
   const tick = (): void => {
     timer = undefined;
-    const steps = ((performance.now() - lastAt) * speed()) / pace.frequencyMs;
+    const steps = (performance.now() - lastAt) / pace.frequencyMs;
     const more = Math.max(1, Math.round(steps * pace.step));
     for (const typed of pending()) typed.shown = characterEnd(typed.text, typed.shown + more);
     onType();

@@ -15,19 +15,15 @@ const nothing: PlaygroundState = {
   faults: 0,
 };
 
-/** The page's copy of a playground: its own one, kept up to date by the event stream, or that of a recording. */
+/** The page's copy of the playground, kept up to date by the event stream. */
 export class Store {
-  state: PlaygroundState;
+  state = nothing;
   /** Whether the event stream is open; undefined before it was, or could not be. */
   online: boolean | undefined;
   /** Whether the bot has had a long connection since the page was opened. */
   hasConnected = false;
   readonly #messages = new Map<string, SimMessage>();
   readonly #listeners = new Set<(event: PlaygroundEvent | undefined) => void>();
-
-  constructor(state: Partial<PlaygroundState> = {}) {
-    this.state = { ...nothing, ...state };
-  }
 
   /** Follows the event stream at a path. */
   connect(path: string): void {
@@ -40,11 +36,11 @@ export class Store {
     source.addEventListener("open", () => setOnline(true));
     source.addEventListener("error", () => setOnline(false));
     source.addEventListener("message", ({ data }: MessageEvent<string>) => {
-      this.apply(JSON.parse(data) as PlaygroundEvent); // Our own server writes it.
+      this.#apply(JSON.parse(data) as PlaygroundEvent); // Our own server writes it.
     });
   }
 
-  apply(event: PlaygroundEvent): void {
+  #apply(event: PlaygroundEvent): void {
     if (event.type === "state") this.#messages.clear();
     this.state = reduce(this.state, event);
     const changed = event.type === "state" ? event.state.messages : event.type === "message" ? [event.message] : [];
