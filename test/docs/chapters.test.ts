@@ -15,6 +15,7 @@ const reasons: Record<string, string> = {
   "apps/agent-worker/src/attachments/watchdog.ts": "the program of a thread",
   "packages/example-tools/src/page-text.ts": "text of a web page, which authors of tools copy",
   "simulator/src/playground/page-script.ts": "a bundle has another module in its place",
+  "packages/protocol/src/views/chat-texts.ts": "programs outside load it alone",
   "packages/protocol/src/compiled-schemas.ts": "a bundle has another module in its place",
   "packages/store/src/archive-postgres/migrations.ts": "steps that are never changed once released",
   "packages/store/src/blob-files/blob-file.ts": "a stored format",

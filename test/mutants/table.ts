@@ -661,7 +661,7 @@ const inAgent: Mutant[] = [
   {
     id: "arguments-hash-not-compared",
     file: agent("turn/tool-round.ts"),
-    from: "if (entry.argumentsHash !== hashOf(call)) return { end: failure(otherArguments) };",
+    from: "if (entry.argumentsHash !== hashOf(call)) return { end: denial(otherArguments) };",
     to: "",
     tests: [agent("turn/turn-approval.test.ts")],
     why: "A decision would let a call run with other arguments than those that people saw.",
@@ -765,7 +765,7 @@ const inAgent: Mutant[] = [
   {
     id: "asked-with-wrong-arguments",
     file: agent("turn/tool-call.ts"),
-    from: "if (!checked.ok && checked.isUnchecked !== true) return misfit(checked.error);",
+    from: "if (!checked.ok && checked.isUnchecked !== true) return failure(misfit(checked.error));",
     to: "",
     tests: [agent("turn/turn-approval.test.ts")],
     why: "People would approve a call that its runner refuses.",
@@ -945,8 +945,8 @@ const inApps: Mutant[] = [
   {
     id: "objection-not-asked",
     file: worker("tools.ts"),
-    from: "if (objection !== undefined) work.push",
-    to: 'if (objection === "") work.push',
+    from: "if (refused !== undefined) work.push",
+    to: "if (refused?.outcome.ok === true) work.push",
     tests: [worker("tool-dispatch.test.ts"), worker("authority.test.ts")],
     why: "A call whose approval was made up in Redis would be signed.",
   },

@@ -176,8 +176,8 @@ export async function dispatchCalls(services: Services, turn: TurnState, calls: 
     const objection = objections[at];
     if (objection instanceof DecidersUnknownError) continue;
     // Handed out before and started since, the call may have taken effect: what its runner says counts then.
-    if (objection !== undefined)
-      work.push(answerCall(services, turn, call, { outcome: objection, unlessStarted: true }));
+    const refused = objection === undefined ? undefined : { outcome: objection, unlessStarted: true };
+    if (refused !== undefined) work.push(answerCall(services, turn, call, refused));
     else if (call.helper !== undefined) work.push(wakeQueued(services, call.helper.session));
     else if (obstacle !== undefined) work.push(answerCall(services, turn, call, refusal(obstacle)));
     else if (runner === builtInRunner) work.push(runAndAnswer(services, turn, call));

@@ -26,17 +26,13 @@ export {
 /** The replies that this process is typing on cards. */
 export { LiveReplies, type LiveReply } from "./reply/live-reply.ts";
 /** What live replies leave to the sender of the same process. */
-export { CardHandover } from "./reply/live-reply.ts";
+export { CardHandover } from "./reply/reply-record.ts";
 /** Ends the cards of a reply whose turn is gone. */
 export { endOrphan } from "./reply/orphan.ts";
 /** Sends the replies that were committed. */
-export {
-  createImageResolver,
-  OutboxSender,
-  type DeliveryWatch,
-  type ImageResolver,
-  type RemoteImages,
-} from "./reply/outbox-sender.ts";
+export { OutboxSender, type DeliveryWatch } from "./reply/outbox-sender.ts";
+/** Finds the images that answers name. */
+export { createImageResolver, type ImageResolver, type RemoteImages } from "./reply/image-resolver.ts";
 /** Sends an uploaded file to a chat. */
 export { sendFileMessage } from "./reply/reply-cards.ts";
 /** Reactions that show the state of a person's message. */

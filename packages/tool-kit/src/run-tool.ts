@@ -10,7 +10,15 @@ import type {
 import { systemClock } from "@larkline/protocol/clock";
 import { imageMarkOf, imageTypeOf, maxImageBytes } from "@larkline/protocol/stored-image";
 import type { TSchema } from "@larkline/protocol/type";
-import { type HandlerTool, type Tool, type ToolContext, announcementOf, defineTool, type InputOf } from "./tool.ts";
+import {
+  type HandlerTool,
+  type Tool,
+  type ToolContext,
+  announcementOf,
+  defineTool,
+  type InputOf,
+  type FileFacts,
+} from "./tool.ts";
 import type { Isolation } from "./isolation.ts";
 
 /** The context of a call, without what {@link runTool} itself adds to it. */
@@ -202,14 +210,6 @@ export async function runToEnd(
 }
 
 /* ---- Files that a run saves ---- */
-
-/** What a tool says of a file that it saves. */
-export interface FileFacts {
-  /** `image/png`, `image/jpeg`, `image/gif` or `image/webp`: other files cannot be shown. */
-  mediaType: string;
-  /** For people: shown where the image cannot be. */
-  name?: string;
-}
 
 /**
  * Keeps a file and resolves to its id. Given by the process that runs tools: tool code itself gets no

@@ -15,7 +15,14 @@ import type {
 import type { Static, TSchema } from "@larkline/protocol/type";
 import type * as DefinitionCheck from "./definition-check.ts";
 import { completedIsolation, type Isolation, type ResolvedIsolation } from "./isolation.ts";
-import type { FileFacts } from "./run-tool.ts";
+
+/** What a tool says of a file that it saves. */
+export interface FileFacts {
+  /** `image/png`, `image/jpeg`, `image/gif` or `image/webp`: other files cannot be shown. */
+  mediaType: string;
+  /** For people: shown where the image cannot be. */
+  name?: string;
+}
 
 /** What a tool gets besides its input. */
 export interface ToolContext {

@@ -1,4 +1,4 @@
-import type { CardTexts } from "./texts.ts";
+import type { CardTexts } from "./card-texts.ts";
 
 export const zh: CardTexts = {
   thinking: "思考中…",

@@ -1,6 +1,6 @@
 import { systemClock, type Clock } from "@larkline/protocol";
 import { openTestStores } from "@larkline/store/testing";
-import type { ImageResolver } from "./outbox-sender.ts";
+import type { ImageResolver } from "./image-resolver.ts";
 import { describe, expect, it } from "vitest";
 import { expectFinished, textOf, twoCards } from "./live-typing.fixture.ts";
 import type { Turn } from "./reply-turn.fixture.ts";

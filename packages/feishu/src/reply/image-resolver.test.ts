@@ -5,7 +5,7 @@ import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { FeishuApi } from "../feishu-api.ts";
 import { FeishuError } from "../transport/error.ts";
-import { createImageResolver, type ImageResolver, type RemoteImages } from "./outbox-sender.ts";
+import { createImageResolver, type ImageResolver, type RemoteImages } from "./image-resolver.ts";
 
 const appId = "cli_0123456789abcdef";
 const appSecret = "secret";

@@ -3,7 +3,7 @@ import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { FeishuApi } from "../feishu-api.ts";
 import { LiveImages } from "./live-reply.ts";
-import type { ImageResolver } from "./outbox-sender.ts";
+import type { ImageResolver } from "./image-resolver.ts";
 
 /** A bot that is never asked for anything here. */
 function idleApi(): FeishuApi {

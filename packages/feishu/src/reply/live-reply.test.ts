@@ -4,7 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { describe, expect, it, vi } from "vitest";
 import { LiveReplies } from "./live-reply.ts";
 import { expectFinished, textOf, twoCards, typing } from "./live-typing.fixture.ts";
-import { CardHandover } from "./live-reply.ts";
+import { CardHandover } from "./reply-record.ts";
 import { answered, lettersOf, longAnswer, opened, replyWorld, until, viewOf } from "./reply-world.fixture.ts";
 import { replacing } from "../simulated-api.fixture.ts";
 

@@ -1,16 +1,6 @@
-import {
-  deadline,
-  imageBlobIdOf,
-  imageTypeOf,
-  maxImageBytes,
-  systemClock,
-  systemRandom,
-  type Clock,
-  type Random,
-  type ReplyView,
-} from "@larkline/protocol";
-import type { BlobStore, CardLedger, DeadLetters, OutboxLease, OutboxRecord, SessionStore } from "@larkline/store";
-import type { LookupCache } from "@larkline/store/platform";
+import { deadline, systemClock, systemRandom, type Clock, type Random, type ReplyView } from "@larkline/protocol";
+import type { CardLedger, DeadLetters, OutboxLease, OutboxRecord, SessionStore } from "@larkline/store";
+
 import { imageRefsIn } from "../cards/answer.ts";
 import {
   clockSkewMs,
@@ -24,28 +14,11 @@ import type { CallOptions } from "../transport/api-call.ts";
 import { FeishuError, feishuErrorOf, isKind } from "../transport/error.ts";
 import { noLogger, type FeishuLogger } from "../transport/sdk.ts";
 import { ReplyCards } from "./reply-cards.ts";
-import { FencedOut, LedgerFailure, newReply, ReplyRecord, type CardHandover } from "./live-reply.ts";
+import { isAddress, type ImageResolver } from "./image-resolver.ts";
+import { FencedOut, LedgerFailure, newReply, ReplyRecord, type CardHandover } from "./reply-record.ts";
 
 /** The outboxes of the sessions. Ingress passes them with a filter in between. */
 export type OutboxStore = Pick<SessionStore, "ackOutbox" | "retryOutbox" | "leaseOutbox">;
-
-/** Knows the images that answers name. */
-export interface ImageResolver {
-  /**
-   * The platform's key of the image; `null` when there is none to show. `hosts`: those whose images may be fetched; absent:
-   * stored images only.
-   */
-  (api: FeishuApi, reference: string, signal: AbortSignal, hosts?: readonly string[]): Promise<string | null>;
-  /** The platform does not know the key: the image has to be uploaded again. */
-  forget?: (api: FeishuApi, reference: string) => Promise<void>;
-}
-
-/** Fetches an image of one of these hosts; undefined: it may not, or there is none. Rejects where it cannot be reached. */
-export type RemoteImages = (
-  address: string,
-  hosts: readonly string[],
-  signal: AbortSignal,
-) => Promise<Buffer | undefined>;
 
 /** How an attempt to send a reply ended. */
 export type DeliveryResult =
@@ -421,10 +394,6 @@ async function remoteImagesOf(
   return new Map(await Promise.all(found));
 }
 
-function isAddress(reference: string): boolean {
-  return /^https?:\/\//i.test(reference);
-}
-
 /**
  * The platform refuses keys that were good once when another platform answers under the same app id. The answer
  * is there without its images; this uploads them again, once.
@@ -545,95 +514,4 @@ async function sendForm({ api, lease, signal }: Delivery, body: MessageBody, uui
     }
   }
   return (await api.messages.send({ ...receiverOf(chatId), ...body, uuid: derivedUuid(uuid, "c") }, call)).messageId;
-}
-
-/** Keys of uploaded images do not expire; the blob does. */
-const keptMs = 7 * 24 * 3_600_000;
-/** For one upload with its repeats. Longer than a delivery has: its next attempt finds the key. */
-const uploadMs = 90_000;
-
-/**
- * Uploads the stored images that an answer names, once for all processes and answers, and those that `remote` fetches of
- * hosts that the caller names; no other name makes this process fetch anything. The upload of a stored image outlives
- * the caller that began it, so that a large image does not fail again and again at short deadlines.
- */
-export function createImageResolver(
-  blobs: BlobStore,
-  lookups: LookupCache,
-  { clock = systemClock, remote }: { clock?: Clock; remote?: RemoteImages } = {},
-): ImageResolver {
-  const underWay = new Map<string, Promise<string | null>>();
-  const resolve: ImageResolver = async (api, reference, signal, hosts = []) => {
-    const blobId = imageBlobIdOf(reference);
-    if (blobId === undefined) {
-      if (remote === undefined || hosts.length === 0 || !isAddress(reference)) return null;
-      const fetchImage = async (): Promise<Buffer | undefined> => await remote(reference, hosts, signal);
-      return await unlessAborted(uploadRemote({ api, lookups, signal }, reference, fetchImage), signal);
-    }
-    const key = imageKeyName(api, blobId);
-    let work = underWay.get(key);
-    if (work === undefined) {
-      work = uploadImage({ api, blobs, lookups, clock }, blobId).finally(() => underWay.delete(key));
-      work.catch(() => undefined); // the callers that wait get the error; all may have left
-      underWay.set(key, work);
-    }
-    return await unlessAborted(work, signal);
-  };
-  return Object.assign(resolve, {
-    forget: async (api: FeishuApi, reference: string): Promise<void> => {
-      await lookups.delete(imageKeyName(api, imageBlobIdOf(reference) ?? reference));
-    },
-  });
-}
-
-function imageKeyName({ appId }: FeishuApi, blobId: string): string {
-  return `image:${appId}:${blobId}`;
-}
-
-/** How long the key of an image at an address is used: there may be another one later. */
-const remoteKeptMs = 3_600_000;
-
-async function uploadRemote(
-  { api, lookups, signal }: { api: FeishuApi; lookups: LookupCache; signal: AbortSignal },
-  address: string,
-  fetchImage: () => Promise<Buffer | undefined>,
-): Promise<string | null> {
-  const key = imageKeyName(api, address);
-  const known = await lookups.get(key);
-  if (known !== undefined) return known;
-  const bytes = await fetchImage();
-  if (bytes === undefined || bytes.byteLength > maxImageBytes || imageTypeOf(bytes) === undefined) return null;
-  const imageKey = await api.files.uploadImage(bytes, { signal });
-  await lookups.set(key, imageKey, remoteKeptMs);
-  return imageKey;
-}
-
-async function uploadImage(
-  { api, blobs, lookups, clock }: { api: FeishuApi; blobs: BlobStore; lookups: LookupCache; clock: Clock },
-  blobId: string,
-): Promise<string | null> {
-  const key = imageKeyName(api, blobId);
-  const known = await lookups.get(key);
-  if (known !== undefined) return known;
-  const stored = await blobs.get(blobId);
-  // What people send is stored as well, under types that they choose: only what is an image leaves as one.
-  if (stored === undefined || stored.bytes.byteLength > maxImageBytes || imageTypeOf(stored.bytes) === undefined) {
-    return null;
-  }
-  const imageKey = await api.files.uploadImage(Buffer.from(stored.bytes), { signal: deadline(clock, uploadMs) });
-  await lookups.set(key, imageKey, keptMs);
-  return imageKey;
-}
-
-/** Settles like `work`, or rejects with the signal's reason as soon as it aborts. */
-async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  const { promise: aborted, reject } = Promise.withResolvers<never>();
-  const stop = (): void => reject(signal.reason);
-  signal.addEventListener("abort", stop, { once: true });
-  if (signal.aborted) stop();
-  try {
-    return await Promise.race([work, aborted]);
-  } finally {
-    signal.removeEventListener("abort", stop);
-  }
 }

@@ -20,7 +20,7 @@ import { replacedCard, textFollowsCard } from "../cards/notice-cards.ts";
 import { clockSkewMs, derivedUuid, receiverOf, uuidProtectionMs, type FeishuApi } from "../feishu-api.ts";
 import type { CallOptions } from "../transport/api-call.ts";
 import { FeishuError, isKind } from "../transport/error.ts";
-import type { CardHandover, ReplyRecord } from "./live-reply.ts";
+import type { CardHandover, ReplyRecord } from "./reply-record.ts";
 
 export interface ReplyCardsOptions {
   api: FeishuApi;

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { twoCards } from "./live-typing.fixture.ts";
 import { mortal, type Fate } from "./mortal-parts.fixture.ts";
 import { ReplyCards } from "./reply-cards.ts";
-import { ReplyRecord, newReply } from "./live-reply.ts";
+import { ReplyRecord, newReply } from "./reply-record.ts";
 import type { Turn } from "./reply-turn.fixture.ts";
 import {
   answered,

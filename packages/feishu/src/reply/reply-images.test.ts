@@ -1,7 +1,7 @@
 import type { ReplyView } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { FeishuError } from "../transport/error.ts";
-import type { ImageResolver } from "./outbox-sender.ts";
+import type { ImageResolver } from "./image-resolver.ts";
 import { answered, deliverUntilSent, replyWorld, type ReplyWorld } from "./reply-world.fixture.ts";
 
 const png = Buffer.from("\x89PNG\r\n\x1a\n", "latin1");

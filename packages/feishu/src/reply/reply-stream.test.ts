@@ -3,7 +3,7 @@ import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { expectFinished } from "./live-typing.fixture.ts";
 import { ReplyCards } from "./reply-cards.ts";
-import { ReplyRecord, newReply } from "./live-reply.ts";
+import { ReplyRecord, newReply } from "./reply-record.ts";
 import { answered, lettersOf, replyWorld, viewOf } from "./reply-world.fixture.ts";
 
 const runs = { numRuns: Number(process.env["RUNS"] ?? 20) };

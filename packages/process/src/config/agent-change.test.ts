@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { AgentChange, parserOf } from "@larkline/protocol";
 import { agentBounds, agentHash, narrowChange, withChanges, type AgentBounds } from "./agent-change.ts";
-import { resolveConfig, type LarklineConfig } from "./larkline-config.ts";
+import { resolveConfig } from "./larkline-config.ts";
+import type { LarklineConfig } from "./resolved-config.ts";
 
 function settingsOf(input: unknown): LarklineConfig {
   const resolved = resolveConfig(input);

@@ -1,7 +1,7 @@
 import { budgetPeriods, type Budget, type BudgetLimit, type BudgetPolicy } from "@larkline/agent/budgets";
 import type { AgentChange } from "@larkline/protocol";
 import { createHash } from "node:crypto";
-import type { AgentConfig, LarklineConfig } from "./larkline-config.ts";
+import type { AgentConfig, LarklineConfig } from "./resolved-config.ts";
 
 // What operators may change of an agent at the console. The file is the bound: a version can narrow what the file gives
 // an agent, and choose among what it offers; who may use an agent, what needs approval and what its tools may reach are

@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { agentOfMessage, botOfApp, botVariable, readBots, readIngressBots, groupsAtBot } from "./bot-config.ts";
 import type { ConfigInput } from "./config-schema.ts";
-import { resolveConfig, type LarklineConfig } from "./larkline-config.ts";
+import { resolveConfig } from "./larkline-config.ts";
+import type { LarklineConfig } from "./resolved-config.ts";
 
 function resolved(input: ConfigInput): LarklineConfig {
   const result = resolveConfig(input);

@@ -1,28 +1,8 @@
-import type { InboundMessage, LocalText, ParseResult } from "@larkline/protocol";
-import type { BotInput, BotTransport, FeishuInput } from "./config-schema.ts";
+import type { InboundMessage, ParseResult } from "@larkline/protocol";
+import type { BotInput, FeishuInput } from "./config-schema.ts";
 import { didYouMean } from "./did-you-mean.ts";
 import { createEnvReader, type Env, type EnvReader } from "./environment.ts";
-import type { AgentConfig, LarklineConfig } from "./larkline-config.ts";
-
-/** One bot of a deployment, without its secrets. */
-export interface BotConfig {
-  readonly name: string;
-  /** Absent for `default`: that one is the bot of `FEISHU_APP_ID`, if there is one. */
-  readonly app?: { readonly id: string; readonly domain: string; readonly transport: BotTransport };
-  /** Name of the agent that answers where `chats` says nothing else. */
-  readonly agent: string;
-  /** Names of agents by chat id. */
-  readonly chats: ReadonlyMap<string, string>;
-  /** Keys of the tenants whose people are answered; `null`: of all tenants. */
-  readonly tenants: readonly string[] | null;
-  readonly feishu: FeishuSettings;
-}
-
-/** How a bot behaves on the platform, with defaults. `null` in `monthlyCalls`: not limited. */
-export type FeishuSettings = Readonly<Required<Omit<FeishuInput, "monthlyCalls" | "footer">>> & {
-  readonly monthlyCalls: number | null;
-  readonly footer?: LocalText;
-};
+import type { AgentConfig, LarklineConfig, BotConfig, FeishuSettings } from "./resolved-config.ts";
 
 /** The part of the configuration about bots. */
 interface BotsInput {

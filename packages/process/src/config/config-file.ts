@@ -6,7 +6,8 @@ import { systemClock, type Clock, type ParseResult } from "@larkline/protocol";
 import { lendPackages } from "./lent-packages.ts";
 import { placeOfError } from "./module-errors.ts";
 import { SchemaChecks } from "../schemas/index.ts";
-import { resolveConfig, type AgentConfig, type LarklineConfig } from "./larkline-config.ts";
+import { resolveConfig } from "./larkline-config.ts";
+import type { AgentConfig, LarklineConfig } from "./resolved-config.ts";
 
 const standardName = "larkline.config.ts";
 

@@ -10,8 +10,6 @@ export {
   type IngressBotAccess,
   domainProblem,
   groupsAtBot,
-  type BotConfig,
-  type FeishuSettings,
 } from "./bot-config.ts";
 export {
   agentBounds,
@@ -40,13 +38,8 @@ export {
   checkNamespace,
   redisProtocols,
 } from "./environment.ts";
-export {
-  modelOptionsOf,
-  resolveConfig,
-  type AgentConfig,
-  type LarklineConfig,
-  type ModelOptions,
-} from "./larkline-config.ts";
+export { modelOptionsOf, resolveConfig } from "./larkline-config.ts";
+export type { AgentConfig, BotConfig, FeishuSettings, LarklineConfig, ModelOptions } from "./resolved-config.ts";
 export {
   mcpToolSettings,
   mountsServer,

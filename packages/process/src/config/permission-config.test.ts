@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { resolveConfig } from "./larkline-config.ts";
-import type { LarklineConfig } from "./larkline-config.ts";
+import type { LarklineConfig } from "./resolved-config.ts";
 import type { PermissionsInput } from "./permission-config.ts";
 
 function policyOf(input: PermissionsInput): LarklineConfig["permissions"] {

@@ -16,7 +16,8 @@ import {
   type MessageType,
   type StructuredMessage,
 } from "./chat-messages.ts";
-import { imageMediaType, MessageError, toModelMessage, toModelText, toText } from "./chat-texts.ts";
+import { imageMediaType, toModelMessage, toModelText, toText } from "./chat-texts.ts";
+import { MessageError } from "./message-error.ts";
 import { problemsOf } from "./conformance.fixture.ts";
 
 const clock = { now: () => Date.UTC(2025, 4, 23, 10, 0, 0, 123) };

@@ -1,8 +1,8 @@
+import { MessageError } from "./message-error.ts";
 import { Type, type Static, type TSchema } from "../type.ts";
 import { systemClock, type Clock } from "../clock.ts";
 import { compileJsonSchema } from "../json-schema.ts";
 import { parserOf, type ParseResult, type Parser } from "../schema.ts";
-import { MessageError } from "./chat-texts.ts";
 
 // Messages between agents, and events of agents, as AutoGen AgentChat writes them: what the program holds is what is on
 // the wire. The schemas accept what `loadMessage` accepts: fields with a default may be absent, unknown ones may be there.

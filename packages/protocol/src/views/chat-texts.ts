@@ -1,12 +1,8 @@
 import { imageTypeOf } from "../stored-image.ts";
 import type { AnyMessage, ChatMessage, Image, StructuredMessage, UserMessage } from "./chat-messages.ts";
+import { MessageError } from "./message-error.ts";
 
 // Messages as text for people and for models. It imports only the detection of image types, so that it runs anywhere.
-
-/** A message that cannot be built, or has no form as text. */
-export class MessageError extends Error {
-  override name = "MessageError";
-}
 
 type Conversational = ChatMessage | StructuredMessage;
 
