@@ -6,7 +6,8 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { isLoopbackAddress, isLoopbackHost } from "./config.ts";
 import { boardPath } from "./queue-board.ts";
 import type { Services } from "./services.ts";
-import { localVisitor, redisDeadlineMs, tokenCookie, type Visitor } from "./sign-in.ts";
+import { redisDeadlineMs, tokenCookie } from "./sign-in.ts";
+import { localVisitor, type Visitor } from "./sign-ins.ts";
 
 declare module "fastify" {
   interface FastifyRequest {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { diagnose, refusalOf, toneOf, traceOutcome, type Diagnosis, type Standing } from "./diagnosis.ts";
+import { diagnose, refusalOf, toneOf, traceOutcome, type Diagnosis, type Standing, type TreeRow } from "./diagnosis.ts";
 import type { MessageTrace } from "./message-trace.ts";
 import {
   afterwards,
@@ -13,7 +13,6 @@ import {
   turnId,
   turnWith,
 } from "./trace-samples.fixture.ts";
-import type { TreeRow } from "./tree.ts";
 import { durationText, refusalText, sentenceOf } from "./why-text.ts";
 
 const nowMs = startMs + 41_000;

@@ -9,12 +9,11 @@ import {
   turnsQueue,
   type SessionKey,
 } from "@larkline/protocol";
-import type { ApprovalStatus, EventLog, SessionSummary } from "@larkline/store";
+import type { ApprovalStatus, ChildSession, EventLog, SessionSummary } from "@larkline/store";
 import { outcomeKind, type Pause, type SessionLedger } from "@larkline/store/operations";
 import { operatorIn } from "./agents.ts";
 import { textIn, timelineOf, type MessageTrace } from "./message-trace.ts";
 import type { Services } from "./services.ts";
-import type { TreeRow } from "./tree.ts";
 
 /**
  * Why there is no answer, or that there is one. `sinceMs` and `untilMs` are epoch ms, `ms` is a duration.
@@ -60,6 +59,18 @@ type HelperDoes = "queued" | "works" | "asks";
 type Tone = "fine" | "waits" | "wrong";
 
 type SetAside = SessionSummary["setAside"][number];
+
+/** A helper and how far below the run of the person's message it works; on level 0 that run. */
+export interface TreeRow {
+  level: number;
+  child: ChildSession;
+  usd?: number;
+  /** Undefined: what is stored of its turn cannot be read. */
+  summary: SessionSummary | undefined;
+  approvals: readonly ApprovalStatus[];
+  /** Helpers below it that are at work. */
+  below: number;
+}
 
 /** How things stand now, as the ledgers have it, around a message that is in its session. */
 export interface Standing {

@@ -5,7 +5,7 @@ import type { DeadLetters } from "@larkline/store";
 import type { GateState, Presence, ServerState, SessionIndex } from "@larkline/store/operations";
 import type { RunnerDirectory } from "@larkline/store/runners";
 import type { RateGovernor } from "@larkline/store/platform";
-import type { QueueList } from "./queue-board.ts";
+import type { QueueList } from "./queue-list.ts";
 
 /** The metrics of this process. */
 export function createCounters(metrics: Metrics) {

@@ -10,7 +10,7 @@ import {
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { html, type Html, idsIn, nameOf, who, withNames } from "./html.ts";
 import type { Services } from "./services.ts";
-import type { Visitor } from "./sign-in.ts";
+import type { Visitor } from "./sign-ins.ts";
 import { speaker, type Speak, type Word } from "./words.ts";
 
 /** What every page needs to know of who looks at it. */

@@ -35,8 +35,8 @@ import { RunnerDirectory } from "@larkline/store/runners";
 import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import type { ConsoleConfig } from "./config.ts";
 import { createCounters, type ConsoleCounters } from "./metrics.ts";
-import { QueueList } from "./queue-board.ts";
-import { SignIns } from "./sign-in.ts";
+import { QueueList } from "./queue-list.ts";
+import { SignIns } from "./sign-ins.ts";
 
 /** What everything in this process shares. Made once, in `startConsole`, and passed whole. */
 export interface Services extends Stores {

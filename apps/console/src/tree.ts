@@ -1,7 +1,7 @@
 import { usdText } from "@larkline/agent/budgets";
 import { agentOfTurn, rootSessionOf, turnIdOf, type SessionKey } from "@larkline/protocol";
-import type { ApprovalStatus, ChildSession, SessionSummary } from "@larkline/store";
-import { endOf, type Diagnosis, type Standing } from "./diagnosis.ts";
+import type { ChildSession } from "@larkline/store";
+import { endOf, type Diagnosis, type Standing, type TreeRow } from "./diagnosis.ts";
 import { html, type Html, table } from "./html.ts";
 import { sessionPath, type View } from "./page.ts";
 import type { Services } from "./services.ts";
@@ -9,18 +9,6 @@ import { durationText } from "./why-text.ts";
 import type { Word } from "./words.ts";
 
 // A run with its helpers, and theirs: who works below whom, since when, what each waits for, and what it costs.
-
-/** A helper and how far below the run of the person's message it works; on level 0 that run. */
-export interface TreeRow {
-  level: number;
-  child: ChildSession;
-  usd?: number;
-  /** Undefined: what is stored of its turn cannot be read. */
-  summary: SessionSummary | undefined;
-  approvals: readonly ApprovalStatus[];
-  /** Helpers below it that are at work. */
-  below: number;
-}
 
 /** Helpers that a page shows. */
 const maxRows = 100;

@@ -1,13 +1,13 @@
 import type { FastifyInstance } from "fastify";
 import { turnIdOf, type TraceId } from "@larkline/protocol";
-import { diagnose, standingOf, traceOutcome, refusalOf, toneOf, type Diagnosis } from "./diagnosis.ts";
+import { diagnose, standingOf, traceOutcome, refusalOf, toneOf, type Diagnosis, type TreeRow } from "./diagnosis.ts";
 import { answerPage, type Page, type View, sessionLink, whyPath } from "./page.ts";
 import { html, type Html, facts, moment, table, who, whoIn } from "./html.ts";
 import { timelineOf, type MessageTrace, type TimelineRow } from "./message-trace.ts";
 import { type Found, findInTraces, longestSearch, meantBy, wantedIn } from "./search.ts";
 import { durationText, happeningText, refusalText, sentenceOf, tagText } from "./why-text.ts";
 import type { Services } from "./services.ts";
-import { readRoot, readTree, treeSection, type TreeRow } from "./tree.ts";
+import { readRoot, readTree, treeSection } from "./tree.ts";
 
 /** Adds the page that says why a message has no answer; it shows no content. */
 export function registerWhy(server: FastifyInstance, services: Services): void {

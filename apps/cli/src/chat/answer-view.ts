@@ -1,5 +1,4 @@
 import type { Approval, RunEvent } from "@larkline/sdk";
-import type { DecideResult } from "./approvals.ts";
 
 const answerRuler = "=".repeat(60);
 
@@ -110,6 +109,9 @@ function isPrintable(code: number): boolean {
   if (code === 0x0a || code === 0x09) return true;
   return code >= 0x20 && (code < 0x7f || code > 0x9f);
 }
+
+/** `taken`: it counts. `closed`: decided before, or expired. `not_allowed`: others have to. `failed`: try again. */
+export type DecideResult = "taken" | "closed" | "not_allowed" | "failed";
 
 /** What the terminal client says, in one language. */
 export interface Texts {

@@ -1,7 +1,7 @@
 import { pause, type Clock } from "@larkline/protocol";
 import { RequestError, type Approval, type Decision, type Run, type RunEvent } from "@larkline/sdk";
-import { printable, type Texts } from "./answer-view.ts";
-import type { Terminal } from "./chat.ts";
+import { printable, type DecideResult, type Texts } from "./answer-view.ts";
+import type { Terminal } from "./terminal.ts";
 
 type QuestionEvent = Extract<RunEvent, { type: "input_requested" }>;
 
@@ -99,9 +99,6 @@ export function watchApprovals({ clock, terminal, texts }: ApprovalWatchParts, r
   };
   return watch;
 }
-
-/** `taken`: it counts. `closed`: decided before, or expired. `not_allowed`: others have to. `failed`: try again. */
-export type DecideResult = "taken" | "closed" | "not_allowed" | "failed";
 
 const refusals: Readonly<Record<number, DecideResult>> = { 403: "not_allowed", 404: "closed", 409: "closed" };
 

@@ -1,7 +1,8 @@
 import { systemClock } from "@larkline/protocol";
 import { createClient } from "@larkline/sdk";
 import { describe, expect, it } from "vitest";
-import { runConversation, type Terminal } from "./chat.ts";
+import { runConversation } from "./chat.ts";
+import type { Terminal } from "./terminal.ts";
 import { chatTexts, type Texts } from "./answer-view.ts";
 import { delta, done, playServer, type Playing } from "./played-server.fixture.ts";
 
