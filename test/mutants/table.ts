@@ -1152,7 +1152,7 @@ const inApps: Mutant[] = [
   },
   {
     id: "sign-in-after-password-change",
-    file: "apps/console/src/sign-in.ts",
+    file: "apps/console/src/sign-ins.ts",
     from: "return password !== undefined && isSame(proof, proofOf(secret, password)) ? stored.value : undefined;",
     to: 'return password !== undefined && proof !== "" ? stored.value : undefined;',
     tests: ["apps/console/src/access.test.ts"],
