@@ -1,10 +1,13 @@
 import type { SeededRandom } from "../chaos/random.ts";
-import type { Held, Traffic } from "./lines.ts";
+import type { Arrival, Held, Traffic } from "./lines.ts";
+import { connections } from "./connections.ts";
 import type { RedisClock } from "./redis-time.ts";
 import { oneRound, time } from "./time.ts";
 
 /** Rounds of the event loop without anything on a line after which nothing more comes by itself. */
 const quietRounds = 5;
+/** Rounds of the event loop after which what is still under way is lost: its reader has closed. */
+const lostRounds = 300;
 /** What the event loop waits for that is soon over, such as the reading of a file. */
 const busyWith =
   /^(?:FS|File|Dir|Immediate|GetAddrInfo|Connect|SimpleShutdown|SimpleWrite|Zlib|Random|Scrypt|PBKDF2|Sign|Hash|Hmac|Cipher|Key)/;
@@ -26,7 +29,7 @@ export class Driver implements Traffic {
   #activity = 0;
   /** The activity that Redis was last asked about. */
   #asked = -1;
-  #arrivals: { connection: number; deliver: () => void }[] = [];
+  #arrivals: Arrival[] = [];
 
   constructor(clock: RedisClock, random: SeededRandom) {
     this.clock = clock;
@@ -42,8 +45,8 @@ export class Driver implements Traffic {
     this.#held.push(held);
   }
 
-  arrived(connection: number, deliver: () => void): void {
-    this.#arrivals.push({ connection, deliver });
+  arrived(arrival: Arrival): void {
+    this.#arrivals.push(arrival);
   }
 
   /** Until `isOver`, or until a time of the simulation: gives whether it is over. */
@@ -75,7 +78,7 @@ export class Driver implements Traffic {
     if (ready.length === 0) return undefined;
     // In an order that does not depend on which of them arrived a little sooner.
     const held = this.#random.pick(
-      ready.sort((one, other) => compare(one.owner.name, other.owner.name) || compare(one.what, other.what)),
+      ready.sort((one, other) => byConnection(one, other) || compare(one.what, other.what)),
     );
     this.#held = this.#held.filter((other) => other !== held);
     return held;
@@ -93,20 +96,31 @@ export class Driver implements Traffic {
     await this.clock.ask("PING");
     await this.#untilStill();
     this.#asked = this.#activity;
-    const arrivals = this.#arrivals.sort((one, other) => one.connection - other.connection);
+    const arrivals = this.#arrivals.sort(byConnection);
     this.#arrivals = [];
     for (const { deliver } of arrivals) deliver();
     return arrivals.length > 0;
   }
 
   async #untilStill(): Promise<void> {
+    let waited = 0;
     for (let quiet = 0; quiet < quietRounds;) {
       const seen = this.#activity;
       await oneRound();
       quiet = this.#activity === seen && this.pending === 0 ? quiet + 1 : 0;
-      if (quiet === quietRounds && process.getActiveResourcesInfo().some((name) => busyWith.test(name))) quiet = 0;
+      if (quiet < quietRounds) continue;
+      waited += quietRounds;
+      if (isWorking() || (waited < lostRounds && !connections.isStill())) quiet = 0;
     }
   }
+}
+
+function isWorking(): boolean {
+  return process.getActiveResourcesInfo().some((name) => busyWith.test(name));
+}
+
+function byConnection(one: Pick<Held, "owner" | "connection">, other: Pick<Held, "owner" | "connection">): number {
+  return compare(one.owner.name, other.owner.name) || one.connection - other.connection;
 }
 
 function compare(one: string, other: string): number {

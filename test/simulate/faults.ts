@@ -8,6 +8,8 @@ const names = [
   "kill",
   "kill",
   "stop",
+  "hang",
+  "hang",
   "close",
   "cut",
   "lose the answer",
@@ -27,9 +29,12 @@ interface Fault {
   number: number;
 }
 
-/** Faults of the model that are still to come, in its next answers. */
+/** Faults that come with what the model is asked. */
 export interface ModelTrouble {
+  /** Still to come, in its next answers. */
   next: ("status" | "cut")[];
+  /** Kills the process that has asked the model, by the port of its line to it. */
+  kill: (port: number) => void;
 }
 
 /** Brings the faults of a seed about. */
@@ -48,6 +53,10 @@ export class Faults {
     this.#world = world;
     this.#random = random;
     this.#trouble = trouble;
+    trouble.kill = (port) => {
+      const asking = [...world.processes].find(({ lines }) => lines.some((line) => line.port === port));
+      if (asking !== undefined) this.#kill(asking);
+    };
     const count = 1 + random.below(4);
     this.#planned = Array.from({ length: count }, (_, number) => ({
       atStep: random.below(450),
@@ -96,6 +105,9 @@ export class Faults {
       case "stop":
         held.owner.stoppedUntilMs = time.now() + 500 + random.below(16_000);
         return held.pass();
+      case "hang":
+        held.pass();
+        return this.#hang(process);
       case "close":
         held.pass();
         return this.#close(process);
@@ -121,6 +133,12 @@ export class Faults {
         held.pass();
         return void this.#trouble.next.push("cut");
     }
+  }
+
+  /** Connections to Redis hang open: one, or all that are open now. */
+  #hang({ lines: [redis] }: Process): void {
+    const how = this.#random.pick(["deaf", "dead"] as const);
+    redis?.hang(how, this.#random.below(2) === 0 ? undefined : (count) => this.#random.below(count));
   }
 
   #kill(process: Process): void {

@@ -1,4 +1,5 @@
 import { createConnection, createServer, type AddressInfo, type Server, type Socket } from "node:net";
+import { connections } from "./connections.ts";
 import { bytesOf, commandOf, isMessage, ValueReader, type Command } from "./resp.ts";
 import { inOurTime, type RedisClock } from "./redis-time.ts";
 import { outside, time, type Owner } from "./time.ts";
@@ -12,13 +13,23 @@ export interface Traffic {
   /** Adds what is to be passed on when the driver says so. */
   hold(held: Held): void;
   /** Adds what Redis has said on a connection, of that number: in real time, so that the order among connections is chance. */
-  arrived(connection: number, deliver: () => void): void;
+  arrived(arrival: Arrival): void;
   readonly clock: RedisClock;
+}
+
+/** What Redis has said on a connection. */
+export interface Arrival {
+  owner: Owner;
+  /** Of its connection, among those of its line. */
+  connection: number;
+  deliver(): void;
 }
 
 /** A piece of traffic that waits for the driver. */
 export interface Held {
   owner: Owner;
+  /** Of its connection, among those of its line. */
+  connection: number;
   /** What it is, for people. */
   what: string;
   kind: "redis" | "request" | "answer";
@@ -36,8 +47,17 @@ export interface Line {
   /** Breaks all connections; with `refuse` new ones break at once until {@link open}. */
   cut(refuse?: boolean): void;
   open(): void;
+  /** From now on open connections are silent, all of them or the one at that place: see {@link Hanging}. */
+  hang(how: Hanging, only?: (count: number) => number): void;
+  /** Takes no more connections, and breaks those that do not hang. */
   close(): void;
 }
+
+/**
+ * How a connection hangs open. `deaf`: what the server answers never arrives. `dead`: neither arrives what the client
+ * sends, so the server keeps the connection even when the client has ended.
+ */
+export type Hanging = "deaf" | "dead";
 
 interface LineOptions {
   owner: () => Owner;
@@ -45,12 +65,22 @@ interface LineOptions {
   traffic: Traffic;
 }
 
-/** How a kind of line treats the connection of a client. */
-type Join = (client: Socket, target: Socket, options: LineOptions) => void;
+/** A connection of a client through a line. */
+interface Connection {
+  readonly number: number;
+  readonly client: Socket;
+  readonly target: Socket;
+}
+
+/** How a kind of line treats a connection; gives what makes it hang. */
+type Join = (connection: Connection, options: LineOptions) => ((how: Hanging) => void) | undefined;
 
 async function startLine(join: Join, options: LineOptions): Promise<Line> {
   return await outside(async () => {
     const sockets = new Set<Socket>();
+    /** Open connections that can hang, by the socket of the client, and those that do, by that of the server. */
+    const hangers = new Map<Socket, (how: Hanging) => void>();
+    const hanging = new Set<Socket>();
     let isRefusing = false;
     const add = (socket: Socket): Socket => {
       sockets.add(socket.setNoDelay(true));
@@ -58,27 +88,43 @@ async function startLine(join: Join, options: LineOptions): Promise<Line> {
       socket.on("data", options.traffic.noteActivity);
       socket.on("close", () => {
         sockets.delete(socket);
+        hangers.delete(socket);
         options.traffic.noteActivity();
       });
       return socket;
     };
     const server: Server = createServer((client) => {
       options.traffic.noteActivity();
-      if (isRefusing || options.owner().isDead) return client.destroy();
-      const target = createConnection(options.targetPort(), "127.0.0.1");
-      join(add(client), add(target), options);
+      add(client.pause());
+      connections.whenNumbered(client, (number) => {
+        if (isRefusing || options.owner().isDead) return client.destroy();
+        const target = add(createConnection(options.targetPort(), "127.0.0.1"));
+        const hang = join({ number, client: client.resume(), target }, options);
+        if (hang === undefined) return;
+        hangers.set(client, (how) => {
+          hang(how);
+          hangers.delete(client);
+          if (how === "dead") hanging.add(target);
+        });
+      });
     });
     await new Promise<void>((resolve) => void server.listen(0, "127.0.0.1", resolve));
+    const { port } = server.address() as AddressInfo; // it listens on TCP
     const cut = (refuse = false): void => {
       isRefusing = refuse;
       for (const socket of sockets) socket.destroy();
     };
     return {
-      port: (server.address() as AddressInfo).port, // it listens on TCP
+      port,
       cut,
       open: () => void (isRefusing = false),
+      hang: (how, only) => {
+        const all = [...hangers.values()];
+        for (const hang of only === undefined ? all : all.slice(only(all.length)).slice(0, 1)) hang(how);
+      },
       close: () => {
-        cut(true);
+        isRefusing = true;
+        for (const socket of sockets) if (!hanging.has(socket)) socket.destroy();
         server.close();
       },
     };
@@ -87,7 +133,10 @@ async function startLine(join: Join, options: LineOptions): Promise<Line> {
 
 /** A line to Redis in the time of the simulation. */
 export async function startRedisLine(options: LineOptions): Promise<Line> {
-  return await startLine((client, target, given) => void new RedisConversation(client, target, given), options);
+  return await startLine((connection, given) => {
+    const conversation = new RedisConversation(connection, given);
+    return (how) => conversation.hang(how);
+  }, options);
 }
 
 interface Expected {
@@ -98,10 +147,8 @@ interface Expected {
   onAnswer?: (value: Buffer) => void;
 }
 
-let connections = 0;
-
 class RedisConversation {
-  readonly #number = ++connections;
+  readonly #number: number;
   readonly #client: Socket;
   readonly #target: Socket;
   readonly #traffic: Traffic;
@@ -111,18 +158,20 @@ class RedisConversation {
   #expected: Expected[] = [];
   #counted = 0;
   #id = "";
+  #hanging: Hanging | undefined;
   readonly #give: (bytes: Buffer) => void;
   /** Answers are late until then. */
   #lateUntilMs = 0;
 
-  constructor(client: Socket, target: Socket, { owner, traffic }: LineOptions) {
+  constructor({ number, client, target }: Connection, { owner, traffic }: LineOptions) {
+    this.#number = number;
     this.#client = client;
     this.#target = target;
     this.#traffic = traffic;
     this.#owner = owner();
     this.#give = inTime(
       () => Math.max(this.#lateUntilMs, this.#owner.stoppedUntilMs),
-      (bytes) => void client.write(bytes),
+      (bytes) => void (this.#hanging === undefined && client.write(bytes)),
     );
     const commands = new ValueReader();
     const answers = new ValueReader();
@@ -133,14 +182,25 @@ class RedisConversation {
     });
     target.write(bytesOf(["CLIENT", "ID"]));
     client.on("data", (bytes: Buffer) => {
+      if (this.#hanging === "dead") return;
       for (const value of commands.push(bytes)) this.#waiting.push(commandOf(value));
       this.#hold();
     });
     target.on("data", (bytes: Buffer) => {
       for (const value of answers.push(bytes)) this.#answer(value);
     });
-    client.on("close", () => this.#end());
-    target.on("close", () => this.#end());
+    client.on("close", () => {
+      if (this.#hanging !== "dead") this.#end();
+    });
+    target.on("close", () => {
+      if (this.#hanging === undefined) this.#end();
+    });
+  }
+
+  hang(how: Hanging): void {
+    this.#hanging = how;
+    if (how === "dead") this.#waiting = [];
+    this.#count();
   }
 
   #hold(): void {
@@ -149,11 +209,12 @@ class RedisConversation {
     const names = this.#waiting.map(([name = ""]) => name.toString().toLowerCase());
     this.#traffic.hold({
       owner: this.#owner,
+      connection: this.#number,
       what: `Redis ${[...new Set(names)].join(" ")}`,
       kind: "redis",
       pass: (fault) => this.#pass(fault),
       cut: () => void this.#client.destroy(),
-      isOver: () => this.#client.destroyed,
+      isOver: () => this.#client.destroyed || this.#hanging === "dead",
     });
   }
 
@@ -176,18 +237,22 @@ class RedisConversation {
 
   /** What stands behind a wait waits as well. */
   #count(): void {
-    const isWaiting = this.#expected[0]?.isWait === true || this.#target.destroyed;
+    const isWaiting = this.#expected[0]?.isWait === true || this.#target.destroyed || this.#hanging === "dead";
     const count = isWaiting ? 0 : this.#expected.length;
     this.#traffic.pending += count - this.#counted;
     this.#counted = count;
   }
 
   #answer(value: Buffer): void {
-    if (isMessage(value)) return this.#traffic.arrived(this.#number, () => this.#give(value));
+    if (isMessage(value)) return this.#arrived(() => this.#give(value));
     const expected = this.#expected.shift();
     this.#count();
     if (expected?.onAnswer !== undefined) return expected.onAnswer(value);
-    this.#traffic.arrived(this.#number, () => this.#deliver(value, expected?.fault));
+    this.#arrived(() => this.#deliver(value, expected?.fault));
+  }
+
+  #arrived(deliver: () => void): void {
+    this.#traffic.arrived({ owner: this.#owner, connection: this.#number, deliver });
   }
 
   #deliver(value: Buffer, fault: Expected["fault"]): void {
@@ -244,21 +309,21 @@ function waitOf(command: Command): { command: (Buffer | string)[]; ms: number } 
 
 /** A line to, or from, a server of HTTP. */
 export async function startHttpLine(options: LineOptions & { name: string }): Promise<Line> {
-  return await startLine((client, target, given) => {
-    const conversation = { ...given, client, target, name: options.name };
+  return await startLine((connection, given) => {
+    const conversation = { ...given, ...connection, name: options.name };
     direct(conversation, "request");
     direct(conversation, "answer");
+    return undefined;
   }, options);
 }
 
-interface HttpConversation extends LineOptions {
-  client: Socket;
-  target: Socket;
+interface HttpConversation extends LineOptions, Connection {
   name: string;
 }
 
 /** What travels in one direction of a connection. */
-function direct({ client, target, owner, traffic, name }: HttpConversation, kind: "request" | "answer"): void {
+function direct(conversation: HttpConversation, kind: "request" | "answer"): void {
+  const { number: connection, client, target, owner, traffic, name } = conversation;
   const [from, to] = kind === "request" ? [client, target] : [target, client];
   const waiting: (Buffer | "end")[] = [];
   let isHeld = false;
@@ -281,7 +346,7 @@ function direct({ client, target, owner, traffic, name }: HttpConversation, kind
     const line = waiting[0]?.toString("latin1", 0, 120).split(/\r?\n/)[0] ?? "";
     const what = `${name} ${kind} ${line.slice(0, 80)}`;
     const cut = (): void => void client.destroy();
-    traffic.hold({ owner: owner(), what, kind, pass, cut, isOver: () => to.destroyed });
+    traffic.hold({ owner: owner(), connection, what, kind, pass, cut, isOver: () => to.destroyed });
   };
   from.on("data", (bytes: Buffer) => {
     waiting.push(bytes);

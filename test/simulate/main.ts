@@ -1,13 +1,15 @@
 import { parseArgs } from "node:util";
 import { startRedis } from "@larkline/testkit";
 import { createRandom, type SeededRandom } from "../chaos/random.ts";
+import { putBugIn } from "./bug.ts";
+import { followConnections } from "./connections.ts";
 import { runThreadsInside } from "./threads.ts";
 import { ownTimeAndChance, realMs } from "./time.ts";
 
-// `npm run simulate -- --seed N [--seeds M] [--stop] [--verbose] [--trace]`: the whole product in this process, under a
+// `npm run simulate -- --seed N [--seeds M] [--stop] [--bug ID] [--verbose] [--trace]`: the whole product in this process, under a
 // clock of its own, with the faults of the seed. What breaks a promise is printed with the seed; the exit code is the
-// number of such seeds, 100 at most. `--trace` prints every piece of traffic: where two runs of a seed part, it shows the
-// first difference.
+// number of such seeds, 100 at most. `--stop` ends with the first one. `--bug` puts back a bug of test/mutants, which is
+// to be found. `--trace` prints every piece of traffic: where two runs of a seed part, it shows the first difference.
 
 const { values } = parseArgs({
   options: {
@@ -15,18 +17,21 @@ const { values } = parseArgs({
     seeds: { type: "string" },
     verbose: { type: "boolean" },
     stop: { type: "boolean" },
+    bug: { type: "string" },
     trace: { type: "boolean" },
   },
 });
 const first = Number(values.seed ?? 1);
 let count = Number(values.seeds ?? 1);
 
+if (values.bug !== undefined) putBugIn(values.bug);
 // Redis answers in real time, so it starts before the time is ours. The product is loaded after that.
 const redis = await startRedis();
 process.once("exit", () => redis.process.kill("SIGKILL"));
 let random: SeededRandom = createRandom(first);
 ownTimeAndChance(() => random);
 runThreadsInside();
+followConnections();
 const { RedisClock } = await import("./redis-time.ts");
 const { simulate } = await import("./simulation.ts");
 

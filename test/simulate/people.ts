@@ -1,19 +1,17 @@
 import { createRandom, type SeededRandom } from "../chaos/random.ts";
 import { openQuestions } from "../system/approvals.ts";
+import { startCaller, type Requested } from "./callers.ts";
+import { pause, sayingOf, type Said } from "./sayings.ts";
 import { time } from "./time.ts";
 import type { World } from "./world.ts";
 
 /** A message that a person has written. */
-export interface Written {
-  key: string;
-  text: string;
+export interface Written extends Said {
   chatId: string;
   openId: string;
+  isGroup: boolean;
   /** Absent: the platform has not handed it over. */
   messageId?: string;
-  isAccepted: boolean;
-  /** The tool that it asks for. */
-  tool: string | undefined;
 }
 
 /** A click on a question. */
@@ -31,6 +29,8 @@ export interface Decision {
 export interface Actions {
   written: Written[];
   decisions: Decision[];
+  /** What a program has asked for over HTTP. */
+  requested: Requested[];
   /** Whether all have written all that they had to say. */
   isOver(): boolean;
 }
@@ -42,16 +42,18 @@ interface Person {
   isGroup: boolean;
 }
 
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => void time.after(ms, resolve));
-}
-
-/** People write to the bot, and decide what they are asked. */
+/** People write to the bot, and decide what they are asked; a program may have runs of its own. */
 export function startPeople(world: World, random: SeededRandom): Actions {
   const written: Written[] = [];
   const decisions: Decision[] = [];
-  const everyone = peopleOf(world, random);
+  const requested: Requested[] = [];
+  const { people: everyone, hasCaller } = peopleOf(world, random);
   let writing = everyone.length;
+  if (hasCaller) {
+    writing += 1;
+    const own = createRandom(random.below(2 ** 31));
+    void startCaller({ world, requested, at: everyone.length, random: own }).finally(() => (writing -= 1));
+  }
   for (const [at, person] of everyone.entries()) {
     const own = createRandom(random.below(2 ** 31));
     void write({ world, written, person, at, random: own }).finally(() => (writing -= 1));
@@ -62,10 +64,10 @@ export function startPeople(world: World, random: SeededRandom): Actions {
     const people = everyone.filter((person) => person.chatId === chatId);
     void decideIn({ world, chatId, people, decisions, random: own });
   }
-  return { written, decisions, isOver: () => writing === 0 };
+  return { written, decisions, requested, isOver: () => writing === 0 };
 }
 
-function peopleOf({ feishu, appId }: World, random: SeededRandom): Person[] {
+function peopleOf({ feishu, appId }: World, random: SeededRandom): { people: Person[]; hasCaller: boolean } {
   const alone = (name: string): Person => {
     const { openId } = feishu.addUser({ name });
     return { name, openId, isGroup: false, chatId: feishu.addChat({ type: "p2p", members: [openId, appId] }).chatId };
@@ -75,7 +77,16 @@ function peopleOf({ feishu, appId }: World, random: SeededRandom): Person[] {
     const { chatId } = feishu.addChat({ type: "group", members: [...people.map(({ openId }) => openId), appId] });
     return people.map((person) => ({ ...person, chatId, isGroup: true }));
   };
-  return random.below(2) === 0 ? [alone("Ann"), ...group(["Bob", "Cai"])] : [alone("Ann"), alone("Dan")];
+  switch (random.below(4)) {
+    case 0:
+      return { people: [alone("Ann"), ...group(["Bob", "Cai"])], hasCaller: false };
+    case 1:
+      return { people: group(["Bob", "Cai"]), hasCaller: true };
+    case 2:
+      return { people: [alone("Ann"), alone("Dan")], hasCaller: false };
+    default:
+      return { people: [alone("Ann")], hasCaller: true };
+  }
 }
 
 interface Writing {
@@ -88,12 +99,13 @@ interface Writing {
 
 /** The order that counts is that of acceptance: a person waits for it before the next message. */
 async function write({ world, written, person, at, random }: Writing): Promise<void> {
-  const count = 1 + random.below(3);
+  const count = 1 + random.below(person.isGroup ? 2 : 3);
   for (let position = 0; position < count; position += 1) {
     await pause(random.below(position === 0 ? 200 : 2_500));
-    const { text, tool } = textOf(`${at}${position}`, random);
     const { openId, chatId, isGroup } = person;
-    const message: Written = { key: `${at}${position}`, text, chatId, openId, tool, isAccepted: false };
+    const said = sayingOf(`${at}${position}`, random);
+    const message: Written = { ...said, chatId, openId, isGroup };
+    const { text } = said;
     written.push(message);
     const sent = await world.feishu.sendMessage({
       appId: world.appId,
@@ -105,19 +117,6 @@ async function write({ world, written, person, at, random }: Writing): Promise<v
     message.messageId = sent.messageId;
     message.isAccepted = (await sent.delivery).outcome === "acknowledged";
   }
-}
-
-function textOf(key: string, random: SeededRandom): { text: string; tool: string | undefined } {
-  const line = random.pick([
-    `m${key}`,
-    `m${key}`,
-    `m${key} pause ${random.below(1_500)}`,
-    `m${key} type ${random.below(20)}`,
-  ]);
-  const tool = random.pick(["", "", "note_pure", "note_once", "note_once", "ask_once"]);
-  if (tool === "") return { text: line, tool: undefined };
-  const input = { key, ...(random.below(2) === 0 && { ms: random.below(2_000) }) };
-  return { text: `${line}\ncall ${tool} ${JSON.stringify(input)}`, tool };
 }
 
 interface Deciding {
@@ -132,8 +131,9 @@ interface Deciding {
 async function decideIn({ world, chatId, people, decisions, random }: Deciding): Promise<void> {
   for (;;) {
     await pause(300 + random.below(1_000));
-    const [card] = openQuestions({ feishu: world.feishu } as Parameters<typeof openQuestions>[0], chatId);
-    if (card === undefined) continue;
+    const open = openQuestions({ feishu: world.feishu } as Parameters<typeof openQuestions>[0], chatId);
+    if (open.length === 0) continue;
+    const card = random.pick(open);
     const { openId } = random.pick(people);
     const words = card.values.map((value) => wordOf(value));
     // A call of unknown outcome is never run again here, so that every second run is a fault.

@@ -1,6 +1,6 @@
-import type { ModelScript, NormalisedMessage } from "@larkline/testkit";
+import type { ModelScript, NormalisedMessage, ScriptedReply } from "@larkline/testkit";
 import { createRandom, type SeededRandom } from "../chaos/random.ts";
-import { obedientModel } from "../system/model-script.ts";
+import { lastSaid, obedientModel } from "../system/model-script.ts";
 import { Driver } from "./driver.ts";
 import { Faults, type ModelTrouble } from "./faults.ts";
 import { brokenPromises, chronicle, isAnswered, type Seen } from "./history.ts";
@@ -31,22 +31,23 @@ const writingMs = 120_000;
 /** How long after that the last answer may come. */
 const patienceMs = 240_000;
 /** How long the run continues after that, to see what comes too often. */
-const afterwardsMs = 5_000;
+const afterwardsMs = 2_500;
 
 /** Runs one seed in an empty Redis. */
 export async function simulate(seed: number, clock: RedisClock, redisPort: number): Promise<Outcome> {
   // Each part has chance of its own: what people do does not depend on how the product uses its chance.
   const chanceOf = (part: number): SeededRandom => createRandom(seed * 16 + part);
-  const trouble: ModelTrouble = { next: [] };
+  const trouble: ModelTrouble = { next: [], kill: () => undefined };
+  const deaths: string[] = [];
   time.begin();
   runs.length = 0;
   await clock.begin();
   const driver = new Driver(clock, chanceOf(1));
-  const world = await World.start(driver, { redisPort, script: troubled(trouble) });
+  const world = await World.start(driver, { redisPort, script: troubled(trouble, deaths) });
   const isReady = await startAll(world, driver);
   const faults = new Faults(world, chanceOf(2), trouble);
   const actions = startPeople(world, chanceOf(3));
-  const seen: Seen = { world, actions, runs };
+  const seen: Seen = { world, actions, runs, deaths, faults: faults.happened };
   const until = async (isOver: () => boolean, ms: number): Promise<boolean> =>
     await driver.run(isOver, time.now() + ms, faults.pass);
   await until(() => actions.isOver(), writingMs);
@@ -71,10 +72,21 @@ async function startAll(world: World, driver: Driver): Promise<boolean> {
   return true;
 }
 
-/** A model that does what the last message says, but for the troubles that it is in. */
-function troubled(trouble: ModelTrouble): ModelScript {
+/**
+ * A model that does what the last message says, but for the troubles that it is in. `deaths` gets the keys of messages
+ * that have killed a process, once for each.
+ */
+function troubled(trouble: ModelTrouble, deaths: string[]): ModelScript {
   return async (request) => {
-    const reply = await obedientModel({ ...request, messages: request.messages.map(asLastSaid) });
+    const messages = request.messages.map(asLastSaid);
+    const [, deadly] = /\bm(\d\d) deadly/.exec(lastSaid(messages)) ?? [];
+    if (deadly !== undefined) {
+      deaths.push(deadly);
+      trouble.kill(Number(request.headers["host"]?.split(":")[1]));
+      return { fault: { kind: "silent" } };
+    }
+    const said = await obedientModel({ ...request, messages });
+    const reply = request.system.startsWith("expert") ? byExpert(said) : said;
     switch (trouble.next.shift()) {
       case "status":
         return { fault: { kind: "status", status: 529 } };
@@ -84,6 +96,11 @@ function troubled(trouble: ModelTrouble): ModelScript {
         return reply;
     }
   };
+}
+
+function byExpert(reply: ScriptedReply): ScriptedReply {
+  const { text } = reply;
+  return text === undefined ? reply : { ...reply, text: [text, " by expert"].flat() };
 }
 
 /** Of what people have said in a row the last counts; when a turn continues that waited for people, what that one says. */

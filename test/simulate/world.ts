@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { fileURLToPath } from "node:url";
 import { startWorkerApp } from "@larkline/agent-worker";
 import { startIngressApp } from "@larkline/ingress";
@@ -25,6 +26,12 @@ export interface Process {
 const signingKey = "5".repeat(64);
 const app = { appId: "cli_51a0000000000001", appSecret: "secret", encryptKey: "key", verificationToken: "token" };
 const tools = fileURLToPath(new URL("./tools.ts", import.meta.url));
+const config = fileURLToPath(new URL("./agents.ts", import.meta.url));
+/** Callers of the HTTP API, by name, with their keys. */
+export const callerKeys = { ada: "key-of-ada", bo: "key-of-bo" } as const;
+const apiKeys = Object.entries(callerKeys).map(
+  ([name, key]) => `${name}:${createHash("sha256").update(key).digest("hex")}`,
+);
 
 /** The product with everything around it: a platform and a model of its own, and Redis. */
 export class World {
@@ -36,8 +43,9 @@ export class World {
   readonly log: string[] = [];
   readonly #driver: Driver;
   readonly #redisPort: number;
-  /** From the platform to the ingress that lives. */
-  readonly #inbound: Line;
+  /** To the ingress that lives: from the platform, and from callers of the HTTP API. */
+  readonly #inbound: { webhook: Line; api: Line };
+  readonly #ended: Line[] = [];
   #ingress: { owner: Owner; port: number };
   #count = 0;
 
@@ -54,14 +62,11 @@ export class World {
     });
     const nobody = { name: "nobody", isDead: true, stoppedUntilMs: 0, servers: new Set<never>() };
     const ingress = { owner: nobody as Owner, port: 0 };
-    const inbound = await startHttpLine({
-      name: "webhook",
-      owner: () => ingress.owner,
-      targetPort: () => ingress.port,
-      traffic: driver,
-    });
-    feishu.setWebhookUrl(app.appId, `http://127.0.0.1:${inbound.port}/feishu/events`);
-    return new World({ driver, redisPort, model, feishu, inbound, ingress });
+    const toIngress = { owner: () => ingress.owner, targetPort: () => ingress.port, traffic: driver };
+    const webhook = await startHttpLine({ ...toIngress, name: "webhook" });
+    const api = await startHttpLine({ ...toIngress, name: "API" });
+    feishu.setWebhookUrl(app.appId, `http://127.0.0.1:${webhook.port}/feishu/events`);
+    return new World({ driver, redisPort, model, feishu, inbound: { webhook, api }, ingress });
   }
 
   private constructor(parts: {
@@ -69,7 +74,7 @@ export class World {
     redisPort: number;
     model: ModelServer;
     feishu: FeishuSimulator;
-    inbound: Line;
+    inbound: { webhook: Line; api: Line };
     ingress: { owner: Owner; port: number };
   }) {
     this.#driver = parts.driver;
@@ -78,6 +83,11 @@ export class World {
     this.feishu = parts.feishu;
     this.#inbound = parts.inbound;
     this.#ingress = parts.ingress;
+  }
+
+  /** Where callers of the HTTP API reach the product. */
+  get apiUrl(): string {
+    return `http://127.0.0.1:${this.#inbound.api.port}`;
   }
 
   /** Begins to start a process; it works some time later. */
@@ -105,6 +115,8 @@ export class World {
       MODEL: "anthropic/claude-sonnet-4-6",
       ANTHROPIC_BASE_URL: `http://127.0.0.1:${model.port}`,
       ANTHROPIC_API_KEY: "scripted",
+      LARKLINE_CONFIG: config,
+      API_KEYS: apiKeys.join(","),
       WORKER_CONCURRENCY: "5",
       RUNNER_NAME: "simulated",
       RUNNER_TOOLS: tools,
@@ -140,7 +152,10 @@ export class World {
     if (!this.processes.delete(process)) return;
     kill(process.owner);
     for (const line of process.lines) line.close();
-    if (this.#ingress.owner === process.owner) this.#inbound.cut();
+    this.#ended.push(...process.lines);
+    if (this.#ingress.owner !== process.owner) return;
+    this.#inbound.webhook.cut();
+    this.#inbound.api.cut();
   }
 
   /** For some time no process reaches Redis. */
@@ -154,7 +169,9 @@ export class World {
 
   async close(): Promise<void> {
     for (const process of this.processes) this.end(process);
-    this.#inbound.close();
+    for (const line of this.#ended) line.cut(true);
+    this.#inbound.webhook.close();
+    this.#inbound.api.close();
     await Promise.all([this.feishu.close(), this.model.close()]);
   }
 }

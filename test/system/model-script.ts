@@ -12,7 +12,8 @@ function isAsked({ role, text }: NormalisedMessage): boolean {
   return role === "user" && text !== "";
 }
 
-function lastUser(messages: readonly NormalisedMessage[]): string {
+/** What a person has said last. */
+export function lastSaid(messages: readonly NormalisedMessage[]): string {
   return messages.findLast(isAsked)?.text ?? "";
 }
 
@@ -27,7 +28,7 @@ export function stepsSaid(messages: readonly NormalisedMessage[]): number {
  * `type <n>` adds that many words, one at a time.
  */
 export const obedientModel: ModelScript = ({ messages }) => {
-  const asked = lastUser(messages);
+  const asked = lastSaid(messages);
   const last = messages.at(-1);
   const calls = callsIn(asked);
   const results = last?.results ?? [];
@@ -68,7 +69,7 @@ export function createPromptedModel(): PromptedModel {
   const asked = new Map<string, number>();
   return {
     script: (request) => {
-      const text = lastUser(request.messages);
+      const text = lastSaid(request.messages);
       asked.set(text, (asked.get(text) ?? 0) + 1);
       return answers.get(text)?.(request) ?? prompts.get(text)?.shift() ?? obedientModel(request);
     },
