@@ -35,7 +35,7 @@ import {
   type ToolRegistry,
 } from "@larkline/tool-kit";
 import { createCallReport, type CallHandoff, type CallReport, type DeliveryDetails } from "./call-handoff.ts";
-import type { ToolLevel } from "./levels.ts";
+import type { ToolLevel } from "./level.ts";
 
 /** What calls are handled with. */
 interface CallServices {

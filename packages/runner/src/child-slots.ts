@@ -1,8 +1,14 @@
 import { availableParallelism } from "node:os";
 import { systemClock, type Clock, type ToolOutcome } from "@larkline/protocol";
 import { createProcessPool, ProcessCallError, type ProcessCallOptions, type ProcessPool } from "@larkline/sandbox";
-import type { HostLoad } from "./process-level.ts";
-import type { BeginCall } from "./levels.ts";
+import type { LentPackages } from "./tool-modules.ts";
+import type { BeginCall } from "./level.ts";
+
+/** Asks a process to load modules before it is called. */
+export interface HostLoad {
+  load: readonly string[];
+  lend?: LentPackages | undefined;
+}
 
 /**
  * How many children fit into the memory of this process, over all sets of them. The children that are kept warm do

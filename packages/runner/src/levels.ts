@@ -10,28 +10,13 @@ import {
   type SandboxTier,
   type TierFinding,
 } from "@larkline/sandbox";
-import { systemClock, type Clock, type Random, type ToolOutcome } from "@larkline/protocol";
-import { inputOf, runTool, type IsolationLevel, type RunToolRequest, type Tool } from "@larkline/tool-kit";
+import { systemClock, type Clock, type Random } from "@larkline/protocol";
+import { inputOf, runTool, type IsolationLevel, type Tool } from "@larkline/tool-kit";
+import type { ToolLevel } from "./level.ts";
 import { createProcessLevel, type ProcessLevelOptions } from "./process-level.ts";
 import { outermost, readablePaths } from "./readable-paths.ts";
 import { createSandboxLevel, lendingNeeds, sandboxEntry, sandboxNeeds } from "./sandbox-level.ts";
 import { pathOfModule, type LoadedTools } from "./tool-modules.ts";
-
-/**
- * Called once, at the last moment before a call can have an effect: its input is good, and there is a place for it.
- * Where the call may not start it gives the outcome instead. Never rejects.
- */
-export type BeginCall = () => Promise<ToolOutcome | undefined>;
-
-/** Runs the calls of tools at one level of isolation. */
-export interface ToolLevel {
-  /** One call, from the model's text to its outcome. Never rejects. */
-  run(tool: Tool, request: RunToolRequest, begin: BeginCall): Promise<ToolOutcome>;
-  /** Starts what the first call would have to wait for. Rejects when the tools cannot run, with the reason. */
-  warm?(): Promise<void>;
-  /** Ends what still runs, at once. Idempotent. */
-  close(): Promise<void>;
-}
 
 export interface LevelsOptions extends ProcessLevelOptions {
   loaded: LoadedTools;

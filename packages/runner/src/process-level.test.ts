@@ -10,7 +10,7 @@ import type { RunToolRequest, StoreFile } from "@larkline/tool-kit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import { createProcessLevel, type ProcessLevelOptions } from "./process-level.ts";
 import { until } from "./test-bed.fixture.ts";
-import type { ToolLevel } from "./levels.ts";
+import type { ToolLevel } from "./level.ts";
 import { loadTools, type LoadedTools } from "./tool-modules.ts";
 
 const begin = async (): Promise<undefined> => await Promise.resolve(undefined);

@@ -14,8 +14,8 @@ import { ProcessCallError } from "@larkline/sandbox";
 import { errorText, inputOf, interruptedOutcome, type RunToolRequest, type Tool } from "@larkline/tool-kit";
 import { Type, type Static } from "@larkline/protocol/type";
 import { ChildRoom, createChildSlots, type ChildSlots, type SlotCall } from "./child-slots.ts";
-import type { BeginCall, ToolLevel } from "./levels.ts";
-import type { LoadedTools } from "./tool-modules.ts";
+import type { BeginCall, ToolLevel } from "./level.ts";
+import type { LentPackages, LoadedTools } from "./tool-modules.ts";
 
 export interface ProcessLevelOptions {
   loaded: LoadedTools;
@@ -266,18 +266,6 @@ export interface HostCall {
 export type SandboxPreparation = Pick<HostCall, "module" | "tool" | "lend">;
 /** The rest of a call. */
 export type SandboxCall = Pick<HostCall, "input" | "facts" | "maxOutputBytes">;
-
-/** Asks a process to load modules before it is called. */
-export interface HostLoad {
-  load: readonly string[];
-  lend?: LentPackages | undefined;
-}
-
-/** Packages that a module without any of its own gets from the module `lender` (a URL). */
-export interface LentPackages {
-  names: readonly string[];
-  lender: string;
-}
 
 const Progress = Type.Object({
   kind: Type.Literal("progress"),

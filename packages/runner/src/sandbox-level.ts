@@ -18,7 +18,7 @@ import {
   type SandboxPreparation,
 } from "./process-level.ts";
 import type { Needed } from "./readable-paths.ts";
-import type { BeginCall, ToolLevel } from "./levels.ts";
+import type { BeginCall, ToolLevel } from "./level.ts";
 import type { LoadedTools } from "./tool-modules.ts";
 
 export interface SandboxLevelOptions {

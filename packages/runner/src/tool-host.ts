@@ -10,7 +10,9 @@ import {
   type CallContext as ToolCallContext,
   type HandlerTool,
 } from "@larkline/tool-kit";
-import type { HostCall, HostEvent, HostLoad, HostRequest, LentPackages } from "./process-level.ts";
+import type { HostLoad } from "./child-slots.ts";
+import type { HostCall, HostEvent, HostRequest } from "./process-level.ts";
+import type { LentPackages } from "./tool-modules.ts";
 
 const modules = new Map<string, Promise<Map<string, HandlerTool>>>();
 const leastProgressMs = 50;

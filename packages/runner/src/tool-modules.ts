@@ -5,7 +5,12 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import { placeOfError } from "@larkline/process/config";
 import type { ParseResult } from "@larkline/protocol";
 import { createToolRegistry, toolsOfModule, type Tool, type ToolRegistry } from "@larkline/tool-kit";
-import type { LentPackages } from "./process-level.ts";
+
+/** Packages that a module without any of its own gets from the module `lender` (a URL). */
+export interface LentPackages {
+  names: readonly string[];
+  lender: string;
+}
 
 /** Tools, and where another process finds them. */
 export interface LoadedTools {

@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { chownSync, constants, readFileSync } from "node:fs";
+import { constants, readFileSync } from "node:fs";
 import { access, chmod, copyFile, cp, link, mkdir, realpath, stat, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -36,32 +36,6 @@ export function hostPowers(): HostPowers {
   const held = BigInt(`0x${effective}`);
   const holds = (bit: number): boolean => ((held >> BigInt(bit)) & 1n) === 1n;
   return { ownUsers: forUsers.every(holds), mounts: holds(capability.sysAdmin) };
-}
-
-/** Users per instance. */
-export const usersPerInstance = 256;
-
-// The first range is free on every Linux by convention; in a container with few users, the second one is.
-const ranges = [
-  { first: 1_900_000_000, instances: 1_000 },
-  { first: 40_000, instances: 80 },
-];
-
-/** How many instances can have users of their own, and the first user of each; undefined where users cannot be given away. */
-export function userRange(
-  proofDirectory: string,
-): { instances: number; firstUser(instance: number): number } | undefined {
-  for (const { first, instances } of ranges) {
-    try {
-      const last = first + instances * usersPerInstance - 1;
-      chownSync(proofDirectory, last, last);
-      chownSync(proofDirectory, process.getuid?.() ?? 0, process.getgid?.() ?? 0);
-      return { instances, firstUser: (instance) => first + instance * usersPerInstance };
-    } catch {
-      // Not mapped here.
-    }
-  }
-  return undefined;
 }
 
 /* ---- What all tiers use ---- */

@@ -4,7 +4,7 @@ import { connect, createServer, type Server } from "node:net";
 import { join } from "node:path";
 import { type Clock, machineNow } from "@larkline/protocol";
 import { removeGroups } from "./control-group.ts";
-import { userRange, usersPerInstance } from "./host.ts";
+import { userRange, usersPerInstance } from "./users.ts";
 import { removeTree, unmountBelow } from "./removal.ts";
 import { killUsers } from "./user-processes.ts";
 

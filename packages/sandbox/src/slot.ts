@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { chmod, chown, mkdir, rename, stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { ControlGroup, ControlGroups } from "./control-group.ts";
-import { usersPerInstance } from "./host.ts";
+import { usersPerInstance } from "./users.ts";
 import { groupName, type InstanceDirectory } from "./instance-directory.ts";
 import { emptyDirectory, runCommand } from "./removal.ts";
 import type { KernelLimits, SandboxEvent } from "./sandbox.ts";
