@@ -70,8 +70,11 @@ function textOfHead({ message }: QueuedMessage): string {
 function createTestWorker(store: SessionStore, script: Script) {
   const running = new Map<string, AbortController>();
   const unanswered = new Set<Promise<unknown>>();
+  let isClosing = false;
 
-  const asked = async <T>(answer: Promise<T>): Promise<T> => {
+  const asked = async <T>(ask: () => Promise<T>): Promise<T> => {
+    if (isClosing) throw new WorkerClosed();
+    const answer = ask();
     unanswered.add(answer);
     try {
       return await answer;
@@ -88,32 +91,45 @@ function createTestWorker(store: SessionStore, script: Script) {
     const emit = async (event: EngineEvent) => {
       if (event.type === "text_delta") final += event.text;
       if (event.type === "tool_result") final = "";
-      await asked(store.emit({ ...claim, events: [{ runId, event }] }));
+      await asked(async () => await store.emit({ ...claim, events: [{ runId, event }] }));
     };
     await script(textOfHead(head), { emit, stopped: stop.signal });
     running.delete(runId);
     const end = doneEvent(final, stop.signal.aborted ? "cancelled" : "");
     const events = [{ runId, event: end }];
-    return await asked(store.commit({ ...claim, history: [], events, seq: head.seq, more: true }));
+    const commit = { ...claim, history: [], events, seq: head.seq, more: true };
+    return await asked(async () => await store.commit(commit));
   };
 
   return {
     cancel: (turnId: string | undefined) => running.get(turnId ?? "")?.abort(),
-    /** Resolves when the store has answered all; a client may see the end of its run before the worker does. */
-    async settled(): Promise<void> {
+    /**
+     * Asks the store for nothing more, and resolves when it has answered all: a client may see the end of its run before
+     * the worker does.
+     */
+    async close(): Promise<void> {
+      isClosing = true;
       while (unanswered.size > 0) await Promise.allSettled(unanswered);
     },
-    async wake(session: SessionKey, gen: number) {
-      const claim = await asked(store.claim(session, gen, "test"));
-      if (claim === undefined) return;
-      let { head } = claim;
-      while (head !== undefined) {
-        const result = await runOne({ session, epoch: claim.epoch }, head);
-        head = result.state === "next" ? result.head : undefined;
+    /** Rejects with what the store has answered, but for a store that is asked no more. */
+    async wake(session: SessionKey, gen: number): Promise<void> {
+      try {
+        const claim = await asked(async () => await store.claim(session, gen, "test"));
+        if (claim === undefined) return;
+        let { head } = claim;
+        while (head !== undefined) {
+          const result = await runOne({ session, epoch: claim.epoch }, head);
+          head = result.state === "next" ? result.head : undefined;
+        }
+      } catch (error) {
+        if (!(error instanceof WorkerClosed)) throw error;
       }
     },
   };
 }
+
+/** The test's worker has been closed in the middle of a run. */
+class WorkerClosed extends Error {}
 
 const noTrouble: Trouble = {
   starting: false,
@@ -157,7 +173,7 @@ export async function startTestIngress(options: TestOptions = {}): Promise<TestI
   let closed: Promise<void> | undefined;
   const stop = async (): Promise<void> => {
     await ingress.close();
-    await worker?.settled();
+    await worker?.close();
     await own?.close();
   };
   const close = async (): Promise<void> => await (closed ??= stop());
