@@ -255,7 +255,7 @@ describe("the packed packages in an empty folder", () => {
   it("CM-1..37, CM-43: hold for the package of messages, by the tests of its sources", async () => {
     const config = join(folder, "messages.vitest.config.mjs");
     const installed = JSON.stringify(join(folder, "node_modules/@larkline/messages/index.js"));
-    const alias = `[{ find: /^\\.\\/chat-(?:messages|texts)\\.ts$/, replacement: ${installed} }]`;
+    const alias = `[{ find: /^\\.\\/(?:chat-(?:messages|texts)|message-error)\\.ts$/, replacement: ${installed} }]`;
     const tests = '{ include: ["src/views/chat-messages.test.ts", "src/views/conformance.test.ts"] }';
     await writeFile(config, `export default { resolve: { alias: ${alias} }, test: ${tests} };`);
     const report = join(folder, "messages.json");
