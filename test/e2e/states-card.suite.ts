@@ -252,7 +252,7 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
 
   it("an answer that has failed, with a button that tries again", async () => {
     const text = say("总结今天的会议", "Sum up today's meeting");
-    prompt(text, { fault: { kind: "status", status: 400, message: "invalid request" } });
+    prompt(text, ...Array.from({ length: 5 }, () => ({ fault: { kind: "status", status: 529 } }) as const));
     prompt(say("请再试一次", "Please try again"), { text: say("会议决定周五上线。", "The launch is on Friday.") });
     const chat = await newChat();
     await write(chat, text);

@@ -70,6 +70,7 @@ const member = { memory: { person: "direct", chat: true } };
 function configOf(consoleUrl: string) {
   return {
     currency: { code: "CNY", perUsd: 7.1 },
+    limits: { modelRetryMs: 1_000 },
     console: { url: consoleUrl, changes: true },
     feishu: {
       feedback: true,
