@@ -1,23 +1,11 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { Metrics, silentLogger, silentTelemetry } from "@larkline/process/telemetry";
 import { createToolRegistry, defineTool } from "@larkline/tool-kit";
-import type { ToolJob } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { CallHandoff } from "./call-handoff.ts";
 import { CallHandler, RunningCalls, createRunnerMetrics } from "./call.ts";
 import { createTestBed, keyOf } from "./test-bed.fixture.ts";
 import { createInlineLevel } from "./levels.ts";
-
-it("a cancel stops the calls of its turn, and without a turn all of its session", () => {
-  const running = new RunningCalls();
-  const jobs = ["a 1", "a 2", "b 3"].map((name) => name.split(" "));
-  const started = jobs.map(([session = "", turnId = ""]) => running.start({ session, turnId } as ToolJob));
-  const stopped = () => started.map(({ signal }) => signal.aborted);
-  running.cancel("a", "1");
-  expect(stopped()).toEqual([true, false, false]);
-  running.cancel("a");
-  expect(stopped()).toEqual([true, true, false]);
-});
 
 let bed: ReturnType<typeof createTestBed>;
 let calls: RunningCalls;

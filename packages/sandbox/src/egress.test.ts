@@ -171,14 +171,6 @@ describe("the egress proxy lets allowed names through", () => {
   });
 });
 
-it("E14: a name without a port is allowed on the ports of the web alone, one with a port on that alone", () => {
-  const [web, own] = [allowListOf(["a.test", "*.b.test"]), allowListOf(["a.test:8443"])];
-  const ports = [25, 80, 443, 5432, 8443];
-  expect(ports.filter((each) => web({ host: "a.test", port: each }))).toEqual([80, 443]);
-  expect(ports.filter((each) => web({ host: "x.b.test", port: each }))).toEqual([80, 443]);
-  expect(ports.filter((each) => own({ host: "a.test", port: each }))).toEqual([8443]);
-});
-
 describe("the egress proxy refuses everything else", () => {
   const http: [string, string, string][] = [
     ["E5: a name that is not on the list", "http://evil.test:PORT/", "not on the allow-list"],
