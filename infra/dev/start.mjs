@@ -20,6 +20,7 @@ import { summaryOf } from "./launcher/summary.mjs";
 import { text } from "./launcher/texts.mjs";
 
 const readyMs = 60_000;
+const progressMs = 2_000;
 const graceMs = { services: 6_000, rest: 1_500, replaced: 12_000 };
 
 /** Two launchers must not share the data folder (Redis writes there). Returns what undoes the claim. */
@@ -86,10 +87,18 @@ async function bringUp(services, { context, running, life }) {
   running.push(...started);
   const over = new AbortController();
   const signal = AbortSignal.any([life.signal, over.signal]);
+  const missing = new Set(started.map(({ name }) => name));
+  const beganAt = performance.now();
+  const progress = setInterval(() => {
+    const seconds = Math.round((performance.now() - beganAt) / 1_000);
+    const ready = started.length - missing.size;
+    life.say(text("stillStarting", ready, started.length, [...missing].join(", "), seconds));
+  }, progressMs);
   const waits = started.map(async (service) => {
     const ready = await untilReady(service, { url: service.url, deadlineMs: readyMs, signal });
     if (life.signal.aborted) throw new Stopped();
     if (!ready) throw new Failure(text("notReady", service.name, readyMs / 1_000, shownPath(logDirectory)));
+    missing.delete(service.name);
   });
   const died = firstEnd(running).then((end) => {
     if (life.signal.aborted) throw new Stopped();
@@ -98,6 +107,7 @@ async function bringUp(services, { context, running, life }) {
   try {
     await Promise.race([Promise.all(waits), died]);
   } finally {
+    clearInterval(progress);
     over.abort();
   }
 }

@@ -1,8 +1,8 @@
 // What the launcher says. Functions take the values that vary.
 const texts = {
   installing: {
-    en: "Installing dependencies (first start or changed lock file)...",
-    zh: "正在安装依赖（首次启动，或锁文件有变化）……",
+    en: "Installing dependencies (first start or changed lock file): npm fetches pnpm, then pnpm the packages...",
+    zh: "正在安装依赖（首次启动，或锁文件有变化）：先由 npm 获取 pnpm，再由 pnpm 安装各软件包……",
   },
   installFailed: {
     en: "The dependencies could not be installed: see the lines above; check the network and start again.",
@@ -147,6 +147,10 @@ const texts = {
     zh: (reason) => `应用打包失败（${reason}）：将直接从源码运行，启动更慢，占用内存更多。`,
   },
   starting: { en: "Starting...", zh: "正在启动……" },
+  stillStarting: {
+    en: (ready, all, missing, seconds) => `Ready after ${seconds} s: ${ready} of ${all}; still starting: ${missing}`,
+    zh: (ready, all, missing, seconds) => `${seconds} 秒后已有 ${ready}/${all} 个服务就绪；仍在启动：${missing}`,
+  },
   stopping: { en: "Stopping...", zh: "正在停止……" },
   stopped: { en: "Stopped.", zh: "已停止。" },
   running: { en: "Larkline is running.", zh: "Larkline 已启动。" },
