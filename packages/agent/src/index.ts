@@ -37,6 +37,7 @@ export {
   type Choice,
   type DecidingFacts,
 } from "./abilities/team/team.ts";
+export type { TurnEnvironment } from "./turn/ability.ts";
 export type {
   TeamFacts,
   TeamMember,
@@ -48,7 +49,6 @@ export type {
   AbsorbedMessage,
   SessionChoices,
   Transition,
-  TurnEnvironment,
   TurnModel,
   WantedCall,
   TurnLimits,

@@ -1,7 +1,8 @@
 import type { Approval, TurnState } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import type { Ability, Objection } from "./ability.ts";
-import type { Transition, TurnEnvironment } from "./facts.ts";
+import type { TurnEnvironment } from "./ability.ts";
+import type { Transition } from "./facts.ts";
 import { call, decision, environment, eventsOf, startRun, step, testQuestion, type Run } from "./turn.fixture.ts";
 import { afterControl, afterStep } from "./turn.ts";
 

@@ -18,6 +18,16 @@ import {
 } from "@larkline/protocol";
 import type { TSchema } from "@larkline/protocol/type";
 import type { Question } from "../permissions/policy.ts";
+import type {
+  CallPolicy,
+  HelperFacts,
+  LiveStep,
+  OfferedTool,
+  TeamFacts,
+  TransferTarget,
+  TurnLimits,
+  TurnModel,
+} from "./facts.ts";
 
 // What the turn asks of an ability, and where it asks.
 
@@ -53,7 +63,12 @@ export interface Ability<State = unknown> {
    * A question of {@link onCall} or {@link beforeCall} is settled: the outcome of the call, or `start` where the call may
    * start now. An ability that asks questions must have this.
    */
-  onDecision?(call: CallState, decision: DecisionEntry): ToolOutcome | { readonly start: true };
+  onDecision?(call: CallState, decision: DecisionEntry, facts: RoundFacts): Decided | undefined;
+  /**
+   * An attempt of a call of any tool, also of a runner's, has ended. Undefined: that is the outcome of the call, as far as
+   * the ability is concerned. `ask`: the call waits for people, as one that {@link onDecision} may let start again.
+   */
+  onOutcome?(call: CallState, ended: OutcomeEntry, facts: RoundFacts): ToolOutcome | FurtherQuestion | undefined;
   /** Runs a call that {@link onCall} did not answer, with the stores and clients that it was made with. May reject. */
   run?(call: CallState, work: AbilityWork): Promise<ToolOutcome>;
   /** How long `run` may take, ms; undefined: 10 s. */
@@ -65,6 +80,8 @@ export interface Ability<State = unknown> {
    * has asked; undefined: nothing besides the tool.
    */
   needs?(call: CallState): string | undefined;
+  /** Whether the model reads text of others besides the history, which may name addresses. */
+  readsOthers?(known: AbilityFacts): boolean;
   /** What people see of text that the model has written, before the whole answer is read. */
   shownText?(text: string, known: AbilityFacts): string;
   /** The model has given its answer, without calls. Undefined: it is free text, as far as this ability is concerned. */
@@ -82,6 +99,43 @@ export interface AbilityPlace {
   readonly message: InboundMessage;
   /** The people of the deployment: names of their roles, and how long they may take to answer, ms. */
   readonly people: { readonly roles: readonly string[]; readonly answerMs: number };
+}
+
+/** What a decision depends on besides the turn itself. */
+export interface TurnEnvironment {
+  nowMs: number;
+  limits: TurnLimits;
+  tools: ReadonlyMap<string, OfferedTool>;
+  callPolicy: CallPolicy;
+  schemas: SchemaFacts;
+  /** All that this process has, whether an agent is configured with them or not. */
+  abilities: readonly Ability[];
+  /** What abilities know of the agent that answers, and of people. */
+  place: Omit<AbilityPlace, "message">;
+  /** What was looked up for abilities. */
+  known?: AbilityFacts;
+  model: TurnModel;
+  /** The hand-overs of the agent that answers, by the name of their call; absent where it has none. */
+  transfers?: ReadonlyMap<string, TransferTarget>;
+  /** The team that answers; absent where a single agent does. */
+  team?: TeamFacts;
+  /** The helpers that it may call; absent where it has none. */
+  helpers?: HelperFacts;
+  /** Language of notices; without it that of the user's message. */
+  texts?: ReplyLanguage;
+  /** The conversation so far. With it no call gets an id that an earlier turn used. */
+  history?: readonly Message[];
+  /** Turns of other people are set aside and wait for answers. Their held steps are not in the history yet. */
+  othersWait?: boolean;
+  /** Output of the aborted model step; a cancel keeps it. */
+  live?: LiveStep;
+}
+
+/** What is known where a call of the open round moves. `ending`: the turn is about to end, so no person is asked. */
+export interface RoundFacts {
+  readonly turn: TurnState;
+  readonly env: TurnEnvironment;
+  readonly ending: boolean;
 }
 
 /** What {@link Ability.beforeCall} knows besides the call. */
@@ -150,7 +204,22 @@ export interface SchemaFacts {
 export interface AskedPeople {
   readonly question: AskedQuestion;
   readonly deciders: Deciders;
+  /** Which of several questions of one attempt it is. Such a question shows its own words, not the arguments of the call. */
+  readonly key?: string;
 }
+
+/** A question about a call that has run, or was asked about before. */
+export interface FurtherQuestion {
+  readonly ask: AskedPeople;
+  /** The call as it waits. */
+  readonly call: CallState;
+}
+
+/** What an ability makes of an answer: the outcome of its call, its start, its next attempt, or a further question. */
+export type Decided = ToolOutcome | { readonly start: true } | { readonly again: CallState } | FurtherQuestion;
+
+/** The end of an attempt, as its runner or the recovery reports it. */
+export type OutcomeEntry = Extract<ControlEntry, { type: "outcome" }>;
 
 /** A settled question or approval. */
 export type DecisionEntry = Extract<ControlEntry, { type: "decision" }>;
@@ -221,6 +290,24 @@ export function toolsOfAbilities(abilities: readonly Ability[], place: AbilityPl
       { runner: builtInRunner, announcement },
     ]),
   );
+}
+
+/** What the first ability that has something to say makes of the end of an attempt. */
+export function firstOnOutcome(
+  call: CallState,
+  ended: OutcomeEntry,
+  facts: RoundFacts,
+): { by: Ability; made: ToolOutcome | FurtherQuestion } | undefined {
+  for (const by of facts.env.abilities) {
+    const made = by.onOutcome?.(call, ended, facts);
+    if (made !== undefined) return { by, made };
+  }
+  return undefined;
+}
+
+/** Whether the model reads text of others besides the history. */
+export function readsOthers({ abilities, known = {} }: Pick<TurnEnvironment, "abilities" | "known">): boolean {
+  return abilities.some((ability) => ability.readsOthers?.(known) === true);
 }
 
 /** The turn after a call was answered, as the call's ability keeps it. */

@@ -1,4 +1,3 @@
-import type { Ability, AbilityFacts, AbilityPlace, SchemaFacts } from "./ability.ts";
 import type { ModelInfo } from "@larkline/model";
 import type {
   Approval,
@@ -8,7 +7,6 @@ import type {
   ModelFailure,
   ParseResult,
   PersonMessage,
-  ReplyLanguage,
   StepUse,
   StopReason,
   TextPart,
@@ -23,7 +21,7 @@ import type {
 } from "@larkline/protocol";
 import type { AddressContext, Question, Verdict } from "../permissions/policy.ts";
 
-// What the decisions of a turn are given, and what they answer.
+// What decisions of a turn answer, and the facts that they are made of; all facts together are `TurnEnvironment` (`ability.ts`).
 
 /** A decision. Write `turn`, `history` and `events` together, then do `next`. */
 export interface Transition {
@@ -78,40 +76,6 @@ export type NextAction =
   | { do: "choose" }
   /** The turn is over. `reply` is the text for the person; `reason` as in the `done` event, or the error's code. */
   | { do: "finish"; reply: string | undefined; reason: string };
-
-/** What a decision depends on besides the turn itself. */
-export interface TurnEnvironment {
-  nowMs: number;
-  limits: TurnLimits;
-  tools: ReadonlyMap<string, OfferedTool>;
-  callPolicy: CallPolicy;
-  schemas: SchemaFacts;
-  /** All that this process has, whether an agent is configured with them or not. */
-  abilities: readonly Ability[];
-  /** What abilities know of the agent that answers, and of people. */
-  place: Omit<AbilityPlace, "message">;
-  /** What was looked up for abilities. */
-  known?: AbilityFacts;
-  /** Notes of earlier conversations are in the request: text of others, which may name addresses. */
-  readsNotes?: boolean;
-  model: TurnModel;
-  /** The hand-overs of the agent that answers, by the name of their call; absent where it has none. */
-  transfers?: ReadonlyMap<string, TransferTarget>;
-  /** The team that answers; absent where a single agent does. */
-  team?: TeamFacts;
-  /** How long people may take over what the server of a call asks, ms; absent: they are not asked. */
-  serverQuestionsMs?: number;
-  /** The helpers that it may call; absent where it has none. */
-  helpers?: HelperFacts;
-  /** Language of notices; without it that of the user's message. */
-  texts?: ReplyLanguage;
-  /** The conversation so far. With it no call gets an id that an earlier turn used. */
-  history?: readonly Message[];
-  /** Turns of other people are set aside and wait for answers. Their held steps are not in the history yet. */
-  othersWait?: boolean;
-  /** Output of the aborted model step; a cancel keeps it. */
-  live?: LiveStep;
-}
 
 /** Bounds of one turn. */
 export interface TurnLimits {

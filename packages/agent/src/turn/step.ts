@@ -24,9 +24,9 @@ import {
   iterationsOf,
 } from "@larkline/protocol";
 import { exhaustedText, noticeText, oneLine, textsOf, type NoticeName } from "../texts/index.ts";
-import { readFinal, shownTextOf, withState } from "./ability.ts";
+import { readFinal, shownTextOf, withState, type TurnEnvironment } from "./ability.ts";
 import { writtenTokens, addUse, allTokens, noUse, stepUse } from "./context.ts";
-import type { CallPlace, TurnEnvironment, TurnModel, Transition, StepResult, VendorCall } from "./facts.ts";
+import type { CallPlace, TurnModel, Transition, StepResult, VendorCall } from "./facts.ts";
 import { correctionMessage, isOpaque, isSendable, withoutTrailingThinking, languageOfMessage } from "./messages.ts";
 import { answering, endError, noticeFor, assistantText, type DoneEnding, withNeeds } from "./transition.ts";
 import { withText } from "./view.ts";

@@ -1,4 +1,3 @@
-import { abilityOf, firstObjection, type Ability, type AskedPeople, type Objection } from "./ability.ts";
 import {
   agentOfTurn,
   argumentsHashOf,
@@ -33,7 +32,16 @@ import type { AddressContext, Verdict, Question, RiskFinding } from "../permissi
 import { approvalIdOf } from "../permissions/rules.ts";
 import { noticeText, oneLine, shortened, textHead, textsOf } from "../texts/index.ts";
 import { addressContextOf } from "./context.ts";
-import type { TurnEnvironment, OfferedTool } from "./facts.ts";
+import {
+  abilityOf,
+  firstObjection,
+  readsOthers,
+  type Ability,
+  type AskedPeople,
+  type Objection,
+  type TurnEnvironment,
+} from "./ability.ts";
+import type { OfferedTool } from "./facts.ts";
 import { languageOfMessage } from "./messages.ts";
 
 /** A call of the model under the id it is stored with. `outcome` is set when it is answered at once: an ability has, or it must not run. */
@@ -68,7 +76,7 @@ export function prepareCalls(
   ids: readonly string[],
   { turn, env, beyond }: Omit<Preparation, "addressContext"> & { beyond: number },
 ): PreparedCall[] {
-  const addressContext = addressContextOf(env.history ?? [], turn.message, env.readsNotes === true);
+  const addressContext = addressContextOf(env.history ?? [], turn.message, readsOthers(env));
   let isSecond = false;
   let opened = 0;
   const prepared = calls.map((source, position) => {
@@ -117,15 +125,21 @@ function prepare(source: ToolCall, preparation: Preparation): PreparedCall {
 }
 
 /** A call that waits for people. */
-type WaitingCall = Required<Pick<PreparedCall, "call" | "approval">> & Pick<PreparedCall, "events">;
+export type WaitingCall = Required<Pick<PreparedCall, "call" | "approval">> & Pick<PreparedCall, "events">;
 
 /** A call that asks people something: it waits for the answer. `by`: the ability that asks before the call may start. */
-function asking(call: CallState, { question, deciders }: AskedPeople, facts: AskFacts, by?: Ability): WaitingCall {
+export function asking(call: CallState, asks: AskedPeople, facts: AskFacts, by?: Ability): WaitingCall {
   const { turn, env } = facts;
+  const { question, deciders, key } = asks;
   const asked = { deciders, reason: "", risk: "low", expiresAtMs: env.nowMs + env.place.people.answerMs } as const;
   const record = approvalOf(turn, { kind: "question", call, question: asked, findings: [], by }, env);
-  const approval: Approval = { ...record, question };
+  const approval: Approval = { ...record, ...(key === undefined ? {} : ofKey(record, call, key)), question };
   return { call: waitingFor(call, approval, by), approval, events: [inputRequested(approval)] };
+}
+
+/** An attempt may ask several such questions; what they show is no argument of the call. */
+function ofKey(record: Approval, call: CallState, key: string): Pick<Approval, "id" | "arguments"> {
+  return { id: approvalIdOf({ ...record, attemptId: `${attemptOf(call)} ${key}` }), arguments: {} };
 }
 
 /** What asking people depends on. */
@@ -167,7 +181,7 @@ function objectionTo(call: CallState, { turn, env }: AskFacts): { by: Ability; o
 }
 
 /** Emitted before the question is sent. */
-export function inputRequested({ id, callId, question, expiresAtMs }: Approval): EventOf<"input_requested"> {
+function inputRequested({ id, callId, question, expiresAtMs }: Approval): EventOf<"input_requested"> {
   const { text = "", choices = [] } = question ?? {};
   return { type: "input_requested", requestId: id, callId, question: text, choices, expiresAtMs };
 }

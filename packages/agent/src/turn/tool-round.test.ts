@@ -9,7 +9,7 @@ import {
   shortenedResult,
 } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import type { TurnEnvironment } from "./facts.ts";
+import type { TurnEnvironment } from "./ability.ts";
 import { modelMessagesOf } from "./messages.ts";
 import { isWhole, largeResults } from "./tool-round.ts";
 import {

@@ -32,12 +32,23 @@ import {
   withHelperUse,
   withWait,
 } from "../abilities/helpers/helper.ts";
-import { withAnswer, needsOfCalls, shownTextOf, abilityAsking, type DecisionEntry } from "./ability.ts";
-import { serverAnswer, serverQuestion, type ServerQuestion } from "../abilities/questions/server-question.ts";
 import { endsInstead, handedOver, refusedByEnd } from "../abilities/team/team.ts";
 import { exhaustedText, textHead } from "../texts/index.ts";
 import { addressContextOf, isSummary } from "./context.ts";
-import type { StepResult, OfferedTool, NextAction, Records, Transition, TurnEnvironment, TurnLimits } from "./facts.ts";
+import {
+  abilityAsking,
+  firstOnOutcome,
+  needsOfCalls,
+  readsOthers,
+  shownTextOf,
+  withAnswer,
+  type Ability,
+  type DecisionEntry,
+  type FurtherQuestion,
+  type OutcomeEntry,
+  type TurnEnvironment,
+} from "./ability.ts";
+import type { StepResult, OfferedTool, NextAction, Records, Transition, TurnLimits } from "./facts.ts";
 import {
   callIdsOf,
   isCorrection,
@@ -59,6 +70,8 @@ import {
   resultSummary,
   toolUseEvent,
   type PreparedCall,
+  type WaitingCall,
+  asking,
   approvalOf,
   hashOf,
   requestEvents,
@@ -481,8 +494,6 @@ export function applyControlEntries(turn: TurnState, entries: readonly ControlEn
   return applied;
 }
 
-type OutcomeEntry = Extract<ControlEntry, { type: "outcome" }>;
-
 /** Applies an outcome from a runner or from recovery. Only running attempts take one, and the first one counts. */
 function applyOutcome(applied: Applied, entry: OutcomeEntry, facts: ApplyFacts): Applied {
   const { callId, timing, unstarted = false, used } = entry;
@@ -495,8 +506,10 @@ function applyOutcome(applied: Applied, entry: OutcomeEntry, facts: ApplyFacts):
   const { outcome } = entry;
   const again = unstarted && !facts.ending ? handedOutAgain(applied.turn, call, facts.env) : undefined;
   if (again !== undefined) return { ...applied, turn: withCall(applied.turn, again) };
-  if (!outcome.ok && outcome.input !== undefined) {
-    return withServerQuestion(applied, call, serverQuestion(call, outcome.input, { ...facts, ...applied }), facts);
+  const own = firstOnOutcome(call, entry, { ...facts, turn: applied.turn });
+  if (own !== undefined) {
+    const { made, by } = own;
+    return "ask" in made ? withQuestion(applied, made, facts, by) : answer(applied, { callId, outcome: made }, facts);
   }
   const question = questionAbout(call, outcome, facts);
   if (question === undefined) return answer(applied, { callId, outcome, timing }, facts);
@@ -509,10 +522,22 @@ function applyOutcome(applied: Applied, entry: OutcomeEntry, facts: ApplyFacts):
   };
 }
 
-function withServerQuestion(applied: Applied, call: CallState, server: ServerQuestion, facts: ApplyFacts): Applied {
-  if ("refused" in server) return answer(applied, { callId: attemptOf(call), outcome: server.refused }, facts);
-  const { turn, events, approval } = server;
-  return { turn, events: [...applied.events, ...events], approvals: [...applied.approvals, approval] };
+/** A call waits for the answer of people to what an ability asks. */
+function withQuestion(applied: Applied, { ask, call }: FurtherQuestion, { env }: ApplyFacts, by: Ability): Applied {
+  return withWaiting(applied, asking(call, ask, { turn: applied.turn, env }, by), env);
+}
+
+function withWaiting(
+  applied: Applied,
+  { call, approval, events }: WaitingCall,
+  { abilities }: TurnEnvironment,
+): Applied {
+  const needs = [...new Set([...(applied.turn.needs ?? []), ...needsOfCalls([call], abilities)])];
+  return {
+    turn: { ...withCall(applied.turn, call), ...(needs.length === 0 ? {} : { needs }) },
+    events: [...applied.events, ...events],
+    approvals: [...applied.approvals, approval],
+  };
 }
 
 /** By how much the clocks of a runner and of a worker may differ, ms. */
@@ -558,7 +583,7 @@ function takenOver(
   const { toolDigest, limited: _limited, secrets = [], authority, ...rest } = call;
   const { digest, secrets: itsSecrets = [] } = offered.announcement;
   if (toolDigest === undefined || toolDigest !== digest) return undefined;
-  const addressContext = addressContextOf(env.history ?? [], turn.message, env.readsNotes === true);
+  const addressContext = addressContextOf(env.history ?? [], turn.message, readsOthers(env));
   const verdict = env.callPolicy.verdict({ name: call.name, arguments: call.arguments, addressContext });
   const isApproved = authority?.by === "approval";
   if (verdict.do === "refuse" || (verdict.do === "ask" && !isApproved)) return undefined;
@@ -590,10 +615,9 @@ function answer(applied: Applied, given: Answer, { env }: ApplyFacts): Applied {
 function applyDecision(applied: Applied, entry: DecisionEntry, facts: ApplyFacts): Applied {
   const call = applied.turn.calls.find(({ approvalId }) => approvalId === entry.approvalId);
   if (call === undefined) return applied;
-  const asked = serverAnswer(call, entry, { ...facts, ...applied });
-  if (asked !== undefined && "ask" in asked) return withServerQuestion(applied, call, asked.ask, facts);
-  const ruling: Ruling | undefined = asked ?? rulingOn(call, entry, facts.env);
+  const ruling = rulingOn(call, entry, { ...facts, turn: applied.turn });
   if (ruling === undefined) return applied;
+  if ("ask" in ruling) return facts.ending ? applied : withQuestion(applied, ruling, facts, ruling.by);
   if ("start" in ruling) return facts.ending ? applied : withStart(applied, ruling.start, facts);
   const ended = answer(applied, { callId: attemptOf(call), outcome: ruling.end }, facts);
   if (ruling.denied === undefined) return ended;
@@ -602,34 +626,41 @@ function applyDecision(applied: Applied, entry: DecisionEntry, facts: ApplyFacts
 
 /** People have let a call start: it does, unless an ability objects. */
 function withStart(applied: Applied, call: CallState, facts: ApplyFacts): Applied {
-  const { turn, events, approvals } = applied;
+  const { turn } = applied;
   const started = startUnlessObjected(call, { turn, env: facts.env });
   if ("end" in started) {
     const ending = { ...applied, turn: withCall(turn, call) };
     return answer(ending, { callId: attemptOf(call), outcome: started.end }, facts);
   }
   if ("start" in started) return { ...applied, turn: withCall(turn, started.start) };
-  const { call: waiting, approval, events: asked } = started.wait;
-  const needs = [...new Set([...(turn.needs ?? []), ...needsOfCalls([waiting], facts.env.abilities)])];
-  return {
-    turn: { ...withCall(turn, waiting), ...(needs.length === 0 ? {} : { needs }) },
-    events: [...events, ...asked],
-    approvals: [...approvals, approval],
-  };
+  return withWaiting(applied, started.wait, facts.env);
 }
 
 /** The effect of a settled approval on its call: the call starts or ends. */
 type Ruling = { start: CallState } | { end: ToolOutcome; denied?: true };
 
-function rulingOn(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling | undefined {
-  const asked = abilityAsking(call, env.abilities)?.onDecision?.(call, entry);
-  if (asked !== undefined) {
+function rulingOn(
+  call: CallState,
+  entry: DecisionEntry,
+  facts: ApplyFacts & { turn: TurnState },
+): Ruling | (FurtherQuestion & { by: Ability }) | undefined {
+  const { env } = facts;
+  const by = abilityAsking(call, env.abilities);
+  const asked = by?.onDecision?.(call, entry, facts);
+  if (by !== undefined && asked !== undefined) {
     if (!isOpen(call)) return undefined;
-    if (!("start" in asked)) return { end: asked };
-    return entry.argumentsHash === hashOf(call) ? { start: startedNow(call, env) } : { end: denial(otherArguments) };
+    if ("ask" in asked) return { ...asked, by };
+    if ("ok" in asked) return { end: asked };
+    if (entry.argumentsHash !== hashOf(call)) return { end: denial(otherArguments) };
+    return { start: "again" in asked ? nextAttempt(asked.again, env) : startedNow(call, env) };
   }
   if (call.state === "waiting_approval") return permissionRuling(call, entry, env);
   return call.state === "waiting_outcome" ? outcomeRuling(call, entry, env) : undefined;
+}
+
+/** Each ability may object to the next attempt of a call. */
+function nextAttempt({ askedBy: _askedBy, ...call }: CallState, env: TurnEnvironment): CallState {
+  return { ...startedNow(call, env), attempt: (call.attempt ?? 1) + 1 };
 }
 
 /** What the model reads when a call was not approved, by the state of the approval. */

@@ -131,13 +131,11 @@ export function needsOf(
   const { output, model, task, previousResponseId } = message;
   const hasOptions = output !== undefined || model !== undefined;
   const handsOver = agent !== undefined || calls.some(({ handoff }) => handoff !== undefined);
-  const hasServerQuestion = calls.some(({ input, state }) => input !== undefined && state !== "done");
   return [
     ...(hasOptions ? ["run-options"] : []),
     ...(handsOver ? ["hand-over"] : []),
     ...(team === undefined ? [] : ["team"]),
     ...(task !== undefined || helpers !== undefined ? ["helpers"] : []),
-    ...(hasServerQuestion ? ["server-question"] : []),
     ...(revision === undefined ? [] : ["agent-versions"]),
     ...(previousResponseId === undefined ? [] : ["stored-response"]),
     ...features,

@@ -9,7 +9,8 @@ import {
 import { describe, expect, it } from "vitest";
 import { approvalIdOf } from "../permissions/rules.ts";
 import { noticeText } from "../texts/index.ts";
-import type { Transition, TurnEnvironment } from "./facts.ts";
+import type { TurnEnvironment } from "./ability.ts";
+import type { Transition } from "./facts.ts";
 import { modelMessagesOf } from "./messages.ts";
 import {
   announcement,

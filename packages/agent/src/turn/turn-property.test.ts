@@ -27,7 +27,8 @@ import {
   isOfTeam,
   authorOf,
 } from "./context.ts";
-import type { LiveStep, TeamFacts, StepResult, NextAction, Transition, TurnEnvironment } from "./facts.ts";
+import type { TurnEnvironment } from "./ability.ts";
+import type { LiveStep, TeamFacts, StepResult, NextAction, Transition } from "./facts.ts";
 import { modelMessagesOf } from "./messages.ts";
 import { attemptOf } from "./tool-call.ts";
 import {

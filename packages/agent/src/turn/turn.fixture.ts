@@ -1,5 +1,5 @@
 import { questions } from "../abilities/questions/question.ts";
-import { toolsOfAbilities } from "./ability.ts";
+import { toolsOfAbilities, type TurnEnvironment } from "./ability.ts";
 import { allAbilities } from "../abilities/index.ts";
 import { toolCallDelta } from "@larkline/model";
 import {
@@ -24,7 +24,6 @@ import type {
   CallPolicy,
   NextAction,
   Transition,
-  TurnEnvironment,
   TurnModel,
   TurnLimits,
 } from "./facts.ts";

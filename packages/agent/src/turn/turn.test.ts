@@ -1,7 +1,8 @@
 import { textOf, type ControlEntry, type Message, type ModelFailure } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { exhaustedText, noticeText } from "../texts/index.ts";
-import type { OfferedTool, TurnEnvironment } from "./facts.ts";
+import type { TurnEnvironment } from "./ability.ts";
+import type { OfferedTool } from "./facts.ts";
 import { modelMessagesOf } from "./messages.ts";
 import {
   announcement,

@@ -19,19 +19,11 @@ import {
 } from "@larkline/protocol";
 import { mayHandOver } from "../abilities/handover/transfer.ts";
 import { maxHelperDepth, runningHelpers, taskEvents } from "../abilities/helpers/helper.ts";
-import { shownTextOf, withoutAnswerState } from "./ability.ts";
+import { shownTextOf, withoutAnswerState, type TurnEnvironment } from "./ability.ts";
 import { contributionEnds, continueTeam } from "../abilities/team/team.ts";
 import { exhaustedText, noticeText, inlineCode, textsOf } from "../texts/index.ts";
 import { addUse, noUse, requestTokens } from "./context.ts";
-import type {
-  StepResult,
-  Transition,
-  TurnEnvironment,
-  TurnModel,
-  TeamFacts,
-  HelperTarget,
-  TransferTarget,
-} from "./facts.ts";
+import type { StepResult, Transition, TurnModel, TeamFacts, HelperTarget, TransferTarget } from "./facts.ts";
 import {
   type UserMessage,
   slashCommandIn,

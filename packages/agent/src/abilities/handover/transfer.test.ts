@@ -2,7 +2,7 @@ import { parserOf, textOf, TurnState, type Message } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { conversationFor } from "../../turn/context.ts";
 import type { SchemaFacts } from "../../turn/ability.ts";
-import type { TurnEnvironment } from "../../turn/facts.ts";
+import type { TurnEnvironment } from "../../turn/ability.ts";
 import { modelMessagesOf } from "../../turn/messages.ts";
 import {
   call,

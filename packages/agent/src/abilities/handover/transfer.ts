@@ -9,8 +9,8 @@ import {
   type TurnState,
   iterationsOf,
 } from "@larkline/protocol";
-import { withState } from "../../turn/ability.ts";
-import type { TurnEnvironment, TransferTarget, TransferTool } from "../../turn/facts.ts";
+import { withState, type TurnEnvironment } from "../../turn/ability.ts";
+import type { TransferTarget, TransferTool } from "../../turn/facts.ts";
 
 /*
  * A hand-over: the model calls `transfer_to_<agent>`, and from the next step on that agent answers. No runner sees

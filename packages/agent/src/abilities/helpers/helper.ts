@@ -22,7 +22,8 @@ import {
 } from "@larkline/protocol";
 import { textHead } from "../../texts/index.ts";
 import { addressContextOf } from "../../turn/context.ts";
-import type { Transition, TurnEnvironment, TurnLimits, HelperTool } from "../../turn/facts.ts";
+import type { TurnEnvironment } from "../../turn/ability.ts";
+import type { Transition, TurnLimits, HelperTool } from "../../turn/facts.ts";
 
 /*
  * A helper: the model calls another agent like a tool. The call opens a child session, whose one message is the task; its

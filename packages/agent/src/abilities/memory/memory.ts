@@ -56,8 +56,8 @@ declare module "../../turn/ability.ts" {
     memory: MemoryClient;
   }
   interface AbilityFacts {
-    /** The notes that the model has read in this run. */
-    memory?: readonly Pick<FoundMemory, "by">[];
+    /** The notes that the model reads, and whether agents of this turn have read any. */
+    memory?: { readonly notes: readonly Pick<FoundMemory, "by">[]; readonly wereRead: boolean };
   }
 }
 
@@ -130,6 +130,7 @@ const maxShown = 5;
 export const memory: Ability<Written> = {
   name: "memory",
   config: MemoryInput,
+  readsOthers: (known) => known.memory?.wereRead === true,
   toolNames: memoryToolNames,
   tools: (place) => toolsFor(kindsIn(place)),
   beforeCall,
@@ -324,7 +325,7 @@ function mayComeFromOthers(about: "me" | "chat", { turn, history, known }: Start
   const { chatType, sender } = turn.message;
   const isGroup = chatType === "group";
   // Notes of a group come from all of its members.
-  const isToldByOthers = (known.memory ?? []).some(({ by }) => by !== sender.id);
+  const isToldByOthers = (known.memory?.notes ?? []).some(({ by }) => by !== sender.id);
   if (isGroup && about === "me" && isToldByOthers) return true;
   return othersHaveSpoken(history, { about, sender: sender.id, isGroup, agent: agentOfTurn(turn) });
 }

@@ -1,26 +1,20 @@
 import {
   compileJsonSchema,
-  type Approval,
   type AskedForm,
   type AskedQuestion,
   type CallInput,
   type CallState,
-  type ControlEntry,
-  type EngineEvent,
   type FormField,
   type InputRequired,
   type InputResponse,
   type ParseResult,
   type ReplyLanguage,
   type ToolOutcome,
-  type TurnState,
 } from "@larkline/protocol";
-import { approvalIdOf } from "../../permissions/rules.ts";
 import { oneLine, textHead } from "../../texts/index.ts";
-import type { TurnEnvironment } from "../../turn/facts.ts";
+import type { Ability, Decided, DecisionEntry, FurtherQuestion, RoundFacts } from "../../turn/ability.ts";
 import { languageOfMessage } from "../../turn/messages.ts";
-import { approvalOf, attemptOf, hashOf, startedNow, withoutWait, inputRequested } from "../../turn/tool-call.ts";
-import { needsOf } from "../../turn/transition.ts";
+import { withoutWait } from "../../turn/tool-call.ts";
 import { declinedAnswer } from "./question.ts";
 
 /*
@@ -38,36 +32,30 @@ const maxFields = 10;
 /** Of all fields together, so that a card of 30 KB has room for them. */
 const [maxOptions, maxFormBytes] = [60, 4_000];
 
-/** What becomes of a call whose server asks. */
-export type ServerQuestion = { turn: TurnState; approval: Approval; events: EngineEvent[] } | { refused: ToolOutcome };
-
-/** `ending`: the turn is about to end, so no person is asked. */
-interface AskFacts {
-  turn: TurnState;
-  env: TurnEnvironment;
-  ending: boolean;
-}
+/** Of every agent whose people can be asked. */
+export const serverQuestions: Ability = {
+  name: "serverQuestions",
+  toolNames: [],
+  onOutcome: (call, { outcome }, facts) =>
+    outcome.ok || outcome.input === undefined ? undefined : serverQuestion(call, outcome.input, facts),
+  onDecision: (call, decision, facts) => serverAnswer(call, decision, facts),
+  needs: () => "server-question",
+};
 
 /** Suspends a call until a person has answered the first request of its server; refuses requests that no form can show. */
-export function serverQuestion(call: CallState, asked: InputRequired, facts: AskFacts): ServerQuestion {
+function serverQuestion(call: CallState, asked: InputRequired, facts: RoundFacts): FurtherQuestion | ToolOutcome {
   const rounds = (call.input?.rounds ?? 0) + 1;
   if (rounds > maxRounds) return refused(call, asked, `it has asked ${maxRounds} times`);
   const unshown = asked.requests.map(({ key }) => formOf(asked, key)).find(({ ok }) => !ok);
   if (unshown !== undefined && !unshown.ok) return refused(call, asked, unshown.error);
-  const { deadlineMs: _deadlineMs, ...rest } = withoutWait(call);
-  return nextQuestion({ ...rest, input: { asked, responses: {}, rounds } }, facts);
+  return nextQuestion({ ...withoutWait(call), input: { asked, responses: {}, rounds } }, facts);
 }
 
 /** A server of an older revision has asked in the middle of its work, in a call that may be repeated. */
-function refused({ effect = "once" }: CallState, { server }: InputRequired, why: string): ServerQuestion {
+function refused({ effect = "once" }: CallState, { server }: InputRequired, why: string): ToolOutcome {
   const name = oneLine(server, 100);
   const done = effect === "once" ? "It did nothing" : "The call was not completed";
-  return {
-    refused: {
-      ok: false,
-      error: `The MCP server ${name} asked for input, and nobody was asked: ${why}. ${done}.`,
-    },
-  };
+  return { ok: false, error: `The MCP server ${name} asked for input, and nobody was asked: ${why}. ${done}.` };
 }
 
 const withdrawn: ToolOutcome = {
@@ -76,36 +64,26 @@ const withdrawn: ToolOutcome = {
 };
 
 /** The question about the first request that is not answered yet. */
-function nextQuestion(call: CallState, { turn, env, ending }: AskFacts): ServerQuestion {
-  if (ending) return { refused: withdrawn };
-  const { serverQuestionsMs, nowMs } = env;
+function nextQuestion(call: CallState, { turn, env, ending }: RoundFacts): FurtherQuestion | ToolOutcome {
+  if (ending) return withdrawn;
   const { input } = call;
   const open = input?.asked.requests.find(({ key }) => !Object.hasOwn(input.responses, key));
-  if (input === undefined || open === undefined || serverQuestionsMs === undefined) {
+  if (input === undefined || open === undefined || env.place.people.answerMs === 0) {
     return refused(call, input?.asked ?? { server: call.name, requests: [] }, "people cannot be asked here");
   }
   const form = formOf(input.asked, open.key);
   if (!form.ok) return refused(call, input.asked, form.error);
   const deciders = { requester: true, people: [], roles: [], fourEyes: false, count: 1 };
-  const facts = { deciders, reason: "", risk: "low", expiresAtMs: nowMs + serverQuestionsMs } as const;
-  const record = approvalOf(turn, { kind: "question", call, question: facts, findings: [] }, env);
-  const id = approvalIdOf({ ...record, attemptId: `${attemptOf(call)} ${open.key}` });
   const question = questionOf(form.value, languageOfMessage(turn.message, env.texts));
-  const approval: Approval = { ...record, id, arguments: {}, argumentsHash: hashOf(call), question };
-  const waiting: CallState = { ...call, state: "waiting_approval", approvalId: id };
-  const waitingTurn = { ...turn, calls: turn.calls.map((each) => (each.id === call.id ? waiting : each)) };
-  const needs = [...new Set([...(turn.needs ?? []), ...needsOf(waitingTurn)])];
-  return { turn: { ...waitingTurn, needs }, approval, events: [inputRequested(approval)] };
+  return { ask: { question, deciders, key: open.key }, call };
 }
 
 /** What a settled question does to its call: the next question, the next attempt, or its end. */
-export type ServerAnswer = { start: CallState } | { end: ToolOutcome } | { ask: ServerQuestion };
-
-export function serverAnswer(
+function serverAnswer(
   call: CallState,
-  { state, decisions, approvalId }: Extract<ControlEntry, { type: "decision" }>,
-  facts: AskFacts,
-): ServerAnswer | undefined {
+  { state, decisions, approvalId }: DecisionEntry,
+  facts: RoundFacts,
+): Decided | undefined {
   const { input } = call;
   if (input === undefined || call.state !== "waiting_approval" || call.approvalId !== approvalId) return undefined;
   const open = input.asked.requests.find(({ key }) => !Object.hasOwn(input.responses, key));
@@ -119,15 +97,13 @@ export function serverAnswer(
   const read = form.ok ? readFormAnswer(form.value, given.note ?? "") : form;
   if (!read.ok) return fail(`The answer to this tool's server did not fit: ${read.error}.`);
   const responses = { ...input.responses, [open.key]: read.value };
-  const next: CallState = { ...call, input: { ...input, responses } };
-  if (input.asked.requests.some(({ key }) => !Object.hasOwn(responses, key))) {
-    return { ask: nextQuestion(withoutWait(next), facts) };
-  }
-  return { start: { ...startedNow(next, facts.env), attempt: (call.attempt ?? 1) + 1 } };
+  const next: CallState = { ...withoutWait(call), input: { ...input, responses } };
+  const isComplete = input.asked.requests.every(({ key }) => Object.hasOwn(responses, key));
+  return isComplete ? { again: next } : nextQuestion(next, facts);
 }
 
-function fail(why: string): ServerAnswer {
-  return { end: { ok: false, error: `${why} The call was not completed.` } };
+function fail(why: string): ToolOutcome {
+  return { ok: false, error: `${why} The call was not completed.` };
 }
 
 /** What a call brings to its server; undefined where the server has asked nothing. */

@@ -9,7 +9,8 @@ import {
 } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { conversationFor, signedBy } from "../../turn/context.ts";
-import type { TeamFacts, NextAction, Transition, TurnEnvironment } from "../../turn/facts.ts";
+import type { TurnEnvironment } from "../../turn/ability.ts";
+import type { TeamFacts, NextAction, Transition } from "../../turn/facts.ts";
 import { modelMessagesOf } from "../../turn/messages.ts";
 import {
   call,

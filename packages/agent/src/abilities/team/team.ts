@@ -13,15 +13,8 @@ import {
   type Contribution,
   isOfTeam,
 } from "../../turn/context.ts";
-import type {
-  Transition,
-  TurnEnvironment,
-  TeamFacts,
-  TeamMember,
-  TurnModel,
-  Records,
-  TransferTarget,
-} from "../../turn/facts.ts";
+import type { TurnEnvironment } from "../../turn/ability.ts";
+import type { Transition, TeamFacts, TeamMember, TurnModel, Records, TransferTarget } from "../../turn/facts.ts";
 import { isCorrection, languageOfMessage, joinedTexts } from "../../turn/messages.ts";
 import { stepStart, warningEvent } from "../../turn/step.ts";
 import {
