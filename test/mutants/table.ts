@@ -725,8 +725,8 @@ const inAgent: Mutant[] = [
   {
     id: "steps-one-too-many",
     file: agent("turn/tool-round.ts"),
-    from: "if (iterationsOf(turn) >= env.limits.maxIterations || !hasSteps)",
-    to: "if (iterationsOf(turn) > env.limits.maxIterations || !hasSteps)",
+    from: "const isOver = iterationsOf(turn) >= env.limits.maxIterations ||",
+    to: "const isOver = iterationsOf(turn) > env.limits.maxIterations ||",
     tests: [agent("turn/turn.test.ts"), agent("turn/tool-round.test.ts")],
     why: "The limit of model steps is off by one: each turn at its limit costs a request more.",
   },

@@ -40,6 +40,7 @@ import {
   type ReplyView,
   type SessionKey,
   type TurnState,
+  calledHelpersOf,
 } from "@larkline/protocol";
 import type {
   AskedInReply,
@@ -224,7 +225,7 @@ export class TurnStore {
   take(transition: Transition): void {
     const { turn, history, events, context, settings, absorbed = [], approvals = [], next } = transition;
     if (next.do === "finish" && turn.message.task !== undefined) this.#unsaved.end = helperEnd(transition);
-    if (next.do === "finish" && this.#turn.helpers !== undefined) {
+    if (next.do === "finish" && calledHelpersOf(this.#turn) !== undefined) {
       this.#dropped = runningHelpers(this.#turn).flatMap(({ helper }) => helper?.session ?? []);
     }
     const agent = agentOfTurn(this.#turn); // before a hand-over
@@ -313,7 +314,7 @@ export class TurnStore {
     const result = await this.#services.store.commit({
       ...ending,
       ...(asker === undefined ? {} : { asker }),
-      ...(this.#turn.helpers === undefined ? {} : { helpers: true }),
+      ...(calledHelpersOf(this.#turn) === undefined ? {} : { helpers: true }),
       session: this.#session,
       epoch: this.#epoch,
       history,

@@ -247,6 +247,7 @@ export class TurnRun {
         model,
         othersWait,
         history,
+        abilities: allAbilities,
         agent: agentOtherThan(message, agent),
         team,
         texts,
@@ -633,7 +634,6 @@ export class TurnRun {
       tools: this.#services.toolCatalog.ofTurn(this.#run),
       model: model.model,
       ...(transfers === undefined ? {} : { transfers }),
-      ...(helpers === undefined ? {} : { helpers }),
       ...agent.speech,
       place: agent.place,
       nowMs: this.#services.clock.now(),
@@ -643,6 +643,7 @@ export class TurnRun {
       known: {
         memory: { notes: this.#memoriesRead(), wereRead: this.#readsNotes() },
         structured: options.form,
+        helpers,
       },
       history,
       othersWait: this.#start.othersWait,

@@ -53,9 +53,6 @@ export type {
   WantedCall,
   TurnLimits,
   OfferedTool,
-  HelperFacts,
-  HelperTarget,
-  HelperTool,
   TransferTarget,
   TransferTool,
 } from "./turn/facts.ts";
@@ -158,6 +155,9 @@ export {
   waitOf,
   taskMessage,
   type HelperEnd,
+  type HelperFacts,
   type HelperLink,
+  type HelperTarget,
+  type HelperTool,
 } from "./abilities/helpers/helper.ts";
 export { handedOverBy, transferTool, type Handoff } from "./abilities/handover/transfer.ts";

@@ -86,6 +86,9 @@ interface Given extends ParsedInput, Omit<EngineRunOptions, "agent"> {
   command?: "compact";
 }
 
+/** An engine has no people beside its caller, no runners and no other agents. */
+const abilities = [structured];
+
 /** The app of messages that come from no platform. */
 const app = "engine";
 
@@ -298,7 +301,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
     const { model } = this.#agent.chosen;
     return (
       commandTurn(this.#head, this.#commandFacts()) ??
-      startTurn({ head: this.#head, nowMs, model, history: this.#history })
+      startTurn({ head: this.#head, nowMs, model, history: this.#history, abilities })
     );
   }
 
@@ -579,7 +582,7 @@ export class EngineRun implements AsyncIterable<RunRecord> {
       nowMs,
       callPolicy: this.#house.callPolicyOf(this.#agent, this.#head.message, nowMs),
       schemas: this.#house.schemas,
-      abilities: [structured],
+      abilities,
       known: { structured: answers.output },
       place: { settings: {}, people: { roles: [], answerMs: 0 } },
       history: this.#history,

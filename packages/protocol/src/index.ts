@@ -228,6 +228,8 @@ export {
   TeamState,
   TurnTotals,
   iterationsOf,
+  calledHelpersOf,
+  type CalledHelpers,
 } from "./turn.ts";
 export {
   agentChanges,

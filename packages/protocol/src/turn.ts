@@ -228,14 +228,23 @@ export const TurnState = Type.Object({
   /** The agent that answers; absent: the one that the message is for. */
   agent: Type.Optional(Type.String()),
   team: Type.Optional(TeamState),
-  /** Helpers that this turn has called, and the model steps that those which have ended took, with all below them. */
-  helpers: Type.Optional(Type.Object({ calls: Type.Integer({ minimum: 0 }), steps: Type.Integer({ minimum: 0 }) })),
   /** Agents are as operators had changed them by this revision; absent: as in the file. */
   revision: Type.Optional(Type.Integer({ minimum: 1 })),
-  /** Why the turn is cancelled, while it waits for helpers that it has cancelled. */
+  /** Why the turn is cancelled, while it waits for calls that end before it does. */
   stopping: Type.Optional(Type.String()),
 });
 export type TurnState = Static<typeof TurnState>;
+
+/** Helpers that a turn has called, and the model steps that those which have ended took, with all below them. */
+export interface CalledHelpers {
+  readonly calls: number;
+  readonly steps: number;
+}
+
+/** What the ability `helpers` keeps; undefined where the turn has called none. */
+export function calledHelpersOf({ abilities }: Pick<TurnState, "abilities">): CalledHelpers | undefined {
+  return abilities?.["helpers"] as CalledHelpers | undefined; // written by that ability alone
+}
 
 /** The requests that the iteration limit counts: finished steps, and those that continued an answer which had paused. */
 export function iterationsOf({ steps, pauses = 0 }: Pick<TurnState, "steps" | "pauses">): number {

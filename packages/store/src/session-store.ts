@@ -16,6 +16,7 @@ import {
   systemRandom,
   newEngineError,
   textOf,
+  calledHelpersOf,
 } from "@larkline/protocol";
 import { indexApprovals } from "./approval-store.ts";
 import { auditResultOf, keepAllAudits } from "./audit-log.ts";
@@ -794,7 +795,7 @@ async function endForAsker(
   for (const one of [session, ...atWorkBelow(session, children)]) {
     const { turn } = summaryFrom(one, await runScript(redis, summary, keyspace.session(one)), clock.now());
     if (turn === undefined) continue;
-    used.steps += turn.steps + (turn.helpers?.steps ?? 0);
+    used.steps += turn.steps + (calledHelpersOf(turn)?.steps ?? 0);
     for (const kind of kindsOfUse) used[kind] += turn.totals[kind] ?? 0;
   }
   return { session: asker, turnId, callId, outcome, used, facts: { ...facts, endedAtMs: clock.now(), isOk: false } };

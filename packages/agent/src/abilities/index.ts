@@ -1,5 +1,6 @@
 import type { Ability } from "../turn/ability.ts";
 import { files } from "./files/files.ts";
+import { helpers } from "./helpers/helper.ts";
 import { memory } from "./memory/memory.ts";
 import { questions } from "./questions/question.ts";
 import { serverQuestions } from "./questions/server-question.ts";
@@ -8,4 +9,13 @@ import { structured } from "./structured/structured-answer.ts";
 import { todos } from "./todos/todos.ts";
 
 /** All abilities. The order is that of their tools, and of their panels on a card. */
-export const allAbilities: readonly Ability[] = [results, files, todos, memory, questions, serverQuestions, structured];
+export const allAbilities: readonly Ability[] = [
+  results,
+  files,
+  todos,
+  memory,
+  questions,
+  serverQuestions,
+  structured,
+  helpers,
+];

@@ -5,29 +5,23 @@ import {
   type ControlEntry,
   type Deciders,
   type EngineEvent,
+  type EventOf,
   type InboundMessage,
   type OutputForm,
   type SchemaCheck,
   type Message,
   type ModelWarning,
   type Panel,
+  type ParseResult,
   type ReplyLanguage,
   type ToolAnnouncement,
   type ToolOutcome,
+  type ToolSpec,
   type TurnState,
 } from "@larkline/protocol";
 import type { TSchema } from "@larkline/protocol/type";
 import type { Question } from "../permissions/policy.ts";
-import type {
-  CallPolicy,
-  HelperFacts,
-  LiveStep,
-  OfferedTool,
-  TeamFacts,
-  TransferTarget,
-  TurnLimits,
-  TurnModel,
-} from "./facts.ts";
+import type { CallPolicy, LiveStep, OfferedTool, TeamFacts, TransferTarget, TurnLimits, TurnModel } from "./facts.ts";
 
 // What the turn asks of an ability, and where it asks.
 
@@ -48,6 +42,16 @@ export interface Ability<State = unknown> {
   readonly toolNames: readonly string[];
   /** The tools that it offers in a turn: the same objects for as long as nothing changes. */
   tools?(place: AbilityPlace): readonly ToolAnnouncement[];
+  /** Its calls that are no tools: each has a permission of its own, and the policy of tools is not asked. */
+  readonly ownCalls?: OwnCalls;
+  /** A message begins its turn, in which `agent` answers first. */
+  onStart?(message: InboundMessage, agent: string): readonly EngineEvent[];
+  /** A model step is about to begin. `limit`: the turn has none left. */
+  beforeStep?(turn: TurnState, env: TurnEnvironment): { readonly limit: true } | undefined;
+  /** An entry of a kind that the turn does not read itself. */
+  onEntry?(entry: ControlEntry, turn: TurnState): EntryEffect | undefined;
+  /** A cancelled turn stops this call first, and ends when the call has ended. */
+  stopsFirst?(call: CallState): boolean;
   /**
    * A call of its tools that may run: its outcome, where that needs nothing but its arguments; a question to people, whose
    * answer it waits for; undefined where it has to {@link run}.
@@ -68,7 +72,7 @@ export interface Ability<State = unknown> {
    * An attempt of a call of any tool, also of a runner's, has ended. Undefined: that is the outcome of the call, as far as
    * the ability is concerned. `ask`: the call waits for people, as one that {@link onDecision} may let start again.
    */
-  onOutcome?(call: CallState, ended: OutcomeEntry, facts: RoundFacts): ToolOutcome | FurtherQuestion | undefined;
+  onOutcome?(call: CallState, ended: OutcomeEntry, facts: RoundFacts): AttemptEnd | undefined;
   /** Runs a call that {@link onCall} did not answer, with the stores and clients that it was made with. May reject. */
   run?(call: CallState, work: AbilityWork): Promise<ToolOutcome>;
   /** How long `run` may take, ms; undefined: 10 s. */
@@ -119,8 +123,6 @@ export interface TurnEnvironment {
   transfers?: ReadonlyMap<string, TransferTarget>;
   /** The team that answers; absent where a single agent does. */
   team?: TeamFacts;
-  /** The helpers that it may call; absent where it has none. */
-  helpers?: HelperFacts;
   /** Language of notices; without it that of the user's message. */
   texts?: ReplyLanguage;
   /** The conversation so far. With it no call gets an id that an earlier turn used. */
@@ -215,6 +217,44 @@ export interface FurtherQuestion {
   readonly call: CallState;
 }
 
+/** What an ability makes of the end of an attempt: the outcome of the call, what it keeps from now on, or a question. */
+export type AttemptEnd = { readonly outcome: ToolOutcome; readonly turn?: TurnState } | FurtherQuestion;
+
+/** What an entry changes. */
+export interface EntryEffect {
+  readonly turn: TurnState;
+  readonly events: readonly EngineEvent[];
+}
+
+/** Calls of an ability that are no tools, such as those of other agents. Its tools cannot have their names. */
+export interface OwnCalls {
+  /** What the model is offered. */
+  specs(turn: TurnState, env: TurnEnvironment): readonly ToolSpec[];
+  /** Whether a call of that name is one of them, offered or not. */
+  takes(name: string, env: TurnEnvironment): boolean;
+  /** Whether a call of the open round is one of them. */
+  includes(call: CallState): boolean;
+  /** Decides about a call that the model has made. `before`: calls of this step that were let through before it. */
+  prepare(wanted: OwnCall, facts: { turn: TurnState; env: TurnEnvironment; before: number }): PreparedOwn;
+  /** Calls of a step are stored: what the turn keeps of those that were let through. */
+  onOpen?(turn: TurnState, calls: readonly CallState[]): TurnState;
+}
+
+/** A call as the model has made it; `given`: its arguments, as far as they are a JSON object. */
+export interface OwnCall {
+  readonly call: CallState;
+  readonly given: ParseResult<unknown>;
+  /** The steps before have made it too often. */
+  readonly repeated: ToolOutcome | undefined;
+}
+
+/** A call as it is handed out, or the outcome of one that is not. `event`: what its `tool_use` says besides. */
+export interface PreparedOwn {
+  readonly call: CallState;
+  readonly outcome?: ToolOutcome;
+  readonly event: Pick<EventOf<"tool_use">, "handoff" | "helper">;
+}
+
 /** What an ability makes of an answer: the outcome of its call, its start, its next attempt, or a further question. */
 export type Decided = ToolOutcome | { readonly start: true } | { readonly again: CallState } | FurtherQuestion;
 
@@ -243,14 +283,17 @@ export interface AbilityClients {}
 export interface AbilityAnswer<State> {
   readonly call: CallState;
   readonly outcome: ToolOutcome;
+  /** The outcome as the model reads it. */
+  readonly output: string;
+  readonly turn: TurnState;
   readonly state: State | undefined;
 }
 
 /** The ability that a call is for; undefined for calls of runners' tools. */
-export function abilityOf(
-  { name, runner }: Pick<CallState, "name" | "runner">,
-  abilities: readonly Ability[],
-): Ability | undefined {
+export function abilityOf(call: CallState, abilities: readonly Ability[]): Ability | undefined {
+  const { name, runner } = call;
+  const owner = abilities.find(({ ownCalls }) => ownCalls?.includes(call) === true);
+  if (owner !== undefined) return owner;
   return runner === builtInRunner ? abilities.find(({ toolNames }) => toolNames.includes(name)) : undefined;
 }
 
@@ -297,12 +340,53 @@ export function firstOnOutcome(
   call: CallState,
   ended: OutcomeEntry,
   facts: RoundFacts,
-): { by: Ability; made: ToolOutcome | FurtherQuestion } | undefined {
+): { by: Ability; made: AttemptEnd } | undefined {
   for (const by of facts.env.abilities) {
     const made = by.onOutcome?.(call, ended, facts);
     if (made !== undefined) return { by, made };
   }
   return undefined;
+}
+
+/** The ability whose own call a name is, and those calls; undefined where it can be a tool's. */
+export function takerOf(name: string, env: TurnEnvironment): { ability: Ability; calls: OwnCalls } | undefined {
+  for (const ability of env.abilities) {
+    const { ownCalls: calls } = ability;
+    if (calls?.takes(name, env) === true) return { ability, calls };
+  }
+  return undefined;
+}
+
+/** The turn with what abilities keep of calls that were let through. */
+export function withOpened(turn: TurnState, calls: readonly CallState[], { abilities }: TurnEnvironment): TurnState {
+  return abilities.reduce((opened, { ownCalls }) => {
+    const own = ownCalls?.onOpen === undefined ? [] : calls.filter((call) => ownCalls.includes(call));
+    return own.length === 0 ? opened : (ownCalls?.onOpen?.(opened, own) ?? opened);
+  }, turn);
+}
+
+/** Whether no ability lets the turn begin a further model step. */
+export function isOutOfSteps(turn: TurnState, env: TurnEnvironment): boolean {
+  return env.abilities.some((ability) => ability.beforeStep?.(turn, env)?.limit === true);
+}
+
+/** What an entry changes that the turn does not read itself. */
+export function entryEffect(entry: ControlEntry, turn: TurnState, abilities: readonly Ability[]): EntryEffect {
+  let effect: EntryEffect = { turn, events: [] };
+  for (const ability of abilities) {
+    const next = ability.onEntry?.(entry, effect.turn);
+    if (next !== undefined) effect = { turn: next.turn, events: [...effect.events, ...next.events] };
+  }
+  return effect;
+}
+
+/** Running calls that a cancelled turn stops before it ends. */
+export function stoppedFirst({ calls }: TurnState, abilities: readonly Ability[]): CallState[] {
+  return calls.filter((call) => call.state === "running" && isStoppedFirst(call, abilities));
+}
+
+export function isStoppedFirst(call: CallState, abilities: readonly Ability[]): boolean {
+  return abilities.some((ability) => ability.stopsFirst?.(call) === true);
 }
 
 /** Whether the model reads text of others besides the history. */
@@ -313,12 +397,18 @@ export function readsOthers({ abilities, known = {} }: Pick<TurnEnvironment, "ab
 /** The turn after a call was answered, as the call's ability keeps it. */
 export function withAnswer(
   turn: TurnState,
-  { call, outcome }: Omit<AbilityAnswer<unknown>, "state">,
+  { call, outcome, output }: Omit<AbilityAnswer<unknown>, "state" | "turn">,
   abilities: readonly Ability[],
 ): { turn: TurnState; events: readonly EngineEvent[] } {
   const ability = abilityOf(call, abilities);
   if (ability?.onAnswer === undefined) return { turn, events: [] };
-  const { state, events = [] } = ability.onAnswer({ call, outcome, state: turn.abilities?.[ability.name] });
+  const { state, events = [] } = ability.onAnswer({
+    call,
+    outcome,
+    output,
+    turn,
+    state: turn.abilities?.[ability.name],
+  });
   return { turn: withState(turn, ability, state), events };
 }
 

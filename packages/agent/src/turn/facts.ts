@@ -211,30 +211,6 @@ export interface VendorCall {
   writtenTokens: number;
 }
 
-/** The tool as models see it. */
-export interface HelperTool {
-  readonly spec: ToolSpec;
-  /** Checks a task in words; absent where the arguments have a schema that the deployer wrote. */
-  readonly checkTask?: (given: unknown) => ParseResult<unknown>;
-}
-
-/** A helper of the agent that answers. */
-export interface HelperTarget {
-  readonly agent: string;
-  readonly tool: HelperTool;
-  readonly timeoutMs: number;
-  /** The acting person may use that agent here; otherwise it is not offered. */
-  readonly isAllowed: boolean;
-}
-
-/** What bounds the helpers of a turn. */
-export interface HelperFacts {
-  /** By the name of their tool. */
-  readonly targets: ReadonlyMap<string, HelperTarget>;
-  /** Every worker can run them: while one of the version before lives, none is started. */
-  readonly isReady: boolean;
-}
-
 /** A hand-over of the agent that answers. */
 export interface TransferTarget {
   readonly to: string;

@@ -26,7 +26,6 @@ import {
   shortenedResult,
 } from "@larkline/protocol";
 import { transferRefusal } from "../abilities/handover/transfer.ts";
-import { helperCall, helperRefusal } from "../abilities/helpers/helper.ts";
 import { maskedArguments } from "../permissions/arguments.ts";
 import type { AddressContext, Verdict, Question, RiskFinding } from "../permissions/policy.ts";
 import { approvalIdOf } from "../permissions/rules.ts";
@@ -36,9 +35,12 @@ import {
   abilityOf,
   firstObjection,
   readsOthers,
+  takerOf,
   type Ability,
   type AskedPeople,
   type Objection,
+  type OwnCalls,
+  type PreparedOwn,
   type TurnEnvironment,
 } from "./ability.ts";
 import type { OfferedTool } from "./facts.ts";
@@ -55,8 +57,8 @@ export interface PreparedCall {
   events: EngineEvent[];
   /** The agent that it is to hand over to. */
   handoff?: string;
-  /** The agent that is to help. */
-  helper?: string;
+  /** What its `tool_use` says besides. */
+  own?: PreparedOwn["event"];
 }
 
 /** What preparing depends on. */
@@ -78,14 +80,16 @@ export function prepareCalls(
 ): PreparedCall[] {
   const addressContext = addressContextOf(env.history ?? [], turn.message, readsOthers(env));
   let isSecond = false;
-  let opened = 0;
+  const opened = new Map<Ability, number>();
   const prepared = calls.map((source, position) => {
     const named = { ...source, id: ids[position] ?? source.id };
     if (position >= env.limits.maxCallsPerStep) return refusedWithRest(named, beyond, env);
-    if (env.helpers?.targets.has(source.name) === true) {
-      const helper = prepareHelper(named, { turn, env, opened });
-      if (helper.outcome === undefined) opened += 1;
-      return helper;
+    const taker = takerOf(source.name, env);
+    if (taker !== undefined) {
+      const before = opened.get(taker.ability) ?? 0;
+      const own = prepareOwn(named, taker.calls, { turn, env, before });
+      if (own.outcome === undefined) opened.set(taker.ability, before + 1);
+      return own;
     }
     if (!isTransfer(source.name, env)) return prepare(named, { turn, env, addressContext });
     const transfer = prepareTransfer(named, { turn, env, isSecond });
@@ -207,23 +211,22 @@ function prepareTransfer(
   return { call: { ...call, state: "done", handoff: { to, context } }, use, events: [], ...asked };
 }
 
-/** A call of a helper: once it is stored, its child session is there as well. */
-function prepareHelper(
+/** A call of an ability that is no tool: the ability decides about it. */
+function prepareOwn(
   source: ToolCall,
-  { turn, env, opened }: { turn: TurnState; env: TurnEnvironment; opened: number },
+  calls: OwnCalls,
+  facts: { turn: TurnState; env: TurnEnvironment; before: number },
 ): PreparedCall {
-  const { nowMs, helpers } = env;
+  const { turn, env } = facts;
   const parsed = parseArguments(source.arguments);
   const given: ParseResult<unknown> = parsed.ok ? parsed : { ok: false, error: parsed.problem };
   const use = toolUse(source, parsed.ok ? parsed.value : {});
   const { id, name, arguments: args } = use;
-  const call: CallState = { id, name, arguments: args, state: "running", startedAtMs: nowMs };
-  const helper = helpers?.targets.get(source.name)?.agent ?? "";
+  const call: CallState = { id, name, arguments: args, state: "running", startedAtMs: env.nowMs };
   const repeats = turn.repeated?.[signatureOf(source)] ?? 0;
   const repeated = repeats >= maxRepeats ? failure(repeatedTooOften(source.name)) : undefined;
-  const refusal = repeated ?? helperRefusal({ name: source.name, given }, turn, { env, opened });
-  if (refusal !== undefined) return { call, use, outcome: refusal, events: [], helper };
-  return { call: helperCall(call, turn, env), use, events: [], helper };
+  const { event: own, ...prepared } = calls.prepare({ call, given, repeated }, facts);
+  return { ...prepared, use, events: [], own };
 }
 
 function failure(error: string): ToolOutcome {
@@ -429,14 +432,13 @@ function isTooDeep(value: unknown): boolean {
 }
 
 /** The `tool_use` event. Arguments that the tool declares secret are masked. */
-export function toolUseEvent({ call, use, handoff, helper }: PreparedCall): EventOf<"tool_use"> {
+export function toolUseEvent({ call, use, handoff, own }: PreparedCall): EventOf<"tool_use"> {
   const { id, name: toolName, arguments: given, secrets = [] } = call;
   // The event has the arguments itself, secrets masked.
   const { arguments: _given, ...item } = itemOfPart(use) ?? {};
   const input = secrets.length === 0 ? given : maskedArguments(given, secrets);
-  const event: EventOf<"tool_use"> = { type: "tool_use", id, toolName, input };
+  const event: EventOf<"tool_use"> = { type: "tool_use", id, toolName, input, ...own };
   if (handoff !== undefined) event.handoff = handoff;
-  if (helper !== undefined) event.helper = helper;
   if ("id" in item) event.vendorItem = item;
   return event;
 }

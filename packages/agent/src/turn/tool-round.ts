@@ -24,24 +24,20 @@ import {
   iterationsOf,
 } from "@larkline/protocol";
 import { settledTransfer, type SettledTransfer } from "../abilities/handover/transfer.ts";
-import {
-  answerEvent,
-  hasStepsLeft,
-  lateOutcome,
-  withHelperCalls,
-  withHelperUse,
-  withWait,
-} from "../abilities/helpers/helper.ts";
 import { endsInstead, handedOver, refusedByEnd } from "../abilities/team/team.ts";
 import { exhaustedText, textHead } from "../texts/index.ts";
 import { addressContextOf, isSummary } from "./context.ts";
 import {
   abilityAsking,
+  entryEffect,
   firstOnOutcome,
+  isOutOfSteps,
+  isStoppedFirst,
   needsOfCalls,
   readsOthers,
   shownTextOf,
   withAnswer,
+  withOpened,
   type Ability,
   type DecisionEntry,
   type FurtherQuestion,
@@ -119,8 +115,7 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
   const signatures = new Set(toolCalls.map(signatureOf));
   const repeated = Object.fromEntries([...signatures].map((one) => [one, (turn.repeated?.[one] ?? 0) + 1]));
   const calls = prepared.map(({ call }) => call);
-  const called = calls.filter(({ helper }) => helper !== undefined).length;
-  const before = called === 0 ? turn : { ...turn, helpers: withHelperCalls(turn, called) };
+  const before = withOpened(turn, calls, env);
   const mcpServers = serversOf(calls, turn, env);
   const open = {
     ...before,
@@ -260,13 +255,12 @@ function answerCalls(
     if (call === undefined) continue;
     const done = answered(call, outcome, maxChars);
     calls[index] = done.call;
-    const own = withAnswer(kept, { call, outcome }, abilities);
+    const own = withAnswer(kept, { call, outcome, output: done.event.output }, abilities);
     kept = !outcome.ok && outcome.denied === true ? { ...own.turn, refused: (own.turn.refused ?? 0) + 1 } : own.turn;
     events.push(...own.events);
-    if (call.helper !== undefined) events.push(answerEvent(turn, call.helper, done.event.output));
     const summary = resultSummary(outcome, language);
     events.push(done.event, { type: "tool_summary", id: call.id, toolName: call.name, summary });
-    const isStopped = stopped || (turn.stopping !== undefined && call.helper !== undefined && !outcome.ok);
+    const isStopped = stopped || (turn.stopping !== undefined && isStoppedFirst(call, abilities) && !outcome.ok);
     ended.push(endedTool(call, done.outcome, { nowMs, stopped: isStopped, timing }));
   }
   return { turn: { ...kept, calls, shown: withTools(shownOf(turn), ended) }, events };
@@ -283,8 +277,8 @@ function settleRound(open: TurnState, env: TurnEnvironment): Transition {
   const { turn, events } = answerCalls(open, answers, env);
   const { history, events: ends } = roundRecords(turn, env.history, transfer);
   const records: Records = { history, events: [...events, ...ends] };
-  const hasSteps = turn.helpers === undefined || hasStepsLeft(turn, env.limits);
-  if (iterationsOf(turn) >= env.limits.maxIterations || !hasSteps) return after(records, exhausted(turn, env));
+  const isOver = iterationsOf(turn) >= env.limits.maxIterations || isOutOfSteps(turn, env);
+  if (isOver) return after(records, exhausted(turn, env));
   if (transfer?.endsTeam === true) return endsInstead(turn, records, env);
   const { openStep: _openStep, held: _held, ...rest } = turn;
   const next: TurnState = { ...rest, calls: [] };
@@ -489,27 +483,27 @@ export function applyControlEntries(turn: TurnState, entries: readonly ControlEn
   for (const entry of entries) {
     if (entry.type === "outcome") applied = applyOutcome(applied, entry, facts);
     else if (entry.type === "decision") applied = applyDecision(applied, entry, facts);
-    else if (entry.type === "helper_waits") applied = withWait(applied, entry);
+    else {
+      const { turn: next, events } = entryEffect(entry, applied.turn, facts.env.abilities);
+      applied = { ...applied, turn: next, events: [...applied.events, ...events] };
+    }
   }
   return applied;
 }
 
 /** Applies an outcome from a runner or from recovery. Only running attempts take one, and the first one counts. */
 function applyOutcome(applied: Applied, entry: OutcomeEntry, facts: ApplyFacts): Applied {
-  const { callId, timing, unstarted = false, used } = entry;
+  const { callId, timing, unstarted = false } = entry;
   const call = applied.turn.calls.find((one) => one.state === "running" && attemptOf(one) === callId);
   if (call === undefined) return applied;
-  if (call.helper !== undefined) {
-    const turn = withHelperUse(applied.turn, used);
-    return answer({ ...applied, turn }, { callId, outcome: lateOutcome(call, entry.outcome, facts.env.nowMs) }, facts);
-  }
   const { outcome } = entry;
   const again = unstarted && !facts.ending ? handedOutAgain(applied.turn, call, facts.env) : undefined;
   if (again !== undefined) return { ...applied, turn: withCall(applied.turn, again) };
   const own = firstOnOutcome(call, entry, { ...facts, turn: applied.turn });
   if (own !== undefined) {
     const { made, by } = own;
-    return "ask" in made ? withQuestion(applied, made, facts, by) : answer(applied, { callId, outcome: made }, facts);
+    if ("ask" in made) return withQuestion(applied, made, facts, by);
+    return answer({ ...applied, turn: made.turn ?? applied.turn }, { callId, outcome: made.outcome }, facts);
   }
   const question = questionAbout(call, outcome, facts);
   if (question === undefined) return answer(applied, { callId, outcome, timing }, facts);
@@ -651,7 +645,8 @@ function rulingOn(
     if (!isOpen(call)) return undefined;
     if ("ask" in asked) return { ...asked, by };
     if ("ok" in asked) return { end: asked };
-    if (entry.argumentsHash !== hashOf(call)) return { end: denial(otherArguments) };
+    const isAbout = entry.argumentsHash === hashOf(call);
+    if (!isAbout) return { end: denial(otherArguments) };
     return { start: "again" in asked ? nextAttempt(asked.again, env) : startedNow(call, env) };
   }
   if (call.state === "waiting_approval") return permissionRuling(call, entry, env);

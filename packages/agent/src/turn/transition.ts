@@ -4,6 +4,7 @@ import {
   type OutputForm,
   type ReplyLanguage,
   type TurnState,
+  knownFeatures,
   newEngineError,
   errorCodes,
   type ErrorCode,
@@ -125,7 +126,7 @@ function structured(output: DoneEnding["output"]): Pick<EventOf<"done">, "output
 
 /** What a process has to know to continue the turn: what its message asks for, which agent answers, and `features`. */
 export function needsOf(
-  { message, agent, calls, team, helpers, revision }: TurnState,
+  { message, agent, calls, team, abilities = {}, revision }: TurnState,
   ...features: string[]
 ): string[] {
   const { output, model, task, previousResponseId } = message;
@@ -135,7 +136,8 @@ export function needsOf(
     ...(hasOptions ? ["run-options"] : []),
     ...(handsOver ? ["hand-over"] : []),
     ...(team === undefined ? [] : ["team"]),
-    ...(task !== undefined || helpers !== undefined ? ["helpers"] : []),
+    // A process that lacks an ability leaves turns to others in which it keeps something.
+    ...knownFeatures.filter((name) => name in abilities || (name === "helpers" && task !== undefined)),
     ...(revision === undefined ? [] : ["agent-versions"]),
     ...(previousResponseId === undefined ? [] : ["stored-response"]),
     ...features,

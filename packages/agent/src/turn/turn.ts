@@ -16,14 +16,21 @@ import {
   type CancelReason,
   type CallState,
   type ShownTool,
+  agentOfTurn,
 } from "@larkline/protocol";
 import { mayHandOver } from "../abilities/handover/transfer.ts";
-import { maxHelperDepth, runningHelpers, taskEvents } from "../abilities/helpers/helper.ts";
-import { shownTextOf, withoutAnswerState, type TurnEnvironment } from "./ability.ts";
+import {
+  shownTextOf,
+  stoppedFirst,
+  takerOf,
+  withoutAnswerState,
+  type Ability,
+  type TurnEnvironment,
+} from "./ability.ts";
 import { contributionEnds, continueTeam } from "../abilities/team/team.ts";
 import { exhaustedText, noticeText, inlineCode, textsOf } from "../texts/index.ts";
 import { addUse, noUse, requestTokens } from "./context.ts";
-import type { StepResult, Transition, TurnModel, TeamFacts, HelperTarget, TransferTarget } from "./facts.ts";
+import type { StepResult, Transition, TurnModel, TeamFacts, TransferTarget } from "./facts.ts";
 import {
   type UserMessage,
   slashCommandIn,
@@ -95,8 +102,10 @@ export function startTurn({
   overheard,
   othersWait = false,
   history = [],
+  abilities = [],
 }: {
   head: QueuedMessage;
+  abilities?: readonly Ability[];
   nowMs: number;
   model: TurnModel;
   /** Who answers, where that is not the agent that the message is for. */
@@ -117,7 +126,7 @@ export function startTurn({
     overheard === undefined ? asked : { ...asked, atMs: head.message.createdAtMs },
   ];
   const events = [
-    ...(head.message.task === undefined ? [] : taskEvents(head, agent ?? head.message.agent ?? "default")),
+    ...abilities.flatMap((ability) => ability.onStart?.(head.message, agentOfTurn(turn)) ?? []),
     ...(command === undefined ? [] : [command]),
   ];
   if (team !== undefined) {
@@ -187,28 +196,20 @@ function unreadFiles({ parts }: InboundMessage): string[] {
   return parts.flatMap((part) => (part.type === "file" && part.state !== "ready" ? [part.name] : []));
 }
 
-type OfferFacts = Pick<TurnEnvironment, "tools" | "transfers" | "helpers" | "limits" | "team">;
-
-/** What the model is offered now: tools, and the helpers and hand-overs that the person may use, whose names no tool can have. */
-export function offeredSpecs(turn: TurnState, env: OfferFacts): ToolSpec[] {
-  const { tools, transfers, helpers } = env;
+/** What the model is offered now: tools, and calls of abilities, whose names no tool can have. */
+export function offeredSpecs(turn: TurnState, env: TurnEnvironment): ToolSpec[] {
+  const { tools, transfers } = env;
   const specs = [...tools.values()].map(({ announcement }) => announcement.spec);
-  if (helpers === undefined && transfers === undefined) return specs;
   return [
-    ...specs.filter(({ name }) => helpers?.targets.has(name) !== true && transfers?.has(name) !== true),
-    ...(helpers === undefined || !mayCallHelpers(turn, env) ? [] : specsOf(helpers.targets)),
+    ...specs.filter(({ name }) => takerOf(name, env) === undefined && transfers?.has(name) !== true),
+    ...env.abilities.flatMap(({ ownCalls }) => ownCalls?.specs(turn, env) ?? []),
     ...(transfers === undefined || !mayHandOver(turn, env) ? [] : specsOf(transfers)),
   ];
 }
 
 /** Of those that the person may use. */
-function specsOf(targets: ReadonlyMap<string, HelperTarget | TransferTarget>): ToolSpec[] {
+function specsOf(targets: ReadonlyMap<string, TransferTarget>): ToolSpec[] {
   return [...targets.values()].flatMap(({ isAllowed, tool }) => (isAllowed ? [tool.spec] : []));
-}
-
-function mayCallHelpers({ message, helpers: used }: TurnState, { helpers, limits }: OfferFacts): boolean {
-  const depth = message.task?.path.length ?? 0;
-  return helpers?.isReady === true && depth < maxHelperDepth && (used?.calls ?? 0) < limits.maxHelpers;
 }
 
 /**
@@ -338,8 +339,10 @@ function putOffStep(
 export function afterControl(turn: TurnState, entries: readonly ControlEntry[], env: TurnEnvironment): Transition {
   const cancelAt = entries.findIndex((entry) => isCancelOf(entry, turn));
   const cancel = entries[cancelAt];
-  // Ends of helpers are awaited after a cancel, too: one that stands behind it comes only once.
-  const before = entries.filter((entry, at) => cancel === undefined || at < cancelAt || endsHelper(entry, turn));
+  // Ends of calls that are stopped first are awaited after a cancel, too: one that stands behind it comes only once.
+  const awaited = new Set(stoppedFirst(turn, env.abilities).map(attemptOf));
+  const isAwaited = (entry: ControlEntry): boolean => entry.type === "outcome" && awaited.has(entry.callId);
+  const before = entries.filter((entry, at) => cancel === undefined || at < cancelAt || isAwaited(entry));
   const isEnding = cancel !== undefined || turn.stopping !== undefined;
   const applied = applyControlEntries(turn, before, { env, ending: isEnding });
   const records = { history: [], events: applied.events };
@@ -349,15 +352,11 @@ export function afterControl(turn: TurnState, entries: readonly ControlEntry[], 
   return ofNextAgent(after(records, next), env);
 }
 
-/** Ends a cancelled turn, once all its helpers have ended: so nothing of it runs any more when it says so. */
+/** Ends a cancelled turn, once the calls that stop first have ended: so nothing of it runs any more when it says so. */
 function stopTurn(turn: TurnState, reason: string, env: TurnEnvironment): Transition {
-  const calls = runningHelpers(turn);
+  const calls = stoppedFirst(turn, env.abilities);
   if (calls.length === 0) return cancelTurn(turn, reason, env);
   return { turn: { ...turn, stopping: reason }, history: [], events: [], next: { do: "stop", calls } };
-}
-
-function endsHelper(entry: ControlEntry, turn: TurnState): boolean {
-  return entry.type === "outcome" && runningHelpers(turn).some((call) => attemptOf(call) === entry.callId);
 }
 
 /** A cancel of a message that has joined the turn ends the turn: the joined text cannot be removed from it. */

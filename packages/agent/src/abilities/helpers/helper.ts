@@ -7,6 +7,8 @@ import {
   compileJsonSchema,
   isTerminal,
   turnIdOf,
+  calledHelpersOf,
+  type CalledHelpers,
   type CallState,
   type ControlEntry,
   type EngineEvent,
@@ -18,18 +20,97 @@ import {
   type OutputForm,
   type ParseResult,
   type ToolOutcome,
+  type ToolSpec,
   type TurnState,
 } from "@larkline/protocol";
 import { textHead } from "../../texts/index.ts";
 import { addressContextOf } from "../../turn/context.ts";
-import type { TurnEnvironment } from "../../turn/ability.ts";
-import type { Transition, TurnLimits, HelperTool } from "../../turn/facts.ts";
+import { withState, type Ability, type EntryEffect, type TurnEnvironment } from "../../turn/ability.ts";
+import type { Transition, TurnLimits } from "../../turn/facts.ts";
 
 /*
  * A helper: the model calls another agent like a tool. The call opens a child session, whose one message is the task; its
  * run is a turn like any other, and what it ends with is the outcome of the call. The asker waits as for a tool. When its
  * turn is cancelled it cancels its helpers first, and ends when all of them have ended.
  */
+
+/** The tool as models see it. */
+export interface HelperTool {
+  readonly spec: ToolSpec;
+  /** Checks a task in words; absent where the arguments have a schema that the deployer wrote. */
+  readonly checkTask?: (given: unknown) => ParseResult<unknown>;
+}
+
+/** A helper of the agent that answers. */
+export interface HelperTarget {
+  readonly agent: string;
+  readonly tool: HelperTool;
+  readonly timeoutMs: number;
+  /** The acting person may use that agent here; otherwise it is not offered. */
+  readonly isAllowed: boolean;
+}
+
+/** What bounds the helpers of a turn. */
+export interface HelperFacts {
+  /** By the name of their tool. */
+  readonly targets: ReadonlyMap<string, HelperTarget>;
+  /** Every worker can run them: while one of the version before lives, none is started. */
+  readonly isReady: boolean;
+}
+
+declare module "../../turn/ability.ts" {
+  interface AbilityFacts {
+    /** The helpers that the agent that answers may call; absent where it has none. */
+    helpers?: HelperFacts | undefined;
+  }
+}
+
+/** Of agents that have helpers. */
+export const helpers: Ability<CalledHelpers> = {
+  name: "helpers",
+  toolNames: [],
+  ownCalls: {
+    specs: offered,
+    takes: (name, { known }) => known?.helpers?.targets.has(name) === true,
+    includes: isTask,
+    prepare: ({ call, given, repeated }, { turn, env, before }) => {
+      const event = { helper: env.known?.helpers?.targets.get(call.name)?.agent ?? "" };
+      const outcome = repeated ?? helperRefusal({ name: call.name, given }, turn, { env, opened: before });
+      return outcome === undefined ? { call: helperCall(call, turn, env), event } : { call, outcome, event };
+    },
+    onOpen: (turn, { length }) => {
+      const { calls, steps } = calledIn(turn);
+      return withState(turn, helpers, { calls: calls + length, steps });
+    },
+  },
+  onStart: (message, agent) => taskEvents(message, agent),
+  beforeStep: (turn, { limits }) =>
+    calledHelpersOf(turn) === undefined || hasStepsLeft(turn, limits) ? undefined : { limit: true },
+  onEntry: (entry, turn) => (entry.type === "helper_waits" ? withWait(turn, entry) : undefined),
+  stopsFirst: isTask,
+  onOutcome: (call, { outcome, used }, { turn, env }) =>
+    isTask(call) ? { turn: withHelperUse(turn, used), outcome: lateOutcome(call, outcome, env.nowMs) } : undefined,
+  onAnswer: ({ call: { helper }, output, turn, state }) => ({
+    state,
+    events: helper === undefined ? [] : [answerEvent(turn, helper, output)],
+  }),
+};
+
+function isTask({ helper }: CallState): boolean {
+  return helper !== undefined;
+}
+
+/** Of those that the person may use, while the turn may call any. */
+function offered(turn: TurnState, { known = {}, limits }: TurnEnvironment): ToolSpec[] {
+  const { isReady, targets } = known.helpers ?? { isReady: false, targets: new Map<string, HelperTarget>() };
+  const depth = turn.message.task?.path.length ?? 0;
+  if (!isReady || depth >= maxHelperDepth || calledIn(turn).calls >= limits.maxHelpers) return [];
+  return [...targets.values()].flatMap(({ isAllowed, tool }) => (isAllowed ? [tool.spec] : []));
+}
+
+function calledIn(turn: TurnState): CalledHelpers {
+  return calledHelpersOf(turn) ?? { calls: 0, steps: 0 };
+}
 
 /** How one agent may call another one, as the configuration has it. */
 export interface HelperLink {
@@ -47,7 +128,7 @@ export interface HelperLink {
 }
 
 /** How far below the run of a person's message helpers work. */
-export const maxHelperDepth = 3;
+const maxHelperDepth = 3;
 
 /** Of the arguments of one call: as much as a job of a tool may have. */
 const maxTaskBytes = 200_000;
@@ -80,16 +161,16 @@ export function helperTool(link: HelperLink, description: string | undefined): H
 }
 
 /** Why a helper cannot be called; undefined where it can. `opened`: calls of helpers in this step before it. */
-export function helperRefusal(
+function helperRefusal(
   { name, given }: { name: string; given: ParseResult<unknown> },
   turn: TurnState,
   { env, opened }: { env: TurnEnvironment; opened: number },
 ): ToolOutcome | undefined {
-  const { helpers, limits } = env;
-  const target = helpers?.targets.get(name);
+  const { known = {}, limits } = env;
+  const target = known.helpers?.targets.get(name);
   if (target === undefined) return failed(`tool_not_found: there is no helper ${JSON.stringify(name)}.`);
   if (!target.isAllowed) return denial(`this person may not use the agent ${target.agent} here.`);
-  if (helpers?.isReady !== true) {
+  if (known.helpers?.isReady !== true) {
     return failed("Helpers cannot be started at the moment. Do it yourself, or try again later.");
   }
   if ((turn.message.task?.path.length ?? 0) >= maxHelperDepth) {
@@ -97,7 +178,7 @@ export function helperRefusal(
       `Helpers may have helpers ${maxHelperDepth} deep at most: this task was not given out. Do it yourself.`,
     );
   }
-  if ((turn.helpers?.calls ?? 0) + opened >= limits.maxHelpers) {
+  if (calledIn(turn).calls + opened >= limits.maxHelpers) {
     const most = `A turn has ${limits.maxHelpers} helpers at most`;
     return failed(`${most}: this task was not given out. Answer with what you have.`);
   }
@@ -117,22 +198,18 @@ function noStepsLeft(most: number): string {
 }
 
 /** Model steps of a turn and of all helpers below it that have ended. */
-function stepsWithHelpers({ steps, helpers }: TurnState): number {
-  return steps + (helpers?.steps ?? 0);
+function stepsWithHelpers(turn: TurnState): number {
+  return turn.steps + calledIn(turn).steps;
 }
 
 /** Steps of a person's message that has called helpers; below it they are counted before each. */
-export function hasStepsLeft(turn: TurnState, { maxStepsWithHelpers }: TurnLimits): boolean {
+function hasStepsLeft(turn: TurnState, { maxStepsWithHelpers }: TurnLimits): boolean {
   return stepsWithHelpers(turn) < maxStepsWithHelpers;
 }
 
-export function withHelperCalls({ helpers }: TurnState, called: number): NonNullable<TurnState["helpers"]> {
-  return { calls: (helpers?.calls ?? 0) + called, steps: helpers?.steps ?? 0 };
-}
-
 /** A call of a helper, as it is handed out. */
-export function helperCall(call: CallState, turn: TurnState, env: TurnEnvironment): CallState {
-  const target = env.helpers?.targets.get(call.name);
+function helperCall(call: CallState, turn: TurnState, env: TurnEnvironment): CallState {
+  const target = env.known?.helpers?.targets.get(call.name);
   if (target === undefined) return call;
   const { agent, timeoutMs } = target;
   return {
@@ -203,18 +280,14 @@ function needsOfTask({ output }: Pick<HelperLink, "output">, isTeam: boolean): s
 }
 
 /** What the run of a helper begins with: word of its task. */
-export function taskEvents(
-  { message }: Pick<TurnState, "message">,
-  agent: string,
-): EventOf<"teammate_message_received">[] {
-  const { task, parts, id } = message;
+function taskEvents({ task, parts, id }: InboundMessage, agent: string): EventOf<"teammate_message_received">[] {
   if (task === undefined) return [];
   const text = parts.map((part) => (part.type === "text" ? part.text : "")).join("");
   return [teammateMessage({ from: task.path.at(-1) ?? "", to: agent, messageType: "task_assignment", id, text })];
 }
 
 /** Word of the answer of a helper, for the run of its asker. */
-export function answerEvent(
+function answerEvent(
   turn: TurnState,
   helper: NonNullable<CallState["helper"]>,
   text: string,
@@ -238,21 +311,19 @@ export function waitOf({ calls }: Pick<TurnState, "calls">): HelperWait | undefi
 }
 
 /** A helper waits for people, or does not any more: its call knows for what, with word of it where that is new. */
-export function withWait<T extends Pick<Transition, "turn" | "events">>(
-  applied: T,
+function withWait(
+  turn: TurnState,
   { callId, wait }: Extract<ControlEntry, { type: "helper_waits" }>,
-): T {
-  const { turn, events } = applied;
+): EntryEffect | undefined {
   const call = runningHelpers(turn).find((one) => one.id === callId);
-  if (call?.helper === undefined || call.helper.wait?.id === wait?.id) return applied;
+  if (call?.helper === undefined || call.helper.wait?.id === wait?.id) return undefined;
   const { wait: _before, ...helper } = call.helper;
   const changed: CallState = { ...call, helper: wait === undefined ? helper : { ...helper, wait } };
   const next = { ...turn, calls: turn.calls.map((one) => (one === call ? changed : one)) };
-  if (wait === undefined) return { ...applied, turn: next };
+  if (wait === undefined) return { turn: next, events: [] };
   const { id: messageId, bytes: payloadSize } = wait;
   const about = { from: helper.agent, to: agentOfTurn(turn), messageType: "idle_notification" };
-  const word: EngineEvent = { type: "teammate_message_received", ...about, messageId, payloadSize };
-  return { ...applied, turn: next, events: [...events, word] };
+  return { turn: next, events: [{ type: "teammate_message_received", ...about, messageId, payloadSize }] };
 }
 
 function teammateMessage({
@@ -322,12 +393,12 @@ function failed(error: string): ToolOutcome {
 }
 
 /** The turn with what a helper has used. */
-export function withHelperUse(turn: TurnState, used: HelperUse | undefined): TurnState {
+function withHelperUse(turn: TurnState, used: HelperUse | undefined): TurnState {
   if (used === undefined) return turn;
-  const { totals, helpers = { calls: 0, steps: 0 } } = turn;
+  const { totals } = turn;
+  const { calls, steps } = calledIn(turn);
   return {
-    ...turn,
-    helpers: { ...helpers, steps: helpers.steps + used.steps },
+    ...withState(turn, helpers, { calls, steps: steps + used.steps }),
     totals: {
       ...totals,
       inputTokens: totals.inputTokens + used.inputTokens,
@@ -340,11 +411,7 @@ export function withHelperUse(turn: TurnState, used: HelperUse | undefined): Tur
 }
 
 /** A helper that was stopped at its deadline ends as cancelled; its asker reads why. */
-export function lateOutcome(
-  { deadlineMs, timeoutMs = 0 }: CallState,
-  outcome: ToolOutcome,
-  nowMs: number,
-): ToolOutcome {
+function lateOutcome({ deadlineMs, timeoutMs = 0 }: CallState, outcome: ToolOutcome, nowMs: number): ToolOutcome {
   const isStopped = !outcome.ok && outcome.error.startsWith("cancelled:");
   if (!isStopped || deadlineMs === undefined || nowMs < deadlineMs) return outcome;
   return failed(`timeout: the helper was stopped after ${Math.round(timeoutMs / 1_000)} s, before it had an answer.`);

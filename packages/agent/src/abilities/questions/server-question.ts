@@ -12,7 +12,7 @@ import {
   type ToolOutcome,
 } from "@larkline/protocol";
 import { oneLine, textHead } from "../../texts/index.ts";
-import type { Ability, Decided, DecisionEntry, FurtherQuestion, RoundFacts } from "../../turn/ability.ts";
+import type { Ability, AttemptEnd, Decided, DecisionEntry, FurtherQuestion, RoundFacts } from "../../turn/ability.ts";
 import { languageOfMessage } from "../../turn/messages.ts";
 import { withoutWait } from "../../turn/tool-call.ts";
 import { declinedAnswer } from "./question.ts";
@@ -37,10 +37,14 @@ export const serverQuestions: Ability = {
   name: "serverQuestions",
   toolNames: [],
   onOutcome: (call, { outcome }, facts) =>
-    outcome.ok || outcome.input === undefined ? undefined : serverQuestion(call, outcome.input, facts),
+    outcome.ok || outcome.input === undefined ? undefined : attemptEnd(serverQuestion(call, outcome.input, facts)),
   onDecision: (call, decision, facts) => serverAnswer(call, decision, facts),
   needs: () => "server-question",
 };
+
+function attemptEnd(made: FurtherQuestion | ToolOutcome): AttemptEnd {
+  return "ask" in made ? made : { outcome: made };
+}
 
 /** Suspends a call until a person has answered the first request of its server; refuses requests that no form can show. */
 function serverQuestion(call: CallState, asked: InputRequired, facts: RoundFacts): FurtherQuestion | ToolOutcome {
