@@ -10,6 +10,7 @@ import type { Grants } from "./grants.ts";
 import type { FormParts, MediaStore } from "./media.ts";
 import type { MentionLookup, MessageStore, SimMessage } from "./message-store.ts";
 import type { ApiLimits, MonthlyQuota, RateLimiter } from "./rate-limiter.ts";
+import type { Work } from "./work/index.ts";
 
 /** The state that the API families work on. */
 export interface Platform {
@@ -23,6 +24,7 @@ export interface Platform {
   readonly media: MediaStore;
   readonly tokens: TokenStore;
   readonly grants: Grants;
+  readonly work: Work;
   readonly limiter: RateLimiter;
   readonly uuids: UuidTable;
   readonly quota: MonthlyQuota;

@@ -28,6 +28,7 @@ import type { StoredMedia } from "./media.ts";
 import type { SimMessage } from "./message-store.ts";
 import type { LimitRefusal } from "./rate-limiter.ts";
 import type { SimulatorSnapshot } from "./snapshot.ts";
+import type { WorkControls } from "./work/index.ts";
 
 export interface SimulatorOptions {
   /** Default 0: any free port. */
@@ -162,6 +163,8 @@ export interface FeishuSimulator extends ChatControls {
   readonly registrations: RegistrationControls;
   /** Where people consent that an app acts as them. */
   readonly grants: GrantControls;
+  /** Documents, wiki, and what else people work with. */
+  readonly work: WorkControls;
   /** Replaces what the developer console holds about an app: scopes, events, callbacks. */
   setConsole(appId: string, options: ConsoleOptions): void;
   readonly faults: FaultTable;

@@ -39,6 +39,7 @@ import { createMonthlyQuota, createRateLimiter, type LimitRefusal } from "./rate
 import { reactionRoutes } from "./reactions.ts";
 import { appsAsBefore, restore, snapshotOf } from "./snapshot.ts";
 import type { AppConnection, FeishuSimulator, SimulatorEvents, SimulatorOptions } from "./simulator.ts";
+import { createWork } from "./work/index.ts";
 
 const documentedRetryDelaysMs = [15_000, 300_000, 3_600_000, 21_600_000];
 
@@ -86,6 +87,7 @@ export async function startFeishuSimulator(options: SimulatorOptions): Promise<F
     on: parts.notifier.on,
     registrations: platform.registrations,
     grants: platform.grants,
+    work: platform.work.controls,
     setConsole: platform.console.set,
     faults: parts.faults,
     get apiCalls() {
@@ -185,6 +187,7 @@ function createPlatform(
     media,
     tokens: createTokenStore(clock),
     grants: new GrantService({ apps, directory, clock, publish }),
+    work: createWork(clock),
     limiter: createRateLimiter({ clock, enforced: options.limits !== "off", onRefusal }),
     uuids: createUuidTable(clock, options.duplicateUuid ?? "original"),
     quota: createMonthlyQuota(clock, options.monthlyQuota ?? Number.POSITIVE_INFINITY),
@@ -257,6 +260,7 @@ function apiRoutes(platform: Platform): ApiRoute[] {
     ...resourceRoutes(platform),
     ...cardKitRoutes(platform),
     ...cardUpdateRoutes(platform),
+    ...platform.work.routes(platform),
   ];
 }
 

@@ -115,6 +115,8 @@ export class HttpRejection extends Error {
   readonly namedLimit: number;
   /** The body was no JSON object. */
   readonly unreadable: boolean;
+  /** Permissions of which the platform misses one, where it names them. */
+  readonly missingScopes: string[];
 
   constructor(httpStatus: number, body: Record<string, unknown> | undefined, headers: IncomingMessage["headers"]) {
     super(`HTTP ${httpStatus}`);
@@ -127,7 +129,21 @@ export class HttpRejection extends Error {
     const named = Number(headers["x-ogw-ratelimit-limit"] ?? 0);
     this.namedLimit = Number.isInteger(named) && named > 0 ? named : 0;
     this.unreadable = body === undefined;
+    this.missingScopes = missingScopesIn(body?.["error"]);
   }
+}
+
+const maxScopes = 20;
+
+/** Of `error.permission_violations` ("Obtain authorization code"). */
+function missingScopesIn(error: unknown): string[] {
+  const list: unknown = typeof error === "object" && error !== null ? Reflect.get(error, "permission_violations") : [];
+  if (!Array.isArray(list)) return [];
+  return list.slice(0, maxScopes).flatMap((violation: unknown) => {
+    const subject: unknown =
+      typeof violation === "object" && violation !== null ? Reflect.get(violation, "subject") : undefined;
+    return typeof subject === "string" && subject !== "" && subject.length <= 200 ? [subject] : [];
+  });
 }
 
 /** No usable answer. `sent`: whether the request may have reached the platform. */

@@ -64,6 +64,14 @@ export function tokenHeaders(token: string): Record<string, string> {
   return { ...loadSdk().withTenantToken(token).headers };
 }
 
+/** Options of a call; the SDK's methods take them as their last argument. */
+export type RequestOptions = ReturnType<typeof Sdk.withUserAccessToken>;
+
+/** The options that make the SDK act as the person whose token it is, with these headers. */
+export function asPerson(token: string, headers: Record<string, string>): RequestOptions {
+  return { ...loadSdk().withUserAccessToken(token), headers };
+}
+
 /** The WebSocket below the SDK's client, as far as we need it. */
 export interface RawSocket {
   ping(): void;

@@ -1,0 +1,190 @@
+import { callWithToken, type Client, type RequestOptions, TokenCallError } from "@larkline/feishu/token-call";
+import { pause, systemClock, type Clock } from "@larkline/protocol/clock";
+import { GrantRefusedError, type ToolContext } from "@larkline/tool-kit";
+
+// The platform as one call of a tool sees it: with the token of that call, with what its codes mean, and with patience
+// for its limits and locks.
+
+/** What the tools of this package take from outside; all have defaults. */
+export interface WorkToolSettings {
+  clock?: Clock;
+  /**
+   * How long the platform is trusted to know a key again, in ms, for the operations whose page names no time. Default 60
+   * seconds. A write without an answer is never repeated later than that.
+   */
+  keyWindowMs?: number;
+  /** How long a call waits for limits and locks of the platform in all, in ms. Default 20 seconds. */
+  patienceMs?: number;
+}
+
+/** The settings with their defaults. */
+export function completed(settings: WorkToolSettings): Required<WorkToolSettings> {
+  return { clock: systemClock, keyWindowMs: 60_000, patienceMs: 20_000, ...settings };
+}
+
+/** The platform has refused; the model reads the message. Nothing has changed. */
+export class PlatformRefusal extends Error {
+  override readonly name = "PlatformRefusal";
+  readonly code: number;
+
+  constructor(code: number, words: string) {
+    super(`${words} (code ${code})`);
+    this.code = code;
+  }
+}
+
+/** A write may have taken effect, or not: the platform has not said. */
+export class UnansweredError extends Error {
+  override readonly name = "UnansweredError";
+
+  constructor() {
+    super("the platform did not answer");
+  }
+}
+
+/** What the codes of a family of operations mean, and what the model can do about them. */
+export type Remedies = Readonly<Record<number, string>>;
+
+export interface Platform {
+  readonly clock: Clock;
+  readonly signal: AbortSignal;
+  readonly as: "person" | "bot";
+  /** Open id of the person as whom calls are made; undefined: the bot. */
+  readonly openId: string | undefined;
+  /** Repeated while the platform does not answer. */
+  read<T>(run: Operation<T>): Promise<Partial<T>>;
+  /**
+   * Repeated only where the platform has refused because of a limit or a lock. Rejects with an UnansweredError when it
+   * is not known whether it took effect.
+   */
+  write<T>(run: Operation<T>): Promise<Partial<T>>;
+}
+
+/** A typed method of the SDK: `(client, as) => client.wiki.v2.space.list({}, as)`. */
+export type Operation<T> = (client: Client, as: RequestOptions) => Promise<{ data?: T | undefined }>;
+
+/** Permissions of the person: "The user has not granted", also of messages across companies. */
+const personCodes = new Set([99991679, 99991676, 230027]);
+const tokenCodes = new Set([99991668, 99991677]);
+const appScopeCode = 99991672;
+
+/**
+ * Limits and locks that pass: gateway, folder, revision of a document, writes to a table, wiki tree, drive, permissions.
+ */
+const passing = new Set([
+  99991400, 1277001, 1770036, 1254290, 1254291, 1254607, 1254036, 1255040, 131009, 1061045, 1066002, 1063006, 2889980,
+]);
+
+const everywhere: Remedies = {
+  99991400: "The platform's limit for such calls is reached; try again in a minute.",
+  99991663: "The platform takes no token of this kind here.",
+  99991403: "The company's calls to the platform are used up for this month.",
+  99991662: "The bot's app is switched off; an administrator can switch it on.",
+  99991673: "The bot's app is not installed in this company.",
+  21000: "The company's access policy wants a check by the person first, in the Feishu client.",
+};
+
+/** The platform for this call. Throws when the runner was given no identity for it. */
+export function platformOf(
+  { identity, signal }: Pick<ToolContext, "identity" | "signal">,
+  { clock, patienceMs }: Required<WorkToolSettings>,
+  remedies: Remedies = {},
+): Platform {
+  if (identity === undefined) {
+    throw new Error("This call has no identity on the platform: the deployment gives none to this runner.");
+  }
+  const attempt = async <T>(run: Operation<T>, isRead: boolean): Promise<Partial<T>> => {
+    const giveUpAt = clock.monotonic() + patienceMs;
+    for (let waitMs = firstWaitMs; ; waitMs = Math.min(waitMs * 2, maxWaitMs)) {
+      try {
+        return await callWithToken(identity, run, signal);
+      } catch (error) {
+        if (!(error instanceof TokenCallError)) throw error;
+        signal.throwIfAborted();
+        if (!isRead && error.uncertain && !passing.has(error.code)) throw new UnansweredError();
+        const nextMs = Math.max(waitMs, error.retryAfterMs);
+        if (!passes(error) || clock.monotonic() + nextMs > giveUpAt) throw refusalOf(error, remedies);
+        await pause(clock, nextMs, signal);
+      }
+    }
+  };
+  return {
+    clock,
+    signal,
+    as: identity.as,
+    openId: identity.as === "person" ? identity.openId : undefined,
+    read: async (run) => await attempt(run, true),
+    write: async (run) => await attempt(run, false),
+  };
+}
+
+const firstWaitMs = 300;
+const maxWaitMs = 4_000;
+
+/** Whether the same call may succeed in a moment. */
+function passes({ code, httpStatus, uncertain }: TokenCallError): boolean {
+  return (
+    passing.has(code) || httpStatus === 429 || httpStatus >= 500 || (code === 0 && (uncertain || httpStatus === 0))
+  );
+}
+
+function refusalOf({ code, httpStatus, scopes, link }: TokenCallError, remedies: Remedies): Error {
+  if (personCodes.has(code)) return new GrantRefusedError({ kind: "scopes", scopes: [...scopes] });
+  if (tokenCodes.has(code)) return new GrantRefusedError({ kind: "token" });
+  if (code === appScopeCode) {
+    return new GrantRefusedError({ kind: "app-scopes", scopes: [...scopes], ...(link === undefined ? {} : { link }) });
+  }
+  if (code === 0) return new Error("The platform does not answer; nothing was changed. Try again later.");
+  const words = remedies[code] ?? everywhere[code] ?? `The platform refused the call with HTTP ${httpStatus}.`;
+  return new PlatformRefusal(code, words);
+}
+
+/** Whether the platform has refused with one of these codes. */
+export function isRefusal(error: unknown, ...codes: number[]): error is PlatformRefusal {
+  return error instanceof PlatformRefusal && codes.includes(error.code);
+}
+
+/* ---- Ids and links ---- */
+
+const idForm = /^[A-Za-z0-9_-]{1,100}$/;
+
+/** What a link or a bare id names. */
+export interface Target {
+  kind: "docx" | "wiki" | "base" | "sheets" | "file" | "minutes" | "unknown";
+  id: string;
+  /** Origin of the link, with which links to others are made; undefined for a bare id. */
+  origin: string | undefined;
+  /** The other parts of its query, such as `table` of a Base. */
+  query: URLSearchParams;
+}
+
+/**
+ * Reads a link of the platform or a bare id, whose kind is `unknown`. Throws with words for the model for anything else:
+ * ids become parts of paths.
+ */
+export function targetOf(text: string): Target {
+  const trimmed = text.trim();
+  if (idForm.test(trimmed)) return { kind: "unknown", id: trimmed, origin: undefined, query: new URLSearchParams() };
+  const url = URL.canParse(trimmed) ? new URL(trimmed) : undefined;
+  const [, kind, id] =
+    /^\/(docx|wiki|base|sheets|file|minutes)\/([A-Za-z0-9_-]{1,100})\/?$/.exec(url?.pathname ?? "") ?? [];
+  if (url === undefined || kind === undefined || id === undefined) {
+    throw new Error(`${JSON.stringify(trimmed.slice(0, 200))} is neither a link to a document nor an id.`);
+  }
+  return { kind: kind as Target["kind"], id, origin: url.origin, query: url.searchParams }; // as the expression says
+}
+
+/** The id, when it has the form of one. Throws with words for the model otherwise. */
+export function checkedId(id: string, what: string): string {
+  if (!idForm.test(id)) throw new Error(`${JSON.stringify(id.slice(0, 100))} is no id of ${what}.`);
+  return id;
+}
+
+/* ---- Text of others ---- */
+
+/** Marks text that other people wrote, so that the model takes it as data. */
+export function quoted(source: string, text: string): string {
+  const mark = "content-of-others";
+  const safe = text.replaceAll(new RegExp(`<(/?)${mark}`, "gi"), `<$1 ${mark}`);
+  return `<${mark} from="${source.replaceAll(/["<>\n]/g, " ").slice(0, 200)}">\n${safe}\n</${mark}>`;
+}
