@@ -31,19 +31,26 @@ interface Write<T, R> {
 /** A write under a key: repeated with it inside of the window, after a look whether it is there already. */
 export async function writeWithKey<T, R>(
   platform: Platform,
-  write: Write<T, R> & { windowMs: number; isDuplicate?: (error: unknown) => boolean },
+  write: Write<T, R> & {
+    windowMs: number;
+    isDuplicate?: (error: unknown, wasUnanswered: boolean) => boolean;
+    done?: R;
+  },
 ): Promise<R> {
   const { clock, signal } = platform;
   const endsAt = clock.monotonic() + Math.max(0, write.windowMs - marginMs);
+  let wasUnanswered = false;
   for (let waitMs = 200; ; waitMs = Math.min(waitMs * 2, 5_000)) {
     try {
       return write.result(await platform.write(write.run));
     } catch (error) {
       // A key that is known already says that the write took effect, or is about to.
-      const isDuplicate = write.isDuplicate?.(error) ?? false;
+      const isDuplicate = write.isDuplicate?.(error, wasUnanswered) ?? false;
       if (!(error instanceof UnansweredError) && !isDuplicate) throw error;
+      wasUnanswered = true;
       const found = await lookedFor(write);
       if (found !== undefined) return found;
+      if (isDuplicate && write.done !== undefined) return write.done;
       if (clock.monotonic() + waitMs >= endsAt || signal.aborted) throw unknownOf(write.open);
       await pause(clock, waitMs, signal);
     }

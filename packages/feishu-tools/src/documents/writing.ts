@@ -1,0 +1,562 @@
+import { defineTool, type HandlerTool, OutcomeUnknownError, type ToolContext } from "@larkline/tool-kit";
+import { Type } from "typebox";
+import { keyOf, writeUnkeyed, writeWithKey } from "../exactly-once.ts";
+import {
+  checkedId,
+  completed,
+  isRefusal,
+  type Platform,
+  platformOf,
+  quoted,
+  type WorkToolSettings,
+} from "../platform.ts";
+import { addMarkdown, type Block, blocksOf, childrenOf, revisionOf, textOf, typeNameOf } from "./blocks.ts";
+import { documentAt, documentRemedies, linkOf, wikiNodeAt } from "./reading.ts";
+
+type Settings = Required<WorkToolSettings>;
+
+const link = Type.String({ minLength: 1, maxLength: 500, description: "Link to the document or page, or its id." });
+const markdownText = Type.String({ minLength: 1, maxLength: 200_000, description: "Markdown." });
+
+/** What all tools of documents have in common. */
+const common = { as: "person", addresses: [], isolation: "inline", timeoutMs: 180_000 } as const;
+const fillScopes = ["docx:document.block:convert", "docx:document:write_only", "docx:document:readonly"];
+
+/** The platform gives times in seconds by its own clock. */
+const clockSkewSeconds = 5;
+
+function createDocumentTool(settings: Settings): HandlerTool {
+  return defineTool({
+    ...common,
+    name: "create_document",
+    description:
+      "Creates a document of the person's own, with this text. Nobody else sees it until it is shared. For a page of a wiki use create_wiki_page.",
+    title: { zh: "新建文档", en: "Create a document" },
+    summary: { zh: "新建文档《{title}》", en: "Create the document “{title}”" },
+    input: Type.Object(
+      {
+        title: Type.String({ minLength: 1, maxLength: 800 }),
+        markdown: Type.Optional(markdownText),
+        folder: Type.Optional(
+          Type.String({ maxLength: 100, description: "Id of a folder. Default: the person's own." }),
+        ),
+      },
+      { additionalProperties: false },
+    ),
+    effect: "once",
+    scopes: ["docx:document:create", "space:document:retrieve", ...fillScopes],
+    risk: "low",
+    run: async ({ title, markdown, folder }, context) => {
+      const platform = platformOf(context, settings, documentRemedies);
+      const folder_token = folder === undefined ? "" : checkedId(folder, "a folder");
+      const since = Math.floor(settings.clock.now() / 1_000) - clockSkewSeconds;
+      const documentId = await writeUnkeyed(platform, {
+        run: (client, as) =>
+          client.docx.v1.document.create({ data: { title, ...(folder_token === "" ? {} : { folder_token }) } }, as),
+        result: ({ document }) => document?.document_id ?? "",
+        readBack: async () => {
+          const { files = [] } = await platform.read((client, as) =>
+            client.drive.v1.file.list(
+              { params: { page_size: 200, folder_token, order_by: "CreatedTime", direction: "DESC" } },
+              as,
+            ),
+          );
+          const mine = files.filter(
+            ({ name, owner_id, created_time }) =>
+              name === title && owner_id === platform.openId && Number(created_time) >= since,
+          );
+          return mine.length === 1 ? mine[0]?.token : undefined;
+        },
+        open: `whether the document ${JSON.stringify(title)} was created`,
+      });
+      const place = linkOf("docx", documentId, { origin: undefined });
+      await filled(platform, context, { documentId, markdown, windowMs: settings.keyWindowMs, place });
+      return `Created: ${place}`;
+    },
+  });
+}
+
+function createPageTool(settings: Settings): HandlerTool {
+  return defineTool({
+    ...common,
+    name: "create_wiki_page",
+    description: "Creates a page in a wiki, with this text. All who may read that part of the wiki see it.",
+    title: { zh: "新建知识库页面", en: "Create a wiki page" },
+    summary: { zh: "在知识库新建页面《{title}》", en: "Create the wiki page “{title}”" },
+    input: Type.Object(
+      {
+        title: Type.String({ minLength: 1, maxLength: 800 }),
+        markdown: Type.Optional(markdownText),
+        space: Type.Optional(Type.String({ maxLength: 100, description: "Id of the space, as browse_wiki gives it." })),
+        parent: Type.Optional(Type.String({ maxLength: 500, description: "Link to the page below which it stands." })),
+      },
+      { additionalProperties: false },
+    ),
+    effect: "once",
+    requiresApproval: true,
+    scopes: ["wiki:node:create", "wiki:node:retrieve", "wiki:node:read", ...fillScopes],
+    risk: "medium",
+    run: async ({ title, markdown, space, parent }, context) => {
+      const platform = platformOf(context, settings, documentRemedies);
+      const above = parent === undefined ? undefined : await wikiNodeAt(platform, checkedToken(parent));
+      const spaceId = above?.spaceId ?? space;
+      if (spaceId === undefined) throw new Error("Name the space or the page below which the new one stands.");
+      const path = { space_id: checkedId(spaceId, "a space") };
+      const parent_node_token = above?.nodeToken;
+      const below = parent_node_token === undefined ? {} : { parent_node_token };
+      const since = Math.floor(settings.clock.now() / 1_000) - clockSkewSeconds;
+      const node = await writeUnkeyed(platform, {
+        run: (client, as) =>
+          client.wiki.v2.spaceNode.create(
+            { path, data: { obj_type: "docx", node_type: "origin", title, ...below } },
+            as,
+          ),
+        result: (answer) => ({ token: answer.node?.node_token ?? "", documentId: answer.node?.obj_token ?? "" }),
+        readBack: async () => {
+          const nodes = await nodesIn(platform, { spaceId: path.space_id, parent: parent_node_token });
+          const mine = nodes.filter(
+            (one) => one.title === title && one.creator === platform.openId && Number(one.node_create_time) >= since,
+          );
+          const [found] = mine;
+          if (found === undefined || mine.length > 1) return undefined;
+          return { token: found.node_token ?? "", documentId: found.obj_token ?? "" };
+        },
+        open: `whether the page ${JSON.stringify(title)} was created`,
+      });
+      const place = linkOf("wiki", node.token, { origin: undefined });
+      const { documentId } = node;
+      await filled(platform, context, { documentId, markdown, windowMs: settings.keyWindowMs, place });
+      return `Created: ${place}`;
+    },
+  });
+}
+
+/** Puts the text into a new document. What fails here must not hide that the document is there. */
+async function filled(
+  platform: Platform,
+  context: Pick<ToolContext, "callId">,
+  { documentId, markdown, windowMs, place }: FilledDocument,
+): Promise<void> {
+  if (markdown === undefined) return;
+  try {
+    await addMarkdown(platform, context, { documentId, parentId: documentId, index: -1, markdown, windowMs });
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    const words = `The document was created (${place}), but not all of the text is in it: ${reason}`;
+    throw error instanceof OutcomeUnknownError ? new OutcomeUnknownError(words) : new Error(words);
+  }
+}
+
+interface FilledDocument {
+  documentId: string;
+  markdown: string | undefined;
+  windowMs: number;
+  place: string;
+}
+
+function checkedToken(text: string): string {
+  const token = /\/wiki\/([A-Za-z0-9_-]{1,100})/.exec(text)?.[1] ?? text;
+  return checkedId(token, "a page");
+}
+
+interface WikiNode {
+  node_token?: string | undefined;
+  obj_token?: string | undefined;
+  obj_type?: string | undefined;
+  title?: string | undefined;
+  has_child?: boolean | undefined;
+  creator?: string | undefined;
+  node_create_time?: string | undefined;
+}
+
+const maxNodes = 500;
+
+async function nodesIn(
+  platform: Platform,
+  { spaceId, parent }: { spaceId: string; parent: string | undefined },
+): Promise<WikiNode[]> {
+  const nodes: WikiNode[] = [];
+  for (let page_token = ""; ;) {
+    const params = {
+      page_size: 50,
+      ...(page_token === "" ? {} : { page_token }),
+      ...(parent === undefined ? {} : { parent_node_token: parent }),
+    };
+    const page = await platform.read((client, as) =>
+      client.wiki.v2.spaceNode.list({ path: { space_id: spaceId }, params }, as),
+    );
+    nodes.push(...(page.items ?? []));
+    // A page may be empty although more follow.
+    if (page.has_more !== true || (page.page_token ?? "") === "" || nodes.length >= maxNodes) return nodes;
+    page_token = page.page_token ?? "";
+  }
+}
+
+function browseTool(settings: Settings): HandlerTool {
+  return defineTool({
+    ...common,
+    name: "browse_wiki",
+    description:
+      "Lists the wiki spaces of the person, or the pages of a space or below a page. To find a page by words use find_documents.",
+    title: { zh: "浏览知识库", en: "Browse the wiki" },
+    input: Type.Object(
+      {
+        space: Type.Optional(Type.String({ maxLength: 100, description: "Id of a space. Absent: lists the spaces." })),
+        page: Type.Optional(Type.String({ maxLength: 500, description: "Link to the page whose pages are listed." })),
+      },
+      { additionalProperties: false },
+    ),
+    effect: "pure",
+    scopes: ["wiki:space:retrieve", "wiki:node:retrieve", "wiki:node:read"],
+    risk: "low",
+    run: async ({ space, page }, context) => {
+      const platform = platformOf(context, settings, documentRemedies);
+      if (space === undefined && page === undefined) {
+        const { items = [] } = await platform.read((client, as) =>
+          client.wiki.v2.space.list({ params: { page_size: 50 } }, as),
+        );
+        const lines = items.map(({ space_id, name }) => `- ${name ?? ""}: space ${space_id ?? ""}`);
+        return lines.length === 0 ? "The person is in no wiki space." : quoted("wiki", lines.join("\n"));
+      }
+      const above = page === undefined ? undefined : await wikiNodeAt(platform, checkedToken(page));
+      const spaceId = checkedId(above?.spaceId ?? space ?? "", "a space");
+      const nodes = await nodesIn(platform, { spaceId, parent: above?.nodeToken });
+      const lines = nodes.map(
+        ({ title = "", node_token = "", obj_type = "", has_child }) =>
+          `- ${title} (${obj_type}${has_child === true ? ", has pages" : ""}): ${linkOf("wiki", node_token, { origin: undefined })}`,
+      );
+      return lines.length === 0 ? "There are no pages here." : quoted("wiki", lines.join("\n"));
+    },
+  });
+}
+
+const maxShownBlocks = 300;
+const maxShownText = 300;
+
+function readBlocksTool(settings: Settings): HandlerTool {
+  return defineTool({
+    ...common,
+    name: "read_document_blocks",
+    description:
+      "Lists the blocks of a document with their ids and the revision that was read: needed by edit_document and delete_document_blocks.",
+    title: { zh: "查看文档块", en: "Read the blocks of a document" },
+    summary: { zh: "查看文档 {document} 的块", en: "Read the blocks of {document}" },
+    input: Type.Object(
+      {
+        document: link,
+        containing: Type.Optional(Type.String({ maxLength: 200, description: "Only blocks whose text holds this." })),
+      },
+      { additionalProperties: false },
+    ),
+    effect: "pure",
+    scopes: ["docx:document:readonly", "wiki:node:read"],
+    risk: "low",
+    run: async ({ document, containing = "" }, context) => {
+      const platform = platformOf(context, settings, documentRemedies);
+      const place = await documentAt(platform, document);
+      const revision = await revisionOf(platform, place.documentId);
+      const blocks = await blocksOf(platform, place.documentId, revision);
+      const shown = blocks.filter((block) => textOf(block).includes(containing));
+      const lines = shown
+        .slice(0, maxShownBlocks)
+        .map((block) => `${block.block_id} ${typeNameOf(block.block_type)}: ${textOf(block).slice(0, maxShownText)}`);
+      const more = shown.length > maxShownBlocks ? `\n${shown.length - maxShownBlocks} more; use containing.` : "";
+      return `revision ${revision}\n${quoted(place.link, lines.join("\n") + more)}`;
+    },
+  });
+}
+
+function appendTool(settings: Settings): HandlerTool {
+  return defineTool({
+    ...common,
+    name: "append_to_document",
+    description: "Adds Markdown to a document: at its end, or behind a block. What is there stays as it is.",
+    title: { zh: "追加到文档", en: "Add to a document" },
+    summary: { zh: "在文档 {document} 中加入：{markdown}", en: "Add to the document {document}: {markdown}" },
+    input: Type.Object(
+      {
+        document: link,
+        markdown: markdownText,
+        after_block: Type.Optional(
+          Type.String({ maxLength: 100, description: "Id of a block of read_document_blocks. Default: the end." }),
+        ),
+      },
+      { additionalProperties: false },
+    ),
+    effect: "once",
+    requiresApproval: true,
+    scopes: [...fillScopes, "wiki:node:read"],
+    risk: "medium",
+    run: async ({ document, markdown, after_block: after }, context) => {
+      const platform = platformOf(context, settings, documentRemedies);
+      const { documentId, link: place } = await documentAt(platform, document);
+      const spot =
+        after === undefined ? { parentId: documentId, index: -1 } : await behind(platform, documentId, after);
+      const windowMs = settings.keyWindowMs;
+      const added = await addMarkdown(platform, context, { documentId, ...spot, markdown, windowMs });
+      return `Added ${added} blocks to ${place}`;
+    },
+  });
+}
+
+async function behind(
+  platform: Platform,
+  documentId: string,
+  blockId: string,
+): Promise<{ parentId: string; index: number }> {
+  const blocks = await blocksOf(platform, documentId);
+  const parent = blocks.find(({ children }) => children?.includes(blockId) === true);
+  if (parent?.block_id === undefined) throw unknownBlock(blockId);
+  return { parentId: parent.block_id, index: childrenOf(blocks, parent.block_id).indexOf(blockId) + 1 };
+}
+
+function unknownBlock(id: string): Error {
+  return new Error(`The document has no block ${JSON.stringify(id.slice(0, 100))}; read its blocks again.`);
+}
+
+const maxChanges = 50;
+const isUsedKey = (error: unknown, wasUnanswered: boolean): boolean =>
+  wasUnanswered && isRefusal(error, 1770001, 1770021);
+
+function editTool(settings: Settings): HandlerTool {
+  return defineTool({
+    ...common,
+    name: "edit_document",
+    description:
+      "Replaces the text of blocks of a document, by the ids and the revision that read_document_blocks gave. Formatting inside of these blocks is lost; all else stays.",
+    title: { zh: "修改文档", en: "Edit a document" },
+    summary: { zh: "修改文档 {document}：{changes}", en: "Edit the document {document}: {changes}" },
+    input: Type.Object(
+      {
+        document: link,
+        revision: Type.Integer({ minimum: 0, description: "The revision that was read." }),
+        changes: Type.Array(
+          Type.Object(
+            {
+              block: Type.String({ minLength: 1, maxLength: 100 }),
+              text: Type.String({ maxLength: 20_000, description: "The whole new text of the block." }),
+            },
+            { additionalProperties: false },
+          ),
+          { minItems: 1, maxItems: maxChanges },
+        ),
+      },
+      { additionalProperties: false },
+    ),
+    effect: "once",
+    requiresApproval: true,
+    scopes: ["docx:document:write_only", "docx:document:readonly", "wiki:node:read"],
+    risk: "medium",
+    run: async ({ document, revision, changes }, context) => {
+      const platform = platformOf(context, settings, documentRemedies);
+      const { documentId, link: place } = await documentAt(platform, document);
+      const known = new Set((await blocksOf(platform, documentId, revision)).map(({ block_id }) => block_id));
+      const missing = changes.find(({ block }) => !known.has(block));
+      if (missing !== undefined) throw unknownBlock(missing.block);
+      await writeWithKey(platform, {
+        windowMs: settings.keyWindowMs,
+        run: (client, as) =>
+          client.docx.v1.documentBlock.batchUpdate(
+            {
+              path: { document_id: documentId },
+              params: { document_revision_id: revision, client_token: keyOf(context, "edit") },
+              data: {
+                requests: changes.map(({ block, text }) => ({
+                  block_id: block,
+                  update_text_elements: { elements: [{ text_run: { content: text } }] },
+                })),
+              },
+            },
+            as,
+          ),
+        result: () => true,
+        readBack: async () => {
+          const texts = new Map((await blocksOf(platform, documentId)).map((one) => [one.block_id, textOf(one)]));
+          return changes.every(({ block, text }) => texts.get(block) === text) ? true : undefined;
+        },
+        isDuplicate: isUsedKey,
+        open: "whether the blocks were changed",
+      });
+      return `Changed ${changes.length} blocks of ${place}`;
+    },
+  });
+}
+
+function deleteTool(settings: Settings): HandlerTool {
+  return defineTool({
+    ...common,
+    name: "delete_document_blocks",
+    description:
+      "Deletes blocks that stand side by side, with all that is in them, by the ids and the revision that read_document_blocks gave. Give the text of each, so that the person who is asked sees what goes.",
+    title: { zh: "删除文档内容", en: "Delete parts of a document" },
+    summary: { zh: "从文档 {document} 删除：{blocks}", en: "Delete from the document {document}: {blocks}" },
+    input: Type.Object(
+      {
+        document: link,
+        revision: Type.Integer({ minimum: 0, description: "The revision that was read." }),
+        blocks: Type.Array(
+          Type.Object(
+            { id: Type.String({ minLength: 1, maxLength: 100 }), text: Type.String({ maxLength: 20_000 }) },
+            { additionalProperties: false },
+          ),
+          { minItems: 1, maxItems: maxChanges },
+        ),
+      },
+      { additionalProperties: false },
+    ),
+    effect: "once",
+    requiresApproval: true,
+    scopes: ["docx:document", "docx:document:readonly", "wiki:node:read"],
+    risk: "high",
+    run: async ({ document, revision, blocks }, context) => {
+      const platform = platformOf(context, settings, documentRemedies);
+      const { documentId, link: place } = await documentAt(platform, document);
+      const { parentId, start } = rangeOf(await blocksOf(platform, documentId, revision), blocks);
+      await writeWithKey(platform, {
+        windowMs: settings.keyWindowMs,
+        run: (client, as) =>
+          client.docx.v1.documentBlockChildren.batchDelete(
+            {
+              path: { document_id: documentId, block_id: parentId },
+              params: { document_revision_id: revision, client_token: keyOf(context, "delete") },
+              data: { start_index: start, end_index: start + blocks.length },
+            },
+            as,
+          ),
+        result: () => true,
+        readBack: async () => {
+          const left = new Set((await blocksOf(platform, documentId)).map(({ block_id }) => block_id));
+          return blocks.every(({ id }) => !left.has(id)) ? true : undefined;
+        },
+        isDuplicate: isUsedKey,
+        open: "whether the blocks were deleted",
+      });
+      return `Deleted ${blocks.length} blocks from ${place}`;
+    },
+  });
+}
+
+/** Where the named blocks stand. Throws when they are not side by side, or say something else than is claimed. */
+function rangeOf(
+  all: readonly Block[],
+  named: readonly { id: string; text: string }[],
+): { parentId: string; start: number } {
+  for (const { id, text } of named) {
+    const block = all.find(({ block_id }) => block_id === id);
+    if (block === undefined) throw unknownBlock(id);
+    if (textOf(block).trim() !== text.trim()) {
+      throw new Error(`The block ${id} says something else: ${JSON.stringify(textOf(block).slice(0, 300))}`);
+    }
+  }
+  const ids = named.map(({ id }) => id);
+  const parent = all.find(({ children }) => children?.includes(ids[0] ?? "") === true);
+  const start = parent?.children?.indexOf(ids[0] ?? "") ?? -1;
+  const isRun = ids.every((id, at) => parent?.children?.[start + at] === id);
+  if (parent?.block_id === undefined || !isRun) throw new Error("The blocks do not stand side by side in this order.");
+  return { parentId: parent.block_id, start };
+}
+
+function commentsTool(settings: Settings): HandlerTool {
+  return defineTool({
+    ...common,
+    name: "read_document_comments",
+    description: "Lists the open comments of a document.",
+    title: { zh: "看文档评论", en: "Read the comments of a document" },
+    summary: { zh: "看文档 {document} 的评论", en: "Read the comments of {document}" },
+    input: Type.Object({ document: link }, { additionalProperties: false }),
+    effect: "pure",
+    scopes: ["docs:document.comment:read", "wiki:node:read"],
+    risk: "low",
+    run: async ({ document }, context) => {
+      const platform = platformOf(context, settings, documentRemedies);
+      const place = await documentAt(platform, document);
+      const comments = await commentsOf(platform, place.documentId);
+      const lines = comments.map(
+        ({ id, replies }) => `- comment ${id}: ${replies.map(({ by, text }) => `${by}: ${text}`).join(" / ")}`,
+      );
+      return lines.length === 0 ? "There are no open comments." : quoted(place.link, lines.join("\n"));
+    },
+  });
+}
+
+interface Comment {
+  id: string;
+  at: number;
+  replies: { by: string; text: string }[];
+}
+
+async function commentsOf(platform: Platform, documentId: string): Promise<Comment[]> {
+  const { items = [] } = await platform.read((client, as) =>
+    client.drive.v1.fileComment.list(
+      { path: { file_token: documentId }, params: { file_type: "docx", is_solved: false, page_size: 100 } },
+      as,
+    ),
+  );
+  return items.map(({ comment_id = "", create_time = 0, reply_list }) => ({
+    id: comment_id,
+    at: create_time,
+    replies: (reply_list?.replies ?? []).map(({ user_id = "", content }) => ({
+      by: user_id,
+      text: content.elements.map(({ text_run }) => text_run?.text ?? "").join(""),
+    })),
+  }));
+}
+
+function commentTool(settings: Settings): HandlerTool {
+  return defineTool({
+    ...common,
+    name: "comment_on_document",
+    description: "Adds a comment to a whole document, in the name of the person. All its readers see it.",
+    title: { zh: "评论文档", en: "Comment on a document" },
+    summary: { zh: "在文档 {document} 评论：{text}", en: "Comment on the document {document}: {text}" },
+    input: Type.Object(
+      { document: link, text: Type.String({ minLength: 1, maxLength: 5_000 }) },
+      { additionalProperties: false },
+    ),
+    effect: "once",
+    requiresApproval: true,
+    scopes: ["docs:document.comment:create", "docs:document.comment:read", "wiki:node:read"],
+    risk: "medium",
+    run: async ({ document, text }, context) => {
+      const platform = platformOf(context, settings, documentRemedies);
+      const { documentId, link: place } = await documentAt(platform, document);
+      const before = new Set((await commentsOf(platform, documentId)).map(({ id }) => id));
+      const id = await writeUnkeyed(platform, {
+        run: (client, as) =>
+          client.drive.v1.fileComment.create(
+            {
+              path: { file_token: documentId },
+              params: { file_type: "docx" },
+              data: {
+                reply_list: { replies: [{ content: { elements: [{ type: "text_run", text_run: { text } }] } }] },
+              },
+            },
+            as,
+          ),
+        result: ({ comment_id = "" }) => comment_id,
+        readBack: async () =>
+          (await commentsOf(platform, documentId)).find(
+            (one) => !before.has(one.id) && one.replies[0]?.text === text && one.replies[0].by === platform.openId,
+          )?.id,
+        open: "whether the comment was written",
+      });
+      return `Comment ${id} is on ${place}`;
+    },
+  });
+}
+
+/** Creates and changes documents, and reads what is needed for that. */
+export function writingTools(given: WorkToolSettings = {}): HandlerTool[] {
+  const settings = completed(given);
+  return [
+    browseTool(settings),
+    createDocumentTool(settings),
+    createPageTool(settings),
+    readBlocksTool(settings),
+    appendTool(settings),
+    editTool(settings),
+    deleteTool(settings),
+    commentsTool(settings),
+    commentTool(settings),
+  ];
+}
