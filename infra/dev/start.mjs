@@ -2,7 +2,7 @@
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { bundledApps } from "./launcher/bundles.mjs";
-import { callSigningKey } from "./launcher/call-keys.mjs";
+import { callSigningKey, grantKeyOf } from "./launcher/call-keys.mjs";
 import { requireCredentials } from "./launcher/credentials.mjs";
 import { readEnvFile } from "./launcher/env-file.mjs";
 import { Failure, Stopped } from "./launcher/failure.mjs";
@@ -147,7 +147,7 @@ async function prepare(life) {
   rmSync(logDirectory, { recursive: true, force: true });
   dataFolder("logs");
   await requireCredentials({ plan, env, life });
-  return { env, plan, signingKey: callSigningKey(env) };
+  return { env, plan, signingKey: callSigningKey(env), grantKey: grantKeyOf(env) };
 }
 
 // A service that dies is started again, as a supervisor would do it; one that cannot live ends the run.
@@ -238,7 +238,7 @@ async function reload(files, names, { context, running, life }) {
 }
 
 async function runEverything(life, running) {
-  const { env, plan, signingKey } = await prepare(life);
+  const { env, plan, signingKey, grantKey } = await prepare(life);
   life.say(text("starting"));
   const beganAsPlayground = isPlayground(env, plan);
   const [redis, bundles] = await sideBySide(life, [
@@ -252,6 +252,7 @@ async function runEverything(life, running) {
     redisUrl: redis.url,
     modelPort: await freePort(),
     signingKey,
+    grantKey,
     beganAsPlayground,
   };
   const seen = seenFiles(env);

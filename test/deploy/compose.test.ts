@@ -174,6 +174,7 @@ describe("npm run compose-files", () => {
         "CALL_SIGNING_KEY",
         "FEISHU_APP_ID",
         "FEISHU_APP_SECRET",
+        "GRANT_KEY",
         "LOG_LEVEL",
         "REDIS_URL",
       ].toSorted(),
@@ -237,7 +238,7 @@ describe("npm run compose-files", () => {
     "INGRESS_URL",
     "CANARY_INTERVAL_MS",
   ];
-  const made = ["API_TOKEN", "CALL_SIGNING_KEY", "RUNNER_KEY", "RUNNER_NAME", "CONSOLE_PASSWORD"];
+  const made = ["API_TOKEN", "CALL_SIGNING_KEY", "GRANT_KEY", "RUNNER_KEY", "RUNNER_NAME", "CONSOLE_PASSWORD"];
   const rows = rowsUnder(textOf("docs/configuration.md"), "variable");
 
   it.each(["ingress", "agent-worker", "tool-runner", "console"] as const)(

@@ -156,14 +156,21 @@ describe("what npm start tells a service", () => {
   };
   const env = { FEISHU_APP_SECRET_DESK: "s", FEISHU_ENCRYPT_KEY_DESK: "k", CONSOLE_PASSWORD: "p", RUNNER_KEY: "r" };
   const given = (name: string) => {
-    const all = serviceEnv(name, { env, plan, redisUrl: "redis://x", modelPort: 2, signingKey: "signing" });
+    const all = serviceEnv(name, {
+      env,
+      plan,
+      redisUrl: "redis://x",
+      modelPort: 2,
+      signingKey: "signing",
+      grantKey: "g",
+    });
     const secret = Object.entries(all).filter(([variable]) => /SECRET|_KEY|PASSWORD/.test(variable));
     return Object.fromEntries(secret.filter(([variable]) => variable !== "ANTHROPIC_API_KEY"));
   };
 
   it("is what it needs of the secrets, and no others", () => {
     expect(given("ingress")).toEqual({ FEISHU_APP_SECRET_DESK: "s", FEISHU_ENCRYPT_KEY_DESK: "k" });
-    expect(given("agent-worker")).toEqual({ FEISHU_APP_SECRET_DESK: "s", CALL_SIGNING_KEY: "signing" });
+    expect(given("agent-worker")).toEqual({ FEISHU_APP_SECRET_DESK: "s", CALL_SIGNING_KEY: "signing", GRANT_KEY: "g" });
     expect(given("tool-runner")).toEqual({ RUNNER_KEY: runnerKeyOf("signing", "local") });
     expect(given("console")).toEqual({ CONSOLE_PASSWORD: "p" });
     expect(given("playground")).toEqual({});

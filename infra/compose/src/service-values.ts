@@ -26,7 +26,11 @@ function runnerSecrets(runner: string, known: Known): Record<string, string> {
 /** What each service shares with others of the deployment, and with no more of them than it needs. */
 const ownSecrets: Readonly<Record<Service, (known: Known) => Record<string, string>>> = {
   ingress: (known) => ({ ...redisUrl("ingress", known), API_TOKEN: known.secrets.apiToken }),
-  "agent-worker": (known) => ({ ...redisUrl("agent-worker", known), CALL_SIGNING_KEY: known.secrets.signingKey }),
+  "agent-worker": (known) => ({
+    ...redisUrl("agent-worker", known),
+    CALL_SIGNING_KEY: known.secrets.signingKey,
+    GRANT_KEY: known.secrets.grantKey,
+  }),
   "tool-runner": (known) => runnerSecrets(runnerNames["tool-runner"], known),
   "python-runner": (known) => runnerSecrets(runnerNames["python-runner"], known),
   console: (known) => ({

@@ -45,6 +45,15 @@ export function callSigningKey(env) {
   return storedKey(path) ?? makeKey(path);
 }
 
+/** The key that people's grants are sealed with: `GRANT_KEY`, otherwise one that is kept in the same folder. */
+export function grantKeyOf(env) {
+  return env.GRANT_KEY || storedKey(grantKeyFile()) || makeKey(grantKeyFile());
+}
+
+function grantKeyFile() {
+  return join(dataFolder(), "grant-key");
+}
+
 /** The key of one runner: the rule of packages/protocol, which the Node that runs this may not be able to load. */
 export function runnerKeyOf(signingKey, runner) {
   return createHmac("sha256", signingKey).update(`runner:${runner}`).digest("hex");

@@ -5,7 +5,7 @@ import { dataDirectory, dataFolder, root } from "./paths.mjs";
 import { addressOf } from "./plan.mjs";
 
 /** See `ownOf`. */
-const callKeys = ["CALL_SIGNING_KEY", "RUNNER_KEY"];
+const callKeys = ["CALL_SIGNING_KEY", "GRANT_KEY", "RUNNER_KEY"];
 
 const secrets = [
   "FEISHU_APP_SECRET",
@@ -110,23 +110,23 @@ function playgroundConfig(env, plan) {
 }
 
 /** What a service gets although others do not: a runner can check the calls for it, and no others. */
-function ownOf(service, { plan, signingKey, runner }) {
+function ownOf(service, { plan, signingKey, grantKey, runner }) {
   if (service === "playground" && plan.feishu.kind === "simulator") {
     return { ...simulatedApp(plan), LARKLINE_DATA_DIR: dataDirectory };
   }
-  if (service === "agent-worker") return { CALL_SIGNING_KEY: signingKey };
+  if (service === "agent-worker") return { CALL_SIGNING_KEY: signingKey, GRANT_KEY: grantKey };
   return service === "tool-runner" ? { RUNNER_KEY: runnerKeyOf(signingKey, runner) } : {};
 }
 
 /** The environment of one service: that of the launcher, what this start decided, and its port. */
-export function serviceEnv(service, { env, plan, redisUrl, modelPort, signingKey }) {
+export function serviceEnv(service, { env, plan, redisUrl, modelPort, signingKey, grantKey }) {
   const addresses = addressesOf({ plan, redisUrl, modelPort });
   const given = Object.fromEntries(
     ["RUNNER_NAME", "RUNNER_TOOLS"].flatMap((name) => (env[name] ? [[name, env[name]]] : [])),
   );
   const all = { ...env, ...playgroundConfig(env, plan), ...addresses, ...given };
   const { host, port } = plan.ports.find((entry) => entry.service === service);
-  const own = ownOf(service, { plan, signingKey, runner: all.RUNNER_NAME });
+  const own = ownOf(service, { plan, signingKey, grantKey, runner: all.RUNNER_NAME });
   // Compiled code is kept between starts: each takes half the CPU. More arenas of malloc are mostly empty.
   const kept = { NODE_COMPILE_CACHE: dataFolder("compile-cache"), MALLOC_ARENA_MAX: "2" };
   return { ...kept, ...without(all, withheld[service]), ...own, HOST: host, PORT: String(port) };
