@@ -36,6 +36,8 @@ export interface WorkerConfig {
   archiveUrl?: string;
   /** Proves to runners that a call comes from this deployment. */
   callSigningKey: string;
+  /** Keys that the grants of people are sealed with, the first; the others still open them. Absent: tools that act as people are not offered. */
+  grantKeys?: readonly [string, ...string[]];
 }
 
 function readFeishu(reader: EnvReader): WorkerConfig["feishu"] {
@@ -61,6 +63,18 @@ function readSigningKey(reader: EnvReader): string {
   return "";
 }
 
+function readGrantKeys(reader: EnvReader): WorkerConfig["grantKeys"] {
+  const [first, ...older] = (reader.secret("GRANT_KEY") ?? "").split(",").map((key) => key.trim());
+  if (first === undefined || first === "") return undefined;
+  if (![first, ...older].every((key) => /^[0-9a-f]{64}$/i.test(key))) {
+    reader.problem(
+      "GRANT_KEY must be 64 hexadecimal digits (openssl rand -hex 32); to change it, put the new key before the old " +
+        "one, with a comma between.",
+    );
+  }
+  return [first, ...older];
+}
+
 /** Reads the environment; every problem is reported at once, one per line, naming the variable. */
 export function loadConfig(env: Env): ParseResult<WorkerConfig> {
   const reader = createEnvReader(env);
@@ -68,6 +82,7 @@ export function loadConfig(env: Env): ParseResult<WorkerConfig> {
   const model = reader.text("MODEL");
   const configFile = reader.text("LARKLINE_CONFIG");
   const blobDirectory = reader.text("BLOB_DIR");
+  const grantKeys = readGrantKeys(reader);
   const archiveUrl = reader.url("ARCHIVE_URL", { protocols: archiveProtocols });
   return reader.finish({
     redisUrl: reader.url("REDIS_URL", { default: "redis://127.0.0.1:6379", protocols: redisProtocols }),
@@ -85,5 +100,6 @@ export function loadConfig(env: Env): ParseResult<WorkerConfig> {
     ...(configFile === undefined ? {} : { configFile }),
     ...(blobDirectory === undefined ? {} : { blobDirectory }),
     ...(archiveUrl === undefined ? {} : { archiveUrl }),
+    ...(grantKeys === undefined ? {} : { grantKeys }),
   });
 }

@@ -1,4 +1,4 @@
-import { pause, systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
+import { pause, tokenDigestOf, systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
 import type { GrantsApi, GrantedTokens } from "@larkline/feishu";
 import type { GrantOwner, GrantStore, StoredGrant } from "@larkline/store";
 
@@ -53,7 +53,7 @@ export class PersonTokens {
     this.#holder = random.uuid();
   }
 
-  /** `refused`: a token that the platform has not accepted; another one is fetched. */
+  /** `refused`: digest of a token that the platform has not accepted; another one is fetched in its place. */
   async tokenFor(owner: GrantOwner, scopes: readonly string[], refused?: string): Promise<PersonToken> {
     const { grants } = this.#options;
     const untilMs = this.#clock.monotonic() + 2 * this.#leaseMs;
@@ -64,7 +64,8 @@ export class PersonTokens {
         return { state: "consent", scopes: grant?.tokens === undefined ? [...scopes] : missing };
       }
       const { accessToken: token, refreshToken } = grant.tokens;
-      const leftMs = token === refused ? 0 : grant.accessEndsAtMs - this.#clock.now();
+      const leftMs =
+        refused !== undefined && tokenDigestOf(token) === refused ? 0 : grant.accessEndsAtMs - this.#clock.now();
       const good = leftMs > leastMs ? ({ state: "token", token } as const) : undefined;
       if (good && leftMs >= this.#refreshBeforeMs) return good;
       const mayRefresh = refreshToken !== undefined && grant.state === "active";

@@ -4,6 +4,7 @@ import {
   ApprovalCards,
   CardHandover,
   FeishuApi,
+  GrantsApi,
   GroupLookup,
   LiveReplies,
   OutboxSender,
@@ -39,6 +40,7 @@ import {
   CardLedger,
   DeadLetters,
   EventLog,
+  GrantStore,
   MemoryStore,
   SessionFiles,
   PermissionRules,
@@ -79,7 +81,9 @@ import { HelperReadiness } from "./helpers.ts";
 import { asInFile, type ChangedAgents } from "./agent-versions.ts";
 import type { Agent, AgentModels } from "./agents.ts";
 import { keepRule } from "./call-policy.ts";
+import { TokenBroker } from "./call-identities.ts";
 import type { WorkerConfig } from "./config.ts";
+import { PersonTokens } from "./person-tokens.ts";
 import { MessagePreparer } from "./prepare.ts";
 import { remoteImages } from "./remote-images.ts";
 import { RunRecords } from "./run-records.ts";
@@ -121,6 +125,8 @@ export interface Services extends Stores, Queues {
   /** That of this worker, with the locks of its jobs; and what has become of other processes. */
   presence: OwnPresence;
   runnerKeys: RunnerKeys;
+  /** Tokens of people; absent where there are no `grants`. */
+  personTokens: PersonTokens | undefined;
   /** Moves entries that runners have handed in to their sessions. */
   handoffs: HandoffImport;
   extractor: TextExtractor;
@@ -152,6 +158,8 @@ export interface Stores {
   blobs: BlobStore;
   lookups: LookupCache;
   auditLog: AuditLog;
+  /** What people let bots do as them. Absent: there is no `GRANT_KEY`. */
+  grants: GrantStore | undefined;
   /** Bounds, archives and expires what sessions have stored. */
   retention: SessionRetention;
   /** Absent: nothing is archived. */
@@ -197,6 +205,8 @@ export class Bot {
   readonly app: string;
   readonly settings: BotConfig;
   readonly api: FeishuApi;
+  /** Consent of people, and their tokens. */
+  readonly grantsApi: GrantsApi | undefined;
   readonly log: Logger;
   readonly reactions: StatusReactions;
   readonly #groups: GroupLookup;
@@ -204,10 +214,11 @@ export class Bot {
   constructor(
     settings: LarklineConfig,
     api: FeishuApi,
-    { lookups, clock }: { lookups: LookupCache; clock: Clock },
+    { lookups, clock, grantsApi }: { lookups: LookupCache; clock: Clock; grantsApi?: GrantsApi },
     log: Logger,
   ) {
     this.app = api.appId;
+    this.grantsApi = grantsApi;
     this.settings = botOfApp(settings, api.appId);
     this.api = api;
     this.log = log.child({ bot: this.settings.name });
@@ -274,7 +285,9 @@ export async function connect(parts: ServiceParts, accesses: readonly BotAccess[
     const { monthlyCalls, rateLimits } = botOfApp(settings, appId).feishu;
     const limiter = rateLimits ? { governor } : {};
     const shared = { ...limiter, tokenCache, monthlyCalls, watch, logger: log, clock, random };
-    return new Bot(settings, new FeishuApi({ appId, appSecret, domain, ...shared }), { lookups, clock }, log);
+    const api = new FeishuApi({ appId, appSecret, domain, ...shared });
+    const grantsApi = new GrantsApi({ appId, appSecret, domain, clock });
+    return new Bot(settings, api, { lookups, clock, grantsApi }, log);
   });
   await serverClock.followed;
   const { redisUrl, namespace } = config;
@@ -336,6 +349,7 @@ export function openStores(
         : createFileBlobStore({ directory, ttlMs, random }),
     lookups: new LookupCache({ ...on, owner: "worker" }),
     auditLog: new AuditLog(on),
+    grants: config.grantKeys === undefined ? undefined : new GrantStore({ ...on, grantKeys: config.grantKeys }),
     retention: new SessionRetention(on),
     archive: url === undefined ? undefined : createPostgresArchive({ url, schema: namespace, clock }),
     orders: new OperatorOrders(on),
@@ -389,6 +403,13 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
   const handover = new CardHandover();
   const { deliveries } = watchPlatform(parts.telemetry, clock);
   const runnerKeys = new RunnerKeys(config.callSigningKey);
+  const { grants } = stores;
+  const apiOf = (app: string): GrantsApi => {
+    const api = bots.get(app)?.grantsApi;
+    if (api === undefined) throw new Error(`there is no bot ${app}`); // calls of other bots are refused before
+    return api;
+  };
+  const tokens = grants === undefined ? undefined : new PersonTokens({ grants, apiOf, clock, random });
   const { timeZone } = settings.budgets;
   const runs = new RunRecords({ ...stores, apis, timeZone, clock, random, logger: log });
   const services: Services = {
@@ -398,7 +419,7 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
     bots,
     ...asInFile(settings, models),
     helperReadiness: new HelperReadiness(),
-    toolCatalog: new ToolCatalog(stores.runners, clock, log),
+    toolCatalog: new ToolCatalog(stores.runners, clock, log, { mayActAsPeople: tokens !== undefined }),
     runningTurns: new RunningTurns(clock),
     builtInsAtWork: new Map(),
     filesGivenUp: new LRUCache(filesGivenUp),
@@ -409,12 +430,15 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
       onEnd: (end) => counters.turnHolds.add(1, { end }),
     }),
     runnerKeys,
+    personTokens: tokens,
     handoffs: new HandoffImport({
       redis,
       namespace: config.namespace,
       worker: parts.owner,
       runnerKeys,
       store,
+      identities: new TokenBroker({ bots, tokens }),
+      random,
       lookups: stores.lookups,
       delivered: async (session, delivered) => await wakeAfter(services, session, delivered),
       onProgress: ({ turnId, callId, ...progress }) => services.liveReplies.progress(turnId, callId, progress),

@@ -58,13 +58,17 @@ export class ToolCatalog {
   readonly #runners: RunnerDirectory;
   readonly #clock: Clock;
   readonly #log: Logger;
+  /** Without `GRANT_KEY` tools are left out that act as people. */
+  readonly #mayActAsPeople: boolean;
+  #leftOut: readonly string[] = [];
   #tools: Tools = new Map();
   #clashes: readonly ToolClash[] = [];
   /** What was made for agents from the present tools, by what else decides it. */
   #ofAgents = new WeakMap<Agent, { own: readonly [string, AvailableTool][]; tools: Tools }[]>();
   #ofMessages = new WeakMap<InboundMessage, { agent: Agent; tools: Tools }>();
 
-  constructor(runners: RunnerDirectory, clock: Clock, log: Logger) {
+  constructor(runners: RunnerDirectory, clock: Clock, log: Logger, { mayActAsPeople = true } = {}) {
+    this.#mayActAsPeople = mayActAsPeople;
     this.#runners = runners;
     this.#clock = clock;
     this.#log = log;
@@ -84,6 +88,7 @@ export class ToolCatalog {
 
   async refresh(): Promise<void> {
     const { tools, clashes } = await this.#runners.view();
+    this.#leaveOut(tools);
     if (!isDeepStrictEqual(clashes, this.#clashes)) {
       this.#clashes = clashes;
       if (clashes.length > 0) this.#log.warn({ clashes }, "tools are not used whose names belong to other runners");
@@ -97,6 +102,18 @@ export class ToolCatalog {
         this.#log.warn({ tool: name, runner }, "a runner offers a built-in tool's name; it is not used");
       }
     }
+  }
+
+  /** Says once which tools are left out. */
+  #leaveOut(tools: Map<string, AvailableTool>): void {
+    if (this.#mayActAsPeople) return;
+    const asPeople = [...tools].filter(([, { announcement }]) => announcement.identity?.as === "person");
+    for (const [name] of asPeople) tools.delete(name);
+    const names = asPeople.map(([name]) => name).toSorted();
+    if (names.length > 0 && !isDeepStrictEqual(names, this.#leftOut)) {
+      this.#log.warn({ tools: names }, "GRANT_KEY is not set: tools that act as people are not offered");
+    }
+    this.#leftOut = names;
   }
 
   /** The tools of the agent that answers in a turn; the same map for as long as nothing changes. */

@@ -56,6 +56,7 @@ import type {
   SessionSettings,
   SessionTotals,
 } from "@larkline/store";
+import { identityFactsOf } from "./call-identities.ts";
 import { actorOf, approvalsAsked, approvalsPlaced, argumentsTextOf, waitsForPeople } from "./call-policy.ts";
 import { EventWriter, type PublishedEvents } from "./event-writer.ts";
 import { askerAnswer, askerUpdate, childOf, helpersOfRun, wakeDropped, wakeQueued } from "./helpers.ts";
@@ -392,6 +393,7 @@ function factsOf(turn: TurnState, call: CallState): CallFacts {
     turnId: turn.turnId,
     tool: call.name,
     argumentsHash: argumentsHashOf(argumentsTextOf(call)),
+    ...identityFactsOf(turn, call),
     ...(runner === undefined ? {} : { runner }),
     ...(authority?.by === "approval" ? { approvalId: authority.id } : {}),
     ...(authority?.by === "rule" ? { ruleId: authority.id } : {}),

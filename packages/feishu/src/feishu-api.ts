@@ -62,6 +62,8 @@ export interface ChatFacts {
  */
 export class FeishuApi {
   readonly appId: string;
+  /** Of the Open API, without a slash at the end. */
+  readonly baseUrl: string;
   readonly messages: MessagesApi;
   readonly cards: CardsApi;
   readonly files: FilesApi;
@@ -82,6 +84,7 @@ export class FeishuApi {
       random = systemRandom,
     } = options;
     const baseUrl = baseUrlOf(options.domain);
+    this.baseUrl = baseUrl;
     const isOnlyBot = async (chatId: string): Promise<boolean> => (await this.chat(chatId)).onlyBot;
     const limiter = governor === undefined ? undefined : new RateLimiter({ governor, app: appId, isOnlyBot, clock });
     const { retry } = options;
@@ -93,6 +96,11 @@ export class FeishuApi {
     this.cards = new CardsApi(this.#caller, this.messages);
     this.files = new FilesApi(this.#caller);
     this.history = new ChatHistory(this.#caller);
+  }
+
+  /** The token with which the bot acts. `refused`: digest of one that the platform has refused, another one is fetched. */
+  async botToken(refused?: string): Promise<string> {
+    return await this.#caller.token(refused);
   }
 
   /** Who the bot is; its open_id is what mentions carry. */

@@ -49,6 +49,10 @@ export const AuditRecord = Type.Object({
   userId: Type.Optional(Type.String()),
   chatId: Type.Optional(Type.String()),
   argumentsHash: Type.Optional(Type.String()),
+  /** As whom a call may act: `person`, `bot`, `either`, or `none` where its tool wants a person that is not known; absent: it gets no token. */
+  as: Type.Optional(Type.String()),
+  /** Permissions of the person that it needs. */
+  scopes: Type.Optional(Type.Array(Type.String(), { maxItems: 20 })),
   approvalId: Type.Optional(Type.String()),
   ruleId: Type.Optional(Type.String()),
   runner: Type.Optional(Type.String()),

@@ -103,6 +103,7 @@ export {
   GrantRefusal,
   ToolIdentity,
   ToolIdentityNeed,
+  tokenDigestOf,
   ToolAnnouncement,
   ToolEffect,
   toolDigestOf,
@@ -144,6 +145,7 @@ export {
   parseHandoffNotification,
   readHandoff,
 } from "./tool.ts";
+export { openIdentity, sealIdentity } from "./tool-identity.ts";
 export { announcementMac, awayMs, readAnnouncement, RunnerAnnouncement } from "./runner-announcement.ts";
 export {
   ApprovalDecision,

@@ -84,6 +84,11 @@ export const GrantRefusal = Type.Union([
 ]);
 export type GrantRefusal = Static<typeof GrantRefusal>;
 
+/** Names a token without telling it: tokens are long and random. */
+export function tokenDigestOf(token: string): string {
+  return hash("sha256", token, "base64url");
+}
+
 /** Text of a runner's choice; see {@link toolDigestOf}. */
 export const ToolDigest = Type.String({ minLength: 1, maxLength: 64 });
 
@@ -453,8 +458,15 @@ const AskId = Type.String({ pattern: "^[A-Za-z0-9-]{8,64}$" });
  * carry them over into the session: nothing that a runner writes is believed before a worker has checked it.
  */
 export const HandoffEntry = Type.Union([
-  /** The call starts (`idempotent`), or asks whether it may (`once`: with `ask`, which is answered). */
-  Type.Object({ ...about, kind: Type.Literal("begun"), effect: ToolEffect, ask: Type.Optional(AskId) }),
+  /** The call starts (`idempotent`), or asks whether it may (with `ask`, which is answered: `once`, or `identity`). */
+  Type.Object({
+    ...about,
+    kind: Type.Literal("begun"),
+    effect: ToolEffect,
+    ask: Type.Optional(AskId),
+    /** Its tool acts as a person or the bot: the answer says as whom. With `ask` only. */
+    identity: Type.Optional(Type.Boolean()),
+  }),
   /** The call was allowed to start by the answer to `ask`, and has not: it is open again. */
   Type.Object({ ...about, kind: Type.Literal("returned"), ask: AskId }),
   Type.Object({
@@ -473,6 +485,8 @@ export const HandoffEntry = Type.Union([
     notRun: Type.Optional(Type.Boolean()),
     /** Blob that holds the text of `outcome.stored`. */
     blobId: Type.Optional(Type.String({ maxLength: 64 })),
+    /** Beside a `grant` of kind `token`: `tokenDigestOf` the one that was refused. */
+    refusedToken: Type.Optional(Type.String({ maxLength: 64 })),
   }),
 ]);
 export type HandoffEntry = Static<typeof HandoffEntry>;
@@ -496,6 +510,8 @@ export type HandoffNotification = Static<typeof HandoffNotification>;
 export const HandoffAnswer = Type.Object({
   ask: AskId,
   answer: Type.Enum(["run", "closed", "started_before"]),
+  /** Beside `run`, for a question with `identity`: a `ToolIdentity`, sealed (`sealIdentity`). */
+  identity: Type.Optional(Type.String({ pattern: "^[A-Za-z0-9_-]+$", maxLength: 16_384 })),
 });
 export type HandoffAnswer = Static<typeof HandoffAnswer>;
 

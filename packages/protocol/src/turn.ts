@@ -4,7 +4,15 @@ import { Needs, SessionKey } from "./session.ts";
 import { ApprovalId } from "./decision.ts";
 import { HelperWait, InboundMessage } from "./inbox.ts";
 import { CallWords, ShownContribution, ShownTool } from "./reply-view.ts";
-import { CallAuthority, InputRequired, InputResponse, ToolEffect, ToolOutcome, ToolDigest } from "./tool.ts";
+import {
+  CallAuthority,
+  InputRequired,
+  InputResponse,
+  ToolEffect,
+  ToolOutcome,
+  ToolDigest,
+  ToolIdentityNeed,
+} from "./tool.ts";
 
 /** What the server of a call asks people, and what they have answered so far. */
 const OpenInput = Type.Object({
@@ -33,6 +41,10 @@ export const CallState = Type.Object({
   effect: Type.Optional(ToolEffect),
   /** What its runner announced of the tool: goes along with the call. */
   toolDigest: Type.Optional(ToolDigest),
+  /** As whom its tool acts, as its runner announced it. */
+  identity: Type.Optional(ToolIdentityNeed),
+  /** The platform has refused the token of the attempt before. */
+  tokenRefused: Type.Optional(Type.Boolean()),
   /** Its runner had no living instance when it was handed out: the call waits for one. */
   runnerIsAway: Type.Optional(Type.Boolean()),
   /** How long one run may take, ms: its deadline is counted anew whenever people let it run. */

@@ -8,14 +8,16 @@ import {
   type HandoffAnswer,
   type HandoffEntry,
   type Random,
+  attemptIdOf,
   type ToolEffect,
+  type ToolIdentity,
   type ToolJob,
   type ToolOutcome,
 } from "@larkline/protocol";
 import type { RunnerHandoff } from "@larkline/store/runners";
 
 interface CallHandoffOptions {
-  handoff: Pick<RunnerHandoff, "add" | "answerTo" | "followAnswers" | "notify">;
+  handoff: Pick<RunnerHandoff, "add" | "answerTo" | "followAnswers" | "identityIn" | "notify">;
   runner: string;
   onError(error: unknown): void;
   /** Waits between tries, in ms; the last one again and again. */
@@ -33,6 +35,8 @@ export interface DeliveryDetails {
   notRun?: boolean;
   /** Blob that holds the text of the outcome's `stored`. */
   blobId?: string;
+  /** Digest of the token that the platform has refused. */
+  refusedToken?: string;
 }
 
 const defaultBackoffMs = [50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000, 5_000] as const;
@@ -49,7 +53,7 @@ export class CallHandoff {
   readonly #clock: Clock;
   readonly #random: Random;
   /** Calls that wait for the answer to their question. */
-  readonly #asking = new Map<string, (answer: HandoffAnswer["answer"]) => void>();
+  readonly #asking = new Map<string, (answer: HandoffAnswer) => void>();
   /** Calls with entries on their way to the stream: later entries must not overtake them. */
   readonly #handedIn = new WeakSet<ToolJob>();
 
@@ -61,7 +65,7 @@ export class CallHandoff {
 
   /** Listens to answers until `signal` aborts. */
   async open(signal: AbortSignal): Promise<void> {
-    await this.#options.handoff.followAnswers(({ ask, answer }) => this.#asking.get(ask)?.(answer), signal);
+    await this.#options.handoff.followAnswers((answer) => this.#asking.get(answer.ask)?.(answer), signal);
   }
 
   /** Announces the start of a call that may run twice. The runner does not wait for it. */
@@ -76,23 +80,48 @@ export class CallHandoff {
    * then it counts as not started, whatever the answer would have been.
    */
   async mayStart(job: ToolJob, effect: ToolEffect, signal: AbortSignal): Promise<HandoffAnswer["answer"] | undefined> {
+    return (await this.#permission(job, { effect, signal }))?.answer;
+  }
+
+  /**
+   * The same of a call that acts as a person or the bot: `run` comes with the identity. Where that does not open, the call counts
+   * as not started.
+   */
+  async mayStartAs(
+    job: ToolJob,
+    effect: ToolEffect,
+    signal: AbortSignal,
+  ): Promise<ToolIdentity | "closed" | "started_before" | undefined> {
+    const answer = await this.#permission(job, { effect, signal, identity: true });
+    if (answer?.answer !== "run") return answer?.answer;
+    const identity = this.#options.handoff.identityIn(answer, { session: job.session, callId: attemptIdOf(job) });
+    if (identity === undefined) await this.#giveBack(job, answer.ask);
+    return identity;
+  }
+
+  async #permission(job: ToolJob, question: Omit<Question, "ask" | "answered">): Promise<HandoffAnswer | undefined> {
+    const { signal } = question;
     this.#handedIn.add(job);
     const ask = this.#random.uuid();
-    const { promise, resolve } = Promise.withResolvers<HandoffAnswer["answer"] | undefined>();
+    const { promise, resolve } = Promise.withResolvers<HandoffAnswer | undefined>();
     const stop = (): void => resolve(undefined);
     this.#asking.set(ask, resolve);
     signal.addEventListener("abort", stop, { once: true });
     if (signal.aborted) stop();
     try {
-      const answer = await this.#ask(job, { effect, ask, answered: promise, signal });
-      if (answer !== undefined && (answer !== "run" || !signal.aborted)) return answer;
-      // It follows the question in the stream, so it revokes the answer to that.
-      await this.#add(job, { ...this.#about(job), kind: "returned", ask });
+      const answer = await this.#ask(job, { ...question, ask, answered: promise });
+      if (answer !== undefined && (answer.answer !== "run" || !signal.aborted)) return answer;
+      await this.#giveBack(job, ask);
       return undefined;
     } finally {
       this.#asking.delete(ask);
       signal.removeEventListener("abort", stop);
     }
+  }
+
+  /** It follows the question in the stream, so it revokes the answer to that. */
+  async #giveBack(job: ToolJob, ask: string): Promise<void> {
+    await this.#add(job, { ...this.#about(job), kind: "returned", ask });
   }
 
   /**
@@ -109,17 +138,10 @@ export class CallHandoff {
     await this.#options.handoff.add({ ...this.#about(job), ...reported }, job.worker);
   }
 
-  async #ask(
-    job: ToolJob,
-    question: {
-      effect: ToolEffect;
-      ask: string;
-      answered: Promise<HandoffAnswer["answer"] | undefined>;
-      signal: AbortSignal;
-    },
-  ): Promise<HandoffAnswer["answer"] | undefined> {
+  async #ask(job: ToolJob, question: Question): Promise<HandoffAnswer | undefined> {
     const { handoff, onError } = this.#options;
-    const { effect, ask, answered, signal } = question;
+    const { answered, signal, effect, ask, identity } = question;
+    const asked = { effect, ask, ...(identity === undefined ? {} : { identity }) };
     while (!signal.aborted) {
       let isAsked = false;
       // The same question again changes nothing; a failover may have lost the first one.
@@ -128,7 +150,7 @@ export class CallHandoff {
           const known = isAsked ? await handoff.answerTo(job.session, ask) : undefined;
           if (known !== undefined) return known;
           if (isAsked) await handoff.notify(job.session);
-          else await handoff.add({ ...this.#about(job), kind: "begun", effect, ask }, job.worker);
+          else await handoff.add({ ...this.#about(job), kind: "begun", ...asked }, job.worker);
           isAsked = true;
         } catch (error) {
           onError(error);
@@ -167,6 +189,16 @@ export class CallHandoff {
     const { runner } = this.#options;
     return { v: 1, runner, session, turnId, callId, attempt, tool, argumentsHash: argumentsHashOf(text) } as const;
   }
+}
+
+/** Whether a call may start. */
+interface Question {
+  effect: ToolEffect;
+  ask: string;
+  /** As whom it acts is asked as well. */
+  identity?: true;
+  answered: Promise<HandoffAnswer | undefined>;
+  signal: AbortSignal;
 }
 
 /** What `promise` resolves with within a time, otherwise undefined. */

@@ -16,6 +16,8 @@ import {
   type Random,
   argumentsHashOf,
   inputHashOf,
+  tokenDigestOf,
+  type ToolIdentity,
   verifyCall,
   type ParseResult,
   outcomeText,
@@ -44,7 +46,7 @@ interface CallServices {
   levels: Pick<ToolLevel, "run">;
   envelope: EnvelopeCheck;
   /** Reports the calls to workers. */
-  handoff: Pick<CallHandoff, "begins" | "deliver" | "mayStart" | "report">;
+  handoff: Pick<CallHandoff, "begins" | "deliver" | "mayStart" | "mayStartAs" | "report">;
   /** Keeps what tools save. */
   storeFile: StoreFile;
   /** Keeps results that are too large for a session. */
@@ -149,8 +151,12 @@ export class CallHandler {
     if (run.state === "back") return "requeue";
     const { outcome, state } = run;
     if (!outcome.ok && call.stopped() && (effect !== "once" || state === "waiting")) return "requeue";
-    const { timing, blobId } = run;
-    return await this.#answer(job, outcome, { ...(timing && { timing }), ...(blobId !== undefined && { blobId }) });
+    const { timing, blobId, refusedToken } = run;
+    return await this.#answer(job, outcome, {
+      ...(timing && { timing }),
+      ...(blobId !== undefined && { blobId }),
+      ...(refusedToken !== undefined && { refusedToken }),
+    });
   }
 
   async #run(job: ToolJob, admitted: Admitted): Promise<Run> {
@@ -165,15 +171,18 @@ export class CallHandler {
     });
     const run: Pick<Run, "state"> = { state: "waiting" };
     let ended: ReturnType<CallWatch["began"]> | undefined;
-    const begin = async (): Promise<ToolOutcome | undefined> => {
-      const instead = await this.#mayBegin(job, admitted, run);
-      if (instead === undefined) ended = this.#watch.began(job);
-      return instead;
-    };
     const leftMs = job.deadlineMs - this.#clock.now();
+    const context = contextOf(job, admitted, { lines, report });
+    const begin = async (): Promise<ToolOutcome | undefined> => {
+      const may = await this.#mayBegin(job, admitted, run);
+      if ("instead" in may) return may.instead;
+      if (may.identity !== undefined) context.identity = may.identity;
+      ended = this.#watch.began(job);
+      return undefined;
+    };
     const request = {
       argumentsText: job.arguments,
-      context: contextOf(job, admitted, { lines, report }),
+      context,
       storeFile,
       timeoutMs: Math.min(tool.timeoutMs, leftMs),
       endsWithinMs: leftMs,
@@ -186,36 +195,52 @@ export class CallHandler {
       lines().debug({ durationMs: timing?.ranMs, level: tool.isolation.level, result: resultOf(outcome) }, "tool ran");
     }
     const onError = (error: unknown): void => lines().error({ error }, "a large result is lost");
+    const { identity } = context;
+    const isRefused = !outcome.ok && outcome.grant?.kind === "token" && identity !== undefined;
     return {
       ...run,
+      ...(isRefused ? { refusedToken: tokenDigestOf(identity.token) } : {}),
       ...(await withLargeResultKept(outcome, { blobs, random: this.#random, onError })),
       ...(timing && { timing }),
     };
   }
 
   /**
-   * Reports to workers that the call begins; for a `once` call it waits until a worker agrees. Returns the outcome when
-   * it may not begin.
+   * Reports to workers that the call begins; one that is `once` or needs an identity waits until a worker agrees.
+   * `instead`: the outcome of a call that may not begin.
    */
-  async #mayBegin(job: ToolJob, admitted: Admitted, run: Pick<Run, "state">): Promise<ToolOutcome | undefined> {
+  async #mayBegin(
+    job: ToolJob,
+    admitted: Admitted,
+    run: Pick<Run, "state">,
+  ): Promise<{ identity?: ToolIdentity } | { instead: ToolOutcome }> {
     const { handoff } = this.#services;
     const { tool, call } = admitted;
-    // A pure call needs no permission: a repeated run is harmless, and only one answer counts.
-    if (tool.effect === "idempotent") handoff.begins(job, tool.effect);
-    if (tool.effect === "once") {
+    const isAsked = tool.effect === "once" || tool.as !== undefined;
+    // Another pure call needs no permission: a repeated run is harmless, and only one answer counts.
+    if (!isAsked && tool.effect === "idempotent") handoff.begins(job, tool.effect);
+    const begun: { identity?: ToolIdentity } = {};
+    if (isAsked) {
       const leftMs = Math.max(0, job.deadlineMs - this.#clock.now());
       const late = deadline(this.#clock, Math.min(leftMs, maxTimerMs), call.signal);
-      const answer = await handoff.mayStart(job, tool.effect, late);
-      if (answer === "closed") return failure(texts.closed);
-      if (answer === "started_before") return failure(texts.startedBefore, true);
+      const answer =
+        tool.as === undefined
+          ? await handoff.mayStart(job, tool.effect, late)
+          : await handoff.mayStartAs(job, tool.effect, late);
+      if (answer === "closed") return { instead: failure(texts.closed) };
+      if (answer === "started_before") return { instead: failure(texts.startedBefore, true) };
       if (answer === undefined && call.stopped()) {
         run.state = "back";
-        return failure(texts.failed);
+        return { instead: failure(texts.failed) };
       }
-      if (answer === undefined) return failure(call.signal.aborted ? errorText(call.signal.reason) : texts.late);
+      if (answer === undefined) {
+        if (call.signal.aborted) return { instead: failure(errorText(call.signal.reason)) };
+        return { instead: failure(late.aborted ? texts.late : texts.noIdentity) };
+      }
+      if (answer !== "run") begun.identity = answer;
     }
     run.state = "begun";
-    return undefined;
+    return begun;
   }
 
   async #answer(
@@ -236,6 +261,7 @@ const texts = {
   changed: "the tool changed while the call waited for it; it was not run. Look at its description and call it again",
   late: "the call was not started before its deadline",
   closed: "the call was already answered",
+  noIdentity: "the call was not started: no token came with the permission to begin",
   refused: "the call was refused by its runner, which cannot see who asks for it; it was not run",
   failed: "the runner could not work on the call",
   startedBefore:
@@ -256,6 +282,7 @@ interface Run {
   /** Absent when it did not begin. */
   timing?: CallTiming;
   blobId?: string;
+  refusedToken?: string;
   /** It has begun; `back`: it has not, and goes back to the queue. */
   state: "waiting" | "begun" | "back";
 }

@@ -21,9 +21,15 @@ import {
 } from "@larkline/protocol";
 import { codeCache } from "@larkline/testkit";
 import { cancelChannelOf, createCancelBus, ToolQueues, type DispatchOptions } from "@larkline/store/queues";
-import { AuditLog, EventLog, RedisBlobStore, SessionStore } from "@larkline/store";
+import { AuditLog, EventLog, RedisBlobStore, SessionStore, type OpenCall } from "@larkline/store";
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
-import { HandoffImport, type RefusedHandoff, RunnerDirectory, RunnerHandoff } from "@larkline/store/runners";
+import {
+  HandoffImport,
+  type CallIdentities,
+  type RefusedHandoff,
+  RunnerDirectory,
+  RunnerHandoff,
+} from "@larkline/store/runners";
 import { LookupCache } from "@larkline/store/platform";
 
 /** Asks until the answer is there; fails loudly instead of waiting forever. */
@@ -55,8 +61,9 @@ function messageOf(session: string): InboundMessage {
   };
 }
 
-/** A call of a test; `claims` are what its envelope says otherwise than the job. */
-type Call = Pick<ToolJob, "name" | "effect"> & Partial<ToolJob> & { claims?: Partial<CallClaims>; runner?: string };
+/** A call of a test; `claims` are what its envelope says otherwise than the job, `facts` what the ledger says besides. */
+type Call = Pick<ToolJob, "name" | "effect"> &
+  Partial<ToolJob> & { claims?: Partial<CallClaims>; runner?: string; facts?: Partial<OpenCall["facts"]> };
 
 const signingKey = randomBytes(32).toString("hex");
 
@@ -87,7 +94,7 @@ function signed(
   return { ...job, envelope };
 }
 
-function jobOf(session: string, { claims, runner, ...call }: Call): ToolJob {
+function jobOf(session: string, { claims, runner, facts: _facts, ...call }: Call): ToolJob {
   const job: ToolJob = {
     v: 1,
     session,
@@ -122,7 +129,13 @@ async function openCall(store: SessionStore, call: Call): Promise<ToolJob> {
   };
   const written = { session, epoch: claim?.epoch ?? "", history: [], events: [], consumed: 0, turn };
   const { turnId, name: tool } = job;
-  const facts = { turnId, tool, argumentsHash: argumentsHashOf(job.arguments), runner: call.runner ?? "r" };
+  const facts = {
+    turnId,
+    tool,
+    argumentsHash: argumentsHashOf(job.arguments),
+    runner: call.runner ?? "r",
+    ...call.facts,
+  };
   const open = [{ callId: attemptIdOf(job), deadlineMs: job.deadlineMs, facts }];
   const saved = await store.save({ ...written, open, mode: "suspend" });
   if (saved.state !== "suspended") throw new Error(`the session is ${saved.state}`);
@@ -153,14 +166,16 @@ function importer(parts: {
   lookups: LookupCache;
   wakes: Map<string, number>;
   refused: RefusedHandoff[];
+  identities: CallIdentities;
 }): HandoffImport {
-  const { redis, namespace, store, lookups, wakes, refused } = parts;
+  const { redis, namespace, store, lookups, wakes, refused, identities } = parts;
   return new HandoffImport({
     redis,
     namespace,
     worker: "test",
     runnerKeys: { of: keyOf },
     store,
+    identities,
     lookups,
     delivered: async (session, { wakeGen }) => {
       if (wakeGen !== undefined) wakes.set(session, wakeGen);
@@ -171,8 +186,14 @@ function importer(parts: {
   });
 }
 
+/** For tools without an identity. */
+export const noIdentities: CallIdentities = {
+  of: async () => await Promise.resolve({ state: "unavailable" }),
+  tokenRefused: async () => await Promise.resolve(),
+};
+
 /** The worker's side of a runner, in a namespace of its own. */
-export function createTestBed(redisUrl: string) {
+export function createTestBed(redisUrl: string, identities: CallIdentities = noIdentities) {
   const namespace = `runner-test-${randomUUID()}`;
   const redis = connectRedis(redisUrl);
   const queueRedis = connectRedis(redisUrl, { role: "worker" });
@@ -184,7 +205,7 @@ export function createTestBed(redisUrl: string) {
   const lookups = new LookupCache({ redis, namespace, owner: "worker" });
   const wakes = new Map<string, number>();
   const refused: RefusedHandoff[] = [];
-  const handoffs = importer({ redis, namespace, store, lookups, wakes, refused });
+  const handoffs = importer({ redis, namespace, store, lookups, wakes, refused, identities });
   const closing = new AbortController();
   const listening = handoffs.listen(closing.signal);
   return {

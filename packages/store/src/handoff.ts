@@ -1,5 +1,11 @@
 import {
   handoffMac,
+  openIdentity,
+  sealIdentity,
+  systemRandom,
+  type Random,
+  type ToolIdentity,
+  type ToolOutcome,
   parseHandoffAnswer,
   type HandoffAnswer,
   type HandoffEntry,
@@ -16,7 +22,7 @@ import { type RedisConnection, subscriberOf, runScript, script, streamLengths } 
 import { cellOf, createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
 import type { LookupCache } from "./platform.ts";
 import type { SessionStore } from "./session-store.ts";
-import type { DeliverResult, HandedIn } from "./session-types.ts";
+import type { CallFacts, DeliverResult, HandedIn } from "./session-types.ts";
 import { nameResult } from "./stored-result.ts";
 
 // Runners reach no key of a session. A runner adds signed entries to a stream of its own in the session's cell; a
@@ -84,10 +90,19 @@ export class RunnerHandoff {
   }
 
   /** The answer to a question, once there is one; kept for ten minutes. */
-  async answerTo(session: SessionKey, ask: string): Promise<HandoffAnswer["answer"] | undefined> {
-    const answer = await this.#redis.get(this.#keys.session(session).answerOf(this.#runner, ask));
-    const parsed = parseHandoffAnswer(JSON.stringify({ ask, answer }));
-    return parsed.ok ? parsed.value.answer : undefined;
+  async answerTo(session: SessionKey, ask: string): Promise<HandoffAnswer | undefined> {
+    const kept = (await this.#redis.get(this.#keys.session(session).answerOf(this.#runner, ask))) ?? "";
+    const [answer, identity] = kept.split(" ");
+    const parsed = parseHandoffAnswer(JSON.stringify({ ask, answer, identity }));
+    return parsed.ok ? parsed.value : undefined;
+  }
+
+  /** As whom the call acts that an answer lets begin; undefined where it was sealed for another runner, call or question. */
+  identityIn(
+    { ask, identity = "" }: HandoffAnswer,
+    { session, callId }: { session: SessionKey; callId: string },
+  ): ToolIdentity | undefined {
+    return openIdentity(this.#runnerKey, { session, callId, ask }, identity);
   }
 
   /** Calls `listener` with each answer to this runner, best effort, until `signal` aborts. */
@@ -135,7 +150,11 @@ export interface HandoffImportOptions {
   worker: string;
   /** The key that a runner's entries are signed with. */
   runnerKeys: { of(runner: string): string };
-  store: Pick<SessionStore, "begin" | "deliver" | "giveBack" | "report">;
+  store: Pick<SessionStore, "begin" | "deliver" | "giveBack" | "openCall" | "report">;
+  /** As whom calls act. */
+  identities: CallIdentities;
+  /** Seals what goes to runners. */
+  random?: Random;
   lookups: Pick<LookupCache, "get" | "set">;
   /** Called when an outcome is in its session: adds the wake-up job. */
   delivered(session: SessionKey, delivered: DeliverResult): Promise<void>;
@@ -143,6 +162,22 @@ export interface HandoffImportOptions {
   onProgress?(progress: HandoffProgress): void;
   onRefused(refused: RefusedHandoff): void;
   onError(error: unknown): void;
+}
+
+/**
+ * As whom a call acts, by what the ledger says of it. `refused`: it may not begin, and this is its outcome;
+ * `unavailable`: it cannot be known now, and its runner asks again.
+ */
+export type IdentityOfCall =
+  | { state: "identity"; identity: ToolIdentity }
+  | { state: "refused"; outcome: ToolOutcome }
+  | { state: "unavailable" };
+
+/** Gives calls the tokens with which they act. */
+export interface CallIdentities {
+  of(facts: CallFacts): Promise<IdentityOfCall>;
+  /** The platform has refused the token that has this digest: the next call gets another one. */
+  tokenRefused(facts: CallFacts, digest: string): Promise<void>;
 }
 
 /** Progress of a call, as its runner has reported it. */
@@ -172,6 +207,9 @@ export class HandoffImport {
   /** Entries that came with their notification. */
   readonly #carrying = new Set<Promise<void>>();
   readonly #expected = new Set<string>();
+  /** Entries that wait for a token: a refresh may take long, and holds nothing else up. */
+  readonly #waiting = new Map<string, Promise<void>>();
+  #stopping: AbortSignal | undefined;
 
   constructor(options: HandoffImportOptions) {
     this.#options = options;
@@ -181,6 +219,7 @@ export class HandoffImport {
   /** Follows notifications until `signal` aborts. */
   async listen(signal: AbortSignal): Promise<void> {
     const { redis, worker, onError } = this.#options;
+    this.#stopping = signal;
     const subscriber = subscriberOf(redis);
     subscriber.on("error", () => undefined); // reconnects and subscribes again by itself
     subscriber.on("message", (_channel: string, text: string) => {
@@ -225,7 +264,11 @@ export class HandoffImport {
 
   /** Waits for what is on its way. */
   async settled(): Promise<void> {
-    await Promise.allSettled([...this.#carrying, ...[...this.#reading.values()].map(async ({ done }) => await done)]);
+    await Promise.allSettled([
+      ...this.#waiting.values(),
+      ...this.#carrying,
+      ...[...this.#reading.values()].map(async ({ done }) => await done),
+    ]);
   }
 
   async #onNotification({ runner, cell, id, entry, mac }: HandoffNotification): Promise<void> {
@@ -323,13 +366,17 @@ export class HandoffImport {
     const { session, runner } = entry;
     const callId = attemptIdOf(entry);
     if (entry.kind === "begun") {
-      const { effect, ask } = entry;
-      const begun = await store.begin(session, callId, effect, { handed, ...(ask === undefined ? {} : { ask }) });
-      if (begun === "foreign") this.#refusedAsForeign({ runner, session, callId });
+      const { ask, identity = false } = entry;
+      if (identity && ask !== undefined)
+        this.#inBackground(entry, handed, async () => await this.#beginAs(entry, handed, ask));
+      else await this.#begin(entry, handed);
     } else if (entry.kind === "returned") {
       await store.giveBack(session, callId, { handed, ask: entry.ask });
     } else if (entry.kind === "outcome") {
-      await this.#delivered({ runner, session, callId }, await this.#deliver(entry, handed));
+      const deliver = async (): Promise<void> =>
+        await this.#delivered({ runner, session, callId }, await this.#deliver(entry, handed));
+      if (entry.refusedToken === undefined) await deliver();
+      else this.#inBackground(entry, handed, deliver);
     } else {
       const known = await store.report(session, callId, { runId: entry.turnId, event: eventOf(entry) }, handed);
       if (!known || entry.kind !== "progress") return;
@@ -338,10 +385,70 @@ export class HandoffImport {
     }
   }
 
+  async #begin(
+    { session, runner, effect, ask, ...names }: HandoffEntry & { kind: "begun" },
+    handed: HandedIn,
+    identity?: string,
+  ): Promise<void> {
+    const callId = attemptIdOf(names);
+    const by = { handed, ...(ask === undefined ? {} : { ask }), ...(identity === undefined ? {} : { identity }) };
+    const begun = await this.#options.store.begin(session, callId, effect, by);
+    if (begun === "foreign") this.#refusedAsForeign({ runner, session, callId });
+  }
+
+  /** Nothing waits for it. Where it fails or the process ends, the entry stays where the next one finds it. */
+  #inBackground({ runner, session }: HandoffEntry, { entry }: HandedIn, work: () => Promise<void>): void {
+    const place = `${runner} ${cellOf(session)} ${entry}`;
+    if (this.#waiting.has(place) || this.#waiting.size >= mostWaiting) return;
+    const working = work()
+      .catch(this.#options.onError)
+      .finally(() => this.#waiting.delete(place));
+    this.#waiting.set(place, working);
+  }
+
+  /** The person is the one of whom the ledger says it; what the runner says chooses the call, and only one of its own. */
+  async #beginAs(entry: HandoffEntry & { kind: "begun" }, handed: HandedIn, ask: string): Promise<void> {
+    const { store, redis, runnerKeys, random = systemRandom } = this.#options;
+    const { session, runner, effect } = entry;
+    const callId = attemptIdOf(entry);
+    const call = await store.openCall(session, callId);
+    const mayBegin = call !== undefined && isAbout(call.facts, handed) && !(call.isStarted && effect === "once");
+    if (!mayBegin || call.facts.as === undefined) return await this.#begin(entry, handed);
+    const found = await this.#identityOf(call.facts);
+    if (found === undefined) return;
+    if (found.state === "identity") {
+      const sealed = sealIdentity(runnerKeys.of(runner), { session, callId, ask }, found.identity, random);
+      return await this.#begin(entry, handed, sealed);
+    }
+    if (found.state === "unavailable") {
+      await redis.xdel(this.#keys.session(session).handoffOf(runner), handed.entry);
+      return;
+    }
+    await this.#delivered({ runner, session, callId }, await store.deliver(session, callId, found.outcome, { handed }));
+    await store.begin(session, callId, effect, { runner, ask }); // its call is closed by now, which is the answer
+  }
+
+  /** Undefined when this process stops before it is known. */
+  async #identityOf(facts: CallFacts): Promise<IdentityOfCall | undefined> {
+    const { promise, resolve } = Promise.withResolvers<undefined>();
+    const stop = (): void => resolve(undefined);
+    this.#stopping?.addEventListener("abort", stop, { once: true });
+    if (this.#stopping?.aborted === true) stop();
+    try {
+      return await Promise.race([this.#options.identities.of(facts), promise]);
+    } finally {
+      this.#stopping?.removeEventListener("abort", stop);
+    }
+  }
+
   async #deliver(entry: HandoffEntry & { kind: "outcome" }, handed: HandedIn): Promise<DeliverResult> {
-    const { store, lookups } = this.#options;
-    const { session, timing, notRun = false, blobId } = entry;
+    const { store, lookups, identities } = this.#options;
+    const { session, timing, notRun = false, blobId, refusedToken } = entry;
     const outcome = reportedOutcome(entry.outcome);
+    if (!outcome.ok && outcome.grant?.kind === "token" && refusedToken !== undefined) {
+      const call = await store.openCall(session, attemptIdOf(entry));
+      if (call !== undefined && isAbout(call.facts, handed)) await identities.tokenRefused(call.facts, refusedToken);
+    }
     if (outcome.ok && outcome.stored !== undefined && blobId !== undefined) {
       await nameResult(lookups, session, { handle: outcome.stored.handle, blobId });
     }
@@ -366,6 +473,16 @@ export class HandoffImport {
   #refusedAsForeign({ runner, session, callId }: { runner: string; session: SessionKey; callId: string }): void {
     this.#options.onRefused({ runner, reason: "it is not about a call of this runner", session, callId });
   }
+}
+
+/** Entries of one process that wait at once; further ones stay in their streams. */
+const mostWaiting = 1_000;
+
+/** Whether the ledger has that very call for that very runner. */
+function isAbout(facts: CallFacts, { runner, turnId, tool, argumentsHash }: HandedIn): boolean {
+  return (
+    facts.runner === runner && facts.turnId === turnId && facts.tool === tool && facts.argumentsHash === argumentsHash
+  );
 }
 
 /** Values that are nested too deeply can be read and not be written again. */

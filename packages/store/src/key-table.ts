@@ -184,7 +184,7 @@ export const keyTable = {
     answerOf: {
       key: "{<ns>:<c>}:begun:<runner>:<ask>",
       type: "string",
-      content: "the answer to one question of a runner",
+      content: "the answer to one question of a runner; behind a blank as whom the call acts, sealed for that runner",
       retention: "10 minutes",
       rights: { worker: "get set", runner: "get" },
     },

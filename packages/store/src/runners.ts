@@ -9,4 +9,10 @@ export {
   type ToolClash,
   runnerScripts,
 } from "./runner-directory.ts";
-export { RunnerHandoff, HandoffImport, type RefusedHandoff } from "./handoff.ts";
+export {
+  RunnerHandoff,
+  HandoffImport,
+  type CallIdentities,
+  type IdentityOfCall,
+  type RefusedHandoff,
+} from "./handoff.ts";

@@ -45,6 +45,7 @@ import { type CellKeys, createKeyspace, type Keyspace, type SessionKeys, type St
 import { RedisOutbox } from "./outbox.ts";
 import { sessionOfRun } from "./runs.ts";
 import {
+  type CallFacts,
   type AppendResult,
   type AskerAnswer,
   type BeginResult,
@@ -528,15 +529,16 @@ export class SessionStore {
 
   /**
    * Marks the start of a call in the effect ledger, and in the audit log when the answer is `run`, atomically.
-   * With `ask` the runner that asked gets the answer, and the same one if it asks again.
+   * With `ask` the runner that asked gets the answer, and the same one if it asks again; beside `run` the `identity`
+   * of the call, sealed for that runner.
    */
   async begin(
     session: SessionKey,
     callId: string,
     effect: ToolEffect,
-    by: { runner?: string; handed?: HandedIn; ask?: string } = {},
+    by: { runner?: string; handed?: HandedIn; ask?: string; identity?: string } = {},
   ): Promise<BeginResult> {
-    const { handed, runner = handed?.runner ?? "", ask = "" } = by;
+    const { handed, runner = handed?.runner ?? "", ask = "", identity = "" } = by;
     const keys = this.#keys.session(session);
     const reply = await runScript(
       this.#redis,
@@ -553,9 +555,18 @@ export class SessionStore {
         answerMs: answerKeptMs,
         freshMs: questionFreshMs,
         auditMax: this.#auditMax,
+        identity,
       },
     );
     return reply as BeginResult; // the script answers nothing else
+  }
+
+  /** What the effect ledger has of an attempt, as workers have opened it; undefined where it is answered or not known. */
+  async openCall(session: SessionKey, callId: string): Promise<{ isStarted: boolean; facts: CallFacts } | undefined> {
+    const entry = (await this.#redis.hget(this.#keys.session(session).calls, callId)) ?? "";
+    const [, state, facts] = /^(open|started) (\{.*)$/s.exec(entry) ?? [];
+    if (facts === undefined) return undefined;
+    return { isStarted: state === "started", facts: JSON.parse(facts) as CallFacts }; // as they were opened
   }
 
   /**

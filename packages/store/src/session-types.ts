@@ -206,7 +206,18 @@ export type AskerUpdate = Pick<AskerAnswer, "session" | "turnId" | "callId"> & {
 /** Who does what, for the audit log; kept while the call is open. */
 export type CallFacts = Pick<
   AuditRecord,
-  "app" | "tenant" | "turnId" | "tool" | "userId" | "chatId" | "argumentsHash" | "approvalId" | "ruleId" | "runner"
+  | "app"
+  | "tenant"
+  | "turnId"
+  | "tool"
+  | "userId"
+  | "chatId"
+  | "argumentsHash"
+  | "as"
+  | "scopes"
+  | "approvalId"
+  | "ruleId"
+  | "runner"
 > & { child?: SessionKey };
 
 /** How an answer to a call came about. */

@@ -78,6 +78,7 @@ const withheld = new Set([
   "REDIS_URL",
   "RUNNER_KEY",
   "CALL_SIGNING_KEY",
+  "GRANT_KEY",
   "API_TOKEN",
   "API_KEYS",
   "API_JWT_SECRET",

@@ -451,7 +451,7 @@ export function signatureOf({ name, arguments: text }: Pick<ToolCall, "name" | "
 
 /** The call with the facts of its tool, copied because the tool may be gone when they are needed. */
 export function withFacts(call: CallState, { announcement, runner, awayForMs }: OfferedTool): CallState {
-  const { effect, timeoutMs, limits, secrets, digest } = announcement;
+  const { effect, timeoutMs, limits, secrets, digest, identity } = announcement;
   const words = wordsOf(announcement, call.arguments);
   return {
     ...call,
@@ -462,6 +462,7 @@ export function withFacts(call: CallState, { announcement, runner, awayForMs }: 
     ...(secrets === undefined ? {} : { secrets }),
     ...(words === undefined ? {} : { words }),
     ...(digest === undefined ? {} : { toolDigest: digest }),
+    ...(identity === undefined ? {} : { identity }),
     ...(awayForMs === undefined ? {} : { runnerIsAway: true }),
   };
 }

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util";
 import {
   agentOfTurn,
   awayMs,
@@ -499,6 +500,8 @@ function applyOutcome(applied: Applied, entry: OutcomeEntry, facts: ApplyFacts):
   const { outcome } = entry;
   const again = unstarted && !facts.ending ? handedOutAgain(applied.turn, call, facts.env) : undefined;
   if (again !== undefined) return { ...applied, turn: withCall(applied.turn, again) };
+  const renewed = facts.ending ? undefined : withOtherToken(call, outcome, facts.env);
+  if (renewed !== undefined) return { ...applied, turn: withCall(applied.turn, renewed) };
   const own = firstOnOutcome(call, entry, { ...facts, turn: applied.turn });
   if (own !== undefined) {
     const { made, by } = own;
@@ -566,6 +569,16 @@ function handedOutAgain(turn: TurnState, call: CallState, env: TurnEnvironment):
 }
 
 /**
+ * The next attempt of a call whose token the platform has refused before it took any effect: once, because a worker
+ * fetches another token for it. Undefined for all other outcomes.
+ */
+function withOtherToken(call: CallState, outcome: ToolOutcome, env: TurnEnvironment): CallState | undefined {
+  if (outcome.ok || outcome.grant?.kind !== "token" || call.tokenRefused === true) return undefined;
+  const attempt = (call.attempt ?? 1) + 1;
+  return { ...startedNow(call, env), attempt, tokenRefused: true };
+}
+
+/**
  * The call as one of another runner, which has taken over its tool. Undefined where it was made for another schema or
  * effect, or where it needs more than what has allowed it: the model may call the tool as it is now.
  */
@@ -575,8 +588,9 @@ function takenOver(
   { offered, env }: { offered: OfferedTool; env: TurnEnvironment },
 ): CallState | undefined {
   const { toolDigest, limited: _limited, secrets = [], authority, ...rest } = call;
-  const { digest, secrets: itsSecrets = [] } = offered.announcement;
+  const { digest, identity, secrets: itsSecrets = [] } = offered.announcement;
   if (toolDigest === undefined || toolDigest !== digest) return undefined;
+  if (!isDeepStrictEqual(identity, call.identity)) return undefined;
   const addressContext = addressContextOf(env.history ?? [], turn.message, readsOthers(env));
   const verdict = env.callPolicy.verdict({ name: call.name, arguments: call.arguments, addressContext });
   const isApproved = authority?.by === "approval";

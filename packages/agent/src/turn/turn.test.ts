@@ -404,6 +404,32 @@ describe("calls that must not run", () => {
   });
 });
 
+describe("a call whose token the platform has refused", () => {
+  const refused = (callId: string): ControlEntry => ({
+    type: "outcome",
+    callId,
+    outcome: { ok: false, error: "the token is not good any more", grant: { kind: "token" } },
+  });
+  const identity = { as: "person", scopes: ["task:task:read"] } as const;
+  const tool = announcement("charge", { effect: "once", identity: { ...identity, scopes: [...identity.scopes] } });
+  const facts = { ...env, tools: new Map(env.tools).set("charge", { runner: "main", announcement: tool }) };
+  const begun = startRun().apply((turn) => afterStep(turn, step("", { calls: [call("c1", "charge")] }), facts));
+
+  it("runs again, once, under the same id and as another attempt", () => {
+    const run = begun.apply((turn) => afterControl(turn, [refused("c1")], facts));
+    expect(run.next).toMatchObject({ do: "tools", calls: [{ id: "c1", attempt: 2, identity }] });
+    expect(eventsOf(run, "tool_result")).toEqual([]);
+    const again = run.apply((turn) => afterControl(turn, [refused("c1.2")], facts));
+    expect(again.next).toEqual({ do: "model" });
+    expect(eventsOf(again, "tool_result")).toMatchObject([{ id: "c1", isError: true }]);
+  });
+
+  it("does not run again when the turn is cancelled with it", () => {
+    const run = begun.apply((turn) => afterControl(turn, [refused("c1"), cancel], facts));
+    expect(run.next).toMatchObject({ do: "finish", reason: "cancelled" });
+  });
+});
+
 describe("a call that was not started by its deadline", () => {
   const digest = "0123456789abcdefghijkl";
   const late = (callId = "c1") => ({ ...failed(callId, "late. It was not run."), unstarted: true }) as const;

@@ -1,6 +1,6 @@
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from "node:https";
-import { parseJson, parserOf, pause, type Clock, type Parser, type Random } from "@larkline/protocol";
+import { parseJson, parserOf, pause, tokenDigestOf, type Clock, type Parser, type Random } from "@larkline/protocol";
 import type { RatePriority, TokenSource } from "@larkline/store/platform";
 import { Type } from "@larkline/protocol/type";
 import { FeishuError, feishuErrorOf, TransportFailure, HttpRejection } from "./error.ts";
@@ -146,6 +146,12 @@ export class ApiCaller {
         }
       }
     }
+  }
+
+  /** The app's token; another one where its digest is that of one that was refused. */
+  async token(refused?: string): Promise<string> {
+    const token = await this.#token.get();
+    return tokenDigestOf(token.value) === refused ? (await this.#token.get(token)).value : token.value;
   }
 
   /** When the platform refuses the token, fetches a new one and repeats the call once, also without retries left. */

@@ -7,7 +7,7 @@ export type Env = Readonly<Record<string, string | undefined>>;
 
 /** Variables that only the code that reads the configuration may see; of bots with a name, the same with it behind. */
 const secretVariables =
-  /^(?:REDIS_URL|ARCHIVE_URL|CALL_SIGNING_KEY|RUNNER_KEY|FEISHU_(?:APP_SECRET|ENCRYPT_KEY|VERIFICATION_TOKEN)(?:_[A-Z0-9_]+)?|(?:ANTHROPIC|OPENAI)_API_KEY|API_(?:TOKEN|KEYS|JWT_SECRET)|EVENTS_SIGNING_KEY|CONSOLE_(?:VIEWER_)?PASSWORD|OTEL_EXPORTER_OTLP_HEADERS)$/;
+  /^(?:REDIS_URL|ARCHIVE_URL|CALL_SIGNING_KEY|GRANT_KEY|RUNNER_KEY|FEISHU_(?:APP_SECRET|ENCRYPT_KEY|VERIFICATION_TOKEN)(?:_[A-Z0-9_]+)?|(?:ANTHROPIC|OPENAI)_API_KEY|API_(?:TOKEN|KEYS|JWT_SECRET)|EVENTS_SIGNING_KEY|CONSOLE_(?:VIEWER_)?PASSWORD|OTEL_EXPORTER_OTLP_HEADERS)$/;
 
 /**
  * Reads the environment of this process and leaves a clean one behind; to be called once, by the program that was

@@ -20,16 +20,20 @@
 --   answerMs  how long the answer is kept
 --   freshMs   how old a question may be
 --   auditMax
+--   identity  sealed, goes along with `run`; '': none
 
 -- include now
 -- include audit
 -- include open-call
 -- include handed-in
 
-local function reply(word)
-  if ask == '' then return word end
-  redis.call('SET', answer, word, 'PX', answerMs)
-  redis.call('PUBLISH', begun, '{"ask":"' .. ask .. '","answer":"' .. word .. '"}')
+-- `known`: as it is kept, a word, and behind a blank the identity.
+local function reply(known)
+  if ask == '' then return known end
+  redis.call('SET', answer, known, 'PX', answerMs)
+  local word, sealed = string.match(known, '^(%S+) ?(.*)$')
+  local more = sealed == '' and '' or ',"identity":"' .. sealed .. '"'
+  redis.call('PUBLISH', begun, '{"ask":"' .. ask .. '","answer":"' .. word .. '"' .. more .. '}')
   return word
 end
 local call, facts = openCall(callId)
@@ -48,4 +52,4 @@ if not call then return reply('closed') end
 if call == 'started' and effect == 'once' then return reply('started_before') end
 if call == 'open' then redis.call('HSET', calls, callId, 'started ' .. facts) end
 record('call_started', sid, callId, facts, {runner = runner})
-return reply('run')
+return reply(identity == '' and 'run' or 'run ' .. identity)

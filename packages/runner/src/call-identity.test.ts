@@ -1,0 +1,178 @@
+import { openIdentity, tokenDigestOf, type ToolIdentity } from "@larkline/protocol";
+import { createLogger, Metrics, silentTelemetry } from "@larkline/process/telemetry";
+import type { CallIdentities, IdentityOfCall } from "@larkline/store/runners";
+import { defineTool, GrantRefusedError, type Tool } from "@larkline/tool-kit";
+import { afterEach, beforeEach, expect, inject, it } from "vitest";
+import { startRunner, type ToolRunner } from "./runner.ts";
+import { createTestBed, keyOf, until } from "./test-bed.fixture.ts";
+import { loadTools, toolsFrom, type LoadedTools } from "./tool-modules.ts";
+
+type Facts = Parameters<CallIdentities["of"]>[0];
+
+const scopes = ["task:task:read"];
+const secret = "u-token-of-ann-0123456789abcdef";
+const ann: ToolIdentity = { as: "person", token: secret, openId: "ou_ann", apiOrigin: "https://open.feishu.cn" };
+const facts = { app: "app", tenant: "t1", userId: "ou_ann", as: "person", scopes };
+
+/** What the worker is asked, and what it answers. */
+let asked: Facts[];
+let refused: string[];
+let identityOf: (facts: Facts) => Promise<IdentityOfCall>;
+let bed: ReturnType<typeof createTestBed>;
+let runners: ToolRunner[];
+let lines: string;
+
+beforeEach(() => {
+  [asked, refused, runners, lines] = [[], [], [], ""];
+  identityOf = async () => await Promise.resolve({ state: "identity", identity: ann });
+  bed = createTestBed(inject("redisUrl"), {
+    of: async (about) => {
+      asked.push(about);
+      return await identityOf(about);
+    },
+    tokenRefused: async (_about, digest) => await Promise.resolve(void refused.push(digest)),
+  });
+});
+afterEach(async () => {
+  await Promise.all(runners.map(async (runner) => await runner.close()));
+  await bed.close();
+});
+
+async function start(loaded: LoadedTools): Promise<void> {
+  const runner = await startRunner({
+    config: {
+      redisUrl: inject("redisUrl"),
+      namespace: bed.namespace,
+      runner: "r",
+      runnerKey: keyOf("r"),
+      concurrency: 8,
+    },
+    loaded,
+    logger: createLogger({ service: "test", level: "debug", destination: { write: (line) => void (lines += line) } }),
+    metrics: new Metrics({ service: "test" }),
+    telemetry: silentTelemetry,
+    onRefused: (conflict) => {
+      throw new Error(conflict);
+    },
+    graceMs: 300,
+  });
+  runners.push(runner);
+}
+
+async function startWith(...tools: Tool[]): Promise<void> {
+  const loaded = toolsFrom(tools);
+  if (!loaded.ok) throw new Error(loaded.error);
+  await start(loaded.value);
+}
+
+function toolAs(name: string, run: (identity: ToolIdentity | undefined) => unknown, effect: Tool["effect"] = "pure") {
+  return defineTool({
+    name,
+    description: "d",
+    input: { type: "object" },
+    effect,
+    isolation: "inline",
+    as: "person",
+    scopes,
+    run: (_input, { identity }) => run(identity),
+  });
+}
+
+/** Everything that Redis has in the namespace, as text. */
+async function everythingStored(): Promise<string> {
+  const texts: string[] = [];
+  for (const key of await bed.redis.keys(`*${bed.namespace}*`)) texts.push(key, String(await bed.redis.dump(key)));
+  return texts.join("\n");
+}
+
+it("a call gets the token of the person of whom the ledger says it, in a process of its own and nowhere else", async () => {
+  const loaded = await loadTools(["identity-tools.fixture.ts"], { directory: import.meta.dirname });
+  if (!loaded.ok) throw new Error(loaded.error);
+  await start(loaded.value);
+  const job = await bed.send("r", { name: "whoami", effect: "pure", facts });
+  const result = { as: "person", openId: "ou_ann", digest: tokenDigestOf(secret), isShown: false };
+  expect(await bed.outcomeOf(job)).toEqual({ ok: true, result });
+  expect(asked).toEqual([expect.objectContaining(facts)]);
+  expect(await everythingStored()).not.toContain(secret);
+  expect(JSON.stringify([await bed.events(job), await bed.audit(job.session)]) + lines).not.toContain(secret);
+});
+
+it("an answer opens for its runner, its call and its question alone", async () => {
+  await startWith(toolAs("whoami", (identity) => identity?.openId));
+  const job = await bed.send("r", { name: "whoami", effect: "pure", facts });
+  await bed.outcomeOf(job);
+  const [key = ""] = await bed.redis.keys(`*${bed.namespace}*:begun:r:*`);
+  const ask = key.slice(key.lastIndexOf(":") + 1);
+  const sealed = ((await bed.redis.get(key)) ?? "").slice("run ".length);
+  const place = { session: job.session, callId: job.callId, ask };
+  expect(openIdentity(keyOf("r"), place, sealed)).toEqual(ann);
+  expect(openIdentity(keyOf("other"), place, sealed)).toBeUndefined();
+  expect(openIdentity(keyOf("r"), { ...place, callId: "c2" }, sealed)).toBeUndefined();
+  expect(openIdentity(keyOf("r"), { ...place, ask: "another" }, sealed)).toBeUndefined();
+  expect(openIdentity(keyOf("r"), { ...place, session: "s2" }, sealed)).toBeUndefined();
+});
+
+it("a call whose person has not agreed ends with what is missing, before its tool runs", async () => {
+  let runs = 0;
+  const outcome = { ok: false, error: "grant_needed: x", grant: { kind: "scopes", scopes } } as const;
+  identityOf = async () => await Promise.resolve({ state: "refused", outcome });
+  await startWith(toolAs("write", () => (runs += 1), "once"));
+  const job = await bed.send("r", { name: "write", effect: "once", facts });
+  expect(await bed.outcomeOf(job)).toEqual(outcome);
+  expect(runs).toBe(0);
+});
+
+it("a call waits while the platform gives no token, and holds no other call up", async () => {
+  const blocked = Promise.withResolvers<IdentityOfCall>();
+  identityOf = async () => await blocked.promise;
+  const plain = defineTool({
+    name: "plain",
+    description: "d",
+    input: { type: "object" },
+    effect: "once",
+    isolation: "inline",
+    run: () => "done",
+  });
+  await startWith(
+    toolAs("write", (identity) => identity?.openId, "once"),
+    plain,
+  );
+  const job = await bed.send("r", { name: "write", effect: "once", facts });
+  await until("the worker is asked", () => asked[0]);
+  const other = await bed.send("r", { name: "plain", effect: "once" });
+  expect(await bed.outcomeOf(other)).toEqual({ ok: true, result: "done" });
+  identityOf = async () => await Promise.resolve({ state: "identity", identity: ann });
+  blocked.resolve({ state: "unavailable" });
+  expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "ou_ann" });
+});
+
+it("a call that is cancelled while its token is fetched does not count as started", async () => {
+  const blocked = Promise.withResolvers<IdentityOfCall>();
+  identityOf = async () => await blocked.promise;
+  await startWith(toolAs("write", () => "done", "once"));
+  const job = await bed.send("r", { name: "write", effect: "once", facts });
+  await until("the worker is asked", () => asked[0]);
+  await bed.busOf("r").publish({ session: job.session, turnId: job.turnId });
+  expect(await bed.outcomeOf(job)).toEqual({ ok: false, error: "cancelled" });
+  blocked.resolve({ state: "identity", identity: ann });
+  await bed.handoffs.settled();
+  expect((await bed.audit(job.session)).map(({ kind }) => kind)).toEqual(["call_opened", "call_ended"]);
+});
+
+it("a token that the platform refuses is named by its digest", async () => {
+  await startWith(
+    toolAs("write", () => {
+      throw new GrantRefusedError({ kind: "token" });
+    }),
+  );
+  const job = await bed.send("r", { name: "write", effect: "pure", facts });
+  expect(await bed.outcomeOf(job)).toMatchObject({ ok: false, grant: { kind: "token" } });
+  expect(refused).toEqual([tokenDigestOf(secret)]);
+});
+
+it("a call gets no token by its runner's word alone", async () => {
+  await startWith(toolAs("write", () => "done"));
+  const job = await bed.send("r", { name: "write", effect: "pure" });
+  expect(await bed.outcomeOf(job)).toMatchObject({ ok: false, error: expect.stringContaining("no token") });
+  expect(asked).toEqual([]);
+});
