@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { systemClock, type Clock } from "@larkline/protocol";
 import { startRedis, startRedisCluster } from "@larkline/testkit";
-import type { Redis } from "ioredis";
+import { Redis } from "ioredis";
 import { afterEach, describe, expect, inject, it, onTestFinished, vi } from "vitest";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { heartbeatMs, OwnPresence, Presence } from "./presence.ts";
@@ -93,6 +93,28 @@ describe("the presence of a process", () => {
     await vi.waitUntil(() => reports > 0, wait);
     expect(await own.members()).toEqual(["one"]);
     expect(reports).toBe(1);
+  });
+
+  it("is known to others no sooner than its connection stands: a start does not look like a death", async () => {
+    const server = await startRedis();
+    onTestFinished(async () => await server.stop());
+    const { redis, namespace, redisUrl } = await newWorld(server.url);
+    const client = new Redis(redisUrl);
+    const monitor = await client.monitor();
+    onTestFinished(() => [client, monitor].forEach((each) => each.disconnect()));
+    const said: string[] = [];
+    const isOver = Promise.withResolvers<void>();
+    monitor.on("monitor", (_time: string, command: string[]) => {
+      said.push(command.join(" "));
+      if (command.join(" ") === "echo over") isOver.resolve();
+    });
+    await begin(redisUrl, namespace, "other");
+    await redis.call("echo", "over");
+    await isOver.promise;
+    const opened = said.findIndex((command) => /^ssubscribe .*:presence:other$/i.test(command));
+    const known = said.findIndex((command) => /^zadd .* other$/i.test(command));
+    expect(opened).toBeGreaterThanOrEqual(0);
+    expect(known).toBeGreaterThan(opened);
   });
 
   it("stays while the process is stopped, and is silent once its last beat is too old", async () => {

@@ -273,7 +273,8 @@ export class OwnPresence extends Presence {
   }
 
   async #begin(): Promise<void> {
-    await this.#beat();
+    // Whether Redis takes beats. To others of its group a process without a connection would look like a dead one.
+    await this.#beat({ joins: false });
     await this.#line.open().catch((error: unknown) => this.#options.onError(unseenError(error)));
     await this.#beat();
     this.#stops.push(
@@ -288,9 +289,9 @@ export class OwnPresence extends Presence {
       .finally(() => (this.#round = undefined));
   }
 
-  async #beat(): Promise<void> {
+  async #beat({ joins = true } = {}): Promise<void> {
     const { group } = this.#options;
-    const values = { id: this.id, channels: this.channels, keptMs, heartbeatMs, reportedMs };
+    const values = { id: this.id, channels: this.channels, keptMs, heartbeatMs, reportedMs, joins: joins ? "1" : "0" };
     const keys = { alive: this.aliveKey(this.id), group: this.keyOf(group) };
     const [seen, ...ended] = (await runScript(this.#own, beat, keys, values)) as [number, ...string[]]; // its reply
     const [nowMs, beforeMs] = [this.#time.monotonic(), this.#beatAtMs];

@@ -9,6 +9,7 @@
 --   keptMs       how long the last beat is remembered
 --   heartbeatMs  how long a beat is good for
 --   reportedMs   others whose last beat is older than this are left out
+--   joins        '1': others of the group may look at it
 --
 -- -> {1 if the connection of this process was seen, id of each other process that may have ended...}
 
@@ -17,7 +18,7 @@
 local server = thisServer()
 local seen = (listeners({id})[id] or 0) > 0
 redis.call('SET', alive, string.format('%.0f %s', now(), seen and server or ''), 'PX', keptMs)
-redis.call('ZADD', group, now(), id)
+if joins == '1' then redis.call('ZADD', group, now(), id) end
 local found = redis.call('ZRANGEBYSCORE', group, now() - reportedMs, '+inf', 'WITHSCORES')
 local ids, beats = {}, {}
 for at = 1, #found, 2 do
