@@ -20,7 +20,7 @@ function App(): VNode | null {
   const [language, setLanguage] = useState(startLanguage);
   const [chosen, choose] = useState<string>();
   const [dialog, setDialog] = useState<"person" | "chat">();
-  const { toasts, toast } = useToasts();
+  const { toasts, toast, notice } = useToasts();
   const words = allWords[language];
   /** What the playground answers; undefined after a refusal, which is shown. */
   const ask = async (path: string, body: object = {}): Promise<unknown> => {
@@ -47,8 +47,9 @@ function App(): VNode | null {
     if (said !== undefined) toast(said.type, said.i18n?.[words.locale] ?? said.content);
   };
   useStore((event) => {
-    const warning = event === undefined ? undefined : warningOf(event, words);
-    if (warning !== undefined) toast("warning", warning);
+    if (event?.type === "refusal") toast("warning", `${words.limitHit}: ${event.refusal.api} (${event.refusal.code})`);
+    const file = event?.type === "state" ? event.state.setAside : undefined;
+    if (file !== undefined) notice("warning", words.setAside.replace("{file}", file));
   });
   useEffect(() => {
     document.documentElement.lang = language === "zh" ? "zh-CN" : "en";
@@ -79,15 +80,9 @@ function App(): VNode | null {
       </div>
       {dialog === "person" && <PersonDialog {...common} onClose={onClose} />}
       {dialog === "chat" && <ChatDialog {...common} act={makeChat} onClose={onClose} />}
-      <Toasts toasts={toasts} />
+      <Toasts toasts={toasts} words={words} />
     </>
   );
-}
-
-function warningOf(event: PlaygroundEvent, words: Words): string | undefined {
-  if (event.type === "refusal") return `${words.limitHit}: ${event.refusal.api} (${event.refusal.code})`;
-  const file = event.type === "state" ? event.state.setAside : undefined;
-  return file === undefined ? undefined : words.setAside.replace("{file}", file);
 }
 
 function startLanguage(): Language {
@@ -100,15 +95,39 @@ function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Notes that come and go: the same once more takes the place of the one before. */
-function useToasts(): { toasts: readonly Toast[]; toast: (kind: ToastKind, text: string) => void } {
+interface ToastUse {
+  toasts: readonly Toast[];
+  /** Shows a note for some seconds. */
+  toast: (kind: ToastKind, text: string) => void;
+  /** Shows a note until it is closed; the same text is not shown after that. */
+  notice: (kind: ToastKind, text: string) => void;
+}
+
+/** Notes to the person: the same once more takes the place of the one before. */
+function useToasts(): ToastUse {
   const [toasts, setToasts] = useState<readonly Toast[]>([]);
+  const [closed] = useState(new Set<string>());
+  const add = (added: Toast): void =>
+    setToasts((shown) => {
+      const all = [...shown.filter((one) => one.text !== added.text), added];
+      const surplus = all.filter((one) => one.close === undefined).slice(0, -mostToasts);
+      return all.filter((one) => !surplus.includes(one));
+    });
+  const remove = (removed: Toast): void => setToasts((shown) => shown.filter((one) => one !== removed));
   const toast = (kind: ToastKind, text: string): void => {
-    const added: Toast = { kind, text };
-    setToasts((shown) => [...shown.filter((one) => one.text !== text), added].slice(-mostToasts));
-    setTimeout(() => setToasts((shown) => shown.filter((one) => one !== added)), toastMs);
+    const added: Toast = { kind, text, close: undefined };
+    add(added);
+    setTimeout(() => remove(added), toastMs);
   };
-  return { toasts, toast };
+  const notice = (kind: ToastKind, text: string): void => {
+    const close = (): void => {
+      closed.add(text);
+      remove(added);
+    };
+    const added: Toast = { kind, text, close };
+    if (!closed.has(text)) add(added);
+  };
+  return { toasts, toast, notice };
 }
 
 /** Draws a component again after changes of the store. */

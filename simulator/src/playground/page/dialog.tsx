@@ -111,10 +111,12 @@ export function ChatDialog({ words, act, store, onClose }: CreateProps): VNode {
 
 export type ToastKind = "info" | "success" | "warning" | "error";
 
-/** A short note that comes and goes at the top of the page. */
+/** A short note at the top of the page. */
 export interface Toast {
   kind: ToastKind;
   text: string;
+  /** It stays until a person closes it with this; undefined: it goes by itself. */
+  close: (() => void) | undefined;
 }
 
 const icons: Readonly<Record<ToastKind, string>> = {
@@ -124,13 +126,18 @@ const icons: Readonly<Record<ToastKind, string>> = {
   error: "failed",
 };
 
-export function Toasts({ toasts }: { toasts: readonly Toast[] }): VNode {
+export function Toasts({ toasts, words }: { toasts: readonly Toast[]; words: Words }): VNode {
   return (
     <div class="toasts" role="status" aria-live="polite">
-      {toasts.map(({ kind, text }) => (
+      {toasts.map(({ kind, text, close }) => (
         <div class={`toast toast-${kind}`} key={text} role={kind === "error" ? "alert" : undefined}>
           <span class={`icon icon-${icons[kind]}`} aria-hidden="true" />
           <span>{text}</span>
+          {close !== undefined && (
+            <button type="button" onClick={close}>
+              {words.close}
+            </button>
+          )}
         </div>
       ))}
     </div>
