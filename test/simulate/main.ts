@@ -8,7 +8,7 @@ import { ownTimeAndChance, realMs } from "./time.ts";
 
 // `npm run simulate -- --seed N [--seeds M] [--stop] [--bug ID] [--verbose] [--trace]`: the whole product in this process, under a
 // clock of its own, with the faults of the seed. What breaks a promise is printed with the seed; the exit code is the
-// number of such seeds, 100 at most. `--stop` ends with the first one. `--bug` puts back a bug of test/mutants, which is
+// number of such seeds, 100 at most; 101: it was stopped. `--stop` ends with the first one. `--bug` puts back a bug of test/mutants, which is
 // to be found. `--trace` prints every piece of traffic: where two runs of a seed part, it shows the first difference.
 
 const { values } = parseArgs({
@@ -28,6 +28,7 @@ if (values.bug !== undefined) putBugIn(values.bug);
 // Redis answers in real time, so it starts before the time is ours. The product is loaded after that.
 const redis = await startRedis();
 process.once("exit", () => redis.process.kill("SIGKILL"));
+for (const name of ["SIGHUP", "SIGINT", "SIGTERM"] as const) process.once(name, () => process.exit(101));
 let random: SeededRandom = createRandom(first);
 ownTimeAndChance(() => random);
 runThreadsInside();
