@@ -1,18 +1,47 @@
-import { textOf } from "@larkline/protocol";
+import { messageStop, type LlmBackend } from "@larkline/model";
+import { attemptIdOf, textOf, type ModelChunk } from "@larkline/protocol";
+import type { SessionStore } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import {
   append,
   checkHistory,
   Crash,
   crashing,
+  echoing,
   inbound,
   newWorld,
   outboxOf,
   runnerOf,
   runTools,
+  runWakes,
   session,
   settle,
 } from "./turn-world.fixture.ts";
+
+/** Says a text without asking for anything. */
+function saying(text: string): LlmBackend {
+  return {
+    async *stream(): AsyncIterable<ModelChunk> {
+      yield await Promise.resolve({ type: "text_delta" as const, text });
+      yield messageStop("end_turn");
+    },
+  };
+}
+
+/** The same store; before each save of a turn something else happens. */
+function beforeSaves(store: SessionStore, act: () => Promise<void>): SessionStore {
+  const save: SessionStore["save"] = async (request) => {
+    await act();
+    return await store.save(request);
+  };
+  return new Proxy(store, {
+    get: (target, name) => {
+      const own: unknown = Reflect.get(target, name);
+      if (name === "save") return save;
+      return typeof own === "function" ? (own.bind(target) as unknown) : own;
+    },
+  });
+}
 
 describe("running a session", () => {
   it("AL-20: a plain answer stores user and assistant and sends one reply to the message", async () => {
@@ -72,6 +101,37 @@ describe("running a session", () => {
       }
     }
     expect(crashes).toBeGreaterThan(8);
+  });
+
+  it("a worker that was replaced while it asked the model hands out no call", async () => {
+    const world = newWorld();
+    await append(world, inbound("om_1", "tools please"));
+    const backend: LlmBackend = {
+      async *stream(request, signal) {
+        world.wakes.push((await world.store.heal(session, 1)) ?? 0);
+        await settle(world, { backend: saying("by another worker") });
+        yield* echoing.stream(request, signal);
+      },
+    };
+    const run = runnerOf(world, { backend });
+    await run({ v: 1, session, gen: world.wakes.shift() ?? 0 }, new AbortController().signal);
+    expect(world.dispatched).toEqual([]);
+    expect((await outboxOf(world)).map(({ text }) => text)).toEqual(["by another worker"]);
+  });
+
+  it("a call that is answered just before the turn is saved is not handed out again", async () => {
+    const world = newWorld();
+    await append(world, inbound("om_1", "tools please"));
+    await runWakes(world);
+    const [one = "", other = ""] = world.dispatched.splice(0).map((job) => attemptIdOf(job));
+    const first = await world.store.deliver(session, one, { ok: true, result: "one" });
+    const store = beforeSaves(world.store, async () => {
+      await world.store.deliver(session, other, { ok: true, result: "other" });
+    });
+    const run = runnerOf(world, {}, { ...world, store });
+    await run({ v: 1, session, gen: first.wakeGen ?? 0 }, new AbortController().signal);
+    expect(world.dispatched).toEqual([]);
+    expect((await outboxOf(world)).map(({ text }) => text)).toEqual(["answer to tools please"]);
   });
 
   it("a cancelled turn has the runners of its open calls stop them, and tells no other runner", async () => {

@@ -21,6 +21,13 @@ describe("calculator", () => {
     expect((await calculate(expression)).startsWith(result)).toBe(true);
   });
 
+  // Soon computed all the same: without the bound the attacks below never end.
+  it("takes numbers up to 10,000 where the steps grow with them", async () => {
+    expect(await calculate("combinations(10000, 1)")).toBe("10000");
+    await expect(calculate("combinations(10001, 1)")).rejects.toThrow("up to 10000");
+    await expect(calculate("permutations(10001, 1)")).rejects.toThrow("up to 10000");
+  });
+
   const attacks = [
     'import("fs")',
     'evaluate("1")',

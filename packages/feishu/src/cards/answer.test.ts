@@ -69,6 +69,12 @@ describe("an answer on a card", () => {
     expect(shown("$$\nx^2\n\nnot a formula_any_more")).toBe("x²\n\nnot a formula_any_more");
   });
 
+  it("waits for the second half of a character, in text and in code", () => {
+    expect(streamed("hot \u{1F525}".slice(0, -1))).toBe("hot ");
+    expect(streamed("hot \u{1F525}")).toBe("hot \u{1F525}");
+    expect(streamed("```\nhot \u{1F525}".slice(0, -1))).not.toMatch(/[\uD800-\uDBFF]/);
+  });
+
   it("waits for the end of a formula, and not for long", () => {
     expect(streamed("so $x^")).toBe("so ");
     expect(streamed("so $x^2$")).toBe("so ");
