@@ -49,8 +49,8 @@ const programs = {
 
 /** What vitest is given to run a part. */
 function filesOf(part, isLong) {
-  const { files, short } = testParts[part];
-  if (files !== undefined) return files;
+  const { files, short, atOnce } = testParts[part];
+  if (files !== undefined) return atOnce === undefined ? files : [...files, `--maxWorkers=${atOnce}`];
   const others = Object.values(testParts).flatMap(({ files: named = [] }) => named);
   return others.filter((path) => isLong || !short.includes(path)).flatMap((path) => ["--exclude", `${path}**`]);
 }
