@@ -1,5 +1,7 @@
 // `npm test [-- --only <part>]`: sets up, runs the checks and the tests that `test/parts.json` gives to no other part, or
 // one part, and ends with "N passed, N failed". `npm run test:all [-- --only <part>]`: every part, each of them longer.
+// `npm run coverage [-- --only <part>] [<path>...]`: the tests alone, or those whose path contains one of these words, and
+// how many lines of each package they have run in their own processes; what they start as a process is not counted.
 import { spawnSync } from "node:child_process";
 import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -23,6 +25,8 @@ import {
 const resultFile = join(dataFolder("test"), "vitest.json");
 /** The content of the checkout with which each check has last passed. */
 const checkedFile = join(dataFolder("test"), "checks.json");
+/** Which lines have run, by file. */
+const coverageFolder = join(dataFolder("test"), "coverage");
 /** What each file of tests cost, a line each; by `test/each-file.ts`. */
 const costFile = join(dataFolder("test"), "cpu.jsonl");
 
@@ -57,6 +61,16 @@ function filesOf(part, isLong) {
 
 const vitest = [toolPath("vitest"), "run", "--config", "test/vitest.config.ts"];
 const reporters = ["--reporter=default", "--reporter=json", `--outputFile.json=${resultFile}`];
+const coverage = [
+  "--coverage",
+  "--coverage.provider=v8",
+  "--coverage.reporter=json-summary",
+  `--coverage.reportsDirectory=${coverageFolder}`,
+  "--coverage.reportOnFailure",
+  "--coverage.include={apps,packages}/*/src/**/*.{ts,tsx}",
+  "--coverage.include=simulator/src/**/*.{ts,tsx}",
+  "--coverage.exclude=**/*.{test,suite,fixture,d}.ts",
+];
 
 function environment() {
   const pinned = join(pinnedNode, "..");
@@ -179,19 +193,39 @@ function sayCosts(part, isLong) {
   return costs.filter(({ file, own, started }) => own + started > bound && !(file in dear));
 }
 
+/** Prints how many lines of each package have run, the packages with the most lines that have not first. */
+function sayCoverage() {
+  const { total, ...files } = JSON.parse(readFileSync(join(coverageFolder, "coverage-summary.json"), "utf8"));
+  const packages = new Map([["all", total.lines]]);
+  for (const [path, { lines }] of Object.entries(files)) {
+    const name = relative(root, path).split("/src/")[0];
+    const { covered, total: known } = packages.get(name) ?? { covered: 0, total: 0 };
+    packages.set(name, { covered: covered + lines.covered, total: known + lines.total });
+  }
+  const counted = [...packages].map(([name, { covered, total: known }]) => ({ name, covered, known }));
+  counted.sort((one, other) => other.known - other.covered - (one.known - one.covered));
+  console.log("\nlines that the tests have run in their own processes:");
+  for (const { name, covered, known } of counted.filter((each) => each.known > 0)) {
+    const share = ((100 * covered) / known).toFixed(1);
+    console.log(`  ${share.padStart(5)} %  ${`${covered} of ${known}`.padEnd(16)}  ${name}`);
+  }
+}
+
 /** A run that broke without a failed test (a file that does not load, a crash, no test) is one failure. */
-async function runTests(part, { isLong, signal }) {
+async function runTests(part, { isLong, signal, isCoverage, paths }) {
   rmSync(resultFile, { force: true });
   rmSync(costFile, { force: true });
   const env = { ...environment(), LARKLINE_CPU_FILE: costFile, ...(isLong ? { LARKLINE_LONG_TESTS: "1" } : {}) };
-  const code = await runCommand([...vitest, ...filesOf(part, isLong), ...reporters], {
+  const extra = isCoverage ? [...coverage, ...paths] : [];
+  const code = await runCommand([...vitest, ...filesOf(part, isLong), ...reporters, ...extra], {
     signal,
     env,
     output: "inherit",
   });
   const counted = countedTests();
-  const tooDear = sayCosts(part, isLong);
+  const tooDear = isCoverage ? [] : sayCosts(part, isLong);
   sayFailedTests();
+  if (isCoverage && existsSync(coverageFolder)) sayCoverage();
   for (const { file } of tooDear) console.log(`failed: ${file}: too much CPU, see test/parts.json`);
   const broken = (code !== 0 || counted.passed === 0) && counted.failed === 0;
   return { ...counted, failed: counted.failed + tooDear.length + (broken ? 1 : 0) };
@@ -217,22 +251,26 @@ function sum(outcomes) {
 
 /** The parts that the command line asks for, and whether tests that have a long form run that. */
 function wantedParts(args) {
-  const options = { all: { type: "boolean", default: false }, only: { type: "string" } };
-  const { all, only } = parseArgs({ args, options }).values;
-  const wanted = only?.split(",") ?? (all ? parts : ["checks", "tests"]);
+  const flag = { type: "boolean", default: false };
+  const options = { all: flag, coverage: flag, only: { type: "string" } };
+  const { values, positionals: paths } = parseArgs({ args, options, allowPositionals: true });
+  const { all, coverage: isCoverage, only } = values;
+  if (paths.length > 0 && !isCoverage) throw new Failure("paths are for --coverage");
+  const usual = isCoverage ? ["tests"] : ["checks", "tests"];
+  const wanted = only?.split(",") ?? (all ? parts : usual);
   const isKnown = wanted.every((part) => parts.includes(part));
   if (!isKnown) throw new Failure(`--only takes ${parts.join(", ")}; several are joined by commas`);
-  return { wanted, isLong: (part) => all || testParts[part].files !== undefined };
+  return { wanted, isLong: (part) => all || testParts[part].files !== undefined, isCoverage, paths };
 }
 
 /** Tests wait for deadlines and processes some of their time, so the checks run beside the first of them. */
 async function runAll(life) {
-  const { wanted, isLong } = wantedParts(process.argv.slice(2));
+  const { wanted, isLong, isCoverage, paths } = wantedParts(process.argv.slice(2));
   const outcomes = [await timed("set-up", () => setUp(wanted, life))];
   const checked = wanted.includes("checks") ? runChecks(life.signal) : { passed: 0, failed: 0 };
   const testAll = async () => {
     for (const part of wanted.filter((name) => name in testParts)) {
-      const options = { isLong: isLong(part), signal: life.signal };
+      const options = { isLong: isLong(part), signal: life.signal, isCoverage, paths };
       outcomes.push(await timed(part, () => runTests(part, options)));
     }
   };
