@@ -523,6 +523,17 @@ const scopes: ReadonlyMap<string, readonly string[]> = new Map([
   ["POST /open-apis/contact/v3/users/basic_batch", ["contact:user.basic_profile:readonly"]],
 ]);
 
+/** Scopes of a person for the operations of chats and people that take their token, too; any one of each list will do. */
+export const personTalkScopes = {
+  send: { personScopes: ["im:message"], alsoPersonScopes: ["im:message.send_as_user"] },
+  history: {
+    personScopes: ["im:message:readonly", "im:message"],
+    alsoPersonScopes: ["im:message.group_msg:get_as_user", "im:message.p2p_msg:get_as_user"],
+  },
+  chat: { personScopes: ["im:chat:read", "im:chat:readonly", "im:chat"] },
+  names: { personScopes: ["contact:user.basic_profile:readonly", "contact:user.base:readonly"] },
+} as const satisfies Record<string, Pick<ApiRoute, "personScopes" | "alsoPersonScopes">>;
+
 /** Refuses with 99991672 when the app has none of the scopes that allow the call. */
 export function checkScopes(route: ApiRoute, granted: ReadonlySet<string>): void {
   const needed = route.path.startsWith("/open-apis/cardkit/")
@@ -532,11 +543,16 @@ export function checkScopes(route: ApiRoute, granted: ReadonlySet<string>): void
 }
 
 /** Refuses a call with a person's token: 99991663 where the operation takes none, 99991679 where no scope allows it. */
-export function checkPersonScopes({ personScopes }: ApiRoute, granted: ReadonlySet<string>): void {
+export function checkPersonScopes(
+  { personScopes, alsoPersonScopes = [] }: ApiRoute,
+  granted: ReadonlySet<string>,
+): void {
   if (personScopes === undefined) throw new PlatformError(99991663, "This API does not support the access token type.");
-  if (personScopes.length === 0 || personScopes.some((scope) => granted.has(scope))) return;
-  const reason = `Unauthorized. The user has not granted one of the scopes [${personScopes.join(", ")}].`;
-  throw new PlatformError(99991679, reason, violations(personScopes));
+  for (const needed of [personScopes, alsoPersonScopes]) {
+    if (needed.length === 0 || needed.some((scope) => granted.has(scope))) continue;
+    const reason = `Unauthorized. The user has not granted one of the scopes [${needed.join(", ")}].`;
+    throw new PlatformError(99991679, reason, violations(needed));
+  }
 }
 
 /** The refusal names the scopes, any of which would do. */

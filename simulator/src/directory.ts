@@ -1,4 +1,4 @@
-import { missingScopes } from "./apps.ts";
+import { missingScopes, personTalkScopes } from "./apps.ts";
 import {
   type ApiCallContext,
   type ApiRoute,
@@ -177,6 +177,7 @@ export function contactRoutes(platform: Platform): ApiRoute[] {
     {
       method: "POST",
       path: "/open-apis/contact/v3/users/basic_batch",
+      ...personTalkScopes.names,
       limits: { perSecond: 5 },
       handle: (call) => basicBatch(platform, call),
     },
@@ -297,6 +298,7 @@ export function chatRoutes(platform: Platform): ApiRoute[] {
     {
       method: "GET",
       path: chatPath,
+      ...personTalkScopes.chat,
       handle: (call) => success(chatView(pathChat(platform, call), call)),
     },
   ];
@@ -318,7 +320,8 @@ function chatView(chat: SimChat, call: ApiCallContext): JsonObject {
     bot_count: String(chat.bots.size),
     chat_status: chat.status,
   };
-  if (!chat.bots.has(call.app.appId)) return outside;
+  const isInside = call.person === undefined ? chat.bots.has(call.app.appId) : chat.members.has(call.person.openId);
+  if (!isInside) return outside;
   const group = chat.type === "group" && !chat.topic ? { group_message_type: chat.groupMessageType } : {};
   const [owner] = chat.members;
   return {

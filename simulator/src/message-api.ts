@@ -1,4 +1,4 @@
-import type { SimApp } from "./apps.ts";
+import { personTalkScopes, type SimApp } from "./apps.ts";
 import { attachCard, patchedCard, sendableCard } from "./card-store.ts";
 import { messageEvent, pushAll } from "./events.ts";
 import { opensThreads, type SimChat } from "./directory.ts";
@@ -32,6 +32,7 @@ import {
   stringField,
   success,
 } from "./platform.ts";
+import { historyOfPerson, messageOfPerson, replyAsPerson, sendAsPerson } from "./work/talk.ts";
 
 const maximumEdits = 20;
 const patchLifetimeMs = 14 * 86_400_000;
@@ -41,16 +42,25 @@ const path = "/open-apis/im/v1/messages/:message_id";
 /** Reading, editing, updating and recalling messages. */
 export function messageRoutes(platform: Platform): ApiRoute[] {
   return [
-    { method: "GET", path, handle: (call) => read(platform, call) },
+    { method: "GET", path, ...personTalkScopes.history, handle: (call) => read(platform, call) },
     { method: "PUT", path, handle: (call) => edit(platform, call) },
     { method: "PATCH", path, handle: (call) => patchCard(platform, call) },
     { method: "DELETE", path, handle: (call) => recall(platform, call) },
-    { method: "GET", path: "/open-apis/im/v1/messages", handle: (call) => list(platform, call) },
+    {
+      method: "GET",
+      path: "/open-apis/im/v1/messages",
+      ...personTalkScopes.history,
+      handle: (call) =>
+        call.person === undefined ? list(platform, call) : historyOfPerson(platform, call, call.person.openId),
+    },
   ];
 }
 
 function read(platform: Platform, call: ApiCallContext): JsonObject {
-  const { message } = pathMessage(platform, call);
+  const message =
+    call.person === undefined
+      ? pathMessage(platform, call).message
+      : messageOfPerson(platform, call, call.person.openId);
   const held = message.recalled ? [] : forwardedMessages(platform, message.messageId);
   return success({ items: [message, ...held].map((item) => messageView(item, call.app, { cards: cardForm(call) })) });
 }
@@ -162,12 +172,20 @@ export function sendRoutes(platform: Platform): ApiRoute[] {
     {
       method: "POST",
       path: "/open-apis/im/v1/messages",
-      handle: (call) => sendOnce(platform, call, () => sendTarget(platform, call)),
+      ...personTalkScopes.send,
+      handle: (call) =>
+        call.person === undefined
+          ? sendOnce(platform, call, () => sendTarget(platform, call))
+          : sendAsPerson(platform, call, call.person.openId),
     },
     {
       method: "POST",
       path: "/open-apis/im/v1/messages/:message_id/reply",
-      handle: (call) => sendOnce(platform, call, () => replyTarget(platform, call)),
+      ...personTalkScopes.send,
+      handle: (call) =>
+        call.person === undefined
+          ? sendOnce(platform, call, () => replyTarget(platform, call))
+          : replyAsPerson(platform, call, call.person.openId),
     },
   ];
 }

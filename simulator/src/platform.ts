@@ -58,6 +58,8 @@ export interface ApiRoute {
   path: string;
   /** Scopes of which a person must have granted one, for a call with their token; absent: it takes the app's token alone. */
   personScopes?: readonly string[];
+  /** Of these, too, the person must have granted one. */
+  alsoPersonScopes?: readonly string[];
   /** Default: 50 a second and 1,000 a minute. */
   limits?: ApiLimits;
   /** The answer's body; refusals are thrown as PlatformError. */
