@@ -16,6 +16,7 @@ import {
   type PlaygroundState,
   registerPlaygroundRoutes,
 } from "./routes.ts";
+import { registerCalendarPages } from "./calendar-page.ts";
 import { registerConsentPage } from "./consent-page.ts";
 import { registerTravelServer } from "./travel-server.ts";
 import { pageScript } from "./page-script.ts";
@@ -51,6 +52,7 @@ export async function startPlayground(parts: PlaygroundParts): Promise<Playgroun
   });
   countActivity(simulator, metrics);
   if (simulator.users.size === 0) createScene(simulator);
+  for (const room of sceneRooms) simulator.work.calendar.addRoom(room);
   const keeper =
     config.dataDirectory === undefined
       ? undefined
@@ -60,6 +62,7 @@ export async function startPlayground(parts: PlaygroundParts): Promise<Playgroun
   registerOpsRoutes(server, { metrics, logger, ready: async () => ({ simulator: true }) });
   registerPlaygroundRoutes(server, { simulator, stream, appId: config.appId });
   registerConsentPage(server, simulator);
+  registerCalendarPages(server, simulator);
   registerTravelServer(server);
   await registerPage(server);
   await server.ready();
@@ -165,6 +168,12 @@ const shownEntries = 200;
 const scenePeople = [
   { name: "张伟 Wei", openId: "ou_00000000000000000000000000000001" },
   { name: "Alice", openId: "ou_00000000000000000000000000000002" },
+];
+
+/** Rooms that people of the scene can book. */
+const sceneRooms = [
+  { roomId: "omm_azalea", name: "杜鹃厅 Azalea", capacity: 8 },
+  { roomId: "omm_bamboo", name: "竹林厅 Bamboo", capacity: 4 },
 ];
 
 /** Two people with a chat of their own each, and a group of both with the bot. */

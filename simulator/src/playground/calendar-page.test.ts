@@ -1,0 +1,38 @@
+import { fastify } from "fastify";
+import { expect, onTestFinished, test } from "vitest";
+import { startFeishuSimulator } from "../index.ts";
+import { registerCalendarPages } from "./calendar-page.ts";
+
+async function scene() {
+  const simulator = await startFeishuSimulator({ apps: [{ appId: "cli_0123456789abcdef", appSecret: "secret" }] });
+  onTestFinished(() => simulator.close());
+  const server = fastify();
+  onTestFinished(() => server.close());
+  registerCalendarPages(server, simulator);
+  const page = async (url: string) => await server.inject({ method: "GET", url });
+  const [ann, bob] = ["Ann", "Bob"].map((name) => simulator.addUser({ name }).openId);
+  return { simulator, page, ann: ann ?? "", bob: bob ?? "" };
+}
+
+test("the calendar shows each person their own events", async () => {
+  const { simulator, page, ann, bob } = await scene();
+  const start = Date.parse("2026-12-07T10:00+08:00");
+  const span = { start, end: start + 3_600_000 };
+  simulator.work.calendar.addEvent({ organizer: ann, summary: "Review <1>", people: [bob], ...span });
+  simulator.work.calendar.addEvent({ organizer: ann, summary: "Alone", ...span });
+  const first = (await page("/page/calendar")).body;
+  expect(first).toContain("<li>2026-12-07 10:00 – 2026-12-07 11:00 Review &lt;1> (Ann) Bob ✓</li>");
+  expect(first).toContain("Alone");
+  const second = (await page(`/page/calendar?as=${bob}`)).body;
+  expect(second).toContain("Review");
+  expect(second).not.toContain("Alone");
+  expect((await page("/page/calendar?as=ou_unknown")).statusCode).toBe(404);
+});
+
+test("the tasks show who has them, and whether they are done", async () => {
+  const { simulator, page, ann, bob } = await scene();
+  const task = simulator.work.tasks.addTask({ creator: ann, summary: "Plan", assignees: [bob] });
+  expect((await page(`/page/tasks?as=${bob}`)).body).toContain("<li>☐ Plan Bob");
+  task.completedAt = 1;
+  expect((await page("/page/tasks")).body).toContain("<li>☑ Plan Bob");
+});
