@@ -1,0 +1,80 @@
+import { expect, it } from "vitest";
+import { toolWorld } from "./world.fixture.ts";
+
+const appId = "cli_0123456789abcdef";
+const zone = "Asia/Shanghai";
+const day = { from: "2026-12-07T00:00+08:00", to: "2026-12-08T00:00+08:00", time_zone: zone };
+const at = (time: string): number => Date.parse(`2026-12-07T${time}+08:00`);
+/** Everything that only Ann may read has this word. */
+const secret = "Kingfisher";
+
+it("gives Bob nothing of what only Ann may read, whatever he asks for and whichever id he knows", async () => {
+  const { platform, ann, bob, tools, call } = await toolWorld();
+  const { calendar, tasks, meetings } = platform.work;
+  const chat = platform.addChat({ type: "group", name: `${secret} group`, members: [ann] }).chatId;
+  const { messageId } = await platform.sendMessage({ chatId: chat, from: ann, appId, text: `${secret} message` });
+  const event = calendar.addEvent({
+    organizer: ann,
+    summary: `${secret} event`,
+    start: at("09:00"),
+    end: at("10:00"),
+  }).eventId;
+  const task = tasks.addTask({ creator: ann, summary: `${secret} task`, assignees: [ann] }).guid;
+  const span = { start: at("09:00"), end: at("10:00") };
+  const { meetingId } = meetings.addMeeting({ topic: `${secret} meeting`, organizer: ann, participants: [], ...span });
+  const minutes = { title: `${secret} minutes`, owner: ann, participants: [], summary: secret, createdAt: at("10:00") };
+  const { token } = meetings.addMinutes(minutes);
+
+  const asks: Record<string, object[]> = {
+    list_events: [day, { ...day, query: secret }],
+    find_free_time: [
+      { ...day, people: [ann], minutes: 30 },
+      { ...day, people: [ann], minutes: 30, room: "" },
+    ],
+    change_event: [
+      { event, time_zone: zone },
+      { event, time_zone: zone, title: "x" },
+      { event, time_zone: zone, add_people: [bob] },
+    ],
+    cancel_event: [{ event, title: "x" }],
+    answer_invitation: [{ event, answer: "accept" }],
+    list_tasks: [
+      { time_zone: zone, state: "all" },
+      { time_zone: zone, state: "all", query: secret },
+    ],
+    change_task: [{ task }, { task, done: true }, { task, add_assignees: [bob] }],
+    comment_task: [{ task, text: "hello" }],
+    find_meetings: [day, { ...day, query: secret }],
+    read_minutes: [
+      { of: meetingId, time_zone: zone },
+      { of: token, time_zone: zone },
+      { of: `https://feishu.cn/minutes/${token}`, time_zone: zone },
+    ],
+    search_messages: [
+      { query: secret, time_zone: zone },
+      { query: secret, time_zone: zone, chat },
+      { query: secret, time_zone: zone, writer: ann },
+    ],
+    read_messages: [{ chat, time_zone: zone }],
+    send_as_person: [
+      { to: chat, to_name: "x", text: "hi" },
+      { to: ann, to_name: "Ann", text: "hi", reply_to: messageId },
+    ],
+    find_people: [{ name: secret }],
+  };
+  let asked = 0;
+  for (const [name, inputs] of Object.entries(asks)) {
+    expect(tools.map((tool) => tool.name)).toContain(name);
+    for (const input of inputs) {
+      const outcome = await call(name, input, { person: bob });
+      expect(JSON.stringify(outcome), name).not.toContain(secret);
+      asked += 1;
+    }
+  }
+  expect(asked).toBe(27);
+  const seen = platform.apiCalls.filter(({ path, person }) => !path.includes("oauth") && person !== bob);
+  expect(seen).toEqual([]);
+  expect(platform.work.changes.filter(({ by }) => by !== ann && by !== bob)).toEqual([]);
+  expect(platform.messages(chat)).toHaveLength(1);
+  expect(tasks.tasks.get(task)).toMatchObject({ completedAt: 0, comments: [], members: [{ id: ann }] });
+});
