@@ -158,6 +158,20 @@ describe("creating events", () => {
     expect(changesOf(world, "event.create")).toEqual(["Review"]);
   });
 
+  it("gives the event when it is not known whether people were invited, and change_event invites them once", async () => {
+    const world = await toolWorld();
+    const { platform, bob, textOf } = world;
+    platform.faults.add({ match: { method: "POST", path: attendees }, times: 1, action: { kind: "drop" } });
+    const answer = await textOf("create_event", { ...review, people: [bob] });
+    expect(answer).toMatch(
+      /^Created the event: .*\nBut inviting failed: .*cannot be seen whether the people and rooms were added/,
+    );
+    const event = /id (\w+)/.exec(answer)?.[1];
+    await textOf("change_event", { event, time_zone: zone, add_people: [bob] });
+    expect(await textOf("change_event", { event, time_zone: zone, add_people: [bob] })).toContain("Bob (not answered)");
+    expect(changesOf(world, "event.invite")).toEqual([`Review ${bob}`]);
+  });
+
   it("keeps the event when a guest cannot be invited, and says so", async () => {
     const world = await toolWorld();
     const { textOf, platform } = world;

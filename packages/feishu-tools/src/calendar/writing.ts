@@ -1,4 +1,4 @@
-import { defineTool, type HandlerTool, OutcomeUnknownError, type ToolContext } from "@larkline/tool-kit";
+import { defineTool, type HandlerTool, type ToolContext } from "@larkline/tool-kit";
 import { pause } from "@larkline/protocol/clock";
 import { Type } from "typebox";
 import { keyOf, writeUnkeyed, writeWithKey } from "../exactly-once.ts";
@@ -87,9 +87,9 @@ export function createTool(settings: Required<WorkToolSettings>): HandlerTool {
       try {
         await invite(platform, path, { people, rooms, reason });
       } catch (error) {
-        // The event stands: what became of it must not be lost with the invitations.
-        if (error instanceof OutcomeUnknownError || !(error instanceof Error)) throw error;
-        return `Created the event: ${facts}\nBut inviting failed: ${error.message} Use change_event to invite again, or cancel_event.`;
+        // The event is there: a failed invitation must not hide it, and can be made again without harm.
+        if (platform.signal.aborted || !(error instanceof Error)) throw error;
+        return `Created the event: ${facts}\nBut inviting failed: ${error.message}. Use change_event to invite those who are missing, or cancel_event.`;
       }
       return `Created the event: ${facts}\nInvited: ${await settledInvited(platform, path)}`;
     },

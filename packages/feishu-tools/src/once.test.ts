@@ -1,0 +1,141 @@
+import { systemClock } from "@larkline/protocol/clock";
+import type { FaultTable } from "@larkline/simulator";
+import { describe, expect, it } from "vitest";
+import { toolWorld, type ToolWorld } from "./world.fixture.ts";
+
+// Every call that a write makes, ended in each way: each effect is there once, or it is said that this is unknown.
+
+const zone = "Asia/Shanghai";
+const time = { start: "2026-12-07T10:00+08:00", end: "2026-12-07T11:00+08:00", time_zone: zone };
+const ends = [
+  { kind: "lose_response" },
+  { kind: "drop" },
+  { kind: "respond", status: 500, body: { code: 1, msg: "internal error" } },
+] as const;
+/** Waits are over at once; windows keep their length. */
+const clock = { ...systemClock, after: (ms: number, run: () => void) => systemClock.after(Math.min(ms, 2), run) };
+
+interface Write {
+  tool: string;
+  change: string;
+  /** The input of a write that says `text`, of objects made for it. */
+  input: (world: ToolWorld, text: string) => object;
+  /** Whether the platform takes a key, or a repeat is harmless: then it is never unknown. */
+  certain: boolean;
+}
+
+const writes: Write[] = [
+  { tool: "create_event", change: "event.create", certain: true, input: (_world, title) => ({ ...time, title }) },
+  {
+    tool: "create_event",
+    change: "event.invite",
+    certain: true,
+    input: ({ bob }, title) => ({ ...time, title, people: [bob] }),
+  },
+  {
+    tool: "change_event",
+    change: "event.change",
+    certain: false,
+    input: (world, title) => ({ event: eventOf(world, "Old"), title, time_zone: zone }),
+  },
+  {
+    tool: "cancel_event",
+    change: "event.cancel",
+    certain: false,
+    input: (world, title) => ({ event: eventOf(world, title), title }),
+  },
+  {
+    tool: "answer_invitation",
+    change: "event.reply",
+    certain: false,
+    input: (world, title) => ({ event: eventOf(world, title, world.bob), answer: "accept" }),
+  },
+  { tool: "create_task", change: "task.create", certain: true, input: (_world, summary) => ({ summary }) },
+  {
+    tool: "change_task",
+    change: "task.change",
+    certain: false,
+    input: (world, summary) => ({ task: taskOf(world), summary }),
+  },
+  {
+    tool: "comment_task",
+    change: "task.comment",
+    certain: false,
+    input: (world, text) => ({ task: taskOf(world), text }),
+  },
+  {
+    tool: "send_as_person",
+    change: "message.send",
+    certain: true,
+    input: ({ platform, ann }, text) => ({
+      to: platform.addChat({ type: "group", name: "Team", members: [ann] }).chatId,
+      to_name: "Team",
+      text,
+    }),
+  },
+  {
+    tool: "send_as_person",
+    change: "message.send",
+    certain: true,
+    input: ({ bob }, text) => ({ to: bob, to_name: "Bob", text }),
+  },
+];
+
+function eventOf({ platform, ann, bob }: ToolWorld, summary: string, organizer = ann): string {
+  const [start, end] = [Date.parse(time.start), Date.parse(time.end)];
+  const event = platform.work.calendar.addEvent({
+    organizer,
+    summary,
+    start,
+    end,
+    people: [organizer === ann ? bob : ann],
+  });
+  for (const attendee of event.attendees) attendee.rsvp = "needs_action";
+  return event.eventId;
+}
+
+function taskOf({ platform, ann }: ToolWorld): string {
+  return platform.work.tasks.addTask({ creator: ann, summary: "Old" }).guid;
+}
+
+/** The call after `before` others ends like this. */
+function endCall(faults: FaultTable, before: number, action: (typeof ends)[number]): void {
+  const match = { path: "/open-apis/" };
+  if (before > 0) faults.add({ match, times: before, action: { kind: "delay", delayMs: 0 } });
+  faults.add({ match, times: 1, action });
+}
+
+describe.each(["same_result", "conflict"] as const)("a repeated key gives %s", (how) => {
+  it.each(writes)(
+    "$tool: $change takes effect once, whichever call fails",
+    async ({ tool, change, input, certain }) => {
+      const world = await toolWorld({ settings: { clock, keyWindowMs: 600_000 } });
+      const { platform, call } = world;
+      platform.work.setRepeatedKey(how);
+      const doneWith = (text: string): number =>
+        platform.work.changes.filter(({ kind, content }) => kind === change && content.includes(text)).length;
+      const clean = input(world, "text-0.");
+      const from = platform.apiCalls.length;
+      expect(await call(tool, clean)).toMatchObject({ ok: true });
+      const steps = platform.apiCalls.length - from;
+      expect(doneWith("text-0.")).toBe(1);
+      let runs = 0;
+      for (const action of ends) {
+        for (let step = 0; step < steps; step += 1) {
+          runs += 1;
+          const text = `text-${runs}.`;
+          const given = input(world, text);
+          endCall(platform.faults, step, action);
+          const outcome = await call(tool, given);
+          platform.faults.clear();
+          const where = `${action.kind} at call ${step}: ${JSON.stringify(outcome)}`;
+          const isSaid = JSON.stringify(outcome).includes("cannot be seen whether");
+          if (certain || !isSaid) expect(outcome.ok, where).toBe(true);
+          // What is unknown was not done here: the call never arrived, and is not made again.
+          expect(doneWith(text), where).toBe(isSaid ? 0 : 1);
+        }
+      }
+      expect(runs).toBe(3 * steps);
+    },
+  );
+});
