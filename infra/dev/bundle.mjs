@@ -36,14 +36,20 @@ function threads() {
 const lent = {
   config: "packages/process/src/config/index.ts",
   "tool-kit": "packages/tool-kit/src/index.ts",
+  "feishu-tools": "packages/feishu-tools/src/index.ts",
   "definition-check": "packages/tool-kit/src/definition-check.ts",
   typebox: "packages/tool-kit/node_modules/typebox/build/index.mjs",
 };
+const sdkPath = "packages/feishu/node_modules/@larksuiteoapi/node-sdk/lib/index.js";
 /** What is loaded by `require`, when it is first needed. */
 const required = {
   ajv: "packages/protocol/node_modules/ajv/dist/2020.js",
-  "node-sdk": "packages/feishu/node_modules/@larksuiteoapi/node-sdk/lib/index.js",
+  "node-sdk": sdkPath,
 };
+/** Those that run tools have the parts of Feishu's SDK that its tools call; they would weigh on the others. */
+const runsTools = ["tool-runner", "tool-process"];
+/** What processes that run tools have in place of the above. */
+const requiredByTools = { ajv: required.ajv, "node-sdk-tools": sdkPath };
 
 /** What stays outside: packages that a start may go without. */
 const outside = ["openai", "@larkline/openai-sdk"];
@@ -70,7 +76,14 @@ const output = {
 const placeOf = (path) => relative(folder, realpathSync(join(root, path)));
 
 const validators = await compileSchemas();
-await Promise.all([bundlePrograms(), bundleValidators(), bundleAjv(), bundleSdk(), bundlePage()]);
+await Promise.all([
+  bundlePrograms(),
+  bundleValidators(),
+  bundleAjv(),
+  bundleSdk("node-sdk", ["packages/feishu/src"]),
+  bundleSdk("node-sdk-tools", ["packages/feishu-tools/src"]),
+  bundlePage(),
+]);
 
 async function bundlePrograms() {
   const files = Object.entries({ ...programs, ...lent }).map(([name, path]) => [name, join(root, path)]);
@@ -179,11 +192,28 @@ function ownPlaces() {
 
 /** Has each process load the bundle where a module outside of it, or `require`, has found the source. */
 function replacing() {
+  const sources = { replacing: replacementsWith(required), "replacing-for-tools": replacementsWith(requiredByTools) };
+  const starts = new Map(
+    Object.entries(programs).map(([name, path]) => [
+      join(root, path),
+      runsTools.includes(name) ? "replacing-for-tools" : "replacing",
+    ]),
+  );
+  return {
+    name: "replacing",
+    resolveId: (id) => (id in sources ? id : undefined),
+    load: (id) => sources[id],
+    transform: (code, id) => (starts.has(id) ? { code: `import "${starts.get(id)}"; ${code}`, map: null } : undefined),
+  };
+}
+
+/** The hook of a process, with these in place of what it would require. */
+function replacementsWith(scripts) {
   const replaced = [
     ...Object.entries(lent).map(([name, path]) => [placeOf(path), `${name}.mjs`, "module"]),
-    ...Object.entries(required).map(([name, path]) => [placeOf(path), `${name}.cjs`, "commonjs"]),
+    ...Object.entries(scripts).map(([name, path]) => [placeOf(path), `${name}.cjs`, "commonjs"]),
   ];
-  const source = `import { registerHooks } from "node:module";
+  return `import { registerHooks } from "node:module";
 const urlOf = (path) => new URL(path, import.meta.url).href;
 const bundles = new Map(${JSON.stringify(replaced)}.map(([path, name, format]) => [urlOf(path), { url: urlOf(name), format }]));
 registerHooks({
@@ -192,13 +222,6 @@ registerHooks({
     return { ...found, ...bundles.get(found.url) };
   },
 });`;
-  const starts = new Set(Object.values(programs).map((path) => join(root, path)));
-  return {
-    name: "replacing",
-    resolveId: (id) => (id === "replacing" ? id : undefined),
-    load: (id) => (id === "replacing" ? source : undefined),
-    transform: (code, id) => (starts.has(id) ? { code: `import "replacing"; ${code}`, map: null } : undefined),
-  };
 }
 
 /** The code of a validator for each schema of our own, by the digest of the schema. */
@@ -303,32 +326,33 @@ async function bundleAjv() {
   });
 }
 
-/** The SDK of Feishu with the parts that we call: it has all methods of the platform, in 6 MB with Chinese comments. */
-async function bundleSdk() {
-  const path = realpathSync(join(root, required["node-sdk"], "../../es/index.js"));
+/** The SDK of Feishu with the parts that these sources call: it has all methods, in 6 MB with Chinese comments. */
+async function bundleSdk(name, callers) {
+  const path = realpathSync(join(root, sdkPath, "../../es/index.js"));
   await build({
     ...shared,
     input: "sdk",
-    plugins: [usedParts(path)],
+    plugins: [usedParts(path, callers)],
     treeshake: { moduleSideEffects: (id) => !id.startsWith(dirname(path)) },
-    output: { ...output, sourcemap: false, file: join(folder, "node-sdk.cjs"), format: "cjs" },
+    output: { ...output, sourcemap: false, file: join(folder, `${name}.cjs`), format: "cjs" },
   });
 }
 
 /** Of the typed methods that our sources call: `im` of `client.im.v1.message.create`. */
-function usedNamespaces() {
-  const sources = join(root, "packages/feishu/src");
-  const texts = readdirSync(sources, { recursive: true })
-    .filter((name) => name.endsWith(".ts"))
-    .map((name) => readFileSync(join(sources, name), "utf8"));
+function usedNamespaces(callers) {
+  const texts = callers.flatMap((caller) =>
+    readdirSync(join(root, caller), { recursive: true })
+      .filter((name) => name.endsWith(".ts"))
+      .map((name) => readFileSync(join(root, caller, name), "utf8")),
+  );
   return new Set(texts.flatMap((text) => [...text.matchAll(/\.(\w+)\s*\.v\d+\b/g)].map(([, namespace]) => namespace)));
 }
 
 /** The exports that our sources read, and of the client the namespaces: each class it inherits from adds one. */
-function usedParts(path) {
+function usedParts(path, callers) {
   const importer = readFileSync(join(root, "packages/feishu/src/transport/sdk.ts"), "utf8");
   const exported = new Set([...importer.matchAll(/\bloadSdk\(\)\.(\w+)/g)].map(([, name]) => name));
-  const used = usedNamespaces();
+  const used = usedNamespaces(callers);
   return {
     name: "used-parts",
     resolveId: (id) => (id === "sdk" ? id : undefined),

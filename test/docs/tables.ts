@@ -9,6 +9,7 @@ import {
   type MetricFacts,
   type ObservationFacts,
 } from "@larkline/process/telemetry";
+import { feishuTools } from "@larkline/feishu-tools";
 import { describedKeys } from "@larkline/store/keys";
 import { root, textOf } from "./document.ts";
 
@@ -33,6 +34,10 @@ export const tables: Readonly<Record<string, Readonly<Record<string, Rows>>>> = 
     events: observations("event", eventCatalogue),
     spans: observations("span", spanCatalogue),
   },
+  "docs/work-tools.md": {
+    tools: workTools("en", ["tool", "what people read", "a second run", "asks first", "permissions"]),
+  },
+  "docs/zh/work-tools.md": { tools: workTools("zh", ["工具", "给人看的名字", "再运行一次", "先问人", "权限"]) },
   "docs/observability.md": {
     metrics: [
       ["metric", "from", "labels", "meaning"],
@@ -62,6 +67,17 @@ function observations(heading: string, catalogue: Readonly<Record<string, Observ
   return [[heading, "from", "meaning"], ...rows];
 }
 
+function workTools(language: "en" | "zh", heads: readonly string[]): Rows {
+  const rows = feishuTools().map(({ name, title, effect, requiresApproval, risk, scopes }) => [
+    `\`${name}\``,
+    typeof title === "object" ? title[language] : (title ?? ""),
+    `\`${effect}\``,
+    requiresApproval ? `\`${risk}\`` : "",
+    scopes.map((scope) => `\`${scope}\``).join(" "),
+  ]);
+  return [heads, ...rows];
+}
+
 /** Instruments of one table: what the console reads from Redis, its canary's, or all others. */
 function instruments(table: "states" | "canary" | "processes"): [string, InstrumentFacts][] {
   const tableFor = (name: string, { by }: InstrumentFacts): typeof table => {
@@ -80,10 +96,15 @@ function metricRow(name: string, { labels, help }: InstrumentFacts | MetricFacts
 function tableOf(rows: Rows): string {
   const escaped = rows.map((row) => row.map((cell) => cell.replaceAll("|", String.raw`\|`)));
   const [head = [], ...others] = escaped;
-  const widths = head.map((_, at) => Math.max(3, ...escaped.map((row) => row[at]?.length ?? 0)));
+  const widths = head.map((_, at) => Math.max(3, ...escaped.map((row) => widthOf(row[at] ?? ""))));
   const line = (row: readonly string[]): string =>
-    `| ${row.map((cell, at) => cell.padEnd(widths[at] ?? 0)).join(" | ")} |`;
+    `| ${row.map((cell, at) => cell.padEnd((widths[at] ?? 0) - widthOf(cell) + cell.length)).join(" | ")} |`;
   return [line(head), line(widths.map((width) => "-".repeat(width))), ...others.map(line)].join("\n");
+}
+
+/** Chinese characters take two columns. */
+function widthOf(cell: string): number {
+  return cell.length + [...cell.matchAll(/[\u3000-\u303f\u4e00-\u9fff\uff00-\uff60]/g)].length;
 }
 
 if (import.meta.main) for (const page of Object.keys(tables)) writeFileSync(`${root}/${page}`, pageWithTables(page));
