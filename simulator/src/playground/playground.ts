@@ -16,10 +16,10 @@ import {
   type PlaygroundState,
   registerPlaygroundRoutes,
 } from "./routes.ts";
-import { registerCalendarPages } from "./calendar-page.ts";
 import { registerConsentPage } from "./consent-page.ts";
 import { registerTravelServer } from "./travel-server.ts";
 import { pageScript } from "./page-script.ts";
+import { registerWorkPages } from "./work-pages.ts";
 
 interface PlaygroundParts {
   config: PlaygroundConfig;
@@ -53,6 +53,7 @@ export async function startPlayground(parts: PlaygroundParts): Promise<Playgroun
   countActivity(simulator, metrics);
   if (simulator.users.size === 0) createScene(simulator);
   for (const room of sceneRooms) simulator.work.calendar.addRoom(room);
+  createWork(simulator);
   const keeper =
     config.dataDirectory === undefined
       ? undefined
@@ -62,7 +63,7 @@ export async function startPlayground(parts: PlaygroundParts): Promise<Playgroun
   registerOpsRoutes(server, { metrics, logger, ready: async () => ({ simulator: true }) });
   registerPlaygroundRoutes(server, { simulator, stream, appId: config.appId });
   registerConsentPage(server, simulator);
-  registerCalendarPages(server, simulator);
+  registerWorkPages(server, simulator);
   registerTravelServer(server);
   await registerPage(server);
   await server.ready();
@@ -175,6 +176,33 @@ const sceneRooms = [
   { roomId: "omm_azalea", name: "杜鹃厅 Azalea", capacity: 8 },
   { roomId: "omm_bamboo", name: "竹林厅 Bamboo", capacity: 4 },
 ];
+
+/** A plan and a table that all people share, and a document that only the first one may see. */
+function createWork({ users, work }: FeishuSimulator): void {
+  const [first, ...others] = [...users.keys()];
+  if (first === undefined) return;
+  const plan = work.docs.addDocument({
+    owner: first,
+    title: "项目计划 Project plan",
+    markdown: "# 目标 Goals\n\n- 十二月上线 Ship in December\n\n# 下一步 Next steps\n\n- [ ] 试运行 Trial run",
+  });
+  work.docs.addDocument({
+    owner: first,
+    title: "私人笔记 Private notes",
+    markdown: "只有我能看到 Only I can see this",
+  });
+  const base = work.tables.addBase({ owner: first, name: "项目 Project" });
+  const { tableId } = work.tables.addTable(base.appToken, {
+    name: "任务 Tasks",
+    fields: [
+      { name: "任务 Task", type: 1 },
+      { name: "天数 Days", type: 2 },
+      { name: "状态 State", type: 3, property: { options: [{ name: "待办 open" }, { name: "完成 done" }] } },
+    ],
+  });
+  work.tables.addRecord(base.appToken, tableId, { "任务 Task": "试运行 Trial run", "状态 State": "待办 open" });
+  for (const other of others) for (const id of [plan.documentId, base.appToken]) work.share(id, other, "edit");
+}
 
 /** Two people with a chat of their own each, and a group of both with the bot. */
 function createScene(simulator: FeishuSimulator): void {

@@ -26,6 +26,8 @@ export interface WorldControls {
   /** Takes the rights back. */
   unshare(objectId: string, who: string): void;
   setRepeatedKey(how: RepeatedKey): void;
+  /** Whether a person (open id) or an app (its id) may see an object, or change it. Default `view`. */
+  may(who: string, objectId: string, right?: "view" | "edit"): boolean;
 }
 
 type Right = "view" | "edit";

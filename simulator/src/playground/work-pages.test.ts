@@ -1,14 +1,14 @@
 import { fastify } from "fastify";
 import { expect, onTestFinished, test } from "vitest";
 import { startFeishuSimulator } from "../index.ts";
-import { registerCalendarPages } from "./calendar-page.ts";
+import { registerWorkPages } from "./work-pages.ts";
 
 async function scene() {
   const simulator = await startFeishuSimulator({ apps: [{ appId: "cli_0123456789abcdef", appSecret: "secret" }] });
   onTestFinished(() => simulator.close());
   const server = fastify();
   onTestFinished(() => server.close());
-  registerCalendarPages(server, simulator);
+  registerWorkPages(server, simulator);
   const page = async (url: string) => await server.inject({ method: "GET", url });
   const [ann, bob] = ["Ann", "Bob"].map((name) => simulator.addUser({ name }).openId);
   return { simulator, page, ann: ann ?? "", bob: bob ?? "" };
@@ -35,4 +35,18 @@ test("the tasks show who has them, and whether they are done", async () => {
   expect((await page(`/page/tasks?as=${bob}`)).body).toContain("<li>☐ Plan Bob");
   task.completedAt = 1;
   expect((await page("/page/tasks")).body).toContain("<li>☑ Plan Bob");
+});
+
+test("documents and tables are shown to those who may see them", async () => {
+  const { simulator, page, ann, bob } = await scene();
+  const { docs, tables } = simulator.work;
+  docs.addDocument({ owner: ann, title: "Plan <1>", markdown: "# Goals" });
+  const { appToken } = tables.addBase({ owner: ann, name: "Launch" });
+  const { tableId } = tables.addTable(appToken, { name: "Tasks", fields: [{ name: "Task", type: 1 }] });
+  tables.addRecord(appToken, tableId, { Task: "Write" });
+  expect((await page("/page/documents")).body).toContain("<h2>Plan &lt;1> (Ann)</h2><pre># Goals</pre>");
+  expect((await page("/page/tables")).body).toContain("<tr><th>Task</th></tr><tr><td>Write</td></tr>");
+  for (const path of ["documents", "tables"]) {
+    expect((await page(`/page/${path}?as=${bob}`)).body).toContain("<p>无 · None</p>");
+  }
 });

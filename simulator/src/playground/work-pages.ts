@@ -4,10 +4,10 @@ import type { FeishuSimulator } from "../index.ts";
 type Shown = Pick<FeishuSimulator, "users" | "work">;
 
 /**
- * Plain pages on which one sees what tools have done: the calendar and the tasks of each person, as that person sees
- * them. They load themselves again.
+ * Plain pages on which one sees what tools have done: documents, tables, calendar and tasks of each person, as
+ * that person sees them. They load themselves again.
  */
-export function registerCalendarPages(server: FastifyInstance, simulator: Shown): void {
+export function registerWorkPages(server: FastifyInstance, simulator: Shown): void {
   server.get<{ Querystring: { as?: string } }>("/page/calendar", (request, reply) =>
     sendPage(reply, simulator, {
       title: "日历 · Calendar",
@@ -18,6 +18,22 @@ export function registerCalendarPages(server: FastifyInstance, simulator: Shown)
   );
   server.get<{ Querystring: { as?: string } }>("/page/tasks", (request, reply) =>
     sendPage(reply, simulator, { title: "任务 · Tasks", path: "/page/tasks", as: request.query.as, list: tasksOf }),
+  );
+  server.get<{ Querystring: { as?: string } }>("/page/documents", (request, reply) =>
+    sendPage(reply, simulator, {
+      title: "文档 · Documents",
+      path: "/page/documents",
+      as: request.query.as,
+      list: documentsOf,
+    }),
+  );
+  server.get<{ Querystring: { as?: string } }>("/page/tables", (request, reply) =>
+    sendPage(reply, simulator, {
+      title: "多维表格 · Bases",
+      path: "/page/tables",
+      as: request.query.as,
+      list: tablesOf,
+    }),
   );
 }
 
@@ -82,6 +98,45 @@ function tasksOf({ users, work }: Shown, openId: string): string[] {
       const said = comments.map(({ by, content }) => `💬 ${users.get(by)?.name ?? by}: ${content}`).join(" ");
       return escaped(`${completedAt > 0 ? "☑" : "☐"} ${summary} ${people} ${until} ${said}`);
     });
+}
+
+/** Documents that this person may see, the latest change first, with their comments. */
+function documentsOf({ users, work }: Shown, openId: string): string[] {
+  return [...work.docs.documents.values()]
+    .filter(({ documentId }) => work.may(openId, documentId))
+    .toSorted((left, right) => right.updatedAt - left.updatedAt)
+    .map(({ documentId, title, owner, comments }) => {
+      const said = comments.flatMap(({ replies }) =>
+        replies.map(({ by, text }) => `<p>💬 ${escaped(`${users.get(by)?.name ?? by}: ${text}`)}</p>`),
+      );
+      const head = escaped(`${title} (${users.get(owner)?.name ?? owner})`);
+      return `<h2>${head}</h2><pre>${escaped(work.docs.markdown(documentId))}</pre>${said.join("")}`;
+    });
+}
+
+/** Tables of the Bases that this person may see. */
+function tablesOf({ work }: Shown, openId: string): string[] {
+  return [...work.tables.bases.values()]
+    .filter(({ appToken }) => work.may(openId, appToken))
+    .flatMap(({ name, tables }) =>
+      [...tables.values()].map((table) => {
+        const names = table.fields.map(({ field_name }) => field_name);
+        const rowOf = (cells: readonly string[], tag: string): string =>
+          `<tr>${cells.map((cell) => `<${tag}>${escaped(cell)}</${tag}>`).join("")}</tr>`;
+        const rows = table.records.map(({ fields }) =>
+          rowOf(
+            names.map((field) => cellText(fields[field])),
+            "td",
+          ),
+        );
+        return `<h2>${escaped(`${name} / ${table.name}`)}</h2><table>${rowOf(names, "th")}${rows.join("")}</table>`;
+      }),
+    );
+}
+
+function cellText(value: unknown): string {
+  if (value === undefined || value === null) return "";
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
 function timeIn(seconds: number, timeZone: string): string {
