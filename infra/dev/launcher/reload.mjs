@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
-import { existsSync, readdirSync, readFileSync, watch } from "node:fs";
-import { basename, dirname, join, relative, resolve } from "node:path";
+import { existsSync, readFileSync, statSync, watch } from "node:fs";
+import { basename, dirname, relative, resolve } from "node:path";
 import { root } from "./paths.mjs";
 
 /** Those that load larkline.config.ts, and those that load the modules of RUNNER_TOOLS. */
@@ -9,26 +9,23 @@ const isCode = /\.[cm]?[jt]s$/;
 /** An editor writes a file in several steps. */
 const settleMs = 200;
 
-/** What is watched of folders below, at most: what lies beyond that needs a restart. */
-const mostFolders = 200;
-/** Folders of the checkout itself, which a change of tools or configuration does not concern. */
-const ownFolders = ["apps", "docs", "infra", "packages", "simulator", "test"].map((name) => join(root, name));
+/** Files that are read for one module, at most: what lies beyond that needs a restart. */
+const mostFiles = 2_000;
 
 /**
- * The folders of larkline.config.ts and of the modules of RUNNER_TOOLS, and what is in them now: also what these files
- * import from there and below. Read before a process loads them, so that a change after that is seen.
+ * The modules that services load from outside of the checkout's own code, larkline.config.ts and those of RUNNER_TOOLS,
+ * and what they and the files that they import contain now. Read before a process loads them, so that a change after
+ * that is seen.
  */
 export function seenFiles(env) {
-  const places = foldersOf(env);
-  const nested = new Set([...places.map(({ folder }) => folder), ...ownFolders]);
-  return { nested, watched: places.map((place) => ({ ...place, seen: contentsOf(place, nested) })) };
+  return modulesOf(env).map((module) => ({ ...module, seen: loadedFiles(module.path) }));
 }
 
 /**
  * Watches what was seen; a first larkline.config.ts is a change, too. `onChange` gets the name of a changed file and
  * the services that load it, one change after the other; returns what ends it.
  */
-export function watchFiles({ nested, watched }, onChange) {
+export function watchFiles(modules, onChange) {
   const watchers = new Map();
   let timer;
   let last = Promise.resolve();
@@ -36,8 +33,11 @@ export function watchFiles({ nested, watched }, onChange) {
     clearTimeout(timer);
     timer = setTimeout(() => (last = last.then(look)), settleMs);
   };
+  // Folders, since editors put a new file in the place of the old one.
   const watchAll = () => {
-    for (const folder of watched.flatMap(({ seen }) => seen.folders)) {
+    const folders = new Set(modules.flatMap(({ path, seen }) => [path, ...seen.keys()].map((file) => dirname(file))));
+    for (const [folder, watcher] of watchers) if (!folders.has(folder)) watcher.close();
+    for (const folder of folders) {
       if (watchers.has(folder)) continue;
       try {
         const forget = () => watchers.delete(folder);
@@ -49,14 +49,14 @@ export function watchFiles({ nested, watched }, onChange) {
   };
   const look = async () => {
     const [files, services] = [new Set(), new Set()];
-    for (const one of watched) {
-      const now = contentsOf(one, nested);
-      for (const [name, hash] of now.hashes) {
-        if (one.seen.hashes.get(name) === hash || (!one.seen.isLoaded && !one.loaders.has(name))) continue;
-        files.add(name);
-        for (const service of servicesThatLoad(name, one)) services.add(service);
+    for (const module of modules) {
+      const now = loadedFiles(module.path);
+      for (const [path, hash] of now) {
+        if (module.seen.get(path) === hash) continue;
+        files.add(relative(dirname(module.path), path));
+        for (const service of module.services) services.add(service);
       }
-      one.seen = now;
+      module.seen = now;
     }
     watchAll();
     if (files.size === 0) return;
@@ -71,53 +71,40 @@ export function watchFiles({ nested, watched }, onChange) {
   };
 }
 
-/** Each folder once, with the names of the files that are loaded there and who loads them. */
-function foldersOf(env) {
-  const folders = new Map();
-  const add = (file, services) => {
-    if (!isCode.test(file)) return;
-    const loaders = folders.get(dirname(file)) ?? new Map();
-    folders.set(dirname(file), loaders.set(basename(file), services));
-  };
-  // Watched also while it is not there: the first one replaces the configuration of the playground.
-  add(resolve(root, env.LARKLINE_CONFIG || "larkline.config.ts"), readers.config);
-  for (const module of (env.RUNNER_TOOLS ?? "").split(",").map((name) => resolve(root, name.trim()))) {
-    if (existsSync(module)) add(module, readers.tools);
-  }
-  return [...folders].map(([folder, loaders]) => ({ folder, loaders }));
+/** The configuration is among them while it is not there: the first one replaces the one of the playground. */
+function modulesOf(env) {
+  const config = { path: resolve(root, env.LARKLINE_CONFIG || "larkline.config.ts"), services: readers.config };
+  const tools = (env.RUNNER_TOOLS ?? "").split(",").map((name) => resolve(root, name.trim()));
+  const all = [config, ...tools.map((path) => ({ path, services: readers.tools }))];
+  return all.filter(({ path }) => isCode.test(basename(path)));
 }
 
-/** Another file of the folder may be imported by any of those that are loaded there. */
-function servicesThatLoad(name, { folder, loaders }) {
-  const there = [...loaders].flatMap(([file, services]) => (existsSync(join(folder, file)) ? services : []));
-  return loaders.get(name) ?? there;
-}
+/** What a file may import by a path: text of comments and strings counts as well, and only makes more files known. */
+const imports = /(?:\bfrom|\bimport|\brequire)\s*\(?\s*["'](\.{1,2}\/[^"'\n]+)["']/g;
 
 /**
- * The hash of each file of code in a folder and below it, by its path from there, and the folders that were read. Those
- * of `nested` have a watch of their own; nothing is read below a folder where no file `isLoaded`. A deleted file is no
- * change: what imports it changes as well.
+ * The hash of a module and of each file that it imports by a path, directly or through others. A file that is not there
+ * is left out: whatever imports it changes as well. Exported for its test.
  */
-function contentsOf({ folder: top, loaders }, nested) {
-  const isLoaded = [...loaders.keys()].some((name) => existsSync(join(top, name)));
+export function loadedFiles(module) {
   const hashes = new Map();
-  const folders = [top];
-  for (const folder of folders) {
-    try {
-      for (const entry of readdirSync(folder, { withFileTypes: true })) {
-        const path = join(folder, entry.name);
-        const isRead = isLoaded && isWatched(entry.name) && !nested.has(path) && folders.length < mostFolders;
-        if (entry.isDirectory() && isRead) folders.push(path);
-        if (!entry.isFile() || !isCode.test(entry.name)) continue;
-        hashes.set(relative(top, path), createHash("sha256").update(readFileSync(path)).digest("hex"));
-      }
-    } catch {
-      // The folder is being replaced: the next change shows the rest.
-    }
+  const open = [module];
+  for (const path of open) {
+    if (hashes.size >= mostFiles || hashes.has(path)) continue;
+    const content = contentOf(path);
+    if (content === undefined) continue;
+    hashes.set(path, createHash("sha256").update(content).digest("hex"));
+    if (!isCode.test(path)) continue;
+    for (const [, target] of content.toString().matchAll(imports)) open.push(resolve(dirname(path), target));
   }
-  return { hashes, folders, isLoaded };
+  return hashes;
 }
 
-function isWatched(name) {
-  return name !== "node_modules" && !name.startsWith(".");
+/** Undefined where no file is, or it is being replaced: the next change shows it. */
+function contentOf(path) {
+  try {
+    return existsSync(path) && statSync(path).isFile() ? readFileSync(path) : undefined;
+  } catch {
+    return undefined;
+  }
 }
