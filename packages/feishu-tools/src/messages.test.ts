@@ -68,6 +68,9 @@ describe("sending in a person's name", () => {
       identity: { as: "person" },
       summary: { en: "Send in your name to {to_name} ({to}): {text}" },
     });
+    // A card shows texts of 4,000 characters, and 8,000 bytes, whole.
+    expect(tool.check({ to: "ou_1", to_name: "Bob", text: "字".repeat(2_001) })).toMatchObject({ ok: false });
+    expect(tool.check({ to: "ou_1", to_name: "Bob", text: "字".repeat(2_000) })).toMatchObject({ ok: true });
   });
 
   it("sends as the person, to a group and to a person, and as a reply", async () => {

@@ -21,6 +21,7 @@ const messageRemedies: Remedies = {
   230002: "The person is not in this chat.",
   230013: "The bot is not open to the receiver; an administrator can widen its availability.",
   230018: "The group does not let the person write now.",
+  230020: "So many messages go there now that the platform takes none; try again in a moment.",
   230022: "The company's filter refuses this text.",
   230025: "The text is too long.",
   230028: "The company's data protection refuses this text.",
@@ -44,6 +45,8 @@ const readScopes = ["im:message:readonly", "im:message.group_msg:get_as_user", "
 const nameScope = "contact:user.basic_profile:readonly";
 const maxShown = 30;
 const maxTextCharacters = 1_000;
+/** What a card shows whole: people approve the exact text. */
+const maxSentCharacters = 2_000;
 
 interface Message {
   message_id?: string | undefined;
@@ -239,7 +242,7 @@ function sendTool(settings: Required<WorkToolSettings>): HandlerTool {
           description: "Open id of a person (ou_) or id of a chat (oc_).",
         }),
         to_name: Type.String({ minLength: 1, maxLength: 100, description: "Name of this person or group, exactly." }),
-        text: Type.String({ minLength: 1, maxLength: 5_000 }),
+        text: Type.String({ minLength: 1, maxLength: maxSentCharacters }),
         reply_to: Type.Optional(
           Type.String({
             pattern: "^om_[A-Za-z0-9_-]{1,80}$",

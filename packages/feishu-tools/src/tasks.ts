@@ -167,7 +167,7 @@ function createTool(settings: Required<WorkToolSettings>): HandlerTool {
     input: Type.Object(
       {
         summary: Type.String({ minLength: 1, maxLength: 500, description: "What is to be done." }),
-        description: Type.Optional(Type.String({ maxLength: 3_000 })),
+        description: Type.Optional(Type.String({ maxLength: 2_000 })),
         due,
         time_zone: Type.Optional(TimeZone),
         assignees: Type.Optional(
@@ -244,7 +244,7 @@ function changeTool(settings: Required<WorkToolSettings>): HandlerTool {
       {
         task: TaskId,
         summary: Type.Optional(Type.String({ minLength: 1, maxLength: 500 })),
-        description: Type.Optional(Type.String({ maxLength: 3_000 })),
+        description: Type.Optional(Type.String({ maxLength: 2_000 })),
         due,
         time_zone: Type.Optional(TimeZone),
         done: Type.Optional(Type.Boolean({ description: "true completes it, false opens it again." })),
@@ -338,7 +338,7 @@ function commentTool(settings: Required<WorkToolSettings>): HandlerTool {
     title: { zh: "评论任务", en: "Comment on a task" },
     summary: { zh: "在任务 {task} 下评论：{text}", en: "Comment on the task {task}: {text}" },
     input: Type.Object(
-      { task: TaskId, text: Type.String({ minLength: 1, maxLength: 3_000 }) },
+      { task: TaskId, text: Type.String({ minLength: 1, maxLength: 2_000 }) },
       { additionalProperties: false },
     ),
     effect: "once",

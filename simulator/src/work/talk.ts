@@ -220,6 +220,7 @@ function spokenOnce(platform: Platform, call: ApiCallContext, openId: string, pl
     throw new PlatformError(230054, "not supported in a person's name");
   }
   const rendered = renderContent(messageType, stringField(call.body, "content"), mentionLookup(platform, chat));
+  platform.limiter.checkBusiness(`chat ${chat.chatId}`, 5);
   const message = platform.messages.add({
     chatId: chat.chatId,
     senderType: "user",

@@ -29,12 +29,7 @@ const EventId = Type.String({
 });
 const People = Type.Array(PersonId, { maxItems: 50 });
 const Rooms = Type.Array(RoomId, { maxItems: 10 });
-const writeScopes = [
-  "calendar:calendar:read",
-  "calendar:calendar.event:read",
-  "calendar:calendar.event:create",
-  "calendar:calendar.event:update",
-];
+const changeScopes = ["calendar:calendar:read", "calendar:calendar.event:read", "calendar:calendar.event:update"];
 
 type Path = { calendar_id: string; event_id: string };
 
@@ -58,7 +53,7 @@ export function createTool(settings: Required<WorkToolSettings>): HandlerTool {
         people: Type.Optional(People),
         rooms: Type.Optional(Rooms),
         room_reason: Type.Optional(Type.String({ maxLength: 200, description: "Why, for rooms that need approval." })),
-        description: Type.Optional(Type.String({ maxLength: 5_000 })),
+        description: Type.Optional(Type.String({ maxLength: 2_000 })),
         location: Type.Optional(
           Type.String({ maxLength: 200, description: "A place that is no room of the company." }),
         ),
@@ -68,7 +63,7 @@ export function createTool(settings: Required<WorkToolSettings>): HandlerTool {
     effect: "once",
     requiresApproval: true,
     as: "person",
-    scopes: writeScopes,
+    scopes: [...changeScopes, "calendar:calendar.event:create"],
     addresses: [],
     risk: "medium",
     isolation: "inline",
@@ -210,7 +205,7 @@ export function changeTool(settings: Required<WorkToolSettings>): HandlerTool {
         start: Type.Optional(Moment("New beginning, together with end.")),
         end: Type.Optional(Moment("New end.")),
         time_zone: TimeZone,
-        description: Type.Optional(Type.String({ maxLength: 5_000 })),
+        description: Type.Optional(Type.String({ maxLength: 2_000 })),
         location: Type.Optional(Type.String({ maxLength: 200 })),
         add_people: Type.Optional(People),
         remove_people: Type.Optional(People),
@@ -223,7 +218,7 @@ export function changeTool(settings: Required<WorkToolSettings>): HandlerTool {
     effect: "idempotent",
     requiresApproval: true,
     as: "person",
-    scopes: writeScopes,
+    scopes: changeScopes,
     addresses: [],
     risk: "medium",
     isolation: "inline",
