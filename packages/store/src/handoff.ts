@@ -367,9 +367,11 @@ export class HandoffImport {
     const callId = attemptIdOf(entry);
     if (entry.kind === "begun") {
       const { ask, identity = false } = entry;
-      if (identity && ask !== undefined)
+      if (identity && ask !== undefined) {
         this.#inBackground(entry, handed, async () => await this.#beginAs(entry, handed, ask));
-      else await this.#begin(entry, handed);
+      } else {
+        await this.#begin(entry, handed);
+      }
     } else if (entry.kind === "returned") {
       await store.giveBack(session, callId, { handed, ask: entry.ask });
     } else if (entry.kind === "outcome") {
