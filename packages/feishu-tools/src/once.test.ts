@@ -79,7 +79,88 @@ const writes: Write[] = [
     certain: true,
     input: ({ bob }, text) => ({ to: bob, to_name: "Bob", text }),
   },
+  { tool: "create_document", change: "document.create", certain: false, input: (_world, title) => ({ title }) },
+  {
+    tool: "create_document",
+    change: "document.block",
+    certain: false,
+    input: (_world, title) => ({ title, markdown: title }),
+  },
+  {
+    tool: "create_wiki_page",
+    change: "wiki.create",
+    certain: false,
+    input: ({ platform, ann }, title) => ({
+      space: platform.work.docs.addSpace({ name: "Team", members: [ann] }).spaceId,
+      title,
+    }),
+  },
+  {
+    tool: "append_to_document",
+    change: "document.block",
+    certain: true,
+    input: (world, markdown) => ({ document: documentOf(world, "Old").document, markdown }),
+  },
+  {
+    tool: "edit_document",
+    change: "document.update",
+    certain: true,
+    input: (world, text) => {
+      const { block, ...place } = documentOf(world, "Old");
+      return { ...place, changes: [{ block, text }] };
+    },
+  },
+  {
+    tool: "delete_document_blocks",
+    change: "document.delete",
+    certain: true,
+    input: (world, text) => {
+      const { block, ...place } = documentOf(world, text);
+      return { ...place, blocks: [{ id: block, text }] };
+    },
+  },
+  {
+    tool: "comment_on_document",
+    change: "document.comment",
+    certain: false,
+    input: (world, text) => ({ document: documentOf(world, "Old").document, text }),
+  },
+  {
+    tool: "add_records",
+    change: "base.record",
+    certain: true,
+    input: (world, Task) => ({ base: tableOf(world).base, rows: [{ Task }] }),
+  },
+  {
+    tool: "update_records",
+    change: "base.update",
+    certain: true,
+    input: (world, Task) => {
+      const { base, record } = tableOf(world);
+      return { base, changes: [{ record, values: { Task } }] };
+    },
+  },
+  {
+    tool: "add_field",
+    change: "base.field",
+    certain: true,
+    input: (world, name) => ({ base: tableOf(world).base, name, type: "text" }),
+  },
 ];
+
+/** A document of one block that says this. */
+function documentOf({ platform, ann }: ToolWorld, markdown: string) {
+  const { documentId, revision, blocks } = platform.work.docs.addDocument({ owner: ann, title: "Old", markdown });
+  return { document: documentId, revision, block: blocks.get(documentId)?.children?.[0] };
+}
+
+function tableOf({ platform, ann }: ToolWorld) {
+  const { tables } = platform.work;
+  const { appToken } = tables.addBase({ owner: ann, name: "Launch" });
+  const { tableId } = tables.addTable(appToken, { name: "Tasks", fields: [{ name: "Task", type: 1 }] });
+  const { record_id: record } = tables.addRecord(appToken, tableId, { Task: "Old" });
+  return { base: `https://acme.feishu.cn/base/${appToken}?table=${tableId}`, record };
+}
 
 function eventOf({ platform, ann, bob }: ToolWorld, summary: string, organizer = ann): string {
   const [start, end] = [Date.parse(time.start), Date.parse(time.end)];

@@ -379,33 +379,40 @@ function updateTool(settings: Settings): HandlerTool {
           windowMs: settings.keyWindowMs, // a repeat sets the same values
           run: (client, as) => client.bitable.v1.appTableRecord.batchUpdate({ path, data: { records } }, as),
           result: () => true,
-          readBack: async () => undefined,
+          readBack: async () => {
+            const now = await rowsOf(platform, path, ids);
+            return records.every((one) => unsetIn(fields, one, now).length === 0) ? true : undefined;
+          },
           isDuplicate: (error) => isRefusal(error, usedKey),
           done: true,
           open: "whether the rows were changed",
         });
         const now = await rowsOf(platform, path, ids);
         // Some fields, such as stages, answer success and stay as they were.
-        const kept = changes.flatMap(({ record, values }) => {
-          const [then, after] = [old, now].map(
-            (list) => list.find(({ record_id }) => record_id === record)?.fields ?? {},
-          );
-          const wanted = platformRow(fields, values);
-          return Object.keys(values).filter((name) => {
-            const same = JSON.stringify(then?.[name] ?? null) === JSON.stringify(after?.[name] ?? null);
-            const field = fields.find((one) => one.name === name);
-            return (
-              same &&
-              JSON.stringify(shownValue(field, wanted[name])) !== JSON.stringify(shownValue(field, after?.[name]))
-            );
-          });
-        });
+        const kept = records.flatMap((one) => unsetIn(fields, one, now));
         const warning = kept.length === 0 ? "" : `\nThe platform has not changed: ${[...new Set(kept)].join(", ")}`;
         const was = old.map((one) => shownRow(fields, { ...one, fields: namedOnly(one.fields, changes) }));
         return `Changed ${changes.length} rows.${warning}\n${quoted("old values", was.join("\n"))}`;
       });
     },
   });
+}
+
+/** Names of the fields that do not say what they were set to. */
+function unsetIn(fields: readonly Field[], { record_id, fields: wanted }: Row, rows: readonly Row[]): string[] {
+  const now = rows.find((one) => one.record_id === record_id)?.fields ?? {};
+  return Object.entries(wanted).flatMap(([name, value]) => {
+    const field = fields.find((one) => one.name === name);
+    return comparable(field, value) === comparable(field, now[name]) ? [] : [name];
+  });
+}
+
+/** People come back with names and more: their ids are what counts. */
+function comparable(field: Field | undefined, value: unknown): string {
+  if (field?.type === fieldTypes.person && Array.isArray(value)) {
+    return value.map((one) => String(typeof one === "object" && one !== null && "id" in one ? one.id : "")).join();
+  }
+  return JSON.stringify(shownValue(field, value));
 }
 
 function namedOnly(
