@@ -170,7 +170,7 @@ const inRedis: Mutant[] = [
     id: "commit-leaves-messages-asleep",
     file: scripts("commit"),
     from: "if more ~= '1' or string.find(first, '^%d+:{\"needs\":') then return requeue() end",
-    to: "if more ~= '1' then return {0, leased} end",
+    to: "if more ~= '1' then return respond('idle', {deliver = leased, askerGen = 0}) end",
     tests: [oneServer],
     why: "When a session gives its slot to others, the messages that wait in it would have no wake-up.",
   },

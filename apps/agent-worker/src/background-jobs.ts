@@ -26,20 +26,28 @@ const manyRunning = 2_000;
 const orphanMs = 500;
 /** Living workers notice a death up to so far apart; one of them takes the duty. */
 const orphanDutyMs = 150;
+/** Pause between two looks of a worker for sessions that only Redis takes for its own. */
+const ownEveryMs = 5_000;
 /** A session that has not changed for so long: the sweeper looks for its job. */
 const staleMs = 3_000;
 /** Sessions, calls or approvals of one kind that one sweep looks at. */
 const portion = 200;
+
+/** Knows which sessions have a run in this process. */
+interface SessionHolder {
+  holds(session: SessionKey): boolean;
+}
 
 /**
  * Finds unfinished work: sessions of dead workers, lost wake-ups, calls and approvals past their deadline, unsent
  * replies, cards that do not show the present state. Every worker may run it, one at a time does. Each of its actions
  * may be repeated.
  */
-export function startSweeper(services: Services): { close(): Promise<void> } {
+export function startSweeper(services: Services, runner: SessionHolder): { close(): Promise<void> } {
   const { presence, owner, clock, log } = services;
   let closed = false;
   let hasReturned = false;
+  let lookedAtMs = clock.monotonic();
   let pass: Promise<void> = Promise.resolve();
   const closing = new AbortController();
   const cards = [sweepCards, sweepApprovalCards].map((sweepOnce) => besideOthers(services, sweepOnce, closing.signal));
@@ -51,6 +59,10 @@ export function startSweeper(services: Services): { close(): Promise<void> } {
       if (await presence.takeDuty("sweep", owner, sweepEveryMs - 50)) {
         for (const card of cards) card.start();
         await sweepAll(services);
+      }
+      if (clock.monotonic() - lookedAtMs >= ownEveryMs) {
+        lookedAtMs = clock.monotonic();
+        await sweepOwn(services, runner);
       }
     } catch (error) {
       log.warn({ error }, "sweep");
@@ -162,6 +174,19 @@ async function sweepOrphans(services: Services, beforeMs: number): Promise<void>
   const running = (await store.stale(beforeMs, manyRunning)).filter(({ state }) => state === "running");
   const fates = await presence.fatesOf([...new Set(running.map(({ owner }) => owner))]);
   for (const session of running) if (fates.get(session.owner) !== "alive") await healSession(services, session);
+}
+
+/**
+ * Sessions that Redis takes for run by this worker, and that it does not run: a server that lost its last writes says
+ * what was true before them. Every worker does this for itself, since to others it is alive.
+ */
+export async function sweepOwn(services: Services, runner: SessionHolder): Promise<void> {
+  const { store, clock, owner } = services;
+  const running = await store.stale(clock.now() - orphanMs, manyRunning);
+  const own = running.filter((stale) => stale.state === "running" && stale.owner === owner);
+  await eachOf(own, async (stale) => {
+    if (!runner.holds(stale.session)) await healSession(services, stale);
+  });
 }
 
 async function healSession(services: Services, stale: StaleSession): Promise<void> {

@@ -4,11 +4,12 @@ import { calling, resultsIn } from "./approval-world.fixture.ts";
 import type { LivingRunner } from "@larkline/store/runners";
 import { systemClock } from "@larkline/protocol";
 import { silentTelemetry, type Telemetry } from "@larkline/process/telemetry";
-import { startSweeper, sweepDeadlines } from "./background-jobs.ts";
+import { startSweeper, sweepDeadlines, sweepOwn } from "./background-jobs.ts";
 import {
   append,
   inbound,
   newWorld,
+  outboxOf,
   runWakes,
   session,
   settle,
@@ -134,7 +135,7 @@ describe("a call past its deadline", () => {
       steps.push(step);
       return () => undefined;
     };
-    const sweeper = startSweeper({ ...services, clock: { ...systemClock, after } });
+    const sweeper = startSweeper({ ...services, clock: { ...systemClock, after } }, { holds: () => true });
     returned();
     steps.shift()?.();
     await sweeper.close();
@@ -173,5 +174,38 @@ describe("a call past its deadline", () => {
     await unanswered(world, "echo", { started: false });
     expect(await sweep(world, [])).toBe(1);
     expect(await sweep(world, [])).toBe(0);
+  });
+});
+
+describe("a session that is running, as Redis has it", () => {
+  /** The worker of this world claims it, and Redis loses what came after that. */
+  async function claimed(owner: string): Promise<World> {
+    const world = newWorld();
+    await append(world, inbound("om_1", "hello"));
+    expect(await world.store.claim(session, world.wakes.shift() ?? 0, owner)).toBeDefined();
+    return world;
+  }
+
+  async function sweepLater(world: World, isHeld: boolean): Promise<void> {
+    const clock = { ...systemClock, now: () => systemClock.now() + 1_000 };
+    await sweepOwn(servicesOf(world, { services: { clock } }), { holds: () => isHeld });
+  }
+
+  it("is taken up by its worker when that does not run it: nothing else would ever wake it", async () => {
+    const world = await claimed("worker-1");
+    await sweepLater(world, false);
+    expect(await world.store.summary(session)).toMatchObject({ state: "queued" });
+    await settle(world);
+    expect(await outboxOf(world)).toMatchObject([{ text: "answer to hello" }]);
+    expect(healedIn(world, "crash")).toBe(1);
+  });
+
+  it("is left alone while a run of it is under way, and when it is another worker's", async () => {
+    const world = await claimed("worker-1");
+    await sweepLater(world, true);
+    expect(await world.store.summary(session)).toMatchObject({ state: "running" });
+    const other = await claimed("worker-2");
+    await sweepLater(other, false);
+    expect(await other.store.summary(session)).toMatchObject({ state: "running" });
   });
 });

@@ -98,7 +98,7 @@ export class SessionRunner {
 
   async #claimAndRun(session: SessionKey, gen: number, how: HowToRun): Promise<JobResult> {
     const { store, owner, log } = this.#services;
-    const isHeld = this.#held.has(session);
+    const isHeld = this.holds(session);
     this.#hold(session, 1);
     let keeps = false;
     let lastOwner: string | undefined;
@@ -122,6 +122,11 @@ export class SessionRunner {
     } finally {
       if (!keeps) this.#hold(session, -1);
     }
+  }
+
+  /** Whether a run of the session is under way in this process, or has ended and Redis could not be told. */
+  holds(session: SessionKey): boolean {
+    return this.#held.has(session);
   }
 
   #hold(session: SessionKey, change: 1 | -1): void {

@@ -89,11 +89,12 @@ interface Work {
 
 function startWork(connections: Connections): Work {
   const { services } = connections;
-  const turns = startTurns(connections);
+  const runner = new SessionRunner(services);
+  const turns = startTurns(connections, runner);
   services.presence.onEnded(
     () => void turns.recover().catch((error: unknown) => services.log.warn({ error }, "recovery")),
   );
-  const jobs = [startSweeper(services), startDataKeeper(services), startOrders(services)];
+  const jobs = [startSweeper(services, runner), startDataKeeper(services), startOrders(services)];
   return {
     turns,
     close: async () => {
@@ -106,8 +107,7 @@ function startWork(connections: Connections): Work {
 /** Wake-ups of dead workers are put back when their deaths are noticed; this finds the rest. */
 const stalledIntervalMs = 5_000;
 
-function startTurns({ services, queue }: Connections): JobWorker {
-  const runner = new SessionRunner(services);
+function startTurns({ services, queue }: Connections, runner: SessionRunner): JobWorker {
   return createTurnWorker({
     redact: scrubText,
     ...queue,
