@@ -233,8 +233,8 @@ const inRedis: Mutant[] = [
   {
     id: "give-back-of-running-call",
     file: scripts("give-back"),
-    from: "if call ~= 'started' or redis.call('GET', answer) ~= 'run' then return 0 end",
-    to: "if call ~= 'started' then return 0 end",
+    from: "if call ~= 'started' or not given or string.sub(given, 1, 3) ~= 'run' then",
+    to: "if call ~= 'started' then",
     tests: ["packages/runner/src/handoff.test.ts"],
     why: "A runner could reopen a call that another instance has started: a `once` call would run twice.",
   },
@@ -1397,7 +1397,7 @@ const atTheBorders: Mutant[] = [
   {
     id: "start-after-abort",
     file: "packages/runner/src/call-handoff.ts",
-    from: 'if (answer !== undefined && (answer !== "run" || !signal.aborted)) return answer;',
+    from: 'if (answer !== undefined && (answer.answer !== "run" || !signal.aborted)) return answer;',
     to: "if (answer !== undefined) return answer;",
     tests: ["packages/runner/src/handoff.test.ts", "packages/runner/src/call.test.ts"],
     why: "A call that was cancelled while it asked for its start would start.",
