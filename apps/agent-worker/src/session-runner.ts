@@ -124,7 +124,7 @@ export class SessionRunner {
     }
   }
 
-  /** Whether a run of the session is under way in this process, or has ended and Redis could not be told. */
+  /** Whether a run of the session is under way in this process, or Redis has not taken it back yet. */
   holds(session: SessionKey): boolean {
     return this.#held.has(session);
   }
