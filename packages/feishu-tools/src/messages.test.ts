@@ -127,6 +127,18 @@ describe("sending in a person's name", () => {
     expect(platform.work.changes.filter((change) => change.kind === "message.send")).toHaveLength(2);
   });
 
+  it.each(["original", "in_progress"] as const)(
+    "sends once when the same call runs again (%s)",
+    async (duplicateUuid) => {
+      const { platform, bob, textOf } = await toolWorld({ duplicateUuid });
+      const hello = { to: bob, to_name: "Bob", text: "Once" };
+      platform.faults.add({ match: { method: "POST", path }, times: 1, action: { kind: "lose_response" } });
+      await textOf("send_as_person", hello, { callId: "one" });
+      await textOf("send_as_person", hello, { callId: "one" });
+      expect(platform.work.changes.map(({ content }) => content)).toEqual(["Once"]);
+    },
+  );
+
   it("sends the same words again in another call", async () => {
     const world = await withGroup();
     const ok = { to: world.group, to_name: "Launch team", text: "ok" };

@@ -265,7 +265,9 @@ function sendTool(settings: Required<WorkToolSettings>): HandlerTool {
       await checkReceiver(platform, to, name);
       if (replyTo !== undefined) await checkPlace(platform, replyTo, to);
       const id = await sent(platform, context, { to, text, replyTo });
-      return `Sent to ${name} in the person's name (message ${id}).`;
+      return id === ""
+        ? `The platform has taken the message to ${name} in the person's name, and sends it.`
+        : `Sent to ${name} in the person's name (message ${id}).`;
     },
   });
 }
@@ -307,7 +309,9 @@ async function sent(platform: Platform, context: ToolContext, { to, text, replyT
     result: ({ message_id: id = "" }) => id,
     readBack: async () => (await ownMessages(platform, to, content)).find((id) => !before.includes(id)),
     windowMs: uuidWindowMs,
+    // It knows the key: this message was taken before.
     isDuplicate: (error) => isRefusal(error, 230049),
+    done: "",
     open: "whether the message was sent",
   });
 }

@@ -58,6 +58,12 @@ describe("tasks", () => {
     expect(changesOf(world, "task.create")).toEqual(["Once"]);
   });
 
+  it("creates one task when the same call runs again, and another one in another call", async () => {
+    const world = await toolWorld();
+    for (const callId of ["one", "one", "two"]) await world.textOf("create_task", { summary: "Once" }, { callId });
+    expect(changesOf(world, "task.create")).toEqual(["Once", "Once"]);
+  });
+
   it("does not take an older task of the same words for its own", async () => {
     const world = await toolWorld();
     await world.textOf("create_task", { summary: "Weekly report" });

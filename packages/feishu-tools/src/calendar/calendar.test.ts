@@ -148,6 +148,14 @@ describe("creating events", () => {
     expect(changesOf(world, "event.create")).toEqual(["Review"]);
   });
 
+  it("makes one event when the same call runs again", async () => {
+    const world = await toolWorld();
+    const as = { callId: "one" };
+    const id = /id (\w+)/.exec(await world.textOf("create_event", review, as))?.[1];
+    expect(await world.textOf("create_event", review, as)).toContain(`id ${id}`);
+    expect(changesOf(world, "event.create")).toEqual(["Review"]);
+  });
+
   it("says that it is unknown when neither answer nor event can be seen", async () => {
     const world = await toolWorld({ settings: { keyWindowMs: 5_000, patienceMs: 0 } });
     const { platform, call } = world;

@@ -137,6 +137,7 @@ async function createdOnce(
     result: ({ event = {} }): Event => event,
     readBack: async () => (await same()).find(({ event_id: id }) => !before.includes(id)),
     windowMs,
+    // Contention, or the key: either way a repeat under it harms nothing.
     isDuplicate: (error) => isRefusal(error, 190005, 190010),
     open: "whether the event was created",
   });
