@@ -4,6 +4,7 @@ import { FeishuError, sendFileMessage } from "@larkline/feishu";
 import { folderLimits, problemOfPath } from "@larkline/store";
 import { resultPage } from "@larkline/store/runners";
 import { noteUse } from "./memories.ts";
+import { schedulesClient } from "./schedules.ts";
 import type { Services } from "./services.ts";
 
 // The stores and clients of this process that abilities run their calls with.
@@ -19,6 +20,7 @@ export function abilityClientsOf(services: Services): AbilityClients {
       isOff: async (owner) => await memories.isOff(owner),
       noteUse: (found) => noteUse(services, found),
     },
+    schedules: schedulesClient(services),
     results: { page: async (session, page) => await resultPage(services, session, page) },
   };
 }

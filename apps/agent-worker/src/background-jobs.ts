@@ -12,6 +12,7 @@ import {
 } from "@larkline/protocol";
 import type { CardReply, StaleSession } from "@larkline/store";
 import { endsLate } from "./helpers.ts";
+import { sweepSchedules } from "./schedules.ts";
 import type { Services } from "./services.ts";
 import { wakeAfter } from "./tools.ts";
 
@@ -40,7 +41,7 @@ interface SessionHolder {
 
 /**
  * Finds unfinished work: sessions of dead workers, lost wake-ups, calls and approvals past their deadline, unsent
- * replies, cards that do not show the present state. Every worker may run it, one at a time does. Each of its actions
+ * replies, cards that do not show the present state, schedules that are due. Every worker may run it, one at a time does. Each of its actions
  * may be repeated.
  */
 export function startSweeper(services: Services, runner: SessionHolder): { close(): Promise<void> } {
@@ -136,7 +137,7 @@ async function sweepEnded(services: Services): Promise<void> {
 
 /** A failure in one part does not stop the others. */
 async function sweepAll(services: Services): Promise<void> {
-  const parts = [sweepHandoffs, sweepSessions, sweepDeadlines, sweepExpiries, sweepOutboxes];
+  const parts = [sweepHandoffs, sweepSessions, sweepDeadlines, sweepExpiries, sweepOutboxes, sweepSchedules];
   const ended = await Promise.allSettled(parts.map(async (part) => await part(services)));
   for (const end of ended) if (end.status === "rejected") services.log.warn({ error: end.reason }, "sweep");
 }

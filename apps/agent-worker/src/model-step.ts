@@ -68,6 +68,7 @@ import type { BlobStore, BudgetStore, Spending } from "@larkline/store";
 import { isRedisTrouble } from "@larkline/store/redis";
 import type { Agent, TurnOptions } from "./agents.ts";
 import type { TextExtractor } from "./attachments/text-extractor.ts";
+import { timeNote } from "./schedules.ts";
 import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
@@ -137,7 +138,7 @@ export class ModelSteps {
     { tools, maxPauses }: { tools: readonly ToolSpec[]; maxPauses: number },
     following: Required<Pick<Asked, "onEvent" | "onRetry">>,
   ): Promise<StepResult> {
-    const { agent, memories, model, stored } = this.#run;
+    const { agent, memories, model, stored, zone } = this.#run;
     const { instructions } = agent.config;
     const { turn, history } = stored;
     const team = turn.team === undefined ? undefined : this.#services.agents.get(turn.team.name)?.config.team;
@@ -147,7 +148,8 @@ export class ModelSteps {
     const { previousResponseId } = turn.message;
     const continued = from === undefined || previousResponseId === undefined ? {} : { previousResponseId };
     const options = { ...this.#run.options.request, maxPauses, ...continued };
-    const notes = (await memories?.notes()) ?? "";
+    const time = zone === undefined ? [] : [timeNote(zone, turn.startedAtMs)];
+    const notes = [...time, (await memories?.notes()) ?? ""].filter((note) => note !== "").join("\n\n");
     const asked = { turnNumber: turn.steps + 1, system, notes, options, history: seen, tools, ...following };
     const asking = async ({ messages, plain, leftOut }: Asking): Promise<StepResult> => {
       if (leftOut !== undefined) this.#logRefusal(leftOut);

@@ -42,6 +42,7 @@ import {
   EventLog,
   GrantStore,
   MemoryStore,
+  ScheduleStore,
   SessionFiles,
   PermissionRules,
   RedisBlobStore,
@@ -87,6 +88,7 @@ import { PersonTokens } from "./person-tokens.ts";
 import { MessagePreparer } from "./prepare.ts";
 import { remoteImages } from "./remote-images.ts";
 import { RunRecords } from "./run-records.ts";
+import { watchSchedules } from "./schedules.ts";
 import { RunningTurns } from "./session-runner.ts";
 import { RunnerKeys, ToolCatalog, TurnHolds, wakeAfter } from "./tools.ts";
 
@@ -150,6 +152,8 @@ export interface Stores {
   rules: PermissionRules;
   /** What people and chats want remembered. */
   memories: MemoryStore;
+  /** What agents do for people at a time. */
+  schedules: ScheduleStore;
   /** Working folders of sessions. */
   files: SessionFiles;
   budgets: BudgetStore;
@@ -338,6 +342,7 @@ export function openStores(
     eventLog: new EventLog(on),
     approvals: new ApprovalStore(on),
     rules: new PermissionRules(on),
+    schedules: new ScheduleStore(on),
     memories: new MemoryStore({ ...on, ttlMs: settings.retention.memoryDays * 86_400_000 }),
     files: new SessionFiles(on),
     budgets: new BudgetStore(on),
@@ -471,7 +476,7 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
       handover,
       apis,
       imageOf,
-      watch: runs.watch(deliveries),
+      watch: watchSchedules(runs.watch(deliveries), () => services),
       logger: log,
       clock,
       random,

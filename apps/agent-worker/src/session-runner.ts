@@ -30,6 +30,7 @@ import {
   type SessionTotals,
 } from "@larkline/store";
 import { isRedisTrouble, type Fate } from "@larkline/store/redis";
+import { noteScheduleEnd } from "./schedules.ts";
 import type { Services } from "./services.ts";
 import type { EndedRun } from "./run-records.ts";
 import { TurnRun } from "./turn-run.ts";
@@ -233,6 +234,7 @@ export class SessionRunner {
       const seconds = (clock.monotonic() - startedMs) / 1_000;
       if (!isCanary(session)) reportTurn(services, { turnId, outcome, seconds, failure });
       if (end.end === "committed" && committed && !isCanary(session)) services.runs.ended(end.run, outcome);
+      if (committed) noteScheduleEnd(services, message, failure !== undefined);
       return end;
     } finally {
       stopWatching();

@@ -59,6 +59,7 @@ import { checkEntries, DecidersUnknownError, dropApprovals, TurnPolicy, waitsFor
 import { limitsOfTask, withoutSteps } from "./helpers.ts";
 import { TurnMemories } from "./memories.ts";
 import { FilesUnreadableError, ModelSteps, TurnBudget } from "./model-step.ts";
+import { zoneIfNeeded, type PersonZone } from "./schedules.ts";
 import type { Services } from "./services.ts";
 import type { AbortReason, TurnEnd, TurnSlot } from "./session-runner.ts";
 import { dispatchCalls, keepLargeResults, mayHold, runnerAtWork, stopCalls, stopCallsOf, type Hold } from "./tools.ts";
@@ -77,6 +78,8 @@ export interface RunningTurn extends TurnSlot {
   budget: TurnBudget;
   /** Undefined for an agent without memory. */
   memories: TurnMemories | undefined;
+  /** The time zone of the person, where an agent may make schedules. */
+  zone?: PersonZone;
 }
 
 /**
@@ -149,7 +152,10 @@ export class TurnRun {
   /** `givenUp`: why the message is given up instead of being answered; undefined: it is answered. */
   async run(givenUp: string | undefined): Promise<TurnEnd> {
     // Nothing is asked on the card of a message that is given up, maybe because an approval cannot be read.
-    if (givenUp === undefined) await this.#stored.readAsks();
+    if (givenUp === undefined) {
+      const [zone] = await Promise.all([zoneIfNeeded(this.#services, this.#head.message), this.#stored.readAsks()]);
+      if (zone !== undefined) this.#run.zone = zone;
+    }
     this.#reply.open(this.#start.epoch);
     try {
       const end = await this.#runSteps(givenUp).catch(async (error: unknown) => {
@@ -644,6 +650,7 @@ export class TurnRun {
         memory: { notes: this.#memoriesRead(), wereRead: this.#readsNotes() },
         structured: options.form,
         helpers,
+        ...(this.#run.zone === undefined ? {} : { schedules: { zone: this.#run.zone.name } }),
       },
       history,
       othersWait: this.#start.othersWait,

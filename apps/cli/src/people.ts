@@ -10,6 +10,7 @@ import {
   turnIdOf,
   pause,
   type Clock,
+  personZoneKey,
 } from "@larkline/protocol";
 import { forgetKeptResponses, type DeadLetter, type SessionFile } from "@larkline/store";
 import { removeResult } from "@larkline/store/runners";
@@ -264,6 +265,12 @@ export async function deletePerson(
   if (options.act) {
     const { app, id } = person;
     await stores.removeParked((message) => message.app === app && message.sender.id === id);
+  }
+  if (options.act) {
+    for (const { schedule } of await stores.schedules.ofPerson(person.app, person.id)) {
+      await stores.schedules.remove(schedule);
+    }
+    await stores.lookups.delete(personZoneKey(person.app, person.id));
   }
   const owners = sessions.flatMap((session) => memoriesIn(session, person));
   // And once more when the runs of their session are stopped: the index that leads to it goes with the session.

@@ -7,6 +7,7 @@ import {
   type BlobStore,
   DeadLetters,
   MemoryStore,
+  ScheduleStore,
   SessionFiles,
   PermissionRules,
   RedisBlobStore,
@@ -186,6 +187,7 @@ export interface PersonStores {
   approvals: ApprovalStore;
   rules: PermissionRules;
   memories: MemoryStore;
+  schedules: ScheduleStore;
   files: SessionFiles;
   audit: AuditLog;
   lookups: LookupCache;
@@ -231,6 +233,7 @@ export function openPersonStores(options: PersonStoresOptions): PersonStores {
     approvals: new ApprovalStore(on),
     rules: new PermissionRules(on),
     memories: new MemoryStore(on),
+    schedules: new ScheduleStore(on),
     files: new SessionFiles(on),
     audit: new AuditLog(on),
     lookups: new LookupCache({ ...on, owner: "ingress" }),

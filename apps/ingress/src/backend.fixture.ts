@@ -6,6 +6,7 @@ import type {
   DeadLetters,
   EventLog,
   MemoryStore,
+  ScheduleStore,
   PermissionRules,
   SessionRetention,
   SessionStore,
@@ -25,6 +26,7 @@ export interface TestMemory {
   lookups: LookupCache;
   approvals: ApprovalStore;
   rules: PermissionRules;
+  schedules: ScheduleStore;
   memories: MemoryStore;
   ratings: RatingStore;
   budgets: BudgetStore;

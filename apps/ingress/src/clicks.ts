@@ -1,4 +1,5 @@
 import { noticeText } from "@larkline/agent";
+import { isTimeZone } from "@larkline/agent/budgets";
 import { decidersText } from "@larkline/agent/permissions";
 import type { Envelope, FeishuMessage } from "@larkline/feishu";
 import { approvalCard, lateDecidedCard, withReasonForm } from "@larkline/feishu/cards";
@@ -14,6 +15,7 @@ import {
   type DecisionWord,
   type InboundMessage,
   type ReplyLanguage,
+  personZoneKey,
 } from "@larkline/protocol";
 import type { ApprovalStatus } from "@larkline/store";
 import { maxReasonChars, type Said } from "@larkline/store/operations";
@@ -84,9 +86,24 @@ async function answerOwnClick(
   const handler = handlers.get(rest.value["larkline"]);
   if (handler === undefined) return undefined;
   if (by === undefined) return unknownPerson();
+  noteZone(services, bot, event, by);
   const answer = await handler(services, bot, { by, ...rest });
   if (answer === undefined) bot.log.warn({ eventId }, "a click with a value that none of our buttons carries");
   return answer;
+}
+
+const parseZone = parserOf(
+  Type.Object({ action: Type.Object({ timezone: Type.String({ minLength: 1, maxLength: 64 }) }) }),
+);
+const zoneKeptMs = 90 * 86_400_000;
+
+/** Keeps the time zone that the callbacks of some components carry ("Card callback"). Waits for nothing; never throws. */
+function noteZone({ lookups }: Services, bot: Bot, event: Readonly<Record<string, unknown>>, by: string): void {
+  const parsed = parseZone(event);
+  if (!parsed.ok || !isTimeZone(parsed.value.action.timezone)) return;
+  lookups
+    .set(personZoneKey(bot.app, by), parsed.value.action.timezone, zoneKeptMs)
+    .catch((error: unknown) => bot.log.warn({ error }, "the time zone of a person was not kept"));
 }
 
 /** A card callback. It contains neither our session nor our message id ("Card callback"). */

@@ -17,8 +17,17 @@ import {
 import { budgetUse, createBudgetBook, spenderOf } from "@larkline/agent/budgets";
 import { decidersText, hasRole, matchesName, ruleText } from "@larkline/agent/permissions";
 import { aboutOf, memoriesText, memoryOrder } from "@larkline/agent/memory";
+import {
+  alarmOf,
+  nextDue,
+  schedulesDone,
+  schedulesOrder,
+  schedulesText,
+  type SchedulesOrder,
+} from "@larkline/agent/schedules";
 import { agentOfMessage, budgetsWith, nearestName } from "@larkline/process/config";
 import {
+  chatOf,
   jsonParserOf,
   memoryOwnersOf,
   replyLanguages,
@@ -31,6 +40,7 @@ import {
   type SessionCommand,
 } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
+import type { StoredSchedule } from "@larkline/store";
 import type { Channel, Services } from "./services.ts";
 import { stopTurn } from "./sessions.ts";
 
@@ -133,6 +143,8 @@ export async function obeyCommand(
       return await usage(services, ordered);
     case "memory":
       return await memory(services, channel, argument, ordered);
+    case "schedules":
+      return await schedules(services, channel, argument, ordered);
     case "permissions": {
       const order = permissionsOrder(argument);
       return order.do === "list"
@@ -262,6 +274,42 @@ async function listedFor({ memories }: Services, message: InboundMessage) {
   const shown = message.chatType === "group" ? [] : own.memories.map((one) => ({ ...one, owner: person }));
   const all = [...shown, ...ours.memories.map((one) => ({ ...one, owner: chat }))];
   return { off: own.off, listed: all.map((one) => ({ ...one, about: aboutOf(one.owner.kind) })) };
+}
+
+/** The schedules of the person, and changing them. In a group, where others read along, those of the group. */
+async function schedules(
+  services: Services,
+  { app }: Channel,
+  argument: string,
+  { message, language }: Ordered,
+): Promise<string> {
+  const own = await services.schedules.ofPerson(app, message.sender.id);
+  const listed = message.chatType === "group" ? own.filter(({ schedule }) => schedule.chatId === chatOf(message)) : own;
+  const order = schedulesOrder(argument);
+  if (order.do === "list") return schedulesText(listed, language);
+  // Numbers change when schedules are removed, so a redelivered order must not change another one.
+  const key = `schedule:${app}:${message.id}`;
+  if ((await services.lookups.get(key)) !== undefined) return schedulesDone(order.do, language);
+  const meant = listed[order.which - 1];
+  if (meant === undefined) return schedulesDone("none", language);
+  const done = await changeSchedule(services, meant, order.do);
+  if (done === order.do) await services.lookups.set(key, meant.schedule.id, aimKeptMs);
+  return schedulesDone(done, language);
+}
+
+async function changeSchedule(
+  { schedules: store, clock }: Services,
+  meant: StoredSchedule,
+  wanted: Exclude<SchedulesOrder["do"], "list">,
+): Promise<typeof wanted | "none" | "past"> {
+  const { schedule } = meant;
+  if (wanted === "delete") return (await store.remove(schedule)) ? wanted : "none";
+  if (wanted === "pause") {
+    return (await store.change(meant, { state: "paused", dueMs: meant.dueMs, alarmMs: meant.dueMs })) ? wanted : "none";
+  }
+  const dueMs = nextDue(schedule.timing, schedule.zone, clock.now());
+  if (dueMs === undefined) return "past";
+  return (await store.change(meant, { state: "active", dueMs, alarmMs: alarmOf(schedule, dueMs) })) ? wanted : "none";
 }
 
 async function listRules(services: Services, channel: Channel, { message, language }: Ordered): Promise<string> {

@@ -18,6 +18,7 @@ import {
   DeadLetters,
   EventLog,
   MemoryStore,
+  ScheduleStore,
   PermissionRules,
   SessionRetention,
   SessionStore,
@@ -62,6 +63,7 @@ export interface Stores {
   approvals: ApprovalStore;
   rules: PermissionRules;
   /** What people and chats want remembered. */
+  schedules: ScheduleStore;
   memories: MemoryStore;
   /** What people say of answers. */
   ratings: RatingStore;
@@ -270,6 +272,7 @@ export function connectStores(
     sessions: new SessionRetention(on),
     approvals: new ApprovalStore(on),
     rules: new PermissionRules(on),
+    schedules: new ScheduleStore(on),
     memories: new MemoryStore(on),
     ratings: new RatingStore(on),
     budgets: new BudgetStore(on),

@@ -3,6 +3,7 @@ import { Message, UserPart } from "./content.ts";
 import { Needs, rootSessionOf, Sender, SessionKey, Traceparent } from "./session.ts";
 import { ApprovalDecision, ApprovalId, SettledState } from "./decision.ts";
 import { OutputForm } from "./output-form.ts";
+import { ScheduleRun } from "./schedule.ts";
 import { CallTiming, ToolOutcome } from "./tool.ts";
 
 /** Where the answer to a message goes. `none`: read from the event stream only (HTTP API). */
@@ -135,6 +136,8 @@ export const InboundMessage = Type.Object({
   previousResponseId: Type.Optional(GivenResponseId),
   /** The message is a task of another agent, in a child session; `needs` names the feature `helpers` then. */
   task: Type.Optional(TaskOrigin),
+  /** A schedule has written it, which its person has confirmed. */
+  schedule: Type.Optional(ScheduleRun),
 });
 export type InboundMessage = Static<typeof InboundMessage>;
 

@@ -202,6 +202,7 @@ export {
   type MemoryOwner,
   type QueuedMessage,
 } from "./inbox.ts";
+export { personZoneKey, Schedule, ScheduleLogEntry, ScheduleTiming, type ScheduleRun } from "./schedule.ts";
 export {
   CallWords,
   LocalText,

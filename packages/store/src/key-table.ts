@@ -566,13 +566,14 @@ export const keyTable = {
       key: "<ns>:look:<owner>:<key>",
       type: "string",
       content:
-        "a looked-up fact of `ingress` or `worker`, such as a name or a language, a sign-in to the `console`, a `reaction` that ingress adds and workers remove, or for whom a vendor keeps a `response`, for 30 days, and when a session with such was deleted",
+        "a looked-up fact of `ingress` or `worker`, such as a name or a language, a sign-in to the `console`, a `reaction` that ingress adds and workers remove, or for whom a vendor keeps a `response`, for 30 days, the time `zone` of a person, for 90 days, and when a session with such was deleted",
       some: {
         "<ns>:look:ingress:<key>": { ingress: "del get getdel set", admin: "del get" },
         "<ns>:look:worker:<key>": { worker: "del get getdel set", admin: "del get" },
         "<ns>:look:console:<key>": { console: "del get set" },
         "<ns>:look:reaction:<key>": { ingress: "del get getdel set", worker: "del get getdel set" },
         "<ns>:look:response:<key>": { ingress: "get", worker: "set", admin: "set" },
+        "<ns>:look:zone:<key>": { ingress: "set", worker: "get", admin: "del" },
       },
     },
     blobOf: {
@@ -645,6 +646,47 @@ export const keyTable = {
         "what a person lets an app do as them: `state`, `generation`, `sealed` tokens, `accessEndsAtMs`, `refreshEndsAtMs`, `grantedAtMs`, scopes `asked` and `granted`, `issuer`, `unionId`, and while it is refreshed `leaseHolder` and `leaseUntilMs`; the person is a hash",
       retention: "395 days after the last refresh",
       rights: { worker: "del hdel hget hgetall hincrby hmget hset pexpire" },
+    },
+    schedulesDue: {
+      key: "{<ns>}:schedules-due",
+      type: "sorted set",
+      content: "ids of active schedules by the time when their alarm rings",
+      retention: "as long as the schedule",
+      rights: { ingress: "zadd zrem", worker: "zadd zrangebyscore zrem", admin: "zrem" },
+    },
+    schedulesAll: {
+      key: "{<ns>}:schedules",
+      type: "sorted set",
+      content: "ids of schedules by the time when they were made",
+      retention: "until the schedule is done or removed",
+      rights: { ingress: "zrem", worker: "zadd zrem", console: "zcard zrevrange", admin: "zrem" },
+    },
+    scheduleOf: {
+      key: "{<ns>}:schedule:<id>",
+      type: "hash",
+      content: "a schedule: `schedule` as JSON, `state`, `why` it is paused, `dueMs`, `generation`, `failures`",
+      retention: "until it is removed; 30 days after it is done",
+      rights: {
+        ingress: "del hgetall hmget hset",
+        worker: "del exists hgetall hincrby hmget hset pexpire",
+        console: "hgetall",
+        admin: "del hgetall",
+      },
+    },
+    scheduleRows: { key: "{<ns>}:schedule", type: "prefix" },
+    schedulesOf: {
+      key: "{<ns>}:schedules-of:<app>:<owner>",
+      type: "set",
+      content: "ids of the schedules of a person or chat; the owner is a hash",
+      retention: "until these are done or removed",
+      rights: { ingress: "smembers srem", worker: "sadd scard smembers srem", admin: "smembers srem" },
+    },
+    scheduleLogOf: {
+      key: "{<ns>}:schedule-log:<id>",
+      type: "list",
+      content: "what became of the last 100 instants at which a schedule was due",
+      retention: "as long as the schedule",
+      rights: { ingress: "del lrange", worker: "del lpush lrange ltrim pexpire", console: "lrange", admin: "del" },
     },
     eventWatchOf: {
       key: "{<ns>}:event-watch:<app>",

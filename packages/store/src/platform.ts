@@ -273,10 +273,10 @@ function appOfBuckets(buckets: readonly { key: string }[]): string {
 const maxLookupBytes = 4_096;
 
 /**
- * What one app hands to another one: reactions that ingress adds and workers remove, and for whom workers have had a
- * vendor keep a `response`.
+ * What one app hands to another one: reactions that ingress adds and workers remove, for whom workers have had a vendor
+ * keep a `response`, and the time `zone` that the platform names for a person.
  */
-const shared: ReadonlySet<string> = new Set(["reaction", "response"]);
+const shared: ReadonlySet<string> = new Set(["reaction", "response", "zone"]);
 
 const longestPlainKey = 64;
 

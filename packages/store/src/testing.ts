@@ -22,6 +22,7 @@ import { InstanceDirectory } from "./instance-directory.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 import { LookupCache, TokenCache, RateGovernor } from "./platform.ts";
 import { MemoryStore } from "./memory-store.ts";
+import { ScheduleStore } from "./schedule-store.ts";
 import { SessionFiles } from "./session-files.ts";
 import { NameBook } from "./name-book.ts";
 import { PermissionRules } from "./permission-rules.ts";
@@ -106,6 +107,7 @@ function openStores(clock: TestClock, options: TestStoreOptions) {
     approvals: new ApprovalStore({ ...here, ...options }),
     rules: new PermissionRules(here),
     memories: new MemoryStore(here),
+    schedules: new ScheduleStore(here),
     files: new SessionFiles(here),
     audit: new AuditLog(here),
     auditRetention: new AuditLog(here),

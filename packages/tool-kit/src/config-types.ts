@@ -61,6 +61,8 @@ export type ConfigInput = {
     };
     /** It may ask people with the tool `ask_person`, and waits for their answer. Default: no. */
     questions?: boolean;
+    /** It may do things later and repeatedly, with the tool `schedule`; its person confirms each. Default: no. */
+    schedules?: boolean;
     /** What happens to a message that comes while the session is busy: it waits, it joins the running turn, it stops the running turn of the same person, or it is refused politely. */
     busy?: "queue" | "steer" | "interrupt" | "reject";
     /** Who shares a conversation in a group: the whole chat (or thread), or each person alone. */

@@ -5,6 +5,7 @@ import { memory } from "./memory/memory.ts";
 import { questions } from "./questions/question.ts";
 import { serverQuestions } from "./questions/server-question.ts";
 import { results } from "./results/results.ts";
+import { schedules } from "./schedules/schedule.ts";
 import { structured } from "./structured/structured-answer.ts";
 import { todos } from "./todos/todos.ts";
 
@@ -16,6 +17,7 @@ export const allAbilities: readonly Ability[] = [
   memory,
   questions,
   serverQuestions,
+  schedules,
   structured,
   helpers,
 ];

@@ -55,6 +55,8 @@ export const en = {
       "{tool} was started and its outcome is unknown: it may have taken effect. Please check, then decide.",
     ruleRevoked: "The rule {rule} is revoked: people are asked again.",
     ruleUnknown: "There is no rule “{rule}” here. See them with /permissions.",
+    scheduleFailed: "Your schedule “{title}” has failed five times in a row. It is paused; see /schedules.",
+    scheduleUnreachable: "Your schedule “{title}” cannot reach its chat. It is paused; see /schedules.",
     memoryAsked:
       "Shall this be remembered? Text that you did not write was read in this conversation, and may be what wants it.",
     memoryForgotten: "Forgotten.",
@@ -118,6 +120,10 @@ export const en = {
       typed: "memory",
       description: "show what is remembered, or forget it, for example /memory forget 1, /memory off",
     },
+    schedules: {
+      typed: "schedules",
+      description: "show what runs later, or change it, for example /schedules pause 1, /schedules delete 1",
+    },
     permissions: {
       typed: "permissions",
       description: "show what runs without asking, or take it back, for example /permissions revoke 1",
@@ -174,6 +180,20 @@ export const en = {
     forOne: (name: string) => `for ${name} only`,
     rule: ({ whom, author, until }: { whom: string; author: string; until: string }) =>
       `${whom}, allowed by ${author}, until ${until}`,
+  },
+
+  schedules: {
+    none: "You have no schedules. Say what I should do, and when.",
+    title: "Your schedules:",
+    hint: "Change one with `/schedules pause`, `resume` or `delete` and its number.",
+    paused: "paused",
+    done: {
+      pause: "It is paused. Begin again with /schedules resume and its number.",
+      resume: "It runs again.",
+      delete: "It is deleted.",
+      none: "There is no schedule of this number. See yours with /schedules.",
+      past: "Its time has passed. Ask for a new one.",
+    },
   },
 
   memory: {

@@ -46,6 +46,8 @@ export const zh: Texts = {
     outcomeUnknown: "{tool} 已开始执行，但结果未知，可能已经生效。请检查后决定如何处理。",
     ruleRevoked: "已撤销规则 {rule}，以后会重新询问。",
     ruleUnknown: "没有名为“{rule}”的规则。用 /权限 查看现有规则。",
+    scheduleFailed: "你的定时任务「{title}」已连续失败五次，现已暂停。用 /定时 查看。",
+    scheduleUnreachable: "你的定时任务「{title}」无法把消息发到它的聊天，现已暂停。用 /定时 查看。",
     memoryAsked: "要记住这条内容吗？这个对话里读取过不是你写的内容，可能是它要求记住的。",
     memoryForgotten: "已忘掉。",
     memoryUnknown: "没有这个编号的内容。用 /记忆 查看记住的内容。",
@@ -99,6 +101,7 @@ export const zh: Texts = {
     whoami: { typed: "我是谁", description: "显示机器人看到的你的身份" },
     usage: { typed: "用量", description: "查看额度和已用的部分" },
     memory: { typed: "记忆", description: "查看或忘掉记住的内容，例如 /记忆 忘记 1、/记忆 关闭" },
+    schedules: { typed: "定时", description: "查看或修改定时任务，例如 /定时 暂停 1、/定时 删除 1" },
     permissions: { typed: "权限", description: "查看或撤销不再询问的操作，例如 /权限 撤销 1" },
   },
   helpTitle: "可以直接提问，也可以使用这些命令：",
@@ -142,6 +145,20 @@ export const zh: Texts = {
     forEverybody: "对群内所有人",
     forOne: (name) => `仅对 ${name}`,
     rule: ({ whom, author, until }) => `${whom}，由 ${author} 允许，有效至 ${until}`,
+  },
+
+  schedules: {
+    none: "你还没有定时任务。直接告诉我要做什么、什么时候做。",
+    title: "你的定时任务：",
+    hint: "用 `/定时 暂停`、`恢复` 或 `删除` 加编号来修改。",
+    paused: "已暂停",
+    done: {
+      pause: "已暂停。用 /定时 恢复 加编号重新开始。",
+      resume: "已恢复运行。",
+      delete: "已删除。",
+      none: "没有这个编号的定时任务。用 /定时 查看。",
+      past: "它的时间已经过了。请重新创建。",
+    },
   },
 
   memory: {

@@ -28,6 +28,7 @@ export const commandNames = [
   "whoami",
   "usage",
   "memory",
+  "schedules",
   "permissions",
 ] as const;
 

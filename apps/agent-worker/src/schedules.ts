@@ -1,0 +1,180 @@
+import { noticeText, sessionKeyOf } from "@larkline/agent";
+import { isTimeZone } from "@larkline/agent/budgets";
+import {
+  alarmOf,
+  dueWork,
+  localTime,
+  offsetText,
+  scheduleMessage,
+  scheduleSessionId,
+  type SchedulesClient,
+} from "@larkline/agent/schedules";
+import { personZoneKey, type InboundMessage, type Schedule, type ScheduleLogEntry } from "@larkline/protocol";
+import type { DeliveryWatch } from "@larkline/feishu";
+import type { DueSchedule, OutboxRecord, StoredSchedule } from "@larkline/store";
+import { createHash } from "node:crypto";
+import type { Services } from "./services.ts";
+
+// What is due is written into its session as a message of the schedule's owner: append, then wake, then settle. A worker
+// that dies in between leaves the claim to the next one, whose append is a duplicate.
+
+/** Schedules that one sweep claims. */
+const portion = 200;
+/** Other workers may look after a claimed schedule after so long, ms. */
+const leaseMs = 30_000;
+/** Runs of one schedule that may wait for the one before; further ones are skipped. */
+const maxWaiting = 2;
+/** Runs that fail one after the other before a schedule is paused. */
+const maxFailures = 5;
+
+/** Runs what is due. Every worker may call it at any time. */
+export async function sweepSchedules(services: Services): Promise<void> {
+  const { nowMs, due } = await services.schedules.claimDue(portion, leaseMs);
+  const ended = await Promise.allSettled(due.map(async (one) => await runDue(services, one, nowMs)));
+  for (const end of ended) if (end.status === "rejected") services.log.warn({ error: end.reason }, "schedule not run");
+}
+
+async function runDue(services: Services, due: DueSchedule, nowMs: number): Promise<void> {
+  const { schedules } = services;
+  const { schedule } = due;
+  const work = dueWork(schedule, due.dueMs, nowMs);
+  const busy = new Set<number>();
+  for (const dueMs of work.runs) if (!(await appendRun(services, schedule, { dueMs, nowMs }))) busy.add(dueMs);
+  const log = work.log.map((line): ScheduleLogEntry => (busy.has(line.dueMs) ? { ...line, state: "busy" } : line));
+  const { nextMs } = work;
+  const next = nextMs === undefined ? undefined : { dueMs: nextMs, alarmMs: alarmOf(schedule, nextMs) };
+  await schedules.settle(due, next, log);
+}
+
+/** False where too many runs of the schedule wait already. */
+async function appendRun(
+  { store, turns }: Services,
+  schedule: Schedule,
+  { dueMs, nowMs }: { dueMs: number; nowMs: number },
+): Promise<boolean> {
+  const session = sessionKeyOf(schedule.app, scheduleSessionId(schedule.id));
+  const message = scheduleMessage(schedule, { session, dueMs, nowMs });
+  const appended = await store.append(message, { maxWaiting });
+  if (appended.wakeGen !== undefined) await turns.wake(session, appended.wakeGen);
+  return appended.result !== "full";
+}
+
+/** The schedules of this deployment, for the ability. */
+export function schedulesClient(services: Services): SchedulesClient {
+  const { clock, schedules } = services;
+  return {
+    now: () => clock.now(),
+    zoneOf: async (message) => (await zoneOf(services, message)).name,
+    add: async (schedule, next) => await schedules.add(schedule, next),
+    ofPerson: async (app, person) => await schedules.ofPerson(app, person),
+    change: async (of, to) => await schedules.change(of, to),
+    remove: async (schedule) => await schedules.remove(schedule),
+    runNow: async (schedule) => {
+      const nowMs = clock.now();
+      await appendRun(services, schedule, { dueMs: nowMs, nowMs });
+    },
+  };
+}
+
+/** A person's time zone. */
+export interface PersonZone {
+  name: string;
+  /** The platform has said it; otherwise it is that of the configuration. */
+  isKnown: boolean;
+}
+
+/** That of a message's person, where an agent of this deployment may make schedules. Never rejects. */
+export async function zoneIfNeeded(services: Services, message: InboundMessage): Promise<PersonZone | undefined> {
+  const schedules = [...services.agents.values()].some(({ config }) => config.abilities["schedules"] === true);
+  return schedules ? await zoneOf(services, message) : undefined;
+}
+
+/** The time zone of a message's person: what the platform has said of them, else that of the configuration. Never rejects. */
+async function zoneOf(
+  { lookups, settings, log }: Services,
+  { app, sender, reply }: Pick<InboundMessage, "app" | "sender" | "reply">,
+): Promise<PersonZone> {
+  const usual = { name: settings.budgets.timeZone, isKnown: false };
+  if (reply.channel === "none") return usual;
+  try {
+    const known = await lookups.get(personZoneKey(app, sender.id));
+    return known !== undefined && isTimeZone(known) ? { name: known, isKnown: true } : usual;
+  } catch (error) {
+    log.warn({ error }, "the time zone of a person was not read");
+    return usual;
+  }
+}
+
+/** What a model reads of the person's time. By the hour, so that vendors can keep the conversation in their caches. */
+export function timeNote({ name, isKnown }: PersonZone, nowMs: number): string {
+  const { text, weekday } = localTime(name, nowMs);
+  const hour = `${text.slice(0, -2)}00`;
+  const source = isKnown ? "" : "; it is that of the deployment: ask where it matters and the person may be elsewhere";
+  return `The person's local time is ${weekday} ${hour} or later in this hour, UTC${offsetText(name, nowMs)} (${name}${source}).`;
+}
+
+/** A turn has ended. A schedule whose runs fail again and again is paused. Never throws, and waits for nothing. */
+export function noteScheduleEnd(services: Services, { schedule }: InboundMessage, hasFailed: boolean): void {
+  if (schedule === undefined) return;
+  const note = async (): Promise<void> => {
+    const failures = await services.schedules.ended(schedule.id, hasFailed);
+    if (failures >= maxFailures) await pauseSchedule(services, schedule.id, "scheduleFailed");
+  };
+  note().catch((error: unknown) => services.log.warn({ error }, "the end of a schedule's run was not noted"));
+}
+
+/**
+ * Watches deliveries as before, and pauses a schedule whose answer the platform has refused for good, such as where the
+ * bot has left the chat.
+ */
+export function watchSchedules(deliveries: DeliveryWatch, servicesOf: () => Services): DeliveryWatch {
+  return (record) => {
+    const ended = deliveries(record);
+    const id = /\.sched-([0-9a-f]{16})$/.exec(record.session)?.[1];
+    if (id === undefined) return ended;
+    return (result) => {
+      ended(result);
+      if (result.state !== "given_up") return;
+      const services = servicesOf();
+      pauseSchedule(services, id, "scheduleUnreachable").catch((error: unknown) =>
+        services.log.warn({ error }, "a schedule was not paused"),
+      );
+    };
+  };
+}
+
+/** Pauses a schedule, and tells its owner once, where they talk to the bot alone. */
+async function pauseSchedule(
+  services: Services,
+  id: string,
+  why: "scheduleFailed" | "scheduleUnreachable",
+): Promise<void> {
+  const { schedules } = services;
+  const found = await schedules.read(id);
+  if (found === undefined || found.state !== "active") return;
+  const { schedule, dueMs } = found;
+  const isOurs = await schedules.change(found, { state: "paused", why, dueMs, alarmMs: dueMs });
+  if (isOurs) await tellOwner(services, found, noticeText(why, schedule.language, { title: schedule.title }));
+}
+
+async function tellOwner(
+  { store, outboxSender, clock }: Services,
+  { schedule: { id, app, owner }, generation }: StoredSchedule,
+  text: string,
+): Promise<void> {
+  const key = `schedule-${id}-${generation}`;
+  const record: OutboxRecord = {
+    v: 1,
+    id: key,
+    uuid: createHash("sha256").update(`${app} ${key}`).digest("base64url").slice(0, 40),
+    // Apart from the schedule's own session: an unsent answer there would hold it up.
+    session: sessionKeyOf(app, `${scheduleSessionId(id)}-notices`),
+    target: { app, chatId: owner.id, messageId: "", inThread: false },
+    text,
+    createdAtMs: clock.now(),
+    attempts: 0,
+    uncertainSinceMs: 0,
+  };
+  const { lease } = await store.pushOutbox(record, key);
+  if (lease !== undefined) void outboxSender.deliver(lease);
+}

@@ -1,0 +1,167 @@
+import type { CallState, InboundMessage, Schedule } from "@larkline/protocol";
+import { describe, expect, it } from "vitest";
+import { queued, startRun } from "../../turn/turn.fixture.ts";
+import type { AbilityClients, AbilityWork, StartFacts } from "../../turn/ability.ts";
+import { scheduleMessage, schedules, schedulesOrder, schedulesText, type KnownSchedule } from "./schedule.ts";
+
+const zone = "Asia/Shanghai";
+const people = { roles: [], answerMs: 60_000 };
+
+const inChat: Partial<InboundMessage> = {
+  app: "cli_a",
+  sender: { id: "ou_ann" },
+  chatType: "p2p",
+  language: "en",
+  reply: { channel: "feishu", app: "cli_a", chatId: "oc_1", messageId: "om_1", inThread: false },
+};
+
+function scene(fields: Partial<InboundMessage> = {}) {
+  const head = queued("hi", 1);
+  const begun = startRun({ ...head, message: { ...head.message, ...inChat, ...fields } });
+  const { turn } = begun;
+  const place = { settings: { schedules: true }, people, message: turn.message };
+  return { turn, place, nowMs: turn.startedAtMs };
+}
+
+function callOf(given: Record<string, unknown>): CallState {
+  return { id: "c1", name: "schedule", arguments: given, state: "running" } as CallState; // as much as the ability reads
+}
+
+function objectionTo(given: Record<string, unknown>) {
+  const { turn, place, nowMs } = scene();
+  const facts = { tool: undefined, turn, place, history: [], nowMs, texts: undefined, known: { schedules: { zone } } };
+  return schedules.beforeCall?.(callOf(given), facts satisfies StartFacts);
+}
+
+function clientWith(known: KnownSchedule[] = []) {
+  const added: Schedule[] = [];
+  const removed: string[] = [];
+  const { nowMs } = scene();
+  const client: AbilityClients["schedules"] = {
+    now: () => nowMs,
+    zoneOf: async () => zone,
+    add: async (schedule) => {
+      added.push(schedule);
+      return "made";
+    },
+    ofPerson: async () => known,
+    change: async () => true,
+    remove: async ({ id }) => removed.push(id) > 0,
+    runNow: async () => {},
+  };
+  const run = async (given: Record<string, unknown>, fields: Partial<InboundMessage> = {}) => {
+    const { turn, place } = scene(fields);
+    const clients = { schedules: client } as AbilityClients; // it uses no other
+    return await schedules.run?.(callOf(given), { turn, place, maxResultChars: 9_999, clients } satisfies AbilityWork);
+  };
+  return { run, added, removed };
+}
+
+const reminder = { do: "make", title: "Water", task: "Say: drink water.", after: "PT2H" };
+
+describe("the tool", () => {
+  it("is offered in chats alone, to agents that have it, and neither to runs of schedules nor to helpers", () => {
+    const offered = (fields: Partial<InboundMessage> = {}, settings: Record<string, unknown> = { schedules: true }) =>
+      schedules.tools?.({ ...scene(fields).place, settings })?.length;
+    expect(offered()).toBe(1);
+    expect(offered({}, {})).toBe(0);
+    expect(offered({ reply: { channel: "none" } })).toBe(0);
+    expect(offered({ schedule: { id: "a", dueMs: 1 } })).toBe(0);
+  });
+
+  it("asks the person alone, with the next three times in their zone", () => {
+    const objection = objectionTo({ ...reminder, after: undefined, cron: "0 9 * * 1" });
+    if (objection === undefined || !("permission" in objection)) expect.fail();
+    const { deciders, summary, reason } = objection.permission;
+    expect(deciders).toMatchObject({ requester: true, people: [], roles: [] });
+    expect(JSON.stringify(summary)).toMatch(/Next: (\d{4}-\d\d-\d\d 09:00(, )?){3} \(Asia\/Shanghai\)/);
+    expect(reason).toContain("It runs as you, and answers in this chat.");
+  });
+
+  it("asks nothing for what only takes away, and lets no wrong time pass", () => {
+    for (const given of [{ do: "list" }, { do: "pause", id: "a" }, { do: "delete", id: "a" }]) {
+      expect(objectionTo(given)).toBeUndefined();
+    }
+    const problems = [
+      { after: undefined, cron: "* * * * *" },
+      { after: undefined, at: "2020-01-01T09:00" },
+      { zone: "Mars/Olympus" },
+      { at: "2099-01-01T09:00" },
+    ];
+    for (const wrong of problems)
+      expect(objectionTo({ ...reminder, ...wrong })).toMatchObject({ outcome: { ok: false } });
+  });
+
+  it("makes one schedule for a call, as its person, for its chat, counted from when the turn began", async () => {
+    const { run, added } = clientWith();
+    const { nowMs } = scene();
+    expect(await run(reminder)).toMatchObject({ ok: true, result: { title: "Water", missed: "late" } });
+    await run(reminder);
+    const [first, second] = added;
+    expect(first).toEqual(second);
+    expect(first).toMatchObject({
+      owner: { id: "ou_ann" },
+      chatId: "oc_1",
+      chatType: "p2p",
+      timing: { kind: "once", atMs: nowMs + 7_200_000 },
+      zone,
+    });
+    expect(await run(reminder, { schedule: { id: "a", dueMs: 1 } })).toMatchObject({ ok: false });
+    expect(added).toHaveLength(2);
+  });
+
+  it("changes only what is the person's", async () => {
+    const known = { schedule: scheduleOf(), state: "active", dueMs: 5, generation: 1 } as const;
+    const { run, removed } = clientWith([known]);
+    expect(await run({ do: "delete", id: "other" })).toMatchObject({ ok: false });
+    expect(await run({ do: "delete", id: known.schedule.id })).toMatchObject({ ok: true });
+    expect(removed).toEqual([known.schedule.id]);
+    expect(await run({ do: "pause", id: known.schedule.id })).toMatchObject({ ok: true, result: { next: "paused" } });
+  });
+});
+
+function scheduleOf(): Schedule {
+  return {
+    id: "00000000000000aa",
+    app: "cli_a",
+    owner: { id: "ou_ann" },
+    chatId: "oc_1",
+    chatType: "group",
+    title: "Water",
+    task: "Say: drink water.",
+    timing: { kind: "cron", cron: "0 9 * * 1" },
+    zone,
+    missed: "late",
+    language: "en",
+    createdAtMs: 1,
+  };
+}
+
+describe("a run", () => {
+  it("is a message of the owner, under an id of the instant, and says what it is", () => {
+    const dueMs = Date.parse("2026-11-30T01:00Z");
+    const message = scheduleMessage(scheduleOf(), { session: "cli_a.sched-00000000000000aa", dueMs, nowMs: dueMs + 5 });
+    expect(message).toMatchObject({
+      id: `sched-00000000000000aa-${dueMs}`,
+      sender: { id: "ou_ann" },
+      reply: { channel: "feishu", chatId: "oc_1", messageId: "", inThread: false },
+      schedule: { id: "00000000000000aa", dueMs },
+    });
+    expect(JSON.stringify(message.parts)).toContain("due Monday 2026-11-30 09:00 (+08:00, Asia/Shanghai)");
+  });
+});
+
+describe("the command", () => {
+  it("is read in both languages, and lists where nothing fits", () => {
+    expect(["pause 2", "恢复 1", "删除3", "what", ""].map(schedulesOrder)).toEqual([
+      { do: "pause", which: 2 },
+      { do: "resume", which: 1 },
+      { do: "delete", which: 3 },
+      { do: "list" },
+      { do: "list" },
+    ]);
+    const known = { schedule: scheduleOf(), state: "paused", dueMs: 5, generation: 1 } as const;
+    expect(schedulesText([known], "en")).toContain("1. `Water` · `cron 0 9 * * 1` · paused");
+    expect(schedulesText([], "zh")).toContain("还没有定时任务");
+  });
+});

@@ -1,0 +1,186 @@
+import { hash } from "node:crypto";
+import { jsonParserOf, Schedule, ScheduleLogEntry } from "@larkline/protocol";
+import { runScript, script, type RedisConnection } from "./connection.ts";
+import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
+
+// What agents do for people at a time. The store decides which process deals with an instant at which a schedule is due,
+// and remembers what became of it; when schedules are due is decided by their ability.
+
+/** A schedule, and where it stands. */
+export interface StoredSchedule {
+  schedule: Schedule;
+  /** `done`: it is not due any more. */
+  state: "active" | "paused" | "done";
+  /** Why it is paused, where not its owner has done that. */
+  why?: string;
+  /** The next instant, or the last one of a schedule that is done. */
+  dueMs: number;
+  /** Counts changes: {@link ScheduleStore.change} fails where another one came first. */
+  generation: number;
+  /** Runs that have failed one after the other. */
+  failures: number;
+}
+
+/** A schedule that is due, for one worker. */
+export interface DueSchedule extends Pick<StoredSchedule, "schedule" | "dueMs" | "generation"> {}
+
+/** When a schedule is due next; its alarm rings then, or a little later. */
+interface NextDue {
+  dueMs: number;
+  alarmMs: number;
+}
+
+const addSchedule = script("add-schedule");
+const claimSchedules = script("claim-schedules");
+const settleSchedule = script("settle-schedule");
+const changeSchedule = script("change-schedule");
+const removeSchedule = script("remove-schedule");
+const countScheduleFailure = script("count-schedule-failure");
+
+/** Of one person, and of one chat. */
+export const maxSchedules = 20;
+const maxLogLines = 100;
+/** How long a schedule that is done is known, ms. */
+const doneKeptMs = 30 * 86_400_000;
+
+const parseSchedule = jsonParserOf(Schedule);
+const parseLine = jsonParserOf(ScheduleLogEntry);
+
+/** All schedules of a deployment. */
+export class ScheduleStore {
+  readonly #redis: RedisConnection;
+  readonly #keys: Keyspace;
+
+  constructor({ redis, namespace }: StoreOptions) {
+    this.#redis = redis;
+    this.#keys = createKeyspace(namespace);
+  }
+
+  /** Stores a schedule once, however often that is repeated under its id. `full`: see {@link maxSchedules}. */
+  async add(schedule: Schedule, { dueMs, alarmMs }: NextDue): Promise<"made" | "known" | "full"> {
+    const values = { id: schedule.id, schedule: JSON.stringify(schedule), dueMs, alarmMs, most: maxSchedules };
+    const reply = await runScript(this.#redis, addSchedule, this.#keysOf(schedule), values);
+    return reply === "made" || reply === "known" ? reply : "full";
+  }
+
+  /** Undefined where there is none, or it cannot be read. */
+  async read(id: string): Promise<StoredSchedule | undefined> {
+    const row = await this.#redis.hgetall(this.#keys.scheduleOf(id));
+    const parsed = parseSchedule(row["schedule"] ?? "");
+    if (!parsed.ok) return undefined;
+    const { state, why = "", dueMs, generation, failures } = row;
+    return {
+      schedule: parsed.value,
+      state: state === "active" || state === "paused" ? state : "done",
+      ...(why === "" ? {} : { why }),
+      dueMs: Number(dueMs),
+      generation: Number(generation),
+      failures: Number(failures),
+    };
+  }
+
+  /** Of a person with an app, those that are due first at the beginning. */
+  async ofPerson(app: string, person: string): Promise<StoredSchedule[]> {
+    return await this.#readAll(await this.#redis.smembers(this.#listOf(app, person)));
+  }
+
+  async ofChat(app: string, chatId: string): Promise<StoredSchedule[]> {
+    return await this.#readAll(await this.#redis.smembers(this.#listOf(app, chatId)));
+  }
+
+  /** The newest of all, and how many there are. */
+  async newest(limit: number): Promise<{ count: number; schedules: StoredSchedule[] }> {
+    const [count, ids] = await Promise.all([
+      this.#redis.zcard(this.#keys.schedulesAll),
+      this.#redis.zrevrange(this.#keys.schedulesAll, 0, limit - 1),
+    ]);
+    return { count, schedules: await this.#readAll(ids) };
+  }
+
+  /**
+   * Schedules whose alarm has rung, and the time of Redis. Each goes to one caller, and comes back after `leaseMs` unless
+   * it is settled until then.
+   */
+  async claimDue(limit: number, leaseMs: number): Promise<{ nowMs: number; due: DueSchedule[] }> {
+    const keys = { due: this.#keys.schedulesDue, rows: this.#keys.scheduleRows };
+    const { nowMs, claimed } = await runScript(this.#redis, claimSchedules, keys, { limit, leaseMs });
+    const due = claimed.flatMap(({ schedule, dueMs, generation }) => {
+      const parsed = parseSchedule(schedule);
+      return parsed.ok ? [{ schedule: parsed.value, dueMs, generation }] : [];
+    });
+    return { nowMs, due };
+  }
+
+  /**
+   * The instant of a claim is dealt with: what became of it is logged, and `next` is waited for (undefined: the schedule is
+   * done). False where another process has dealt with it, or the schedule is gone.
+   */
+  async settle(
+    { schedule, dueMs, generation }: DueSchedule,
+    next: NextDue | undefined,
+    log: readonly ScheduleLogEntry[],
+  ): Promise<boolean> {
+    const values = {
+      id: schedule.id,
+      generation,
+      dueMs,
+      nextMs: next?.dueMs ?? "",
+      alarmMs: next?.alarmMs ?? "",
+      lines: JSON.stringify(log.map((line) => JSON.stringify(line))),
+      keep: maxLogLines,
+      keptMs: doneKeptMs,
+    };
+    return (await runScript(this.#redis, settleSchedule, this.#keysOf(schedule), values)) === 1;
+  }
+
+  /** The newest line first; at most 100. */
+  async log(id: string): Promise<ScheduleLogEntry[]> {
+    const lines = await this.#redis.lrange(this.#keys.scheduleLogOf(id), 0, -1);
+    return lines.flatMap((line) => {
+      const parsed = parseLine(line);
+      return parsed.ok ? [parsed.value] : [];
+    });
+  }
+
+  /** False where it is gone or done, or was changed since `generation`. */
+  async change(
+    { schedule, generation }: Pick<StoredSchedule, "schedule" | "generation">,
+    { state, why = "", dueMs, alarmMs }: Pick<StoredSchedule, "why"> & NextDue & { state: "active" | "paused" },
+  ): Promise<boolean> {
+    const { id } = schedule;
+    const values = { id, generation, state, why, schedule: JSON.stringify(schedule), dueMs, alarmMs };
+    return (await runScript(this.#redis, changeSchedule, this.#keysOf(schedule), values)) === 1;
+  }
+
+  /** Removes a schedule and its log. False where there is none. */
+  async remove(schedule: Pick<Schedule, "id" | "app" | "owner" | "chatId">): Promise<boolean> {
+    return (await runScript(this.#redis, removeSchedule, this.#keysOf(schedule), { id: schedule.id })) === 1;
+  }
+
+  /** A run has ended. Returns how many have failed one after the other. */
+  async ended(id: string, hasFailed: boolean): Promise<number> {
+    const values = { failed: hasFailed ? 1 : 0 };
+    return Number(await runScript(this.#redis, countScheduleFailure, { row: this.#keys.scheduleOf(id) }, values));
+  }
+
+  async #readAll(ids: readonly string[]): Promise<StoredSchedule[]> {
+    const found = await Promise.all(ids.map(async (id) => await this.read(id)));
+    return found.filter((one) => one !== undefined).sort((one, other) => one.dueMs - other.dueMs);
+  }
+
+  #keysOf({ id, app, owner, chatId }: Pick<Schedule, "id" | "app" | "owner" | "chatId">) {
+    return {
+      row: this.#keys.scheduleOf(id),
+      due: this.#keys.schedulesDue,
+      all: this.#keys.schedulesAll,
+      ofPerson: this.#listOf(app, owner.id),
+      ofChat: this.#listOf(app, chatId),
+      log: this.#keys.scheduleLogOf(id),
+    };
+  }
+
+  /** With a hash, so that no id of a person is in a key. */
+  #listOf(app: string, id: string): string {
+    return this.#keys.schedulesOf(app, hash("sha256", id, "base64url").slice(0, 22));
+  }
+}
