@@ -22,6 +22,8 @@ import type { Services } from "./services.ts";
 const portion = 200;
 /** Other workers may look after a claimed schedule after so long, ms. */
 const leaseMs = 30_000;
+/** Within this time the ids of messages are known, and none is written twice, ms. */
+const rememberedMs = 23 * 3_600_000;
 /** Runs of one schedule that may wait for the one before; further ones are skipped. */
 const maxWaiting = 2;
 /** Runs that fail one after the other before a schedule is paused. */
@@ -37,7 +39,9 @@ export async function sweepSchedules(services: Services): Promise<void> {
 async function runDue(services: Services, due: DueSchedule, nowMs: number): Promise<void> {
   const { schedules } = services;
   const { schedule } = due;
-  const work = dueWork(schedule, due.dueMs, nowMs);
+  // As the first worker that claimed this instant has decided it: it may have died after a run was written.
+  const decidedMs = nowMs - due.claimedMs < rememberedMs ? due.claimedMs : nowMs;
+  const work = dueWork(schedule, due.dueMs, decidedMs);
   const busy = new Set<number>();
   for (const dueMs of work.runs) if (!(await appendRun(services, schedule, { dueMs, nowMs }))) busy.add(dueMs);
   const log = work.log.map((line): ScheduleLogEntry => (busy.has(line.dueMs) ? { ...line, state: "busy" } : line));
@@ -114,10 +118,14 @@ export function timeNote({ name, isKnown }: PersonZone, nowMs: number): string {
 }
 
 /** A turn has ended. A schedule whose runs fail again and again is paused. Never throws, and waits for nothing. */
-export function noteScheduleEnd(services: Services, { schedule }: InboundMessage, hasFailed: boolean): void {
-  if (schedule === undefined) return;
+export function noteScheduleEnd(
+  services: Services,
+  { schedule }: InboundMessage,
+  { committed, failed }: { committed: boolean; failed: boolean },
+): void {
+  if (schedule === undefined || !committed) return;
   const note = async (): Promise<void> => {
-    const failures = await services.schedules.ended(schedule.id, hasFailed);
+    const failures = await services.schedules.ended(schedule.id, failed);
     if (failures >= maxFailures) await pauseSchedule(services, schedule.id, "scheduleFailed");
   };
   note().catch((error: unknown) => services.log.warn({ error }, "the end of a schedule's run was not noted"));

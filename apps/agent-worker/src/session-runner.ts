@@ -234,7 +234,7 @@ export class SessionRunner {
       const seconds = (clock.monotonic() - startedMs) / 1_000;
       if (!isCanary(session)) reportTurn(services, { turnId, outcome, seconds, failure });
       if (end.end === "committed" && committed && !isCanary(session)) services.runs.ended(end.run, outcome);
-      if (committed) noteScheduleEnd(services, message, failure !== undefined);
+      noteScheduleEnd(services, message, { committed, failed: failure !== undefined });
       return end;
     } finally {
       stopWatching();

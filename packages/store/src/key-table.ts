@@ -664,11 +664,12 @@ export const keyTable = {
     scheduleOf: {
       key: "{<ns>}:schedule:<id>",
       type: "hash",
-      content: "a schedule: `schedule` as JSON, `state`, `why` it is paused, `dueMs`, `generation`, `failures`",
+      content:
+        "a schedule: `schedule` as JSON, `state`, `why` it is paused, `dueMs`, `claimedMs`, `generation`, `failures`",
       retention: "until it is removed; 30 days after it is done",
       rights: {
-        ingress: "del hgetall hmget hset",
-        worker: "del exists hgetall hincrby hmget hset pexpire",
+        ingress: "del hdel hgetall hmget hset",
+        worker: "del exists hdel hget hgetall hincrby hmget hset hsetnx pexpire",
         console: "hgetall",
         admin: "del hgetall",
       },

@@ -22,7 +22,10 @@ export interface StoredSchedule {
 }
 
 /** A schedule that is due, for one worker. */
-export interface DueSchedule extends Pick<StoredSchedule, "schedule" | "dueMs" | "generation"> {}
+export interface DueSchedule extends Pick<StoredSchedule, "schedule" | "dueMs" | "generation"> {
+  /** When this instant was claimed first. */
+  claimedMs: number;
+}
 
 /** When a schedule is due next; its alarm rings then, or a little later. */
 interface NextDue {
@@ -104,9 +107,9 @@ export class ScheduleStore {
   async claimDue(limit: number, leaseMs: number): Promise<{ nowMs: number; due: DueSchedule[] }> {
     const keys = { due: this.#keys.schedulesDue, rows: this.#keys.scheduleRows };
     const { nowMs, claimed } = await runScript(this.#redis, claimSchedules, keys, { limit, leaseMs });
-    const due = claimed.flatMap(({ schedule, dueMs, generation }) => {
+    const due = claimed.flatMap(({ schedule, dueMs, generation, claimedMs }) => {
       const parsed = parseSchedule(schedule);
-      return parsed.ok ? [{ schedule: parsed.value, dueMs, generation }] : [];
+      return parsed.ok ? [{ schedule: parsed.value, dueMs, generation, claimedMs }] : [];
     });
     return { nowMs, due };
   }
@@ -116,7 +119,7 @@ export class ScheduleStore {
    * done). False where another process has dealt with it, or the schedule is gone.
    */
   async settle(
-    { schedule, dueMs, generation }: DueSchedule,
+    { schedule, dueMs, generation }: Omit<DueSchedule, "claimedMs">,
     next: NextDue | undefined,
     log: readonly ScheduleLogEntry[],
   ): Promise<boolean> {

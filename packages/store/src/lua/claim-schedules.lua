@@ -13,6 +13,7 @@
 --   schedule    text
 --   dueMs       integer
 --   generation  integer
+--   claimedMs   integer  when this instant was claimed first
 
 -- include now
 
@@ -21,7 +22,9 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', due, '-inf', now(), 'LIMIT', 0, 
   local v = redis.call('HMGET', rows .. ':' .. id, 'schedule', 'dueMs', 'generation', 'state')
   if v[4] == 'active' then
     redis.call('ZADD', due, now() + tonumber(leaseMs), id)
-    claimed[#claimed + 1] = row {schedule = v[1], dueMs = v[2], generation = v[3]}
+    redis.call('HSETNX', rows .. ':' .. id, 'claimedMs', now())
+    local claimedMs = redis.call('HGET', rows .. ':' .. id, 'claimedMs')
+    claimed[#claimed + 1] = row {schedule = v[1], dueMs = v[2], generation = v[3], claimedMs = claimedMs}
   else
     redis.call('ZREM', due, id)
   end

@@ -23,6 +23,7 @@ if not v[1] or (v[1] == generation and v[2] ~= dueMs) then return 0 end
 for _, line in ipairs(cjson.decode(lines)) do redis.call('LPUSH', log, line) end
 redis.call('LTRIM', log, 0, tonumber(keep) - 1)
 if v[1] ~= generation then return 1 end
+redis.call('HDEL', row, 'claimedMs')
 if nextMs ~= '' then
   redis.call('HSET', row, 'dueMs', nextMs)
   redis.call('ZADD', due, alarmMs, id)

@@ -88,8 +88,9 @@ describe("the tool", () => {
       { zone: "Mars/Olympus" },
       { at: "2099-01-01T09:00" },
     ];
-    for (const wrong of problems)
+    for (const wrong of problems) {
       expect(objectionTo({ ...reminder, ...wrong })).toMatchObject({ outcome: { ok: false } });
+    }
   });
 
   it("makes one schedule for a call, as its person, for its chat, counted from when the turn began", async () => {

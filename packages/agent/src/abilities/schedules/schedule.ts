@@ -327,8 +327,9 @@ async function make(
     createdAtMs: client.now(),
   };
   const added = await client.add(schedule, { dueMs, alarmMs: alarmOf(schedule, dueMs) });
-  if (added === "full")
+  if (added === "full") {
     return failure("A person and a chat may have 20 schedules. Nothing was made; delete one first.");
+  }
   return { ok: true, result: shownSchedule({ schedule, state: "active", dueMs, generation: 1 }) };
 }
 

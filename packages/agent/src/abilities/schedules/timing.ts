@@ -105,10 +105,13 @@ function offsetAt(zone: string, atMs: number): number {
   return wallOf(zone, wholeMs) - wholeMs;
 }
 
+function digits(value: number): string {
+  return String(value).padStart(2, "0");
+}
+
 /** `+08:00` */
 export function offsetText(zone: string, atMs: number): string {
   const minutes = Math.round(offsetAt(zone, atMs) / minuteMs);
-  const digits = (value: number): string => String(value).padStart(2, "0");
   const size = Math.abs(minutes);
   return `${minutes < 0 ? "-" : "+"}${digits(Math.floor(size / 60))}:${digits(size % 60)}`;
 }

@@ -1,0 +1,175 @@
+import { nextDue } from "@larkline/agent/schedules";
+import type { InboundMessage, Schedule, ScheduleTiming } from "@larkline/protocol";
+import { stopScriptClock } from "@larkline/protocol/lua";
+import { openTestStores, replaced } from "@larkline/store/testing";
+import { expect, it } from "vitest";
+import { sweepSchedules } from "./schedules.ts";
+import { newWorld, servicesOf } from "./turn-world.fixture.ts";
+
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
+const start = Date.parse("2026-01-01T00:00Z");
+
+function scheduleWith(number: number, timing: ScheduleTiming, zone: string): Schedule {
+  return {
+    id: ((number * 2_654_435_761) % 4_294_967_296).toString(16).padStart(8, "0") + number.toString(16).padStart(8, "0"),
+    app: "cli_app",
+    owner: { id: `ou_${Math.floor(number / 20)}` },
+    chatId: `oc_${Math.floor(number / 20)}`,
+    chatType: "p2p",
+    title: "a",
+    task: "b",
+    timing,
+    zone,
+    missed: number % 3 === 0 ? "skip" : "late",
+    language: "en",
+    createdAtMs: start,
+  };
+}
+
+class Crash extends Error {}
+
+/** Workers whose clock the test moves; sessions take each message once. `crashes`: whether a step kills its worker. */
+function scene(crashes: () => boolean = () => false) {
+  const world = newWorld(openTestStores());
+  const runs = new Map<string, number>();
+  let writes = 0;
+  const dies = <T>(value: T): T => {
+    if (crashes()) throw new Crash();
+    return value;
+  };
+  const append = async ({ id }: InboundMessage) => {
+    dies(undefined);
+    const isNew = !runs.has(id);
+    runs.set(id, (runs.get(id) ?? 0) + (isNew ? 1 : 0));
+    writes += 1;
+    return dies({ result: isNew ? ("accepted" as const) : ("duplicate" as const), seq: 1, ahead: 0 });
+  };
+  const settle: typeof world.schedules.settle = async (...given) => {
+    dies(undefined);
+    return dies(await world.schedules.settle(...given));
+  };
+  const services = servicesOf(world, {
+    services: { store: replaced(world.store, { append }), schedules: replaced(world.schedules, { settle }) },
+  });
+  return {
+    world,
+    runs,
+    written: () => writes,
+    add: async (schedule: Schedule) => {
+      const dueMs = nextDue(schedule.timing, schedule.zone, start) ?? expect.fail();
+      expect(await world.schedules.add(schedule, { dueMs, alarmMs: dueMs })).toBe("made");
+    },
+    at: async (nowMs: number) => {
+      stopScriptClock(world.redis, nowMs);
+      await sweepSchedules(services);
+    },
+  };
+}
+
+/** 10,000 take two minutes. */
+const howMany = 1_000;
+
+const zones = ["America/New_York", "Europe/Berlin", "Asia/Shanghai", "Australia/Lord_Howe"] as const;
+const wallTimes = ["30 2", "30 1", "0 9", "15 2"] as const;
+
+function timingOf(number: number): { timing: ScheduleTiming; zone: string } {
+  const zone = zones[number % zones.length] ?? zones[0];
+  const wallTime = wallTimes[(number >> 2) % wallTimes.length] ?? wallTimes[0];
+  if (number % 10 === 0) return { zone, timing: { kind: "cron", cron: `${wallTime} ${1 + (number % 28)},L * *` } };
+  if (number % 100 === 1) return { zone, timing: { kind: "cron", cron: `${wallTime} * 3,11 *` } };
+  if (number % 10 === 5) {
+    return {
+      zone: "UTC",
+      timing: { kind: "every", everyMs: 20 * dayMs, fromMs: start + 12 * hourMs + number * 1_000 },
+    };
+  }
+  return { zone, timing: { kind: "once", atMs: start + 1 + ((number * 7_919) % (360 * 24)) * hourMs } };
+}
+
+it(
+  "deals once with each instant of many schedules in a year, though workers die and are away",
+  { timeout: 280_000 },
+  async () => {
+    let steps = 0;
+    const { world, runs, add, at } = scene(() => (steps += 1) % 97 === 0);
+    const all = Array.from({ length: howMany }, (_, number) => {
+      const { timing, zone } = timingOf(number);
+      return scheduleWith(number, timing, zone);
+    });
+    await Promise.all(all.map(add));
+    const end = start + 365 * dayMs;
+    for (let nowMs = start; nowMs < end; nowMs += hourMs) {
+      // No worker lives on the fifteenth of a month, nor in the last week of March.
+      const day = new Date(nowMs);
+      const isAway = day.getUTCDate() === 15 || (day.getUTCMonth() === 2 && day.getUTCDate() > 24);
+      if (!isAway) await at(nowMs);
+    }
+    // What is due in this last hour, and what dead workers have left.
+    for (let nowMs = end; nowMs < end + 120_000; nowMs += 31_000) await at(nowMs);
+    const wrong: string[] = [];
+    for (const { id, timing, zone } of all) {
+      const due: number[] = [];
+      for (
+        let next = nextDue(timing, zone, start);
+        next !== undefined && next <= end;
+        next = nextDue(timing, zone, next)
+      ) {
+        due.push(next);
+      }
+      const lines = await world.schedules.log(id);
+      const counted = lines.reduce((sum, { count }) => sum + count, 0);
+      const ran = lines.filter(({ state }) => state === "started" || state === "late").map(({ dueMs }) => dueMs);
+      const isRight =
+        counted === due.length && ran.every((dueMs) => due.includes(dueMs) && runs.has(`sched-${id}-${dueMs}`));
+      if (!isRight) wrong.push(`${id}: ${counted} of ${due.length}`);
+    }
+    expect(wrong).toEqual([]);
+    const logged = await Promise.all(all.map(async ({ id }) => await world.schedules.log(id)));
+    const started = logged.flat().filter(({ state }) => state === "started" || state === "late").length;
+    expect([...runs.values()].every((times) => times === 1)).toBe(true);
+    expect(started).toBe(runs.size);
+    expect(logged.flat().some(({ state }) => state === "skipped")).toBe(true);
+  },
+);
+
+it("runs 500 schedules of nine o'clock within half a minute, 200 in a sweep", async () => {
+  const { runs, add, at } = scene();
+  const nine = start + hourMs;
+  for (let number = 0; number < 500; number += 1) {
+    await add(scheduleWith(number, { kind: "cron", cron: "0 9 * * *" }, "Asia/Shanghai"));
+  }
+  const bySecond: number[] = [];
+  for (let second = 0; second <= 3; second += 1) {
+    await at(nine + second * 1_000);
+    bySecond.push(runs.size);
+  }
+  // As they were added their alarms have no jitter; each sweep takes 200.
+  expect(bySecond).toEqual([200, 400, 500, 500]);
+  // From the next day on the alarms are spread.
+  const next = nine + dayMs;
+  const spread: number[] = [];
+  for (let second = 0; second <= 30; second += 1) {
+    await at(next + second * 1_000);
+    spread.push(runs.size - 500);
+  }
+  expect(spread.at(-1)).toBe(500);
+  const most = Math.max(...spread.map((count, second) => count - (spread[second - 1] ?? 0)));
+  expect(most).toBeLessThan(40);
+});
+
+it("costs one script in a sweep while 1,000 schedules sleep", async () => {
+  const { world, runs, add, at } = scene();
+  for (let number = 0; number < 1_000; number += 1) {
+    await add(scheduleWith(number, { kind: "once", atMs: start + 90 * dayMs }, "Asia/Shanghai"));
+  }
+  let commands = 0;
+  const send = world.redis.sendCommand.bind(world.redis);
+  world.redis.sendCommand = (...given: Parameters<typeof send>) => {
+    commands += 1;
+    return Reflect.apply(send, undefined, given);
+  };
+  for (let second = 0; second < 10; second += 1) await at(start + second * 1_000);
+  expect(commands).toBe(10);
+  expect(runs.size).toBe(0);
+});
