@@ -1,7 +1,7 @@
 import { noticeText } from "@larkline/agent";
 import { isTimeZone } from "@larkline/agent/budgets";
 import { decidersText } from "@larkline/agent/permissions";
-import type { Envelope, FeishuMessage } from "@larkline/feishu";
+import { addReasonField, type Envelope, type FeishuMessage } from "@larkline/feishu";
 import { approvalCard, lateDecidedCard, withReasonForm } from "@larkline/feishu/cards";
 import { agentOfMessage } from "@larkline/process/config";
 import {
@@ -314,7 +314,17 @@ async function rateClicked(services: Services, bot: Bot, click: PersonClick): Pr
     bot.log.warn({ error, turnId: turn }, "a rating was not kept");
     return toast("error", rateTexts.failed);
   }
+  // Yield so that the answer is sent first.
+  if (rating === "down") services.clock.after(0, () => void showReasonField(services, bot, click.messageId, turn));
   return toast("success", rateTexts[rating ?? "reason"]);
+}
+
+async function showReasonField({ clock }: Services, bot: Bot, messageId: string, turn: string): Promise<void> {
+  try {
+    await addReasonField({ api: bot.api, clock }, { messageId, turn });
+  } catch (error) {
+    bot.log.warn({ error, turnId: turn }, "the field for a reason could not be shown");
+  }
 }
 
 /** Stores a person's rating and passes it to the consumers of events. Rejects when it could not be stored. */

@@ -31,15 +31,15 @@ async function rated(feedback = true): Promise<Rated> {
   const question = await here.say("one", { chatId: here.group, mention: true });
   const buttons = (["up", "down"] as const).map((rating) => ({
     tag: "button",
-    element_id: rating,
+    element_id: `rate_${rating}`,
     text: { tag: "plain_text", content: rating },
     behaviors: [{ type: "callback", value: { larkline: "rate", turn, rating } }],
   }));
-  const behaviors = [{ type: "callback", value: { larkline: "rate", turn } }];
-  const elements = [...buttons, { tag: "input", element_id: "why", name: "why", behaviors }];
-  const content = JSON.stringify({ schema: "2.0", config: { update_multi: true }, body: { elements } });
-  const card = { messageId: question, messageType: "interactive", content, uuid: "card", inThread: false } as const;
-  const { messageId } = await here.api.messages.reply(card);
+  const columns = buttons.map((each) => ({ tag: "column", elements: [each] }));
+  const elements = [{ tag: "column_set", element_id: "footer", columns }];
+  const cardId = await here.api.cards.create({ schema: "2.0", config: { update_multi: true }, body: { elements } });
+  const card = { messageId: question, cardId, chatId: here.group, uuid: "card", inThread: false } as const;
+  const { messageId } = await here.api.cards.sendReply(card);
   await memory.ratings.keepReplies([
     { sent: [messageId], of: { turn, agent: "expert", model: "m/large", tools: ["search"] } },
   ]);
@@ -56,19 +56,27 @@ describe("a rated answer", () => {
     const { here, told, messageId, turn, ratings } = await rated();
     const click = async (openId: string, elementId: string, inputValue?: string) =>
       await here.platform.click({ messageId, openId, elementId, ...(inputValue === undefined ? {} : { inputValue }) });
-    expect(await click(here.ann, "up")).toMatchObject({ toast: { type: "success", content: "Thank you." } });
-    expect(await click(here.ann, "down")).toMatchObject({ toast: { content: "Thank you. You can say why below." } });
-    expect(await click(here.ann, "why", "  it is wrong ")).toMatchObject({
+    expect(await click(here.ann, "rate_up")).toMatchObject({ toast: { type: "success", content: "Thank you." } });
+    const shown = () => JSON.stringify(here.said(here.group).find((each) => each.messageId === messageId)?.card?.json);
+    const fields = () => shown().match(/"element_id":"rate_reason"/g) ?? [];
+    expect(fields()).toEqual([]);
+    expect(await click(here.ann, "rate_down")).toMatchObject({
+      toast: { content: "Thank you. You can say why below." },
+    });
+    await vi.waitFor(() => expect(fields()).toHaveLength(1), 60_000);
+    expect(await click(here.ann, "rate_down")).toMatchObject({ toast: { type: "success" } });
+    expect(await click(here.ann, "rate_reason", "  it is wrong ")).toMatchObject({
       toast: { i18n: { zh_cn: "已记下，谢谢。" } },
     });
-    expect(await click(here.bob, "why", " ")).toMatchObject({ toast: { content: "Please write an answer first." } });
-    expect(await click(here.bob, "up")).toMatchObject({ cardChanged: false });
+    expect(await click(here.bob, "rate_reason", " ")).toMatchObject({ toast: { content: "Please write an answer first." } });
+    expect(await click(here.bob, "rate_up")).toMatchObject({ cardChanged: false });
     const run = { turn, app, agent: "expert", model: "m/large", tools: ["search"] };
     expect(await ratings()).toMatchObject([
       { ...run, person: here.bob, rating: "up" },
       { ...run, person: here.ann, rating: "down", reason: "it is wrong" },
     ]);
-    await vi.waitFor(() => expect(told.filter(({ type }) => type === "reply.rated")).toHaveLength(4), 60_000);
+    await vi.waitFor(() => expect(told.filter(({ type }) => type === "reply.rated")).toHaveLength(5), 60_000);
+    expect(fields()).toHaveLength(1);
     expect(told.find(({ event }) => event["reason"] !== undefined)).toMatchObject({
       app,
       bot: "default",

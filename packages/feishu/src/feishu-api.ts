@@ -626,6 +626,14 @@ export class CardsApi {
     return await this.#messages.send({ ...request, ...contentOf(cardId) }, options).catch(unknownIsGone);
   }
 
+  /** The id of the card entity that a message of ours shows. */
+  async idOf(messageId: string, options?: CallOptions): Promise<string> {
+    const api = "cardkit.card.idConvert";
+    const data = { message_id: messageId };
+    const run: Run = (client, sdkOptions) => client.cardkit.v1.card.idConvert({ data }, sdkOptions);
+    return (await this.#caller.call({ api, run, parse: parseCreated }, options)).data.card_id;
+  }
+
   /** Sets the text of one element. */
   async content(request: CardContentRequest, options?: CallOptions): Promise<void> {
     const { cardId, elementId, content, sequence, uuid } = request;

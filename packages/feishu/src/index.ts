@@ -35,6 +35,8 @@ export { OutboxSender, type DeliveryWatch } from "./reply/outbox-sender.ts";
 export { createImageResolver, type ImageResolver, type RemoteImages } from "./reply/image-resolver.ts";
 /** Sends an uploaded file to a chat. */
 export { sendFileMessage } from "./reply/reply-cards.ts";
+/** Lets people say why they rate an answer down. */
+export { addReasonField } from "./reply/reason-field.ts";
 /** Reactions that show the state of a person's message. */
 export { StatusReactions, type ReactionPurpose } from "./reply/status-reactions.ts";
 

@@ -25,8 +25,7 @@ export interface CardTexts {
   trace: string;
   /** On the button below an answer that has failed, or that a limit has ended. */
   again: Record<ReplyAgain["wish"], string>;
-  /** The fold with the field for the reason of a rating. */
-  why: string;
+  /** In the field for the reason of a rating. */
   whyHint: string;
   /** On the fold of the footer where it has no other words. */
   details: string;

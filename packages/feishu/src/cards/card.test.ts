@@ -304,19 +304,26 @@ describe("the card of a reply", () => {
     expect(more.parts["again"]).toMatchObject({ text: { content: "继续" } });
   });
 
-  it("has two quiet thumbs below an answer that people may rate, and a field for the reason behind a fold", () => {
+  it("has thumbs, seconds and the fold in one line below an answer that people may rate", () => {
     const rated = { turn: "app.chat-1", agent: "default", model: "m", tools: [] };
-    const { parts } = rendered({ state: "answered", answer: "Well.", rated, footer });
-    expect(Object.keys(parts)).toEqual(["rate", "why", "footer"]);
-    const values = [...JSON.stringify(parts).matchAll(/"value":(\{[^}]*\})/g)].map(([, value = ""]) => value);
+    const lineOf = (more: Partial<ReplyView>) => {
+      const { parts } = rendered({ state: "answered", answer: "Well.", rated, ...more });
+      expect(Object.keys(parts)).toEqual(["footer"]);
+      const { columns } = parts["footer"] as { columns: { elements: { tag: string; element_id: string }[] }[] };
+      return columns.flatMap(({ elements }) => elements);
+    };
+    const line = lineOf({ footer });
+    expect(line.map(({ tag, element_id: id }) => [tag, id])).toEqual([
+      ["button", "rate_up"],
+      ["button", "rate_down"],
+      ["collapsible_panel", "facts"],
+    ]);
+    const values = [...JSON.stringify(line).matchAll(/"value":(\{[^}]*\})/g)].map(([, value = ""]) => value);
     expect(values.map((value) => JSON.parse(value) as unknown)).toEqual([
       { larkline: "rate", turn: "app.chat-1", rating: "up" },
       { larkline: "rate", turn: "app.chat-1", rating: "down" },
-      { larkline: "rate", turn: "app.chat-1" },
     ]);
-    expect(parts["why"]).toMatchObject({ expanded: false, elements: [{ tag: "input", max_length: 500 }] });
-    const both = rendered({ state: "answered", answer: "好", rated, bilingual: true });
-    expect(JSON.stringify(both.parts["why"])).toContain('"en_us":"<font color=\'grey\'>Say why</font>"');
+    expect(lineOf({ footer: {} })).toHaveLength(2);
     expectWithinLimits("x".repeat(60_000), { state: "answered", rated, footer });
   });
 

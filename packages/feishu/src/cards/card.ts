@@ -2,6 +2,7 @@ import {
   textIn,
   withoutImageMarks,
   type ReplyLanguage,
+  type RatedRun,
   type ReplyView,
   type ProgressPanel,
   type ShownTool,
@@ -92,7 +93,7 @@ const narrowPanels = { thinking: 1_000, tools: 1_900, progress: 1_000 };
 /** A team takes half of that room for what its members have said before the answer. */
 const teamShare = 0.5;
 
-const belowAnswer: ReadonlySet<string> = new Set(["rest", "stop", "again", "rate", "why", "footer"]);
+const belowAnswer: ReadonlySet<string> = new Set(["rest", "stop", "again", "footer"]);
 
 function isBelowAnswer(id: string): boolean {
   return belowAnswer.has(id) || id.startsWith("list_");
@@ -186,9 +187,7 @@ function partsOf(view: ReplyView, page: CardPage, answerBytes: number): Record<s
     ...(isLast ? listParts(view) : {}),
     stop: isLast ? inLanguages(view, (language) => stopButton({ ...view, language })) : undefined,
     again: isLast ? inLanguages(view, (language) => againButton({ ...view, language })) : undefined,
-    rate: isLast ? rateButtons(view) : undefined,
-    why: isLast ? inLanguages(view, (language) => ratingReason({ ...view, language })) : undefined,
-    footer: isLast ? inLanguages(view, (language) => footerPart({ ...view, language })) : undefined,
+    footer: isLast ? inLanguages(view, (language) => lastLine({ ...view, language })) : undefined,
   };
   const present: Record<string, CardElement> = {};
   for (const [id, part] of Object.entries(parts)) if (part !== undefined) present[id] = part;
@@ -535,34 +534,11 @@ function againButton({ again, language }: ReplyView): CardElement | undefined {
 const thumbs = { up: "👍", down: "👎" } as const;
 
 /** A thumb up and one down, as quiet as buttons can be. */
-function rateButtons({ rated }: ReplyView): CardElement | undefined {
-  if (rated === undefined) return undefined;
-  const buttons = (["up", "down"] as const).map((rating) => {
-    const value = { larkline: "rate", turn: rated.turn, rating };
+function rateButtons({ turn }: RatedRun): CardElement[] {
+  return (["up", "down"] as const).map((rating) => {
+    const value = { larkline: "rate", turn, rating };
     return { ...button(thumbs[rating], { value, type: "text", elementId: `rate_${rating}` }), size: "tiny" };
   });
-  return { ...buttonRow(buttons), element_id: "rate" };
-}
-
-/** Most characters of a reason. */
-const maxReasonCharacters = 500;
-
-/** The field for a reason, behind a fold. It needs no form, which panels must not hold ("Collapsible panel"). */
-function ratingReason({ rated, language }: ReplyView): CardElement | undefined {
-  if (rated === undefined) return undefined;
-  const { why, whyHint } = cardTexts[language];
-  const field = {
-    tag: "input",
-    element_id: "rate_reason",
-    name: "rate_reason",
-    placeholder: plainText(whyHint),
-    max_length: maxReasonCharacters,
-    width: "fill",
-    behaviors: [{ type: "callback", value: { larkline: "rate", turn: rated.turn } }],
-  };
-  const { border: _border, header, ...panel } = foldedPanel("", [field], "why");
-  // A header is an object, as `foldedPanel` makes it.
-  return { ...panel, header: { ...(header as object), title: markdown(`<font color='grey'>${why}</font>`) } };
 }
 
 const maxItemCharacters = 120;
@@ -638,15 +614,29 @@ function shownCost(
   return amount > 0 && amount < least ? `<${shown}` : shown;
 }
 
-/** The footer: a line, and behind it what only some want to know. Undefined when there is nothing to say. */
-function footerPart(view: ReplyView): CardElement | undefined {
+/** The last line of a reply: the thumbs, then what the footer says. Undefined when there is nothing to say. */
+function lastLine(view: ReplyView): CardElement | undefined {
+  const { rated } = view;
+  if (rated === undefined) return footerPart(view, "footer");
+  const footer = footerPart(view, "facts");
+  const columns = [
+    ...rateButtons(rated).map((each) => ({ tag: "column", width: "auto", vertical_align: "center", elements: [each] })),
+    ...(footer === undefined
+      ? []
+      : [{ tag: "column", width: "weighted", weight: 1, vertical_align: "center", elements: [footer] }]),
+  ];
+  return { tag: "column_set", element_id: "footer", flex_mode: "none", horizontal_spacing: "4px", columns };
+}
+
+/** The footer: a line, and behind it what only some want to know. */
+function footerPart(view: ReplyView, elementId: string): CardElement | undefined {
   const facts = footerFacts(view).map(printable).join(" · ");
   const details = footerDetails(view);
   if (details.length === 0) {
-    return facts === "" ? undefined : { ...smallText(facts, "grey"), element_id: "footer" };
+    return facts === "" ? undefined : { ...smallText(facts, "grey"), element_id: elementId };
   }
   const shown = markdown(details.join(" · "), { text_size: "notation" });
-  const { border: _border, header, ...panel } = foldedPanel("", [shown], "footer");
+  const { border: _border, header, ...panel } = foldedPanel("", [shown], elementId);
   const title = inlineText(facts === "" ? cardTexts[view.language].details : facts);
   // A header is an object, as `foldedPanel` makes it.
   return { ...panel, header: { ...(header as object), title: markdown(`<font color='grey'>${title}</font>`) } };

@@ -16,7 +16,6 @@ export const en: CardTexts = {
   tokens: "{} in · {} out tokens",
   trace: "trace",
   again: { retry: "Try again", continue: "Continue" },
-  why: "Say why",
   whyHint: "What was good, or what should be better?",
   details: "Details",
   stop: "Stop",

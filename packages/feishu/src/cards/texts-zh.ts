@@ -16,7 +16,6 @@ export const zh: CardTexts = {
   tokens: "输入 {} · 输出 {} token",
   trace: "追踪",
   again: { retry: "再试一次", continue: "继续" },
-  why: "说说原因",
   whyHint: "好在哪里，或者哪里需要改进？",
   details: "详情",
   stop: "停止",
