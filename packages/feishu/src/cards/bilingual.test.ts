@@ -43,7 +43,7 @@ describe("a card that several people see", () => {
     const { card } = rendered({ bilingual: true });
     const [chinese, english] = [shownIn("zh_cn", card), shownIn("en_us", card)];
     expect(chinese).toEqual(shownIn("none", card));
-    expect(english.join("\n")).toMatch(/Stopped · 答案[^]*Thoughts[^]*Tools 6 · ❌ [^]* · ✋ waiting for a person/);
+    expect(english.join("\n")).toMatch(/Stopped · 答案[^]*Thoughts[^]*deploy 🚫 · [^]* · ✋ waiting for a person/);
     expect(english).toEqual(expect.arrayContaining(["… 3 earlier calls", "✅ sum · 1.2 s", "Stop", "答案", "Hm."]));
     expect(chinese).toEqual(expect.arrayContaining(["…更早的 3 次调用", "✅ sum · 1.2 秒", "停止", "答案", "Hm."]));
     expect(chinese.join("\n")).toContain("这个操作被拒绝了。\n理由：not today");

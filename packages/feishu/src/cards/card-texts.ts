@@ -4,10 +4,11 @@ import type { Approval, DecisionWord, ReplyAgain, ReplyView, RiskLevel, SettledS
 export interface CardTexts {
   thinking: string;
   thought: string;
-  tools(count: number): string;
   /** Of further calls that run beside the one that is named. */
   more(count: number): string;
   failed(count: number): string;
+  /** Of a call that a person has rejected. */
+  rejected: string;
   earlier(count: number): string;
   /** With the number in place of `{}`, here and below. */
   seconds: string;

@@ -143,7 +143,7 @@ describe("the card of a reply", () => {
     );
     expect(JSON.stringify(zh?.parts["helpers"])).toContain("pages · 12 秒");
     expect(outline(en ?? rendered({}))).toContain("#helpers");
-    expect(outline(en ?? rendered({}))).toContain('"Tools 4');
+    expect(outline(en ?? rendered({}))).toContain('"sum 1 s · researcher · panel · 1 more"');
     const asking = (["approval", "question"] as const).map((about) =>
       helper("payer", about, {
         state: "waiting",
@@ -178,8 +178,8 @@ describe("the card of a reply", () => {
     expect(titleOf([{ ...told, progress: { fraction: 0, detail: "x".repeat(500) } }])).toBe(
       `⏳ search · 12 s · ${"x".repeat(60)}…`,
     );
-    expect(titleOf([{ ...told, isAway: true }])).toBe("Tools 1 · 💤 its runner is away; waiting for it");
-    expect(titleOf([told], { state: "answered" })).toBe("Tools 1");
+    expect(titleOf([{ ...told, isAway: true }])).toBe("search · 💤 its runner is away; waiting for it");
+    expect(titleOf([told], { state: "answered" })).toBe("search");
   });
 
   it("calls a call by its sentence, else by the title of its tool, in the reader's language", () => {
@@ -192,9 +192,30 @@ describe("the card of a reply", () => {
     expect(both).toContain('"i18n_content":{"zh_cn":"⏳ 记笔记","en_us":"⏳ Add a note"}');
   });
 
+  it("names on the title of the finished fold what was called, how long it took and what did not end well", () => {
+    const title = { zh: "查库存", en: "Look up stock" };
+    const stock = called({ name: "stock", words: { title, summary: "Stock of tea" }, state: "failed", output: "503" });
+    const report = called({ name: "report", state: "done", elapsedMs: 9_400 });
+    const page = called({ name: "page", state: "done", elapsedMs: 300 });
+    expect(titleOf([stock, report])).toBe("Look up stock ❌ · report 9 s");
+    expect(titleOf([stock, report], { language: "zh" })).toBe("查库存 ❌ · report 9 秒");
+    const calls = [page, report, report, sum, called({ name: "stop", state: "stopped" }), stock];
+    expect(titleOf(calls, { earlierTools: 2 })).toBe("page · stop ⏹️ · Look up stock ❌ · 5 more");
+  });
+
+  it("tells a call that a person has rejected from one that has failed", () => {
+    const rejected = called({ name: "pay", state: "failed", output: "User rejected this action.\nReason: no" });
+    expect(titleOf([rejected])).toBe("pay 🚫");
+    expect(titleOf([rejected, called({ name: "search" })])).toBe("⏳ search");
+    const { tools } = rendered({ tools: [rejected] }).parts;
+    expect(tools).toMatchObject({ border: { color: "grey" } });
+    expect(outline(rendered({ tools: [rejected] }))).toContain("🚫 pay · rejected");
+    expect(outline(rendered({ language: "zh", tools: [rejected] }))).toContain("🚫 pay · 已拒绝");
+  });
+
   it("shows a failed call on the title and the border of the fold", () => {
     const failed = called({ name: "pay", state: "failed", output: "no money" });
-    expect(titleOf([sum, failed])).toBe("Tools 2 · ❌ pay");
+    expect(titleOf([sum, failed])).toBe("sum 1 s · pay ❌");
     expect(titleOf([failed, failed, called({ name: "search" })])).toBe("⏳ search · ❌ 2 failed");
     const { tools } = rendered({ tools: [sum, failed] }).parts;
     expect(tools).toMatchObject({ border: { color: "red" } });
@@ -444,7 +465,7 @@ describe("the card of a reply", () => {
     const briefly: ShownTool = { ...sum, queuedMs: 900 };
     const inEnglish = outline(rendered({ tools: [waiting, queued, briefly] }));
     expect(inEnglish).toContain("✋ deploy · waiting for a person");
-    expect(inEnglish).toContain("Tools 3 · ✋ waiting for a person");
+    expect(inEnglish).toContain("deploy · sum ×2 2 s · ✋ waiting for a person");
     expect(inEnglish).toContain("✅ sum · 1.2 s · queued 12 s");
     expect(inEnglish.match(/queued/g)).toHaveLength(1);
     const inChinese = outline(rendered({ language: "zh", tools: [waiting, queued] }));

@@ -1,4 +1,5 @@
 import {
+  rejectedText,
   textIn,
   withoutImageMarks,
   type ReplyLanguage,
@@ -213,6 +214,7 @@ const stateIcons: Record<ShownTool["state"], string> = {
 };
 
 const awayIcon = "💤";
+const rejectedIcon = "🚫";
 
 /** Shorter waits for a runner are not shown. */
 const shownQueueMs = 1_000;
@@ -256,23 +258,77 @@ function thinkingPanel(view: ReplyView, bytes: number): CardElement | undefined 
 
 /**
  * What a reader should know without unfolding the panel: what runs now, how long and how far it is; which calls have
- * failed; that the turn waits for a person, or for a runner that is away.
+ * failed; that the turn waits for a person, or for a runner that is away. Once nothing runs, which tools were called.
  */
 function panelTitle(view: ReplyView, language: ReplyLanguage): string {
   const texts = cardTexts[language];
-  const { tools, earlierTools } = view;
+  const { tools } = view;
   const isOpen = view.state === "running";
   // Helpers that work have lines of their own.
   const running = tools.filter(
     (tool) => isOpen && tool.state === "running" && !isAway(tool) && tool.helper === undefined,
   );
-  const failed = tools.filter((tool) => tool.state === "failed");
   return [
-    ...(running.length === 0 ? [texts.tools(tools.length + earlierTools)] : runningMarks(running, language)),
-    ...failedMarks(failed, language),
+    ...(running.length === 0
+      ? calledMarks(view, language)
+      : [...runningMarks(running, language), ...failedMarks(tools.filter(hasFailed), language)]),
     ...(tools.some(isWaiting) ? [`${stateIcons.waiting} ${texts.waiting}`] : []),
     ...(tools.some(isAway) ? [`${awayIcon} ${texts.away}`] : []),
   ].join(" · ");
+}
+
+/** The model reads of a rejection in the same words always. */
+function isRejected({ state, output = "" }: ShownTool): boolean {
+  return state === "failed" && output.startsWith(rejectedText);
+}
+
+function hasFailed(tool: ShownTool): boolean {
+  return tool.state === "failed" && !isRejected(tool);
+}
+
+function iconOf(tool: ShownTool): string {
+  if (isAway(tool)) return awayIcon;
+  return isRejected(tool) ? rejectedIcon : stateIcons[tool.state];
+}
+
+/** How a call has ended, where that is not well. */
+function endIcon(tool: ShownTool): string {
+  return tool.state === "failed" || tool.state === "stopped" ? iconOf(tool) : "";
+}
+
+/** Tools that the title of the panel names. */
+const maxNamed = 3;
+const maxNameCharacters = 40;
+
+/** The tools that were called, each once for what became of it, those first that did not end well. */
+function calledMarks({ tools, earlierTools }: ReplyView, language: ReplyLanguage): string[] {
+  const texts = cardTexts[language];
+  const groups = Map.groupBy(tools, (tool) => `${endIcon(tool)}|${titleOf(tool, language)}`);
+  const all = [...groups.values()];
+  const endedIll = all.filter(([first]) => first !== undefined && endIcon(first) !== "");
+  const chosen = new Set([...endedIll, ...all].slice(0, maxNamed));
+  const named = all.filter((calls) => chosen.has(calls));
+  const marks = named.flatMap((calls) => {
+    const [first] = calls;
+    if (first === undefined) return [];
+    const elapsedMs = calls.reduce((sum, call) => sum + (call.elapsedMs ?? 0), 0);
+    const isTimed = first.state === "done" && elapsedMs >= 1_000;
+    return [
+      [
+        oneLine(titleOf(first, language), maxNameCharacters),
+        ...(calls.length === 1 ? [] : [`×${calls.length}`]),
+        ...(endIcon(first) === "" ? [] : [endIcon(first)]),
+        ...(isTimed ? [filled(texts.seconds, String(Math.round(elapsedMs / 1_000)))] : []),
+      ].join(" "),
+    ];
+  });
+  const others = tools.length + earlierTools - named.reduce((sum, calls) => sum + calls.length, 0);
+  return [...marks, ...(others === 0 ? [] : [texts.more(others)])];
+}
+
+/** The title of the tool, else its name; of a helper who works. */
+function titleOf({ name, words, helper }: ShownTool, language: ReplyLanguage): string {
+  return helper === undefined ? textIn(words?.title ?? name, language) : shownName(helper.agent);
 }
 
 const maxDetailCharacters = 60;
@@ -329,7 +385,7 @@ function helperLines({ state, tools, language }: ReplyView): CardElement | undef
     const detail = oneLine(progress?.detail ?? "", 30);
     const seconds = elapsedMs < 1_000 ? [] : [filled(texts.seconds, String(Math.floor(elapsedMs / 1_000)))];
     const waits = isWaiting(tool) ? [waitText(tool, language)] : [];
-    return [`${stateIcons[tool.state]} ${nameOf(tool, language)}`, ...waits, ...seconds, detail]
+    return [`${iconOf(tool)} ${nameOf(tool, language)}`, ...waits, ...seconds, detail]
       .filter((part) => part !== "")
       .join(" · ");
   });
@@ -364,8 +420,9 @@ function toolTitle(tool: ShownTool, language: ReplyLanguage): string {
   // The seconds of a call that runs are in the title of the panel: what is folded changes with its state only.
   const isTimed = elapsedMs !== undefined && state !== "running";
   return [
-    `${isAway(tool) ? awayIcon : stateIcons[state]} ${nameOf(tool, language)}`,
+    `${iconOf(tool)} ${nameOf(tool, language)}`,
     ...(state === "waiting" ? [waitText(tool, language)] : []),
+    ...(isRejected(tool) ? [texts.rejected] : []),
     ...(isAway(tool) ? [texts.away] : []),
     ...(isTimed ? [filled(texts.seconds, shownSeconds(elapsedMs / 1000))] : []),
     ...(queuedMs > shownQueueMs ? [filled(texts.queued, shownSeconds(queuedMs / 1000))] : []),
@@ -384,7 +441,7 @@ function toolElement(tool: ShownTool, { language, bytes }: { language: ReplyLang
 
 /** A panel of calls of which one has failed looks like it. */
 function withBorder(panel: CardElement, tools: readonly ShownTool[]): CardElement {
-  if (!tools.some(({ state }) => state === "failed")) return panel;
+  if (!tools.some(hasFailed)) return panel;
   return { ...panel, border: { ...panelBorder, color: "red" } };
 }
 

@@ -3,9 +3,9 @@ import type { CardTexts } from "./card-texts.ts";
 export const en: CardTexts = {
   thinking: "Thinking…",
   thought: "Thoughts",
-  tools: (count) => `Tools ${count}`,
   more: (count) => `${count} more`,
   failed: (count) => `${count} failed`,
+  rejected: "rejected",
   earlier: (count) => `… ${count} earlier ${count === 1 ? "call" : "calls"}`,
   seconds: "{} s",
   waiting: "waiting for a person",

@@ -3,9 +3,9 @@ import type { CardTexts } from "./card-texts.ts";
 export const zh: CardTexts = {
   thinking: "思考中…",
   thought: "思考过程",
-  tools: (count) => `工具 ${count}`,
   more: (count) => `另有 ${count} 个`,
   failed: (count) => `${count} 个失败`,
+  rejected: "已拒绝",
   earlier: (count) => `…更早的 ${count} 次调用`,
   seconds: "{} 秒",
   waiting: "等待处理",
