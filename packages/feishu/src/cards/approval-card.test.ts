@@ -186,6 +186,19 @@ describe("the card of a call whose tool has words for people", () => {
     expect(textsOf(settled)).toContain("记一条笔记：浇花");
   });
 
+  it("asks a second time, with the risk and the sentence, before a call of high risk is approved", () => {
+    const twice = (more: Partial<Approval>) =>
+      elementsOf(approvalCard(pending(more))).find(({ element_id: id }) => id === "approve")?.["confirm"];
+    const pay = { summary: { zh: "付 100 元给小明", en: "Pay 100 to Ming" } };
+    expect(twice({ risk: "high", words: pay })).toEqual({
+      title: { tag: "plain_text", content: "⚠️ Risk: high" },
+      text: { tag: "plain_text", content: "Pay 100 to Ming" },
+    });
+    expect(twice({ risk: "high", words: pay, language: "zh" })).toMatchObject({ text: { content: "付 100 元给小明" } });
+    expect(twice({ risk: "high" })).toMatchObject({ text: { content: "Approve deploy?" } });
+    expect(twice({ risk: "medium", words: pay })).toBeUndefined();
+  });
+
   it("shows the arguments unfolded where the sentence is cut, and where the risk is high", () => {
     const isOpen = (more: Partial<Approval>) =>
       elementsOf(approvalCard(pending({ words, ...more }))).find(({ tag }) => tag === "collapsible_panel")?.[

@@ -354,11 +354,11 @@ function isBetweenTwo(approval: Approval): boolean {
 export function openFacts(approval: Approval, language: ReplyLanguage): CardElement[] {
   const texts = cardTexts[language].approval;
   const reason = shownWords(approval.reasons?.[language] ?? approval.reason, reasonRoom);
-  const isOfHighRisk = approval.kind === "call" && approval.risk === "high";
-  const risk = approval.kind === "call" && !isOfHighRisk ? `${texts.risk[approval.risk]} · ` : "";
+  const isHigh = isOfHighRisk(approval);
+  const risk = approval.kind === "call" && !isHigh ? `${texts.risk[approval.risk]} · ` : "";
   return [
     ...(reason === "" ? [] : [line(`${texts.reason}${texts.colon}${reason}`)]),
-    ...(isOfHighRisk ? [line(texts.risk.high, "red")] : []),
+    ...(isHigh ? [line(texts.risk.high, "red")] : []),
     ...(isBetweenTwo(approval) ? [] : people(texts.requester, [approval.requester], language)),
     ...(isBetweenTwo(approval) ? [] : deciders(approval, language)),
     moment(`${risk}${texts.expires}`, approval.expiresAtMs, texts.colon),
@@ -424,8 +424,24 @@ function confirmed(element: CardElement, title: string, text: string): CardEleme
 }
 
 function approveButton(approval: Approval, language: ReplyLanguage): CardElement {
+  const texts = cardTexts[language].approval;
   const value = decisionValue(approval, "approve");
-  return button(cardTexts[language].approval.approve, { type: "primary", elementId: "approve", value });
+  const approve = button(texts.approve, { type: "primary", elementId: "approve", value });
+  return isOfHighRisk(approval) ? confirmed(approve, texts.risk.high, askedTwice(approval, language)) : approve;
+}
+
+function isOfHighRisk({ kind, risk }: Approval): boolean {
+  return kind === "call" && risk === "high";
+}
+
+/** Room of the question that the platform asks behind a button. */
+const twiceRoom: TextRoom = { characters: 200, bytes: 600 };
+
+/** What a person agrees to, in a sentence. */
+function askedTwice(approval: Approval, language: ReplyLanguage): string {
+  const { words } = approval;
+  if (words?.summary !== undefined) return shownWords(textIn(words.summary, language), twiceRoom);
+  return cardTexts[language].approval.kinds.call.title(toolOf(approval, language));
 }
 
 function rejectButton(approval: Approval, language: ReplyLanguage): CardElement {
