@@ -100,7 +100,9 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
     await picture("card-running", cardIn(chat));
     await system.release(key);
     await untilFinished(chat);
-    await expect.poll(async () => await titleOf(cardIn(chat)).textContent(), patience).toBe(say("工具 1", "Tools 1"));
+    await expect
+      .poll(async () => await titleOf(cardIn(chat)).textContent(), patience)
+      .toMatch(new RegExp(`^${say("导出订单", "Export orders")}( ${seconds})?$`));
   });
 
   it("a call that has failed: seen without unfolding anything", async () => {
@@ -113,9 +115,7 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
     const chat = await newChat();
     await write(chat, text);
     await untilFinished(chat);
-    expect(await titleOf(cardIn(chat)).textContent()).toContain(
-      say("查询绿茶的库存", "Look up the stock of green tea"),
-    );
+    expect(await titleOf(cardIn(chat)).textContent()).toBe(say("查询库存 ❌", "Look up the stock ❌"));
     const panel = cardIn(chat).locator("details.panel").first();
     expect(await panel.getAttribute("class")).toContain("ink-red");
     expect(await panel.evaluate((one) => one.hasAttribute("open"))).toBe(false);
@@ -199,7 +199,14 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
     expect(await card.textContent()).toContain(say("把 shop 2.1 发布到生产环境", "Deploy shop 2.1 to production"));
     expect(await card.textContent()).toContain(say(`发起人：${name}`, `Requested by: ${name}`));
     await picture("card-other-deciders", card);
-    await card.locator(approve).click();
+    const asked = page.waitForEvent("dialog");
+    const clicked = card.locator(approve).click();
+    const twice = await asked;
+    expect(twice.message()).toBe(
+      say("⚠️ 风险：高\n\n把 shop 2.1 发布到生产环境", "⚠️ Risk: high\n\nDeploy shop 2.1 to production"),
+    );
+    await twice.accept();
+    await clicked;
     await expect
       .poll(async () => await own.getByText(say("批准人", "Approved by")).count(), patience)
       .toBeGreaterThan(0);
@@ -233,16 +240,16 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
     await picture("card-footer", cardIn(chat));
   });
 
-  it("thumbs, and a field for the reason behind a fold", async () => {
+  it("thumbs in the last line, and a field for the reason once one is down", async () => {
     const text = say("推荐一家餐厅", "Recommend a restaurant");
     prompt(text, { text: say("楼下的面馆不错。", "The noodle shop downstairs is good.") });
     const chat = await newChat();
     await write(chat, text);
     await untilFinished(chat);
     const card = cardIn(chat);
+    expect(await card.getByRole("textbox").count()).toBe(0);
     await card.locator('[data-use="rate_down"]').click();
     await page.locator(".toast-success", { hasText: say("谢谢你的反馈", "Thank you. You can") }).waitFor();
-    await card.getByText(say("说说原因", "Say why")).click();
     const field = card.getByRole("textbox");
     await field.fill(say("那家店周一休息", "It is closed on Mondays"));
     await picture("card-rating", card);
@@ -389,8 +396,9 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
     await picture("agents-hand-over", cardIn(chat));
     const team = await newChat();
     await write(team, say("请团队写一句开场白", "ask the team for a first sentence"));
-    await team.getByText("APPROVED").first().waitFor();
+    await cardIn(team).getByText(say("改短", "Shorter")).last().waitFor();
     await untilFinished(team);
+    expect(await cardIn(team).textContent()).not.toContain("APPROVED");
     await picture("agents-team", cardIn(team));
   });
 });

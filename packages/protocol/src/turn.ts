@@ -188,6 +188,8 @@ export const TeamState = Type.Object({
   choosing: Type.Optional(Type.Literal(true)),
   /** What choices have used: counted with the step that follows. */
   use: Type.Optional(StepUse),
+  /** Once it has ended: whose contribution is the answer, where that is not the last one. */
+  answeredBy: Type.Optional(Type.String()),
 });
 export type TeamState = Static<typeof TeamState>;
 

@@ -121,7 +121,8 @@ function ratedOf(turn: TurnState, reason: string, { ratedModel }: ViewOptions): 
   if (ratedModel === undefined || turn.steps === 0 || turn.message.command !== undefined) return {};
   if (stateOf(reason) !== "answered" || reason === "budget_exceeded") return {};
   const tools = [...new Set(shownOf(turn).tools.map(({ name }) => name))].slice(0, maxRatedTools);
-  return { rated: { turn: turn.turnId, agent: agentOfTurn(turn), model: ratedModel, tools } };
+  const agent = turn.team?.answeredBy ?? agentOfTurn(turn);
+  return { rated: { turn: turn.turnId, agent, model: ratedModel, tools } };
 }
 
 /** Reasons of endings after which the person may ask for more. */
@@ -170,8 +171,10 @@ function finalFooter(turn: TurnState, options: ViewOptions): ReplyFooter {
   const { show, nowMs, model, footer = {} } = options;
   const { line, consoleUrl, currency } = footer;
   const { inputTokens, outputTokens } = totals;
+  const { answeredBy } = turn.team ?? {};
   return {
     ...runningFooter(options),
+    ...(answeredBy === undefined || options.agent === undefined ? {} : { agent: answeredBy }),
     ...(show.model ? { model } : {}),
     ...(show.trace ? { traceId: traceIdOf(traceparentOfMessage(turn.message)) } : {}),
     ...(show.trace && consoleUrl !== undefined ? { consoleUrl } : {}),
@@ -304,7 +307,7 @@ function seen(turn: TurnState, thinking: string, { show, nowMs, abilities }: Vie
 function contributionsSeen({ team, agent, shown }: TurnState): Pick<ReplyView, "contributions"> {
   const list = shown?.contributions ?? [];
   if (team === undefined || (list.length === 0 && team.said > 0)) return {};
-  const speaker = team.choosing === true ? undefined : agent;
+  const speaker = team.choosing === true ? undefined : (team.answeredBy ?? agent);
   const earlier = Math.max(0, team.said - list.length);
   return { contributions: { list, earlier, ...(speaker === undefined ? {} : { speaker }) } };
 }

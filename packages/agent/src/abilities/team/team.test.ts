@@ -149,7 +149,7 @@ describe("a team", () => {
   it("AT-18: ends when a member of `from` says the words, with an empty reason", () => {
     const one = play({ end: { messages: 12, mention: "APPROVED", from: ["critic"] } });
     one.say("APPROVED").say("DISAPPROVED, unAPPROVED.").say("ok").say("again").say("Good: APPROVED.");
-    expect(one.next).toEqual({ do: "finish", reply: "Good: APPROVED.", reason: "" });
+    expect(one.next).toMatchObject({ do: "finish", reason: "" });
     expect(endOf(one)).toMatchObject({ reason: "", final: "Good: APPROVED.", mention: "APPROVED" });
     expect(one.history.at(-1)).toEqual({
       role: "assistant",
@@ -214,6 +214,32 @@ describe("a team", () => {
       "critic: APPROVED\nAPPROVED",
     );
     expect(speakers(heard)).toEqual(["writer", "critic"]);
+  });
+});
+
+describe("the answer of a team that ends with a verdict", () => {
+  const end = { messages: 12, mention: "APPROVED", from: ["critic"] };
+  const shownOf = ({ turn, next }: Play) => ({
+    reply: next.do === "finish" ? next.reply : undefined,
+    answeredBy: turn.team?.answeredBy,
+    sections: turn.shown?.contributions?.map(({ agent }) => agent),
+  });
+
+  it("is the contribution before it, whole, and the verdict is not shown", () => {
+    const long = `A line.\n\n${"x".repeat(2_000)}`;
+    const one = play({ end }).say("A draft.").say("Shorter!").say("Hm.").say(long).say("> A line.\n\nGood: APPROVED.");
+    expect(shownOf(one)).toEqual({ reply: long, answeredBy: "writer", sections: ["writer", "critic", "judge"] });
+    expect(endOf(one)).toMatchObject({ final: "> A line.\n\nGood: APPROVED.", reply: long });
+  });
+
+  it("is the last contribution, without the words, where that says more", () => {
+    const one = play({ end }).say("A draft.").say("Better: a night.\n\nAPPROVED");
+    expect(shownOf(one)).toEqual({ reply: "Better: a night.", answeredBy: undefined, sections: ["writer"] });
+  });
+
+  it("is the verdict where nothing was said before", () => {
+    const one = play({ end: { messages: 12, mention: "APPROVED" } }).say("APPROVED");
+    expect(shownOf(one)).toMatchObject({ reply: "APPROVED", answeredBy: undefined });
   });
 });
 

@@ -164,7 +164,10 @@ function escaped(text: string): string {
 function endTeam(turn: TurnState, ending: DoneEnding, { team, texts, history }: DecidingFacts): Transition {
   const language = languageOfMessage(turn.message, texts);
   const notice = ending.reason === "team_limit" ? noticeText("teamLimit", language) : "";
-  if (team.reply === "last") return endDone(turn, { ...ending, reply: joinedTexts(ending.reply, notice) });
+  if (team.reply === "last") {
+    const { turn: answered, reply } = answerOf(turn, ending, history);
+    return endDone(answered, { ...ending, reply: joinedTexts(reply, notice) });
+  }
   const { shown, ...rest } = turn;
   const last = joinedTexts(shown?.text ?? "", ending.reply);
   const all = [...contributionsOf(turn, history), { agent: agentOfTurn(turn), text: last }];
@@ -172,6 +175,36 @@ function endTeam(turn: TurnState, ending: DoneEnding, { team, texts, history }: 
   // The answer has what the sections had.
   const seen = shown === undefined ? rest : { ...rest, shown: { ...shown, text: "", contributions: [] } };
   return endDone(seen, { ...ending, reply: joinedTexts(whole, notice) });
+}
+
+/**
+ * What people read as the answer, without the words that end the team. Of a contribution that says no more than these in
+ * their paragraph, a verdict, they read nothing: the one before is the answer. `done` has what was said.
+ */
+function answerOf(
+  turn: TurnState,
+  { reply, mention }: DoneEnding,
+  history: readonly Message[] | undefined,
+): { turn: TurnState; reply: string } {
+  const { team, shown } = turn;
+  if (mention === undefined || team === undefined) return { turn, reply };
+  const paragraphs = reply.split(/\n\s*\n/);
+  const others = paragraphs.filter((each) => !each.includes(mention));
+  const isVerdict = others.every((each) => /^\s*[>＞]/.test(each) || each.trim() === "");
+  const before = isVerdict ? contributionsOf(turn, history).at(-1) : undefined;
+  if (before === undefined) {
+    const rest = others.join("\n\n").trim();
+    return { turn, reply: rest === "" ? reply : rest };
+  }
+  const contributions = shown?.contributions?.slice(0, -1) ?? [];
+  return {
+    turn: {
+      ...turn,
+      team: { ...team, said: team.said - 1, answeredBy: before.agent },
+      ...(shown === undefined ? {} : { shown: { ...shown, text: "", contributions } }),
+    },
+    reply: before.text,
+  };
 }
 
 /** What members have said in this turn so far, whole; what a cut of the context has taken is missing. */
