@@ -68,7 +68,9 @@ describe("a rated answer", () => {
     expect(await click(here.ann, "rate_reason", "  it is wrong ")).toMatchObject({
       toast: { i18n: { zh_cn: "已记下，谢谢。" } },
     });
-    expect(await click(here.bob, "rate_reason", " ")).toMatchObject({ toast: { content: "Please write an answer first." } });
+    expect(await click(here.bob, "rate_reason", " ")).toMatchObject({
+      toast: { content: "Please write an answer first." },
+    });
     expect(await click(here.bob, "rate_up")).toMatchObject({ cardChanged: false });
     const run = { turn, app, agent: "expert", model: "m/large", tools: ["search"] };
     expect(await ratings()).toMatchObject([
