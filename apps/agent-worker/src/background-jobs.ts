@@ -137,7 +137,15 @@ async function sweepEnded(services: Services): Promise<void> {
 
 /** A failure in one part does not stop the others. */
 async function sweepAll(services: Services): Promise<void> {
-  const parts = [sweepHandoffs, sweepSessions, sweepDeadlines, sweepExpiries, sweepOutboxes, sweepSchedules];
+  const parts = [
+    sweepHandoffs,
+    sweepSessions,
+    sweepDeadlines,
+    sweepExpiries,
+    sweepOutboxes,
+    sweepSchedules,
+    sweepGrantEnds,
+  ];
   const ended = await Promise.allSettled(parts.map(async (part) => await part(services)));
   for (const end of ended) if (end.status === "rejected") services.log.warn({ error: end.reason }, "sweep");
 }
@@ -151,6 +159,16 @@ function healed(
 ): void {
   counters.healed.add(count, { what });
   log.info({ what, count, ...of }, "healed");
+}
+
+/** Grants that the platform has ended. Their tokens are worth nothing by then; this erases them. */
+export async function sweepGrantEnds({
+  grantEnds,
+  personTokens,
+}: Pick<Services, "grantEnds" | "personTokens">): Promise<void> {
+  await grantEnds.each(async ({ app, tenant, openId, ...end }) => {
+    await personTokens?.ended({ app, tenant, openId }, end);
+  });
 }
 
 /** Entries of runners whose notification reached no worker. */

@@ -1,9 +1,10 @@
 import { GrantsApi } from "@larkline/feishu";
 import { startFeishuSimulator } from "@larkline/simulator";
-import { tokenDigestOf } from "@larkline/protocol";
-import { GrantStore, type GrantOwner } from "@larkline/store";
+import { tokenDigestOf, type AuditRecord } from "@larkline/protocol";
+import { forgetGrant, GrantEnds, GrantStore, type GrantOwner } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { expect, onTestFinished, test } from "vitest";
+import { sweepGrantEnds } from "./background-jobs.ts";
 import { actsAs, TokenBroker } from "./call-identities.ts";
 import { PersonTokens } from "./person-tokens.ts";
 
@@ -17,7 +18,10 @@ async function scene({ keyed = true } = {}) {
   const here = openTestStores();
   const grants = new GrantStore({ ...here, grantKeys: ["a".repeat(64)] });
   const api = new GrantsApi({ ...app, domain: simulator.url });
-  const tokens = new PersonTokens({ grants, apiOf: () => api });
+  const records: Omit<AuditRecord, "atMs">[] = [];
+  const audit = async (record: Omit<AuditRecord, "atMs">) => await Promise.resolve(void records.push(record));
+  const tokens = new PersonTokens({ grants, apiOf: () => api, audit });
+  const grantEnds = new GrantEnds(here);
   let bot = "t-1";
   const botToken = async (refused?: string) => {
     if (refused === tokenDigestOf(bot)) bot = "t-2";
@@ -34,7 +38,9 @@ async function scene({ keyed = true } = {}) {
     await tokens.accept(ann, answer.tokens, { asked: scopes, issuer: api.endpoints.token });
   };
   const facts = { app: app.appId, tenant: "t1", userId: ann.openId, scopes };
-  return { ann, api, broker, consent, facts, origin: simulator.url };
+  const services = { grantEnds, personTokens: tokens };
+  const stored = async () => await here.redis.hgetall((await here.redis.keys(`*${here.namespace}*:grant:*`))[0] ?? "");
+  return { ann, api, broker, consent, facts, origin: simulator.url, services, records, stored, here };
 }
 
 test("a call acts as the person of its turn, once they have agreed, and `either` as the bot until then", async () => {
@@ -102,4 +108,25 @@ test("callers of the HTTP API act as no person, whatever they say who they are",
     ["person", "bot", "either"],
     ["none", "bot", "bot"],
   ]);
+});
+
+test("what the platform has ended is erased, unless it was granted anew since, and the audit log has it", async () => {
+  const { ann, broker, consent, facts, services, records, stored, here } = await scene();
+  await consent();
+  const end = { ...ann, reason: "user" };
+  await services.grantEnds.add({ ...end, atMs: Date.now() - 60_000 });
+  await sweepGrantEnds(services);
+  expect(await broker.of({ ...facts, as: "person" })).toMatchObject({ state: "identity" });
+  await services.grantEnds.add({ ...end, atMs: Date.now() + 1 });
+  await sweepGrantEnds(services);
+  await sweepGrantEnds(services);
+  expect(await broker.of({ ...facts, as: "person" })).toMatchObject({ state: "refused" });
+  expect(await stored()).not.toHaveProperty("sealed");
+  const about = { app: ann.app, tenant: ann.tenant, userId: ann.openId };
+  expect(records).toEqual([
+    { kind: "grant_given", ...about, scopes },
+    { kind: "grant_ended", ...about, result: "user" },
+  ]);
+  await forgetGrant(here, ann);
+  expect(await stored()).toEqual({});
 });

@@ -1,4 +1,12 @@
-import { pause, tokenDigestOf, systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
+import {
+  pause,
+  tokenDigestOf,
+  systemClock,
+  systemRandom,
+  type AuditRecord,
+  type Clock,
+  type Random,
+} from "@larkline/protocol";
 import type { GrantsApi, GrantedTokens } from "@larkline/feishu";
 import type { GrantOwner, GrantStore, StoredGrant } from "@larkline/store";
 
@@ -25,6 +33,8 @@ interface PersonTokensOptions {
    * is lost, no running turn is cut off.
    */
   refreshBeforeMs?: number;
+  /** Writes down what becomes of grants. */
+  audit?(record: Omit<AuditRecord, "atMs">): Promise<void>;
   /** How long one process may take for a refresh, ms; after an answer that is unknown no other one tries for so long. */
   leaseMs?: number;
   clock?: Clock;
@@ -102,8 +112,28 @@ export class PersonTokens {
     for (;;) {
       const before = (await grants.read(owner))?.generation ?? 0;
       const facts = { ...this.#timesOf(tokens), asked: [...asked], issuer, unionId, grantedAtMs: this.#clock.now() };
-      if (await grants.write(owner, facts, before)) return { state: "granted", granted: tokens.scopes };
+      if (!(await grants.write(owner, facts, before))) continue;
+      await this.#record("grant_given", owner, { scopes: tokens.scopes.slice(0, 20) });
+      return { state: "granted", granted: tokens.scopes };
     }
+  }
+
+  /** The platform has ended what the person granted before `atMs`. False where it was granted anew since, or not at all. */
+  async ended(owner: GrantOwner, { reason, atMs }: { reason: string; atMs: number }): Promise<boolean> {
+    const { grants } = this.#options;
+    const grant = await grants.read(owner);
+    if (grant === undefined || grant.state === "revoked" || grant.grantedAtMs > atMs) return false;
+    if (!(await grants.revoke(owner))) return false;
+    await this.#record("grant_ended", owner, { result: reason });
+    return true;
+  }
+
+  async #record(
+    kind: "grant_given" | "grant_refreshed" | "grant_ended",
+    { app, tenant, openId: userId }: GrantOwner,
+    more: Pick<AuditRecord, "result" | "scopes"> = {},
+  ): Promise<void> {
+    await this.#options.audit?.({ kind, app, tenant, userId, ...more });
   }
 
   /** Whether the row has changed, so that it is worth reading. Calls of one process share a refresh. */
@@ -133,6 +163,7 @@ export class PersonTokens {
           { ...this.#timesOf(tokens), asked: grant.asked, grantedAtMs, unionId, issuer },
           generation,
         );
+        await this.#record("grant_refreshed", owner);
         return true;
       }
       case "consent":
@@ -140,7 +171,9 @@ export class PersonTokens {
         await grants.needsConsent(owner, generation);
         return true;
       case "person_gone":
-        return await grants.revoke(owner);
+        await grants.revoke(owner);
+        await this.#record("grant_ended", owner, { result: "person_gone" });
+        return true;
       default:
         // The platform may have used the token, or not: the row stays, and the lease keeps others from asking at once.
         return false;

@@ -40,6 +40,7 @@ import {
   CardLedger,
   DeadLetters,
   EventLog,
+  GrantEnds,
   GrantStore,
   MemoryStore,
   ScheduleStore,
@@ -164,6 +165,8 @@ export interface Stores {
   auditLog: AuditLog;
   /** What people let bots do as them. Absent: there is no `GRANT_KEY`. */
   grants: GrantStore | undefined;
+  /** Of these, the ends that ingress has read in events of the platform. */
+  grantEnds: GrantEnds;
   /** Bounds, archives and expires what sessions have stored. */
   retention: SessionRetention;
   /** Absent: nothing is archived. */
@@ -354,6 +357,7 @@ export function openStores(
         : createFileBlobStore({ directory, ttlMs, random }),
     lookups: new LookupCache({ ...on, owner: "worker" }),
     auditLog: new AuditLog(on),
+    grantEnds: new GrantEnds(on),
     grants: config.grantKeys === undefined ? undefined : new GrantStore({ ...on, grantKeys: config.grantKeys }),
     retention: new SessionRetention(on),
     archive: url === undefined ? undefined : createPostgresArchive({ url, schema: namespace, clock }),
@@ -414,7 +418,16 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
     if (api === undefined) throw new Error(`there is no bot ${app}`); // calls of other bots are refused before
     return api;
   };
-  const tokens = grants === undefined ? undefined : new PersonTokens({ grants, apiOf, clock, random });
+  const tokens =
+    grants === undefined
+      ? undefined
+      : new PersonTokens({
+          grants,
+          apiOf,
+          audit: async (record) => await stores.auditLog.append(record),
+          clock,
+          random,
+        });
   const { timeZone } = settings.budgets;
   const runs = new RunRecords({ ...stores, apis, timeZone, clock, random, logger: log });
   const services: Services = {

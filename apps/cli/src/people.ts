@@ -291,6 +291,7 @@ export async function deletePerson(
   await deleteMemories(deletion, { kind: "person", app: person.app, id: person.id });
   if (!options.act) return counts;
   const { app, id } = person;
+  await stores.forgetGrant(app, id);
   for (const key of [`name:${app}:${id}`, `direct:${app}:${id}`, ...languageKeysOf(person)]) {
     await Promise.all([stores.lookups.delete(key), stores.workerLookups.delete(key)]);
   }

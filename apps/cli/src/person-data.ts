@@ -1,6 +1,7 @@
 import { apiApp, isChildSession, type InboundMessage, type Message, type SessionKey } from "@larkline/protocol";
 import { createQueueCatalog, type QueueCatalog } from "@larkline/store/queues";
 import {
+  forgetGrant,
   ApprovalStore,
   type Archive,
   AuditLog,
@@ -188,6 +189,8 @@ export interface PersonStores {
   rules: PermissionRules;
   memories: MemoryStore;
   schedules: ScheduleStore;
+  /** Erases what a person lets a bot do as them. */
+  forgetGrant(app: string, openId: string): Promise<void>;
   files: SessionFiles;
   audit: AuditLog;
   lookups: LookupCache;
@@ -246,6 +249,7 @@ export function openPersonStores(options: PersonStoresOptions): PersonStores {
     names: new NameBook(on),
     ratings: new RatingStore(on),
     jobs,
+    forgetGrant: async (app, openId) => await forgetGrant(on, { app, openId }),
     removeParked: async (isMeant) => await removeParkedMessages(on, isMeant),
     archive,
     close: async () => {

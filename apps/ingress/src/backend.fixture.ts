@@ -1,5 +1,6 @@
 import type { SessionKey } from "@larkline/protocol";
 import type {
+  GrantEnds,
   ApprovalStore,
   BudgetStore,
   CardLedger,
@@ -24,6 +25,7 @@ export interface TestMemory {
   log: EventLog;
   cards: CardLedger;
   lookups: LookupCache;
+  grantEnds: GrantEnds;
   approvals: ApprovalStore;
   rules: PermissionRules;
   schedules: ScheduleStore;

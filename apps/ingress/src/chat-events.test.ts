@@ -237,3 +237,18 @@ describe("other events", () => {
     expect(here.ingress.wakes).toEqual([]);
   });
 });
+
+it("hands ends of grants to workers, and not those of access tokens alone", async () => {
+  const here = await world();
+  const revoked = { open_id: "ou_ann", revoke_reason: "user" };
+  const eventType = "auth.user_access_token.revoked_v4";
+  await twice(here, eventType, { ...revoked, revoke_token_type: "user_access_token" });
+  await twice(here, eventType, { ...revoked, revoke_token_type: "user_access_token,refresh_token" });
+  await twice(here, "contact.user.deleted_v3", { object: { open_id: "ou_bob" } });
+  const ends = new Set<string>();
+  await here.ingress.services.grantEnds.each(async ({ app, openId, reason }) => {
+    ends.add(`${app} ${openId} ${reason}`);
+    await Promise.resolve();
+  });
+  expect(ends).toEqual(new Set([`${appId} ou_ann user`, `${appId} ou_bob person_left`]));
+});

@@ -38,6 +38,8 @@ const handlers: ReadonlyMap<string, EventHandler> = new Map(
     "im.message.message_read_v1": ignore,
     "im.message.reaction.created_v1": reacted,
     "im.message.reaction.deleted_v1": reacted,
+    "auth.user_access_token.revoked_v4": grantRevoked,
+    "contact.user.deleted_v3": personLeft,
   }),
 );
 
@@ -88,6 +90,35 @@ async function ignore({ otherEvents }: Services, bot: Bot, envelope: Envelope): 
 const Id = Type.String({ minLength: 1, maxLength: 128, pattern: "^[\\w-]+$" });
 const Person = Type.Optional(Type.Union([Type.Object({ open_id: Type.Optional(Id) }), Type.Null()]));
 const ShortText = Type.Optional(Type.Union([Type.String({ maxLength: 128 }), Type.Null()]));
+
+const parseRevoked = parserOf(Type.Object({ open_id: Id, revoke_token_type: ShortText, revoke_reason: ShortText }));
+
+/** Where only the access token was revoked, the grant lasts, and the next call refreshes it. */
+async function grantRevoked(services: Services, bot: Bot, envelope: Envelope): Promise<undefined> {
+  const parsed = parseRevoked(envelope.event);
+  if (parsed.ok && (parsed.value.revoke_token_type ?? "").includes("refresh_token")) {
+    const { open_id: openId, revoke_reason: reason } = parsed.value;
+    await endGrant(services, envelope, { openId, reason: reason || "revoked" });
+  }
+  return await ignore(services, bot, envelope);
+}
+
+const parseLeft = parserOf(Type.Object({ object: Type.Object({ open_id: Id }) }));
+
+async function personLeft(services: Services, bot: Bot, envelope: Envelope): Promise<undefined> {
+  const parsed = parseLeft(envelope.event);
+  if (parsed.ok) await endGrant(services, envelope, { openId: parsed.value.object.open_id, reason: "person_left" });
+  return await ignore(services, bot, envelope);
+}
+
+/** An event may come again hours later: what was granted after it lasts. */
+async function endGrant(
+  { grantEnds, clock }: Services,
+  { appId: app, tenantKey: tenant, createdAtMs }: Envelope,
+  end: { openId: string; reason: string },
+): Promise<void> {
+  await grantEnds.add({ app, tenant, ...end, atMs: createdAtMs || clock.now() });
+}
 
 const parseAdded = parserOf(Type.Object({ chat_id: Id, operator_tenant_key: ShortText }));
 

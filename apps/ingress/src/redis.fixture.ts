@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { inject, onTestFinished } from "vitest";
 import {
+  GrantEnds,
   ApprovalStore,
   BudgetStore,
   CardLedger,
@@ -50,6 +51,7 @@ export function connectSharedRedis(limits: { maxWaiting?: number } = {}): Shared
       budgets: new BudgetStore(options),
       agentVersions: new AgentVersions({ ...options, stateKey: "0".repeat(64) }),
       lookups: new LookupCache({ ...options, owner: "ingress" }),
+      grantEnds: new GrantEnds(options),
       letters: new DeadLetters(options),
       instances: new InstanceDirectory(options),
       watches: new EventWatchReports(options),

@@ -12,6 +12,7 @@ import { SchemaChecks } from "@larkline/process/schemas";
 import { apiApp, type Clock, type Random, type SessionKey } from "@larkline/protocol";
 import { cancelChannelOf, createCancelBus, TurnQueue } from "@larkline/store/queues";
 import {
+  GrantEnds,
   ApprovalStore,
   BudgetStore,
   CardLedger,
@@ -71,6 +72,8 @@ export interface Stores {
   /** What operators have changed of agents. */
   agentVersions: Pick<AgentVersions, "list">;
   lookups: LookupCache;
+  /** Ends of grants, for workers. */
+  grantEnds: GrantEnds;
   eventLog: EventLog;
   /** The cards of replies that an outbox delivery started here may have to finish. */
   cards: CardLedger;
@@ -278,6 +281,7 @@ export function connectStores(
     budgets: new BudgetStore(on),
     agentVersions: new AgentVersions(on),
     lookups: new LookupCache({ ...on, owner: "ingress" }),
+    grantEnds: new GrantEnds(on),
     warmUp: {
       store: new WarmUpStore(on),
       lookups: new WarmUpLookups({ ...on, owner: "ingress" }),

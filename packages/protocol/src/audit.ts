@@ -7,7 +7,8 @@ import { Type, type Static } from "./type.ts";
  * `turn_cancelled`: an operator stopped it. `session_reset`: a person or an operator ended its turn and began a new conversation; `inbox_dropped`: its waiting messages
  * were taken out. `letter_retried`, `letter_discarded`: of something that was given up. `person_exported`,
  * `person_deleted`: what is stored of a person was handed out or taken away. `agent_paused`, `agent_resumed`,
- * `tool_paused`, `tool_resumed`: an operator wanted it so. `agent_changed`: an operator gave it another version. Never holds arguments, results or secrets.
+ * `tool_paused`, `tool_resumed`: an operator wanted it so. `agent_changed`: an operator gave it another version. `grant_given`, `grant_refreshed`, `grant_ended`: what a person lets
+ * a bot do as them, with the reason of the end; its use is in `call_started`. Never holds arguments, results or secrets.
  */
 export const auditKinds = [
   "call_opened",
@@ -31,6 +32,9 @@ export const auditKinds = [
   "tool_paused",
   "tool_resumed",
   "agent_changed",
+  "grant_given",
+  "grant_refreshed",
+  "grant_ended",
 ] as const;
 export type AuditKind = (typeof auditKinds)[number];
 

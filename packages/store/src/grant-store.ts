@@ -4,7 +4,7 @@ import { Type, type Static } from "@larkline/protocol/type";
 import { runScript, script, type RedisConnection } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
-// What people let an app do as them. Of each app, tenant and person there is one row. Its tokens are sealed with a key
+// What people let an app do as them. Of each app and person there is one row. Its tokens are sealed with a key
 // that only workers have, so that neither Redis nor any of its other users can read them.
 
 /** Whose grant it is, and for which app. */
@@ -156,9 +156,56 @@ export class GrantStore {
     await this.#write(owner, after, Object.entries({ ...rest, sealed }).flat(), holder);
   }
 
-  /** With a hash, so that no id of a person is in a key. */
-  #keyOf({ app, tenant, openId }: GrantOwner): string {
-    return this.#keys.grantOf(app, hash("sha256", JSON.stringify([tenant, openId]), "base64url").slice(0, 22));
+  #keyOf(owner: GrantOwner): string {
+    return keyOfGrant(this.#keys, owner);
+  }
+}
+
+/** With a hash, so that no id of a person is in a key; an open_id is a person of one app, in whatever tenant. */
+function keyOfGrant(keys: Keyspace, { app, openId }: Pick<GrantOwner, "app" | "openId">): string {
+  return keys.grantOf(app, hash("sha256", openId, "base64url").slice(0, 22));
+}
+
+/** Removes all that is known of a person's grant, for a process without a key. */
+export async function forgetGrant(
+  { redis, namespace }: Pick<StoreOptions, "redis" | "namespace">,
+  person: Pick<GrantOwner, "app" | "openId">,
+): Promise<void> {
+  await redis.del(keyOfGrant(createKeyspace(namespace), person));
+}
+
+/** The platform has said that a grant has ended, at `atMs` (epoch ms) for `reason`. */
+const GrantEnd = Type.Object({
+  app: Type.String(),
+  tenant: Type.String(),
+  openId: Type.String(),
+  reason: Type.String(),
+  atMs: Type.Number(),
+});
+export type GrantEnd = Static<typeof GrantEnd>;
+const parseEnd = jsonParserOf(GrantEnd);
+
+/** Ends of grants on their way from ingress, which cannot change a grant, to workers. */
+export class GrantEnds {
+  readonly #redis: RedisConnection;
+  readonly #key: string;
+
+  constructor({ redis, namespace }: Pick<StoreOptions, "redis" | "namespace">) {
+    this.#redis = redis;
+    this.#key = createKeyspace(namespace).grantEnds;
+  }
+
+  async add(end: GrantEnd): Promise<void> {
+    await this.#redis.sadd(this.#key, JSON.stringify(end));
+  }
+
+  /** Takes each end off once `work` is done with it; one that fails comes again. */
+  async each(work: (end: GrantEnd) => Promise<void>): Promise<void> {
+    for (const text of await this.#redis.smembers(this.#key)) {
+      const end = parseEnd(text);
+      if (end.ok) await work(end.value);
+      await this.#redis.srem(this.#key, text);
+    }
   }
 }
 

@@ -41,7 +41,7 @@ export {
 export { AuditLog, type AuditPlace } from "./audit-log.ts";
 export { PermissionRules } from "./permission-rules.ts";
 export { folderLimits, problemOfPath, SessionFiles, type SessionFile, type WriteResult } from "./session-files.ts";
-export { GrantStore, type GrantOwner, type StoredGrant } from "./grant-store.ts";
+export { forgetGrant, GrantEnds, GrantStore, type GrantEnd, type GrantOwner, type StoredGrant } from "./grant-store.ts";
 export { maxSchedules, ScheduleStore, type DueSchedule, type StoredSchedule } from "./schedule-store.ts";
 export { MemoryStore, type Memory, type OwnedMemory } from "./memory-store.ts";
 export { CardLedger, type CardFence } from "./outbox.ts";

@@ -645,7 +645,14 @@ export const keyTable = {
       content:
         "what a person lets an app do as them: `state`, `generation`, `sealed` tokens, `accessEndsAtMs`, `refreshEndsAtMs`, `grantedAtMs`, scopes `asked` and `granted`, `issuer`, `unionId`, and while it is refreshed `leaseHolder` and `leaseUntilMs`; the person is a hash",
       retention: "395 days after the last refresh",
-      rights: { worker: "del hdel hget hgetall hincrby hmget hset pexpire" },
+      rights: { worker: "del hdel hget hgetall hincrby hmget hset pexpire", admin: "del" },
+    },
+    grantEnds: {
+      key: "{<ns>}:grant-ends",
+      type: "set",
+      content: "grants that have ended at the platform, as its events say, JSON",
+      retention: "until a worker has ended them",
+      rights: { ingress: "sadd", worker: "smembers srem" },
     },
     schedulesDue: {
       key: "{<ns>}:schedules-due",
