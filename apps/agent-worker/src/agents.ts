@@ -22,6 +22,7 @@ import {
   type TransferTarget,
   type Transition,
   type TurnEnvironment,
+  withoutTeam,
 } from "@larkline/agent";
 import {
   costOf,
@@ -47,6 +48,7 @@ import {
   type ModelProviders,
 } from "@larkline/process/config";
 import {
+  teamOfTurn,
   type Clock,
   type Random,
   type InboundMessage,
@@ -383,7 +385,8 @@ export interface Speaker {
 export async function speakerIn(services: Services, { turn, head, settings }: TurnStart): Promise<Speaker> {
   const { message } = turn ?? head;
   const entry = agentFor(services, message);
-  if (turn?.team !== undefined) return memberIn(services, turn, { team: turn.team, entry });
+  const team = turn === undefined ? undefined : teamOfTurn(turn);
+  if (turn !== undefined && team !== undefined) return memberIn(services, turn, { team, entry });
   const wanted = turn === undefined ? agentOfSession(settings, message) : turn.agent;
   const active = wanted === undefined ? undefined : services.agents.get(wanted);
   const speak = (agent: Agent, note?: "agentGone" | "agentElsewhere"): Speaker => {
@@ -415,8 +418,7 @@ function memberIn({ agents }: Services, turn: TurnState, { team, entry }: { team
     if (member === undefined || team.choosing === true) return { ...speaker, agent: together };
     return { ...speaker, agent: member };
   }
-  const { team: _team, ...rest } = turn;
-  return { ...speaker, agent: member ?? entry, turn: rest };
+  return { ...speaker, agent: member ?? entry, turn: withoutTeam(turn) };
 }
 
 /** Whether an agent answers the person of a message in its chat. A team answers if one of its members does. */
@@ -477,7 +479,7 @@ export function pausedEnd(
 
 /** The team of a turn, or the agent that answers in it, if an operator has paused it. */
 export function pausedIn(services: Services, turn: TurnState, agent = agentOfTurn(turn)): string | undefined {
-  return [turn.team?.name ?? agent, agent].find((one) => isPaused(services, one));
+  return [teamOfTurn(turn)?.name ?? agent, agent].find((one) => isPaused(services, one));
 }
 
 /** Whether the person may use an agent here. */
@@ -519,11 +521,12 @@ export function teamOfRun(
   { agent, first, stored: { turn } }: Pick<RunningTurn, "agent" | "first" | "stored">,
   facts: WordFacts,
 ): { together?: Agent; team?: TeamFacts; limits: TurnLimits } {
-  const together = turn.team === undefined ? agent : services.agents.get(turn.team.name);
+  const state = teamOfTurn(turn);
+  const together = state === undefined ? agent : services.agents.get(state.name);
   const team = together === undefined ? undefined : teamFactsOf(services, together, facts);
   if (together === undefined || team === undefined) return { limits: first.limits };
   // A contribution has as many steps as a turn of its agent.
-  const maxIterations = (turn.team?.fromStep ?? 0) + agent.limits.maxIterations;
+  const maxIterations = (state?.fromStep ?? 0) + agent.limits.maxIterations;
   return { together, team, limits: { ...first.limits, maxIterations } };
 }
 
@@ -600,11 +603,11 @@ export function choicesAfter(
   { settings: before, isAgentGone: isGone = false }: Pick<TurnStart, "settings" | "isAgentGone">,
   chosen: SessionChoices | undefined,
 ): SessionChoices | undefined {
-  const { message, team } = turn;
+  const { message } = turn;
   const handOvers = handedOverBy(turn).length;
   if (handOvers === 0 && (!isGone || chosen !== undefined)) return chosen;
   const { agent: _agent, ...rest } = chosen ?? before;
-  const [from, to] = [message.agent ?? "default", team?.name ?? agentOfTurn(turn)];
+  const [from, to] = [message.agent ?? "default", teamOfTurn(turn)?.name ?? agentOfTurn(turn)];
   return handOvers === 0 || to === from ? rest : { ...rest, agent: { from, to } };
 }
 

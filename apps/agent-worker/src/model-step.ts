@@ -26,7 +26,7 @@ import {
   warnNearBudget,
   warningIn,
   withoutRefused,
-  withUse,
+  withOtherUse,
   type Asking,
   type BudgetFacts,
   type Choice,
@@ -47,6 +47,7 @@ import {
 } from "@larkline/model";
 import { scrubText, type Tags, type Telemetry } from "@larkline/process/telemetry";
 import {
+  teamOfTurn,
   pause,
   withDeadline,
   type EngineEvent,
@@ -141,9 +142,10 @@ export class ModelSteps {
     const { agent, memories, model, stored, zone } = this.#run;
     const { instructions } = agent.config;
     const { turn, history } = stored;
-    const team = turn.team === undefined ? undefined : this.#services.agents.get(turn.team.name)?.config.team;
+    const together = teamOfTurn(turn)?.name;
+    const team = together === undefined ? undefined : this.#services.agents.get(together)?.config.team;
     const system = team == null ? instructions : `${instructions}\n\n${teamNote(team.members, agent.name)}`;
-    const seen = conversationFor(agent.name, history, turn.team?.name);
+    const seen = conversationFor(agent.name, history, together);
     const from = continuedFrom(seen, turn.message, this.#run.options.request.storeResponses);
     const { previousResponseId } = turn.message;
     const continued = from === undefined || previousResponseId === undefined ? {} : { previousResponseId };
@@ -197,7 +199,7 @@ export class ModelSteps {
       if (refused !== undefined) return refused;
       const { turn } = stored;
       const answer = await this.#choose(selectionRequest(turn, facts, wrong));
-      stored.take({ turn: withUse(turn, answer.use ?? noUse), history: [], events: [], next: { do: "choose" } });
+      stored.take({ turn: withOtherUse(turn, answer.use ?? noUse), history: [], events: [], next: { do: "choose" } });
       if (answer.brokenOff === true) return undefined;
       const failed = answer.late ? "the answer of the model took too long." : answer.failure?.message;
       const read = readChoice(turn, answer.text, { team: facts.team, tries: wrong.length + 1 });
@@ -376,7 +378,7 @@ export class ModelSteps {
     const { agent, options, stored } = this.#run;
     const { message } = stored.turn;
     if (continuedFrom(stored.history, message, options.request.storeResponses) !== undefined) return undefined;
-    const { team, absorbed = [] } = stored.turn;
+    const { absorbed = [] } = stored.turn;
     // What a member of a team sees has other messages than what is stored, and a cut counts those.
     const seen = stored.history.some(isOfTeam) ? stored.history : conversationFor(agent.name, stored.history);
     return compactionPlan(seen, {
@@ -384,7 +386,7 @@ export class ModelSteps {
       maxOutputTokens,
       usedTokens,
       force,
-      joined: team === undefined ? 0 : absorbed.length,
+      joined: teamOfTurn(stored.turn) === undefined ? 0 : absorbed.length,
     });
   }
 

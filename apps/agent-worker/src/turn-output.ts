@@ -23,6 +23,7 @@ import {
 } from "@larkline/agent";
 import type { LiveReply } from "@larkline/feishu";
 import {
+  teamOfTurn,
   agentOfTurn,
   argumentsHashOf,
   asksRequesterAlone,
@@ -230,7 +231,7 @@ export class TurnStore {
       this.#dropped = runningHelpers(this.#turn).flatMap(({ helper }) => helper?.session ?? []);
     }
     const agent = agentOfTurn(this.#turn); // before a hand-over
-    const said = signedBy(history, { agent, team: this.#turn.team?.name });
+    const said = signedBy(history, { agent, team: teamOfTurn(this.#turn)?.name });
     this.#turn = turn;
     this.#history.push(...said);
     this.#unsaved.history.push(...said);

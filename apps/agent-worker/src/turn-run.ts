@@ -25,6 +25,7 @@ import {
   type UserMessage,
 } from "@larkline/agent";
 import {
+  teamOfTurn,
   agentOfTurn,
   apiApp,
   turnIdOf,
@@ -136,7 +137,7 @@ export class TurnRun {
     const model = agent.modelOf(settings.model);
     const { controller } = slot;
     const begun = this.#start.turn ?? newTurn(head, services.clock.now(), agentOtherThan(head.message, agent));
-    const [first = begun.team?.name ?? agent.name] = handedOverBy(begun);
+    const [first = teamOfTurn(begun)?.name ?? agent.name] = handedOverBy(begun);
     const stored = new TurnStore(services, this.#start, begun, () => controller.abort("fenced" satisfies AbortReason));
     const run = { message: head.message, turnId: begun.turnId, epoch, signal: controller.signal };
     const options = agent.optionsFor(begun.message);
@@ -241,7 +242,7 @@ export class TurnRun {
   #firstTransition(agent: Agent, { name, model }: ChosenModel): Transition {
     const { othersWait, history } = this.#start;
     const { message } = this.#head;
-    const { team, texts } = this.#environment();
+    const { known, texts } = this.#environment();
     const command =
       message.command === undefined ? undefined : commandTurn(this.#head, this.#commandFacts(agent, name));
     const first =
@@ -255,7 +256,7 @@ export class TurnRun {
         history,
         abilities: allAbilities,
         agent: agentOtherThan(message, agent),
-        team,
+        known,
         texts,
         overheard: this.#overheard,
       });
@@ -313,7 +314,8 @@ export class TurnRun {
   /** Another agent answers from now on. */
   #handOver(): void {
     const { turn } = this.#stored;
-    const name = turn.team?.choosing === true ? turn.team.name : agentOfTurn(turn);
+    const team = teamOfTurn(turn);
+    const name = team?.choosing === true ? team.name : agentOfTurn(turn);
     const agent = this.#services.agents.get(name) ?? this.#run.agent; // one that the decision knew
     this.#run.agent = this.#run.budget.agent = agent;
     this.#run.memories = agent.hasMemory ? new TurnMemories(this.#services, agent, this.#stored) : undefined;
@@ -364,7 +366,7 @@ export class TurnRun {
       const { turn } = this.#stored;
       // Its team is not configured any more: its member answers alone.
       if (facts === undefined) return { turn, history: [], events: [], next: { do: "model" } };
-      if (turn.team?.choosing !== true) return continueTeam(turn, facts);
+      if (teamOfTurn(turn)?.choosing !== true) return continueTeam(turn, facts);
       const chosen = await this.#steps.chooseSpeaker(facts, async () => await this.#overBudget());
       return chosen ?? (await this.#brokenOff());
     }
@@ -627,7 +629,7 @@ export class TurnRun {
     const { history, live } = this.#stored;
     const chosenModel = this.#start.settings.model;
     const mayUse = (other: Agent): boolean => this.#mayUse(other);
-    const isTeams = this.#stored.turn.team !== undefined || agent.config.team !== null;
+    const isTeams = teamOfTurn(this.#stored.turn) !== undefined || agent.config.team !== null;
     const { together, team, limits } = isTeams
       ? teamOfRun(this.#services, this.#run, { chosenModel, mayUse })
       : { limits: this.#run.first.limits };
@@ -636,10 +638,8 @@ export class TurnRun {
     const { task } = this.#head.message;
     return {
       limits: task === undefined ? limits : limitsOfTask(task, limits),
-      ...(team === undefined ? {} : { team }),
       tools: this.#services.toolCatalog.ofTurn(this.#run),
       model: model.model,
-      ...(transfers === undefined ? {} : { transfers }),
       ...agent.speech,
       place: agent.place,
       nowMs: this.#services.clock.now(),
@@ -650,6 +650,8 @@ export class TurnRun {
         memory: { notes: this.#memoriesRead(), wereRead: this.#readsNotes() },
         structured: options.form,
         helpers,
+        handover: transfers,
+        team,
         ...(this.#run.zone === undefined ? {} : { schedules: { zone: this.#run.zone.name } }),
       },
       history,
@@ -664,7 +666,7 @@ export class TurnRun {
 
   /** What one agent of the turn has read in notes may be in what it said to the next one. */
   #readsNotes(): boolean {
-    const isOfTeam = this.#stored.turn.team !== undefined;
+    const isOfTeam = teamOfTurn(this.#stored.turn) !== undefined;
     this.#hasReadNotes ||= this.#memoriesRead().length > 0 || (isOfTeam && this.#teamRemembers());
     return this.#hasReadNotes;
   }
@@ -672,7 +674,7 @@ export class TurnRun {
   /** Members may have spoken in another process. */
   #teamRemembers(): boolean {
     const { agents } = this.#services;
-    const members = agents.get(this.#stored.turn.team?.name ?? "")?.config.team?.members ?? [];
+    const members = agents.get(teamOfTurn(this.#stored.turn)?.name ?? "")?.config.team?.members ?? [];
     return members.some((name) => agents.get(name)?.hasMemory === true);
   }
 

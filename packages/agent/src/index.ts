@@ -32,16 +32,16 @@ export {
   speakerChosen,
   teamFactsIn,
   teamNote,
-  withUse,
+  withoutTeam,
   continueTeam,
   type Choice,
   type DecidingFacts,
+  type TeamFacts,
+  type TeamMember,
+  type TeamSettings,
 } from "./abilities/team/team.ts";
 export type { TurnEnvironment } from "./turn/ability.ts";
 export type {
-  TeamFacts,
-  TeamMember,
-  TeamSettings,
   StepResult,
   CallPolicy,
   LiveStep,
@@ -53,8 +53,6 @@ export type {
   WantedCall,
   TurnLimits,
   OfferedTool,
-  TransferTarget,
-  TransferTool,
 } from "./turn/facts.ts";
 export { askWithoutRefused, isRefused, withoutRefused, type Asking } from "./turn/refusal.ts";
 export {
@@ -64,6 +62,7 @@ export {
   type Accumulator,
   deltaEventOf,
   stepRestart,
+  withOtherUse,
 } from "./turn/step.ts";
 export {
   answerUuid,
@@ -160,4 +159,10 @@ export {
   type HelperTarget,
   type HelperTool,
 } from "./abilities/helpers/helper.ts";
-export { handedOverBy, transferTool, type Handoff } from "./abilities/handover/transfer.ts";
+export {
+  handedOverBy,
+  transferTool,
+  type Handoff,
+  type TransferTarget,
+  type TransferTool,
+} from "./abilities/handover/transfer.ts";

@@ -232,6 +232,7 @@ export {
   TurnTotals,
   iterationsOf,
   calledHelpersOf,
+  teamOfTurn,
   type CalledHelpers,
 } from "./turn.ts";
 export {

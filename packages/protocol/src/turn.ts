@@ -186,8 +186,6 @@ export const TeamState = Type.Object({
   fromTokens: Type.Integer({ minimum: 0 }),
   /** A model is to choose who speaks next: the agent of the turn has spoken last. */
   choosing: Type.Optional(Type.Literal(true)),
-  /** What choices have used: counted with the step that follows. */
-  use: Type.Optional(StepUse),
   /** Once it has ended: whose contribution is the answer, where that is not the last one. */
   answeredBy: Type.Optional(Type.String()),
 });
@@ -210,6 +208,8 @@ export const TurnState = Type.Object({
   held: Type.Optional(HeldStep),
   /** The next step has failed and waits. */
   putOff: Type.Optional(PutOffStep),
+  /** What requests between two steps have used: counted with the step that follows. */
+  otherUse: Type.Optional(StepUse),
   /** Ids of all calls of this turn so far: none is given twice. */
   callIds: Type.Optional(Type.Array(Type.String())),
   totals: TurnTotals,
@@ -241,13 +241,17 @@ export const TurnState = Type.Object({
   refused: Type.Optional(Type.Integer({ minimum: 0 })),
   /** The agent that answers; absent: the one that the message is for. */
   agent: Type.Optional(Type.String()),
-  team: Type.Optional(TeamState),
   /** Agents are as operators had changed them by this revision; absent: as in the file. */
   revision: Type.Optional(Type.Integer({ minimum: 1 })),
   /** Why the turn is cancelled, while it waits for calls that end before it does. */
   stopping: Type.Optional(Type.String()),
 });
 export type TurnState = Static<typeof TurnState>;
+
+/** The team that answers in a turn, as the ability `team` keeps it; undefined where an agent answers alone. */
+export function teamOfTurn({ abilities }: Pick<TurnState, "abilities">): TeamState | undefined {
+  return abilities?.["team"] as TeamState | undefined; // written by that ability alone
+}
 
 /** Helpers that a turn has called, and the model steps that those which have ended took, with all below them. */
 export interface CalledHelpers {

@@ -1,5 +1,6 @@
 import type { Ability } from "../turn/ability.ts";
 import { files } from "./files/files.ts";
+import { handover } from "./handover/handover.ts";
 import { helpers } from "./helpers/helper.ts";
 import { memory } from "./memory/memory.ts";
 import { questions } from "./questions/question.ts";
@@ -7,6 +8,7 @@ import { serverQuestions } from "./questions/server-question.ts";
 import { results } from "./results/results.ts";
 import { schedules } from "./schedules/schedule.ts";
 import { structured } from "./structured/structured-answer.ts";
+import { team } from "./team/team.ts";
 import { todos } from "./todos/todos.ts";
 
 /** All abilities. The order is that of their tools, and of their panels on a card. */
@@ -20,4 +22,6 @@ export const allAbilities: readonly Ability[] = [
   schedules,
   structured,
   helpers,
+  handover,
+  team,
 ];

@@ -14,6 +14,7 @@ import {
   type Panel,
   type ParseResult,
   type ReplyLanguage,
+  type ReplyView,
   type ToolAnnouncement,
   type ToolOutcome,
   type ToolSpec,
@@ -21,7 +22,17 @@ import {
 } from "@larkline/protocol";
 import type { TSchema } from "@larkline/protocol/type";
 import type { Question } from "../permissions/policy.ts";
-import type { CallPolicy, LiveStep, OfferedTool, TeamFacts, TransferTarget, TurnLimits, TurnModel } from "./facts.ts";
+import type {
+  CallPolicy,
+  DoneEnding,
+  LiveStep,
+  NextAction,
+  OfferedTool,
+  Records,
+  Transition,
+  TurnLimits,
+  TurnModel,
+} from "./facts.ts";
 
 // What the turn asks of an ability, and where it asks.
 
@@ -46,8 +57,15 @@ export interface Ability<State = unknown> {
   readonly ownCalls?: OwnCalls;
   /** A message begins its turn, in which `agent` answers first. */
   onStart?(message: InboundMessage, agent: string): readonly EngineEvent[];
-  /** A model step is about to begin. `limit`: the turn has none left. */
-  beforeStep?(turn: TurnState, env: TurnEnvironment): { readonly limit: true } | undefined;
+  /** How the turn begins where it does not begin with a model step. */
+  firstMove?(turn: TurnState, facts: Pick<StartFacts, "known" | "texts">): Transition | undefined;
+  /** A model step is about to begin. `limit`: the turn has none left; `next`: something else comes first. */
+  beforeStep?(
+    turn: TurnState,
+    env: TurnEnvironment,
+  ): { readonly limit: true } | { readonly next: NextAction } | undefined;
+  /** The model has given an answer that counts. Undefined: the turn ends with it. */
+  onEnd?(turn: TurnState, ending: DoneEnding, env: TurnEnvironment): Transition | undefined;
   /** An entry of a kind that the turn does not read itself. */
   onEntry?(entry: ControlEntry, turn: TurnState): EntryEffect | undefined;
   /** A cancelled turn stops this call first, and ends when the call has ended. */
@@ -92,6 +110,8 @@ export interface Ability<State = unknown> {
   onFinal?(text: string, facts: FinalFacts<State>): FinalText<State> | undefined;
   /** What it keeps is about one answer: it is dropped when another agent answers from now on. */
   readonly isOfAnswer?: true;
+  /** What people see of it beside the answer. */
+  seen?(turn: TurnState): Pick<ReplyView, "contributions">;
   /** What people see of it on the card. */
   panels?(state: State, turn: TurnState): readonly Panel[];
 }
@@ -119,10 +139,6 @@ export interface TurnEnvironment {
   /** What was looked up for abilities. */
   known?: AbilityFacts;
   model: TurnModel;
-  /** The hand-overs of the agent that answers, by the name of their call; absent where it has none. */
-  transfers?: ReadonlyMap<string, TransferTarget>;
-  /** The team that answers; absent where a single agent does. */
-  team?: TeamFacts;
   /** Language of notices; without it that of the user's message. */
   texts?: ReplyLanguage;
   /** The conversation so far. With it no call gets an id that an earlier turn used. */
@@ -236,9 +252,26 @@ export interface OwnCalls {
   includes(call: CallState): boolean;
   /** Decides about a call that the model has made. `before`: calls of this step that were let through before it. */
   prepare(wanted: OwnCall, facts: { turn: TurnState; env: TurnEnvironment; before: number }): PreparedOwn;
+  /** Steps may make the same call again. */
+  readonly mayRepeat?: true;
+  /** All other calls of the step are answered: ends the call that the ability has left `done` without an outcome. */
+  settle?(call: CallState, turn: TurnState, env: TurnEnvironment): SettledOwn;
   /** Calls of a step are stored: what the turn keeps of those that were let through. */
   onOpen?(turn: TurnState, calls: readonly CallState[]): TurnState;
 }
+
+/** The end of a call that is answered last. */
+export interface SettledOwn {
+  readonly outcome: ToolOutcome;
+  /** What the message with the results says of it. */
+  readonly handoff?: HandoffMark;
+  /** What comes next, in place of a model step of the same agent. `turn` has no calls any more. */
+  readonly next?: (turn: TurnState) => Transition;
+  /** The end of the turn, where that has steps left. `turn` has its calls; `records` come first. */
+  readonly end?: (turn: TurnState, records: Records) => Transition;
+}
+
+type HandoffMark = NonNullable<Extract<Message, { role: "tool" }>["handoff"]>;
 
 /** A call as the model has made it; `given`: its arguments, as far as they are a JSON object. */
 export interface OwnCall {
@@ -367,7 +400,38 @@ export function withOpened(turn: TurnState, calls: readonly CallState[], { abili
 
 /** Whether no ability lets the turn begin a further model step. */
 export function isOutOfSteps(turn: TurnState, env: TurnEnvironment): boolean {
-  return env.abilities.some((ability) => ability.beforeStep?.(turn, env)?.limit === true);
+  return env.abilities.some((ability) => {
+    const before = ability.beforeStep?.(turn, env);
+    return before !== undefined && "limit" in before;
+  });
+}
+
+/** What an ability wants done before the next model step. */
+export function beforeModel(turn: TurnState, env: TurnEnvironment): NextAction | undefined {
+  for (const ability of env.abilities) {
+    const before = ability.beforeStep?.(turn, env);
+    if (before !== undefined && "next" in before) return before.next;
+  }
+  return undefined;
+}
+
+/** The call that is answered when all others are, and whose it is. */
+export function lastToSettle(
+  turn: TurnState,
+  env: TurnEnvironment,
+): { call: CallState; settled: SettledOwn } | undefined {
+  const call = turn.calls.find(({ state, outcome }) => state === "done" && outcome === undefined);
+  const settled = call === undefined ? undefined : abilityOf(call, env.abilities)?.ownCalls?.settle?.(call, turn, env);
+  return call === undefined || settled === undefined ? undefined : { call, settled };
+}
+
+/** What becomes of a turn whose answer counts, where an ability does not let it end. */
+export function afterAnswer(turn: TurnState, ending: DoneEnding, env: TurnEnvironment): Transition | undefined {
+  for (const ability of env.abilities) {
+    const next = ability.onEnd?.(turn, ending, env);
+    if (next !== undefined) return next;
+  }
+  return undefined;
 }
 
 /** What an entry changes that the turn does not read itself. */
@@ -447,7 +511,7 @@ export function readFinal(
 
 /** What a process must know to continue a turn with these calls. */
 export function needsOfCalls(calls: readonly CallState[], abilities: readonly Ability[]): string[] {
-  const open = calls.filter(({ state }) => state !== "done");
+  const open = calls.filter(({ state, outcome }) => state !== "done" || outcome === undefined);
   return [...new Set(open.flatMap((call) => abilityAsking(call, abilities)?.needs?.(call) ?? []))];
 }
 

@@ -4,8 +4,8 @@ import type {
   CallState,
   EngineEvent,
   Message,
+  OutputForm,
   ModelFailure,
-  ParseResult,
   PersonMessage,
   StepUse,
   StopReason,
@@ -13,12 +13,12 @@ import type {
   ThinkingPart,
   ToolAnnouncement,
   ToolCall,
-  ToolSpec,
   TurnState,
   Usage,
   LeftOut,
   ModelWarning,
 } from "@larkline/protocol";
+import type { NoticeName } from "../texts/index.ts";
 import type { AddressContext, Question, Verdict } from "../permissions/policy.ts";
 
 // What decisions of a turn answer, and the facts that they are made of; all facts together are `TurnEnvironment` (`ability.ts`).
@@ -211,58 +211,23 @@ export interface VendorCall {
   writtenTokens: number;
 }
 
-/** A hand-over of the agent that answers. */
-export interface TransferTarget {
-  readonly to: string;
-  readonly context: "all" | "last";
-  /** The acting person may use that agent; otherwise it is not offered. */
-  readonly isAllowed: boolean;
-  /** Of that agent. */
-  readonly model: TurnModel;
-  readonly tool: TransferTool;
-  /** That is a team, which answers then. */
-  readonly team?: TeamFacts;
-}
-
-/** The call as models see it. */
-export interface TransferTool {
-  readonly spec: ToolSpec;
-  /** Checks a reason alone; absent where the arguments have a schema that the deployer wrote. */
-  readonly checkReason?: (given: unknown) => ParseResult<unknown>;
-}
-
-/** How a team works, as the configuration has it. */
-export interface TeamSettings {
-  readonly members: readonly string[];
-  readonly select: "round_robin" | "model" | "handoff";
-  /** Of the model that chooses: a further prompt, and whether a member may speak twice in a row. */
-  readonly prompt: string | undefined;
-  readonly repeat: boolean;
-  readonly end: {
-    /** Contributions. */
-    readonly messages: number;
-    /** The words by which one of `from` ends it; without `from` any member. */
-    readonly mention?: string;
-    readonly from?: readonly string[];
-    /** Of the whole team, in and out. */
-    readonly tokens?: number;
-  };
-  /** What the answer is: the last contribution, or all. */
-  readonly reply: "last" | "transcript";
-}
-
-/** A team in a turn. */
-export interface TeamFacts extends Omit<TeamSettings, "members"> {
-  readonly name: string;
-  readonly members: readonly TeamMember[];
-}
-
-export interface TeamMember {
-  readonly name: string;
-  readonly description: string | undefined;
-  /** The acting person may use it; otherwise it is no candidate. */
-  readonly isAllowed: boolean;
-  readonly model: TurnModel;
+/** The end of a turn in a `done` event: an answer, a limit or a cancel. */
+export interface DoneEnding {
+  history: Message[];
+  events: EngineEvent[];
+  reply: string;
+  /** Empty for a normal end. */
+  reason: string;
+  /** Text of the last model step. */
+  final: string;
+  /** The value of an answer that has a form. */
+  output?: { value: unknown; form: OutputForm };
+  /** The notice that is part of the reply. */
+  notice?: NoticeName;
+  /** The notice as the history holds it behind the answer. */
+  historyNote?: string;
+  /** The words by which a member of a team has ended it. */
+  mention?: string;
 }
 
 /** A tool that can be called now, and the runner that offers it. */

@@ -24,11 +24,11 @@ import {
   iterationsOf,
 } from "@larkline/protocol";
 import { exhaustedText, noticeText, oneLine, textsOf, type NoticeName } from "../texts/index.ts";
-import { readFinal, shownTextOf, withState, type TurnEnvironment } from "./ability.ts";
+import { afterAnswer, beforeModel, readFinal, shownTextOf, withState, type TurnEnvironment } from "./ability.ts";
 import { writtenTokens, addUse, allTokens, noUse, stepUse } from "./context.ts";
-import type { CallPlace, TurnModel, Transition, StepResult, VendorCall } from "./facts.ts";
+import type { CallPlace, DoneEnding, TurnModel, Transition, StepResult, VendorCall } from "./facts.ts";
 import { correctionMessage, isOpaque, isSendable, withoutTrailingThinking, languageOfMessage } from "./messages.ts";
-import { answering, endError, noticeFor, assistantText, type DoneEnding, withNeeds } from "./transition.ts";
+import { answering, endDone, endError, noticeFor, assistantText, withNeeds } from "./transition.ts";
 import { withText } from "./view.ts";
 
 type JsonObject = Record<string, unknown>;
@@ -346,11 +346,7 @@ export function deltaEventOf(chunk: ModelChunk, turnNumber: number): EngineEvent
 export function finalAnswer(
   turn: TurnState,
   step: StepResult,
-  {
-    env,
-    numbers,
-    end,
-  }: { env: TurnEnvironment; numbers: OpenStep; end: (turn: TurnState, ending: DoneEnding) => Transition },
+  { env, numbers }: { env: TurnEnvironment; numbers: OpenStep },
 ): Transition {
   const language = languageOfMessage(turn.message, env.texts);
   const name = noticeOf(step);
@@ -371,7 +367,7 @@ export function finalAnswer(
   }
   const output = read?.output;
   const stored = storedAnswer(step, notice);
-  return end(turn, {
+  const ending: DoneEnding = {
     ...(output === undefined ? {} : { output }),
     history: [stored],
     events: [...said, stepEnd(turn.steps, numbers, step)],
@@ -382,7 +378,8 @@ export function finalAnswer(
     final: text,
     ...(name === undefined ? {} : { notice: name }),
     ...(stored.content.some((part) => part.type === "text" && part.text === notice) ? { historyNote: notice } : {}),
-  });
+  };
+  return afterAnswer(turn, ending, env) ?? endDone(turn, ending);
 }
 
 /** The reason of an end that is not the model's own; empty for a plain one. */
@@ -464,29 +461,35 @@ function failureNotice({ code, retryable, blames }: ModelFailure): NoticeName {
 export function withUnanswered(
   turn: TurnState,
   used: { text: string; use?: StepUse | undefined; step?: Partial<StepResult> },
-  { model }: Pick<TurnEnvironment, "model">,
+  env: TurnEnvironment,
 ): { turn: TurnState; events: EngineEvent[] } {
+  const { model } = env;
   const use = addUse(earlierUse(turn), used.use ?? noUse);
   if (allTokens(use) === 0) return { turn, events: [] };
   const maxTokens = used.step?.maxTokens ?? model.info.maxOutputTokens;
   const asked = used.step?.model ?? model.info.id;
   const numbers = { text: used.text, ...use, maxTokens, model: asked, responseId: null };
   const next = counted(turn, numbers);
-  // While a speaker is chosen no step has begun that could end.
-  if (turn.team?.choosing === true) return { turn: { ...next, steps: turn.steps }, events: [] };
+  // Where something else comes first, no step has begun that could end.
+  if (beforeModel(turn, env) !== undefined) return { turn: { ...next, steps: turn.steps }, events: [] };
   return { turn: next, events: [stepEnd(next.steps, numbers)] };
 }
 
-/** What requests have used that the next step to end counts: its own, before it was put off, and the choice of its agent. */
-function earlierUse({ putOff, team }: TurnState): StepUse {
-  return addUse(putOff?.used ?? noUse, team?.use ?? noUse);
+/** What requests have used that the next step to end counts: its own, before it was put off, and those of requests before it. */
+function earlierUse({ putOff, otherUse }: TurnState): StepUse {
+  return addUse(putOff?.used ?? noUse, otherUse ?? noUse);
+}
+
+/** The turn with what a request that is no step has used. */
+export function withOtherUse(turn: TurnState, use: StepUse): TurnState {
+  return allTokens(use) === 0 ? turn : { ...turn, otherUse: addUse(turn.otherUse ?? noUse, use) };
 }
 
 /** The usage of a step, including its use before it was put off. Steps without usage count as zero. */
 export function measured(step: StepResult, turn: TurnState, { model }: Pick<TurnEnvironment, "model">): OpenStep {
   const nothing = { system: "", history: [], tools: [] };
   const use = step.use ?? stepUse({ ...step, parts: [], toolCalls: [] }, nothing, model);
-  const all = turn.putOff === undefined && turn.team?.use === undefined ? use : addUse(earlierUse(turn), use);
+  const all = turn.putOff === undefined && turn.otherUse === undefined ? use : addUse(earlierUse(turn), use);
   return {
     text: step.text,
     ...all,
@@ -497,8 +500,7 @@ export function measured(step: StepResult, turn: TurnState, { model }: Pick<Turn
 }
 
 /** The turn with one more finished step. */
-export function counted({ putOff: _putOff, ...before }: TurnState, step: OpenStep): TurnState {
-  const turn = withoutUse(before);
+export function counted({ putOff: _putOff, otherUse: _otherUse, ...turn }: TurnState, step: OpenStep): TurnState {
   const { inputTokens, outputTokens, costUsd, cacheReadTokens = 0, cacheCreationTokens = 0 } = turn.totals;
   return {
     ...withNeeds(turn),
@@ -511,12 +513,6 @@ export function counted({ putOff: _putOff, ...before }: TurnState, step: OpenSte
       costUsd: costUsd + step.costUsd,
     },
   };
-}
-
-function withoutUse(turn: TurnState): TurnState {
-  if (turn.team?.use === undefined) return turn;
-  const { use: _use, ...team } = turn.team;
-  return { ...turn, team };
 }
 
 /** The event that opens the model step after `steps` finished ones. */

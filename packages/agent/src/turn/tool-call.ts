@@ -16,7 +16,6 @@ import {
   chatOf,
   peopleOf,
   traceparentOfMessage,
-  transferPrefix,
   type ReplyLanguage,
   itemOfPart,
   outcomeText,
@@ -25,7 +24,6 @@ import {
   type StoredResult,
   shortenedResult,
 } from "@larkline/protocol";
-import { transferRefusal } from "../abilities/handover/transfer.ts";
 import { maskedArguments } from "../permissions/arguments.ts";
 import type { AddressContext, Verdict, Question, RiskFinding } from "../permissions/policy.ts";
 import { approvalIdOf } from "../permissions/rules.ts";
@@ -55,8 +53,6 @@ export interface PreparedCall {
   approval?: Approval;
   /** Events besides `tool_use`. */
   events: EngineEvent[];
-  /** The agent that it is to hand over to. */
-  handoff?: string;
   /** What its `tool_use` says besides. */
   own?: PreparedOwn["event"];
 }
@@ -79,7 +75,6 @@ export function prepareCalls(
   { turn, env, beyond }: Omit<Preparation, "addressContext"> & { beyond: number },
 ): PreparedCall[] {
   const addressContext = addressContextOf(env.history ?? [], turn.message, readsOthers(env));
-  let isSecond = false;
   const opened = new Map<Ability, number>();
   const prepared = calls.map((source, position) => {
     const named = { ...source, id: ids[position] ?? source.id };
@@ -91,19 +86,10 @@ export function prepareCalls(
       if (own.outcome === undefined) opened.set(taker.ability, before + 1);
       return own;
     }
-    if (!isTransfer(source.name, env)) return prepare(named, { turn, env, addressContext });
-    const transfer = prepareTransfer(named, { turn, env, isSecond });
-    isSecond ||= transfer.outcome === undefined;
-    return transfer;
+    return prepare(named, { turn, env, addressContext });
   });
   const allowed = new Set(prepared.filter(isAsked).slice(0, env.limits.maxQuestionsPerStep));
   return prepared.map((each) => (isAsked(each) && !allowed.has(each) ? unasked(each, env) : each));
-}
-
-/** Whether a call of that name asks for a hand-over. */
-function isTransfer(name: string, { tools, transfers }: TurnEnvironment): boolean {
-  if (transfers === undefined) return false;
-  return transfers.has(name) || (name.startsWith(transferPrefix) && !tools.has(name));
 }
 
 /** Steps in a row that may make the same call; the next one is not run, unless its tool is there to be polled. */
@@ -190,27 +176,6 @@ function inputRequested({ id, callId, question, expiresAtMs }: Approval): EventO
   return { type: "input_requested", requestId: id, callId, question: text, choices, expiresAtMs };
 }
 
-/** A call that hands over to another agent: it is answered when all others are, unless it is refused. */
-function prepareTransfer(
-  source: ToolCall,
-  { turn, env, isSecond }: { turn: TurnState; env: TurnEnvironment; isSecond: boolean },
-): PreparedCall {
-  const { nowMs, transfers } = env;
-  const parsed = parseArguments(source.arguments);
-  const given: ParseResult<unknown> = parsed.ok ? parsed : { ok: false, error: parsed.problem };
-  const use = toolUse(source, parsed.ok ? parsed.value : {});
-  const { id, name, arguments: args } = use;
-  const call: CallState = { id, name, arguments: args, state: "running", startedAtMs: nowMs };
-  const target = transfers?.get(source.name);
-  const asked = target === undefined ? {} : { handoff: target.to };
-  const refusal = transferRefusal({ name: source.name, given }, turn, { env, isSecond });
-  if (target === undefined || refusal !== undefined) {
-    return { call, use, outcome: refusal ?? failure(notFound(source.name)), events: [], ...asked };
-  }
-  const { to, context } = target;
-  return { call: { ...call, state: "done", handoff: { to, context } }, use, events: [], ...asked };
-}
-
 /** A call of an ability that is no tool: the ability decides about it. */
 function prepareOwn(
   source: ToolCall,
@@ -224,7 +189,8 @@ function prepareOwn(
   const { id, name, arguments: args } = use;
   const call: CallState = { id, name, arguments: args, state: "running", startedAtMs: env.nowMs };
   const repeats = turn.repeated?.[signatureOf(source)] ?? 0;
-  const repeated = repeats >= maxRepeats ? failure(repeatedTooOften(source.name)) : undefined;
+  const repeated =
+    repeats >= maxRepeats && calls.mayRepeat !== true ? failure(repeatedTooOften(source.name)) : undefined;
   const { event: own, ...prepared } = calls.prepare({ call, given, repeated }, facts);
   return { ...prepared, use, events: [], own };
 }
@@ -432,13 +398,12 @@ function isTooDeep(value: unknown): boolean {
 }
 
 /** The `tool_use` event. Arguments that the tool declares secret are masked. */
-export function toolUseEvent({ call, use, handoff, own }: PreparedCall): EventOf<"tool_use"> {
+export function toolUseEvent({ call, use, own }: PreparedCall): EventOf<"tool_use"> {
   const { id, name: toolName, arguments: given, secrets = [] } = call;
   // The event has the arguments itself, secrets masked.
   const { arguments: _given, ...item } = itemOfPart(use) ?? {};
   const input = secrets.length === 0 ? given : maskedArguments(given, secrets);
   const event: EventOf<"tool_use"> = { type: "tool_use", id, toolName, input, ...own };
-  if (handoff !== undefined) event.handoff = handoff;
   if ("id" in item) event.vendorItem = item;
   return event;
 }

@@ -1,6 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
 import {
-  agentOfTurn,
   awayMs,
   toolResultPart,
   type Approval,
@@ -24,8 +23,6 @@ import {
   type DecisionWord,
   iterationsOf,
 } from "@larkline/protocol";
-import { settledTransfer, type SettledTransfer } from "../abilities/handover/transfer.ts";
-import { endsInstead, handedOver, refusedByEnd } from "../abilities/team/team.ts";
 import { exhaustedText, textHead } from "../texts/index.ts";
 import { addressContextOf, isSummary } from "./context.ts";
 import {
@@ -34,6 +31,7 @@ import {
   firstOnOutcome,
   isOutOfSteps,
   isStoppedFirst,
+  lastToSettle,
   needsOfCalls,
   readsOthers,
   shownTextOf,
@@ -43,6 +41,7 @@ import {
   type DecisionEntry,
   type FurtherQuestion,
   type OutcomeEntry,
+  type SettledOwn,
   type TurnEnvironment,
 } from "./ability.ts";
 import type { StepResult, OfferedTool, NextAction, Records, Transition, TurnLimits } from "./facts.ts";
@@ -268,44 +267,39 @@ function answerCalls(
 }
 
 /**
- * Every call is answered: stores the results, then the next model step, unless the limit is reached. A hand-over of the
- * round is made here, so that one write has all of it.
+ * Every call is answered: stores the results, then the next model step, unless the limit is reached. A call
+ * that is answered last is ended here, so that one write has all of it.
  */
 function settleRound(open: TurnState, env: TurnEnvironment): Transition {
-  const pending = open.calls.find(({ handoff, outcome }) => handoff !== undefined && outcome === undefined);
-  const transfer = pending === undefined ? undefined : settledTransfer(pending, open, env, refusedByEnd(open, env));
-  const answers = transfer === undefined ? [] : [{ callId: attemptOf(transfer.call), outcome: transfer.outcome }];
+  const last = lastToSettle(open, env);
+  const answers = last === undefined ? [] : [{ callId: attemptOf(last.call), outcome: last.settled.outcome }];
   const { turn, events } = answerCalls(open, answers, env);
-  const { history, events: ends } = roundRecords(turn, env.history, transfer);
+  const { history, events: ends } = roundRecords(turn, env.history, last?.settled);
   const records: Records = { history, events: [...events, ...ends] };
   const isOver = iterationsOf(turn) >= env.limits.maxIterations || isOutOfSteps(turn, env);
   if (isOver) return after(records, exhausted(turn, env));
-  if (transfer?.endsTeam === true) return endsInstead(turn, records, env);
+  if (last?.settled.end !== undefined) return last.settled.end(turn, records);
   const { openStep: _openStep, held: _held, ...rest } = turn;
   const next: TurnState = { ...rest, calls: [] };
-  if (transfer?.target !== undefined) {
-    return after(records, handedOver(next, transfer.target, { call: transfer.call, env }));
-  }
+  if (last?.settled.next !== undefined) return after(records, last.settled.next(next));
   const start = stepStart(turn.steps, env.model);
   return after(records, { turn: withNeeds(next), history: [], events: [start], next: { do: "model" } });
 }
 
-function roundRecords(turn: TurnState, history: readonly Message[] | undefined, transfer?: SettledTransfer): Records {
+function roundRecords(turn: TurnState, history: readonly Message[] | undefined, last?: SettledOwn): Records {
   const { steps, openStep } = turn;
   return {
-    history: [...releasedStep(turn, history), resultsMessage(turn, transfer)],
+    history: [...releasedStep(turn, history), resultsMessage(turn, last)],
     events: openStep === undefined ? [] : [stepEnd(steps, openStep)],
   };
 }
 
 /** The one message that answers a round, in call order. */
-function resultsMessage(turn: TurnState, transfer: SettledTransfer | undefined): Message {
+function resultsMessage(turn: TurnState, { handoff }: Pick<SettledOwn, "handoff"> = {}): Message {
   const content = turn.calls.flatMap(({ id, outcome }) =>
     outcome === undefined ? [] : [toolResultPart(id, resultText(outcome), !outcome.ok)],
   );
-  if (transfer?.target === undefined) return { role: "tool", content };
-  const { to, context } = transfer.target;
-  return { role: "tool", content, handoff: { callId: transfer.call.id, from: agentOfTurn(turn), to, context } };
+  return { role: "tool", content, ...(handoff === undefined ? {} : { handoff }) };
 }
 
 /** The last words of the model may be a preamble ("let me look..."), so the notice always follows them. */
@@ -346,8 +340,8 @@ export function closeRound(
 }
 
 /** The outcome of a call that is still open when its turn ends. A known outcome stays. */
-function closedOutcome({ state, outcome, handoff }: CallState, { maybeRun, notRun }: ClosingWords): ToolOutcome {
-  const hasNotRun = state === "waiting_approval" || handoff !== undefined;
+function closedOutcome({ state, outcome }: CallState, { maybeRun, notRun }: ClosingWords): ToolOutcome {
+  const hasNotRun = state === "waiting_approval" || state === "done";
   return outcome ?? { ok: false, error: hasNotRun ? notRun : maybeRun };
 }
 
@@ -361,9 +355,9 @@ export function isOpen({ state }: CallState): boolean {
   return state !== "done";
 }
 
-/** A hand-over waits for nothing itself, and is answered last. */
+/** A call that waits for nothing itself may be answered last. */
 function isAnswered(call: CallState): boolean {
-  return !isOpen(call) && (call.outcome !== undefined || call.handoff === undefined);
+  return !isOpen(call) && call.outcome !== undefined;
 }
 
 /** A result that is longer than what the model gets of its call. */

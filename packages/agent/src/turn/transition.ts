@@ -1,7 +1,6 @@
 import {
   type EngineEvent,
   type Message,
-  type OutputForm,
   type ReplyLanguage,
   type TurnState,
   knownFeatures,
@@ -12,7 +11,7 @@ import {
   type EndTexts,
 } from "@larkline/protocol";
 import { noticeText, type NoticeName } from "../texts/index.ts";
-import type { Records, Transition, TurnLimits } from "./facts.ts";
+import type { DoneEnding, Records, Transition, TurnLimits } from "./facts.ts";
 import { languageOfMessage } from "./messages.ts";
 import { notesOf } from "./view.ts";
 
@@ -67,25 +66,6 @@ export function resultShare(limits: TurnLimits, calls: number): number {
   return Math.max(1, Math.min(limits.maxResultChars, Math.floor(limits.maxStepResultChars / Math.max(1, calls))));
 }
 
-/** The end of a turn in a `done` event: an answer, a limit or a cancel. */
-export interface DoneEnding {
-  history: Message[];
-  events: EngineEvent[];
-  reply: string;
-  /** Empty for a normal end. */
-  reason: string;
-  /** Text of the last model step. */
-  final: string;
-  /** The value of an answer that has a form. */
-  output?: { value: unknown; form: OutputForm };
-  /** The notice that is part of the reply. */
-  notice?: NoticeName;
-  /** The notice as the history holds it behind the answer. */
-  historyNote?: string;
-  /** The words by which a member of a team has ended it. */
-  mention?: string;
-}
-
 /** Ends the turn with its `done` event, the last one of the run. */
 export function endDone(turn: TurnState, ending: DoneEnding): Transition {
   const { reason, final, output, reply, notice, historyNote, mention } = ending;
@@ -125,17 +105,12 @@ function structured(output: DoneEnding["output"]): Pick<EventOf<"done">, "output
 }
 
 /** What a process has to know to continue the turn: what its message asks for, which agent answers, and `features`. */
-export function needsOf(
-  { message, agent, calls, team, abilities = {}, revision }: TurnState,
-  ...features: string[]
-): string[] {
+export function needsOf({ message, agent, abilities = {}, revision }: TurnState, ...features: string[]): string[] {
   const { output, model, task, previousResponseId } = message;
   const hasOptions = output !== undefined || model !== undefined;
-  const handsOver = agent !== undefined || calls.some(({ handoff }) => handoff !== undefined);
   return [
     ...(hasOptions ? ["run-options"] : []),
-    ...(handsOver ? ["hand-over"] : []),
-    ...(team === undefined ? [] : ["team"]),
+    ...(agent === undefined ? [] : ["hand-over"]),
     // A process that lacks an ability leaves turns to others in which it keeps something.
     ...knownFeatures.filter((name) => name in abilities || (name === "helpers" && task !== undefined)),
     ...(revision === undefined ? [] : ["agent-versions"]),

@@ -1,4 +1,5 @@
 import {
+  teamOfTurn,
   agentOfTurn,
   Approval,
   isTerminal,
@@ -17,7 +18,8 @@ import {
 } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { handedOverBy } from "../abilities/handover/transfer.ts";
-import { readChoice, speakerChosen, withUse } from "../abilities/team/team.ts";
+import { readChoice, speakerChosen, type TeamFacts } from "../abilities/team/team.ts";
+import { withOtherUse } from "./step.ts";
 import {
   compactedTransition,
   compactionPlan,
@@ -28,7 +30,7 @@ import {
   authorOf,
 } from "./context.ts";
 import type { TurnEnvironment } from "./ability.ts";
-import type { LiveStep, TeamFacts, StepResult, NextAction, Transition } from "./facts.ts";
+import type { LiveStep, StepResult, NextAction, Transition } from "./facts.ts";
 import { modelMessagesOf } from "./messages.ts";
 import { attemptOf } from "./tool-call.ts";
 import {
@@ -282,10 +284,10 @@ function seeFinal({ turn, next, answer }: World): void {
 function environmentOf({ turn, team, env, context }: World): TurnEnvironment {
   const speaker = agentOfTurn(turn);
   const history = frozen([...context]);
-  if (team === undefined) return { ...env, history, transfers: transfersOf(speaker) };
+  if (team === undefined) return { ...env, history, known: { handover: transfersOf(speaker) } };
   const transfers = passesOf(team, speaker);
-  const limits = { ...env.limits, maxIterations: (turn.team?.fromStep ?? 0) + maxIterations };
-  return { ...env, history, limits, team, ...(transfers === undefined ? {} : { transfers }) };
+  const limits = { ...env.limits, maxIterations: (teamOfTurn(turn)?.fromStep ?? 0) + maxIterations };
+  return { ...env, history, limits, known: { team, handover: transfers } };
 }
 
 /** What a worker would do with the move in this situation; undefined when it makes no sense there. */
@@ -319,7 +321,7 @@ function decide(world: World, wanted: Move): Transition | undefined {
     }
     case "choose": {
       if (world.next.do !== "choose" || team === undefined) return undefined;
-      world.turn = frozen(withUse(turn, { ...noUse, inputTokens: 3, outputTokens: 1, costUsd: 0.5, attempts: 1 }));
+      world.turn = frozen(withOtherUse(turn, { ...noUse, inputTokens: 3, outputTokens: 1, costUsd: 0.5, attempts: 1 }));
       const read = readChoice(turn, wanted.said, { team, tries: world.badChoices + 1 });
       world.badChoices += 1;
       if (!read.isFinal) return undefined;
@@ -336,8 +338,8 @@ function save(world: World, transition: Transition, again = false): void {
   const parsed = parseTurn(stored);
   expect(parsed).toEqual({ ok: true, value: transition.turn });
   if (!parsed.ok) throw new Error(parsed.error);
-  if (parsed.value.team?.said !== world.turn.team?.said) world.answer = ""; // the answer is another contribution
-  const said = signedBy(transition.history, { agent: agentOfTurn(world.turn), team: world.turn.team?.name });
+  if (teamOfTurn(parsed.value)?.said !== teamOfTurn(world.turn)?.said) world.answer = ""; // the answer is another contribution
+  const said = signedBy(transition.history, { agent: agentOfTurn(world.turn), team: teamOfTurn(world.turn)?.name });
   world.turn = frozen(parsed.value);
   world.history.push(...frozen(said));
   world.context.push(...said);
@@ -352,7 +354,7 @@ function save(world: World, transition: Transition, again = false): void {
       checkHistory(messages);
       expect(modelMessagesOf(messages)).toBe(messages);
       for (const agent of new Set([agentOfTurn(world.turn), "critic"])) {
-        const seen = conversationFor(agent, messages, world.turn.team?.name);
+        const seen = conversationFor(agent, messages, teamOfTurn(world.turn)?.name);
         checkHistory(seen);
         expect(modelMessagesOf(seen)).toBe(seen);
         expect(seen[0]?.role).toBe("user");
@@ -462,7 +464,7 @@ function checkTeam({ events, turn, team, context }: World): void {
   }
   expect(agentOfTurn(turn)).toBe(speaker);
   const choices = events.filter(({ type }) => type === "agent_changed").length;
-  const said = turn.team?.said ?? 0;
+  const said = teamOfTurn(turn)?.said ?? 0;
   expect([said, said + 1]).toContain(choices);
   expect(said).toBeLessThan(team.end.messages);
   for (const message of context) if (isOfTeam(message)) expect([...known, "default"]).toContain(authorOf(message));
@@ -486,7 +488,7 @@ function checkRun({ events, modelSteps, next, team, turn }: World): void {
     expect(last.totalCacheCreationTokens).toBe(ends.reduce((sum, end) => sum + (end.cacheCreationTokens ?? 0), 0));
   }
   if (last?.type === "done") {
-    const isCounted = turn.team?.choosing !== true; // what a choice has used that led to nothing is in the totals alone
+    const isCounted = teamOfTurn(turn)?.choosing !== true; // what a choice has used that led to nothing is in the totals alone
     if (isCounted) expect(last.totalInputTokens).toBe(ends.reduce((sum, end) => sum + end.inputTokens, 0));
     if (isCounted) expect(last.totalCostUsd).toBe(ends.reduce((sum, end) => sum + end.costUsd, 0));
     expect(next).toMatchObject({ reason: last.reason });
@@ -536,7 +538,14 @@ function playTurn(session: Session, moves: readonly Move[], team?: TeamFacts): v
   });
   const env = frozen(askingEnvironment(plain));
   const head = frozen(queued("hello", session.seq));
-  const start = startTurn({ head, nowMs: env.nowMs, model: testModel, team, texts: "en" });
+  const start = startTurn({
+    head,
+    nowMs: env.nowMs,
+    model: testModel,
+    known: { team },
+    abilities: env.abilities,
+    texts: "en",
+  });
   const { next } = start;
   const nothing = {
     handedOut: new Set<string>(),

@@ -15,18 +15,10 @@ import {
   type ToolOutcome,
   type TurnState,
 } from "@larkline/protocol";
-import { transferTool } from "../abilities/handover/transfer.ts";
+import { transferTool, type TransferTarget } from "../abilities/handover/transfer.ts";
+import type { TeamFacts } from "../abilities/team/team.ts";
 import type { Question } from "../permissions/policy.ts";
-import type {
-  StepResult,
-  TeamFacts,
-  TransferTarget,
-  CallPolicy,
-  NextAction,
-  Transition,
-  TurnModel,
-  TurnLimits,
-} from "./facts.ts";
+import type { StepResult, CallPolicy, NextAction, Transition, TurnModel, TurnLimits } from "./facts.ts";
 import { createAccumulator } from "./step.ts";
 import { turnLimits } from "./transition.ts";
 import { startTurn } from "./turn.ts";

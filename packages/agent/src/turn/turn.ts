@@ -18,19 +18,19 @@ import {
   type ShownTool,
   agentOfTurn,
 } from "@larkline/protocol";
-import { mayHandOver } from "../abilities/handover/transfer.ts";
 import {
+  beforeModel,
   shownTextOf,
   stoppedFirst,
   takerOf,
   withoutAnswerState,
   type Ability,
+  type AbilityFacts,
   type TurnEnvironment,
 } from "./ability.ts";
-import { contributionEnds, continueTeam } from "../abilities/team/team.ts";
 import { exhaustedText, noticeText, inlineCode, textsOf } from "../texts/index.ts";
 import { addUse, noUse, requestTokens } from "./context.ts";
-import type { StepResult, Transition, TurnModel, TeamFacts, TransferTarget } from "./facts.ts";
+import type { StepResult, Transition, TurnModel } from "./facts.ts";
 import {
   type UserMessage,
   slashCommandIn,
@@ -76,7 +76,7 @@ import {
 import { withText, withThinking, shownOf } from "./view.ts";
 
 /*
- * A turn answers one user message, of a team in several contributions (`team.ts`):
+ * A turn answers one user message:
  *
  *   startTurn -> model -> afterStep -> finish
  *                  ^          |
@@ -97,7 +97,7 @@ export function startTurn({
   nowMs,
   model,
   agent,
-  team,
+  known = {},
   texts,
   overheard,
   othersWait = false,
@@ -110,8 +110,7 @@ export function startTurn({
   model: TurnModel;
   /** Who answers, where that is not the agent that the message is for. */
   agent?: string | undefined;
-  /** It is a team that answers. */
-  team?: TeamFacts | undefined;
+  known?: AbilityFacts | undefined;
   texts?: ReplyLanguage | undefined;
   /** What was said in the group since the message before; undefined where the agent does not read along. */
   overheard?: readonly UserMessage[] | undefined;
@@ -129,8 +128,9 @@ export function startTurn({
     ...abilities.flatMap((ability) => ability.onStart?.(head.message, agentOfTurn(turn)) ?? []),
     ...(command === undefined ? [] : [command]),
   ];
-  if (team !== undefined) {
-    return after({ history: said, events }, continueTeam(turn, { team, ...(texts === undefined ? {} : { texts }) }));
+  for (const ability of abilities) {
+    const first = ability.firstMove?.(turn, { known, texts });
+    if (first !== undefined) return after({ history: said, events }, first);
   }
   return { turn, history: said, events: [stepStart(0, model), ...events], next: { do: "model" } };
 }
@@ -198,18 +198,11 @@ function unreadFiles({ parts }: InboundMessage): string[] {
 
 /** What the model is offered now: tools, and calls of abilities, whose names no tool can have. */
 export function offeredSpecs(turn: TurnState, env: TurnEnvironment): ToolSpec[] {
-  const { tools, transfers } = env;
-  const specs = [...tools.values()].map(({ announcement }) => announcement.spec);
+  const specs = [...env.tools.values()].map(({ announcement }) => announcement.spec);
   return [
-    ...specs.filter(({ name }) => takerOf(name, env) === undefined && transfers?.has(name) !== true),
+    ...specs.filter(({ name }) => takerOf(name, env) === undefined),
     ...env.abilities.flatMap(({ ownCalls }) => ownCalls?.specs(turn, env) ?? []),
-    ...(transfers === undefined || !mayHandOver(turn, env) ? [] : specsOf(transfers)),
   ];
-}
-
-/** Of those that the person may use. */
-function specsOf(targets: ReadonlyMap<string, TransferTarget>): ToolSpec[] {
-  return [...targets.values()].flatMap(({ isAllowed, tool }) => (isAllowed ? [tool.spec] : []));
 }
 
 /**
@@ -237,7 +230,7 @@ export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironmen
         withoutCutCalls(step),
         env,
       )
-    : finalAnswer(next, step, { env, numbers, end: turn.team === undefined ? endDone : contributionEnds(env) });
+    : finalAnswer(next, step, { env, numbers });
   return ofNextAgent({ ...decided, events: [...events, ...decided.events] }, env);
 }
 
@@ -370,7 +363,8 @@ function continueTurn(move: RoundMove, env: TurnEnvironment): Transition {
   const { turn } = move;
   if (turn.stopping !== undefined) return stopTurn(turn, turn.stopping, env);
   if (turn.calls.length > 0) return nextInRound(move, env);
-  if (turn.team?.choosing === true) return { turn, history: [], events: [], next: { do: "choose" } };
+  const first = beforeModel(turn, env);
+  if (first !== undefined) return { turn, history: [], events: [], next: first };
   return { turn, history: [], events: [], next: { do: turn.message.command === undefined ? "model" : "compact" } };
 }
 
@@ -379,14 +373,15 @@ function continueTurn(move: RoundMove, env: TurnEnvironment): Transition {
  * whenever `next` is `model`. It takes them in order up to the first that needs a turn of its own: a command, another agent's or another person's message, one whose references are
  * not fetched, or one over the limit of a turn. While a call is open it takes none, so that results follow their calls.
  */
-export function absorb(turn: TurnState, waiting: readonly QueuedMessage[], { limits }: TurnEnvironment): Transition {
+export function absorb(turn: TurnState, waiting: readonly QueuedMessage[], env: TurnEnvironment): Transition {
   if (turn.calls.length > 0) return { turn, history: [], events: [], next: { do: "wait" } };
-  if (turn.team?.choosing === true) return { turn, history: [], events: [], next: { do: "choose" } };
+  const first = beforeModel(turn, env);
+  if (first !== undefined) return { turn, history: [], events: [], next: first };
   const before = turn.absorbed ?? [];
   const stop = waiting.findIndex(({ message }) => !joins(message, turn));
   const taken = waiting.slice(
     0,
-    Math.min(stop === -1 ? waiting.length : stop, Math.max(0, limits.maxAbsorbed - before.length)),
+    Math.min(stop === -1 ? waiting.length : stop, Math.max(0, env.limits.maxAbsorbed - before.length)),
   );
   if (taken.length === 0) return { turn, history: [], events: [], next: { do: "model" } };
   const absorbed = taken.map(({ seq, message }) => ({

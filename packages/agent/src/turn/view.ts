@@ -12,6 +12,7 @@ import {
 import {
   type ReplyLanguage,
   agentOfTurn,
+  teamOfTurn,
   traceIdOf,
   traceparentOfMessage,
   withoutImageMarks,
@@ -121,7 +122,7 @@ function ratedOf(turn: TurnState, reason: string, { ratedModel }: ViewOptions): 
   if (ratedModel === undefined || turn.steps === 0 || turn.message.command !== undefined) return {};
   if (stateOf(reason) !== "answered" || reason === "budget_exceeded") return {};
   const tools = [...new Set(shownOf(turn).tools.map(({ name }) => name))].slice(0, maxRatedTools);
-  const agent = turn.team?.answeredBy ?? agentOfTurn(turn);
+  const agent = teamOfTurn(turn)?.answeredBy ?? agentOfTurn(turn);
   return { rated: { turn: turn.turnId, agent, model: ratedModel, tools } };
 }
 
@@ -171,7 +172,7 @@ function finalFooter(turn: TurnState, options: ViewOptions): ReplyFooter {
   const { show, nowMs, model, footer = {} } = options;
   const { line, consoleUrl, currency } = footer;
   const { inputTokens, outputTokens } = totals;
-  const { answeredBy } = turn.team ?? {};
+  const { answeredBy } = teamOfTurn(turn) ?? {};
   return {
     ...runningFooter(options),
     ...(answeredBy === undefined || options.agent === undefined ? {} : { agent: answeredBy }),
@@ -295,21 +296,12 @@ type Seen = Omit<ReplyView, "v" | "language" | "bilingual" | "state" | "answer" 
 function seen(turn: TurnState, thinking: string, { show, nowMs, abilities }: ViewOptions): Seen {
   const panels = panelsOf(turn, abilities);
   return {
-    ...contributionsSeen(turn),
+    ...Object.assign({}, ...abilities.map((ability) => ability.seen?.(turn))),
     thinking: show.thinking ? thinking : "",
     tools: show.tools ? toolsNow(turn, nowMs) : [],
     earlierTools: show.tools ? shownOf(turn).earlierTools : 0,
     ...(panels.length === 0 ? {} : { panels }),
   };
-}
-
-/** What members of a team have said before the answer, and whose words the answer has. */
-function contributionsSeen({ team, agent, shown }: TurnState): Pick<ReplyView, "contributions"> {
-  const list = shown?.contributions ?? [];
-  if (team === undefined || (list.length === 0 && team.said > 0)) return {};
-  const speaker = team.choosing === true ? undefined : (team.answeredBy ?? agent);
-  const earlier = Math.max(0, team.said - list.length);
-  return { contributions: { list, earlier, ...(speaker === undefined ? {} : { speaker }) } };
 }
 
 function sharedOf({

@@ -23,7 +23,7 @@ import { transferTool } from "./transfer.ts";
 const toExpert = call("t1", "transfer_to_expert", '{"reason":"knows wine"}');
 
 function envOf(speaker = "default", fields: Parameters<typeof environment>[0] = {}) {
-  return environment({ transfers: transfersOf(speaker), ...fields });
+  return environment({ known: { handover: transfersOf(speaker) }, ...fields });
 }
 
 function offeredTransferNames(turn: TurnState, env: TurnEnvironment): string[] {
@@ -149,7 +149,7 @@ describe("a hand-over", () => {
     expect(eventsOf(run, "agent_changed")).toHaveLength(1);
 
     const waiting = startRun().apply((turn) => afterStep(turn, step("", { calls: [toExpert, call("c1")] }), envOf()));
-    const removed = envOf("default", { transfers: new Map() });
+    const removed = envOf("default", { known: { handover: new Map() } });
     waiting.apply((turn) => afterControl(turn, [outcome("c1")], removed));
     expect(resultOf(waiting, "t1")).toMatchObject({
       isError: true,
@@ -216,7 +216,7 @@ describe("what is offered", () => {
     const [target] = transfersOf("default").values();
     const tool = transferTool({ agent: "expert", context: "all", input }, undefined);
     const transfers = new Map(target === undefined ? [] : [[tool.spec.name, { ...target, tool }]]);
-    const facts = envOf("default", { transfers, schemas });
+    const facts = envOf("default", { known: { handover: transfers }, schemas });
     const run = startRun().apply((turn) => afterStep(turn, step("", { calls: [toExpert] }), facts));
     expect(asked).toEqual([[tool.spec.inputSchema, { reason: "knows wine" }]]);
     expect(resultOf(run, "t1")).toMatchObject({ isError: true, content: expect.stringContaining("order is missing") });

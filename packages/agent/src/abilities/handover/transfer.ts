@@ -4,19 +4,48 @@ import {
   compileJsonSchema,
   transferName,
   type CallState,
+  type ToolSpec,
   type ParseResult,
   type ToolOutcome,
   type TurnState,
   iterationsOf,
 } from "@larkline/protocol";
 import { withState, type TurnEnvironment } from "../../turn/ability.ts";
-import type { TransferTarget, TransferTool } from "../../turn/facts.ts";
+import type { TurnModel } from "../../turn/facts.ts";
+import type { TeamFacts } from "../team/team.ts";
 
 /*
  * A hand-over: the model calls `transfer_to_<agent>`, and from the next step on that agent answers. No runner sees
  * such a call. It is answered when all other calls of its step are, by the decision that ends the round, so that call,
  * result, `agent_changed` and the next agent are stored by one write.
  */
+
+/** A hand-over of the agent that answers. */
+export interface TransferTarget {
+  readonly to: string;
+  readonly context: "all" | "last";
+  /** The acting person may use that agent; otherwise it is not offered. */
+  readonly isAllowed: boolean;
+  /** Of that agent. */
+  readonly model: TurnModel;
+  readonly tool: TransferTool;
+  /** That is a team, which answers then. */
+  readonly team?: TeamFacts;
+}
+
+/** The call as models see it. */
+export interface TransferTool {
+  readonly spec: ToolSpec;
+  /** Checks a reason alone; absent where the arguments have a schema that the deployer wrote. */
+  readonly checkReason?: (given: unknown) => ParseResult<unknown>;
+}
+
+declare module "../../turn/ability.ts" {
+  interface AbilityFacts {
+    /** The hand-overs of the agent that answers, by the name of their call; absent where it has none. */
+    handover?: ReadonlyMap<string, TransferTarget> | undefined;
+  }
+}
 
 /** How one agent may hand over to another one, as the configuration has it. */
 export interface Handoff {
@@ -73,8 +102,8 @@ export function withHandOver(turn: TurnState, from: string): TurnState {
 }
 
 /** Members of a team may hand over as often as the team's own limit allows. */
-export function mayHandOver(turn: TurnState, { limits, team }: Pick<TurnEnvironment, "limits" | "team">): boolean {
-  return team !== undefined || handedOverBy(turn).length < limits.maxTransfers;
+export function mayHandOver(turn: TurnState, { limits, known }: TurnEnvironment): boolean {
+  return known?.team !== undefined || handedOverBy(turn).length < limits.maxTransfers;
 }
 
 /** Why the hand-over cannot be made; undefined where it can. `isSecond`: another call of the step was first. */
@@ -83,7 +112,7 @@ export function transferRefusal(
   turn: TurnState,
   { env, isSecond }: { env: TurnEnvironment; isSecond: boolean },
 ): ToolOutcome | undefined {
-  const target = env.transfers?.get(name);
+  const target = env.known?.handover?.get(name);
   const { maxTransfers } = env.limits;
   if (name === transferName(agentOfTurn(turn))) {
     return failed("You are the active agent already: nothing was handed over.");
@@ -130,10 +159,10 @@ export interface SettledTransfer {
 export function settledTransfer(
   call: CallState,
   turn: TurnState,
-  { transfers, limits }: TurnEnvironment,
+  { known, limits }: TurnEnvironment,
   ended: string | undefined,
 ): SettledTransfer {
-  const target = transfers?.get(call.name);
+  const target = known?.handover?.get(call.name);
   const refused = (error: string): SettledTransfer => ({ call, outcome: failed(error) });
   if (target === undefined) return refused(noSuchAgent(call.name));
   if (!target.isAllowed) return { call, outcome: notAllowed(target.to) };

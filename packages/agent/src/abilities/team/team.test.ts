@@ -1,6 +1,7 @@
 import {
   agentOfTurn,
   parserOf,
+  teamOfTurn,
   textOf,
   TurnState,
   type EngineEvent,
@@ -10,7 +11,7 @@ import {
 import { describe, expect, it } from "vitest";
 import { conversationFor, signedBy } from "../../turn/context.ts";
 import type { TurnEnvironment } from "../../turn/ability.ts";
-import type { TeamFacts, NextAction, Transition } from "../../turn/facts.ts";
+import type { NextAction, Transition } from "../../turn/facts.ts";
 import { modelMessagesOf } from "../../turn/messages.ts";
 import {
   call,
@@ -26,7 +27,10 @@ import {
 import { afterControl, afterStep, offeredSpecs, resumeTurn, startTurn } from "../../turn/turn.ts";
 import { finalView, runningView, type ViewOptions } from "../../turn/view.ts";
 import { othersHaveSpoken } from "../memory/memory.ts";
-import { readChoice, selectionRequest, speakerChosen, withUse, says } from "./team.ts";
+import { withOtherUse } from "../../turn/step.ts";
+import { handedOverBy } from "../handover/transfer.ts";
+import { allAbilities } from "../index.ts";
+import { readChoice, selectionRequest, speakerChosen, says, type TeamFacts } from "./team.ts";
 
 const parse = parserOf(TurnState);
 
@@ -45,7 +49,14 @@ interface Play {
 
 function play(fields: Partial<TeamFacts> = {}, head = queued("hello", 1)): Play {
   const team = teamOf(fields);
-  const start = startTurn({ head, nowMs: 1_000_000, model: testModel, team, texts: "en" });
+  const start = startTurn({
+    head,
+    nowMs: 1_000_000,
+    model: testModel,
+    known: { team },
+    abilities: allAbilities,
+    texts: "en",
+  });
   const one: Play = {
     ...start,
     team,
@@ -53,11 +64,11 @@ function play(fields: Partial<TeamFacts> = {}, head = queued("hello", 1)): Play 
     events: [],
     get env() {
       const passes = passesOf(team, agentOfTurn(one.turn));
-      return environment({ team, history: one.history, ...(passes === undefined ? {} : { transfers: passes }) });
+      return environment({ known: { team, handover: passes }, history: one.history });
     },
     take(decide) {
       const { env } = one;
-      const author = { agent: agentOfTurn(one.turn), team: one.turn.team?.name };
+      const author = { agent: agentOfTurn(one.turn), team: teamOfTurn(one.turn)?.name };
       const made = decide(one.turn, env);
       const stored = parse(JSON.parse(JSON.stringify(made.turn)));
       if (!stored.ok) throw new Error(stored.error);
@@ -85,7 +96,14 @@ function textsOf(messages: readonly Message[]): string[] {
 }
 
 const show = { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true };
-const options: ViewOptions = { show, language: "en", nowMs: 1_000_000, model: "m", abilities: [], stoppable: false };
+const options: ViewOptions = {
+  show,
+  language: "en",
+  nowMs: 1_000_000,
+  model: "m",
+  abilities: allAbilities,
+  stoppable: false,
+};
 
 function choose(one: Play, ...answers: string[]): Play {
   for (const [at, said] of answers.entries()) {
@@ -102,7 +120,7 @@ describe("a team", () => {
     expect(one.next).toEqual({ do: "model" });
     expect(one.turn).toMatchObject({
       agent: "writer",
-      team: { name: "panel", said: 0, fromStep: 0 },
+      abilities: { team: { name: "panel", said: 0, fromStep: 0 } },
       needs: ["hand-over", "team"],
     });
     expect(one.events).toMatchObject([
@@ -187,7 +205,7 @@ describe("a team", () => {
       attempts: 1,
       estimated: false,
     };
-    one.turn = withUse(one.turn, use);
+    one.turn = withOtherUse(one.turn, use);
     one.take((turn, env) => afterControl(turn, [cancel], env));
     expect(endOf(one)).toMatchObject({ reason: "cancelled", totalInputTokens: 9, totalCostUsd: 1, turnCount: 0 });
     expect(one.events.some(({ type }) => type === "turn_end")).toBe(false);
@@ -221,7 +239,7 @@ describe("the answer of a team that ends with a verdict", () => {
   const end = { messages: 12, mention: "APPROVED", from: ["critic"] };
   const shownOf = ({ turn, next }: Play) => ({
     reply: next.do === "finish" ? next.reply : undefined,
-    answeredBy: turn.team?.answeredBy,
+    answeredBy: teamOfTurn(turn)?.answeredBy,
     sections: turn.shown?.contributions?.map(({ agent }) => agent),
   });
 
@@ -284,7 +302,7 @@ describe("a team that a model chooses for", () => {
       code: "speaker_not_chosen",
       message: expect.stringContaining("critic is next in order: writer is no candidate now"),
     });
-    expect(one.turn.team).not.toHaveProperty("choosing");
+    expect(teamOfTurn(one.turn)).not.toHaveProperty("choosing");
   });
 
   it("lets one speak twice with `repeat`, asks no model about a single candidate, and resumes a choice as a choice", () => {
@@ -311,8 +329,8 @@ describe("a team that hands over", () => {
     );
     expect(offeredSpecs(one.turn, one.env).map(({ name }) => name)).not.toContain("transfer_to_vault");
     one.say("A draft.", [toCritic]);
-    expect(one.turn).toMatchObject({ agent: "critic", team: { said: 1, fromStep: 1 } });
-    expect(one.turn.abilities).toBeUndefined();
+    expect(one.turn).toMatchObject({ agent: "critic", abilities: { team: { said: 1, fromStep: 1 } } });
+    expect(handedOverBy(one.turn)).toEqual([]);
     expect(one.events.findLast(({ type }) => type === "agent_changed")).toMatchObject({
       reason: "selected",
       from: "writer",
@@ -372,7 +390,7 @@ describe("what people see of a team", () => {
       one.take((turn, env) => afterControl(turn, [outcome(`c${at}`, "晴".repeat(40_000))], env));
       one.say("好".repeat(20_000));
     }
-    expect(one.turn.team?.said).toBe(12);
+    expect(teamOfTurn(one.turn)?.said).toBe(12);
     expect(Buffer.byteLength(JSON.stringify(one.turn))).toBeLessThanOrEqual(65_536);
   });
 

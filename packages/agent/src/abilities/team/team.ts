@@ -1,32 +1,22 @@
-import { withHandOver } from "../handover/transfer.ts";
 import { shownOf } from "../../turn/view.ts";
-import type { CallState, StepUse, Message, ShownContribution } from "@larkline/protocol";
-import { agentOfTurn, type TeamState, type TurnState, type EventOf, textOf } from "@larkline/protocol";
-import { noticeText, textHead } from "../../texts/index.ts";
+import type { CallState, Message, ShownContribution } from "@larkline/protocol";
 import {
-  allTokens,
-  noUse,
-  authorOf,
-  contributionAt,
-  quotedText,
-  addUse,
-  type Contribution,
-  isOfTeam,
-} from "../../turn/context.ts";
-import type { TurnEnvironment } from "../../turn/ability.ts";
-import type { Transition, TeamFacts, TeamMember, TurnModel, Records, TransferTarget } from "../../turn/facts.ts";
+  agentOfTurn,
+  teamOfTurn,
+  type ReplyLanguage,
+  type ReplyView,
+  type TeamState,
+  type TurnState,
+  type EventOf,
+  textOf,
+} from "@larkline/protocol";
+import { noticeText, textHead } from "../../texts/index.ts";
+import { allTokens, authorOf, contributionAt, quotedText, type Contribution, isOfTeam } from "../../turn/context.ts";
+import { withState, type Ability, type TurnEnvironment } from "../../turn/ability.ts";
+import type { DoneEnding, Records, Transition, TurnModel } from "../../turn/facts.ts";
 import { isCorrection, languageOfMessage, joinedTexts } from "../../turn/messages.ts";
 import { stepStart, warningEvent } from "../../turn/step.ts";
-import {
-  after,
-  answering,
-  assistantText,
-  endDone,
-  endError,
-  errorOf,
-  withNeeds,
-  type DoneEnding,
-} from "../../turn/transition.ts";
+import { after, answering, assistantText, endDone, endError, errorOf, withNeeds } from "../../turn/transition.ts";
 
 /*
  * A team answers one message in turns. A contribution is what a member does until it ends: its steps, its tools, one
@@ -38,8 +28,84 @@ import {
  *                     -> choose -> speakerChosen -> agent_changed, next contribution
  */
 
+/** How a team works, as the configuration has it. */
+export interface TeamSettings {
+  readonly members: readonly string[];
+  readonly select: "round_robin" | "model" | "handoff";
+  /** Of the model that chooses: a further prompt, and whether a member may speak twice in a row. */
+  readonly prompt: string | undefined;
+  readonly repeat: boolean;
+  readonly end: {
+    /** Contributions. */
+    readonly messages: number;
+    /** The words by which one of `from` ends it; without `from` any member. */
+    readonly mention?: string;
+    readonly from?: readonly string[];
+    /** Of the whole team, in and out. */
+    readonly tokens?: number;
+  };
+  /** What the answer is: the last contribution, or all. */
+  readonly reply: "last" | "transcript";
+}
+
+/** A team in a turn. */
+export interface TeamFacts extends Omit<TeamSettings, "members"> {
+  readonly name: string;
+  readonly members: readonly TeamMember[];
+}
+
+export interface TeamMember {
+  readonly name: string;
+  readonly description: string | undefined;
+  /** The acting person may use it; otherwise it is no candidate. */
+  readonly isAllowed: boolean;
+  readonly model: TurnModel;
+}
+
+declare module "../../turn/ability.ts" {
+  interface AbilityFacts {
+    /** The team that answers; absent where a single agent does. */
+    team?: TeamFacts | undefined;
+  }
+}
+
+/** Of agents that are teams. */
+export const team: Ability<TeamState> = {
+  name: "team",
+  toolNames: [],
+  firstMove: (turn, { known, texts }) =>
+    known.team === undefined ? undefined : continueTeam(turn, { team: known.team, texts }),
+  beforeStep: (turn) => (teamOfTurn(turn)?.choosing === true ? { next: { do: "choose" } } : undefined),
+  onEnd: contributionEnds,
+  seen: contributionsSeen,
+};
+
 /** What decides who speaks. */
-export type DecidingFacts = Pick<TurnEnvironment, "texts" | "history"> & { team: TeamFacts };
+export interface DecidingFacts {
+  readonly team: TeamFacts;
+  readonly texts?: ReplyLanguage | undefined;
+  readonly history?: readonly Message[] | undefined;
+}
+
+/** What members of a team have said before the answer, and whose words the answer has. */
+function contributionsSeen(turn: TurnState): Pick<ReplyView, "contributions"> {
+  const list = turn.shown?.contributions ?? [];
+  const state = teamOfTurn(turn);
+  if (state === undefined || (list.length === 0 && state.said > 0)) return {};
+  const speaker = state.choosing === true ? undefined : (state.answeredBy ?? turn.agent);
+  const earlier = Math.max(0, state.said - list.length);
+  return { contributions: { list, earlier, ...(speaker === undefined ? {} : { speaker }) } };
+}
+
+/** The turn of a team that is not configured any more: its member answers alone. */
+export function withoutTeam(turn: TurnState): TurnState {
+  return withState(turn, team, undefined);
+}
+
+/** The turn with what its team has come to. */
+function withTeam(turn: TurnState, state: TeamState): TurnState {
+  return withState(turn, team, state);
+}
 
 /** The turn of a message that a team answers, or the turn that was handed over to it. */
 function begun(turn: TurnState, { name }: TeamFacts): TeamState {
@@ -53,11 +119,11 @@ function tokensOf({ totals }: TurnState): number {
 
 /** Lets the next member of a team speak, the first one where it begins, or asks for a choice. */
 export function continueTeam(turn: TurnState, facts: DecidingFacts): Transition {
-  const team = turn.team ?? begun(turn, facts.team);
+  const state = teamOfTurn(turn) ?? begun(turn, facts.team);
   const next = nextIn(turn, facts.team);
-  if (next.do === "speak") return speaks(turn, team, next.member);
+  if (next.do === "speak") return speaks(turn, state, next.member);
   if (next.do === "choose") {
-    const waiting = withNeeds({ ...turn, team: { ...team, choosing: true } });
+    const waiting = withNeeds(withTeam(turn, { ...state, choosing: true }));
     return { turn: waiting, history: [], events: [], next: { do: "choose" }, handedOver: true };
   }
   // No member of it may answer this person any more.
@@ -88,13 +154,13 @@ function candidates(turn: TurnState, { members, select, repeat }: TeamFacts): Te
 /** A member answers from now on; `callId`: by a hand-over. */
 function speaks(
   turn: TurnState,
-  { choosing: _choosing, ...team }: TeamState,
+  { choosing: _choosing, ...state }: TeamState,
   { name: to, model, callId = "" }: Pick<TeamMember, "name" | "model"> & { callId?: string },
 ): Transition {
   const { repeated: _repeated, ...rest } = turn;
   const changed = { type: "agent_changed", from: agentOfTurn(turn), to, reason: "selected", callId } as const;
   return {
-    turn: withNeeds({ ...rest, agent: to, team: { ...team, fromStep: turn.steps } }),
+    turn: withNeeds(withTeam({ ...rest, agent: to }, { ...state, fromStep: turn.steps })),
     history: [],
     events: [changed, stepStart(turn.steps, model)],
     next: { do: "model" },
@@ -104,24 +170,20 @@ function speaks(
 
 // The end of a contribution.
 
-/** How a member ends its contribution in a turn of a team: the next one speaks, or the team ends as its settings say. */
-export function contributionEnds(env: TurnEnvironment): (turn: TurnState, ending: DoneEnding) => Transition {
-  return (turn, ending) => {
-    const facts = teamFactsIn(env);
-    if (facts === undefined || turn.team === undefined) return endDone(turn, ending);
-    const { team } = facts;
-    const why = endOf(turn, ending.final, team);
-    const isOver = why === undefined && (team.select === "handoff" || nextIn(turn, team).do === "end");
-    if (why !== undefined || isOver) return endTeam(turn, { ...ending, ...why }, facts);
-    const folded = withContribution(turn, ending.reply);
-    return after({ history: ending.history, events: ending.events }, continueTeam(folded, facts));
-  };
+/** A member ends its contribution in a turn of a team: the next one speaks, or the team ends as its settings say. */
+function contributionEnds(turn: TurnState, ending: DoneEnding, env: TurnEnvironment): Transition | undefined {
+  const facts = teamFactsIn(env);
+  if (facts === undefined || teamOfTurn(turn) === undefined) return undefined;
+  const why = endOf(turn, ending.final, facts.team);
+  const isOver = why === undefined && (facts.team.select === "handoff" || nextIn(turn, facts.team).do === "end");
+  if (why !== undefined || isOver) return endTeam(turn, { ...ending, ...why }, facts);
+  const folded = withContribution(turn, ending.reply);
+  return after({ history: ending.history, events: ending.events }, continueTeam(folded, facts));
 }
 
 /** What of the facts of a moment decides who speaks; undefined where no team answers. */
-export function teamFactsIn({ team, texts, history }: TurnEnvironment): DecidingFacts | undefined {
-  if (team === undefined) return undefined;
-  return { team, ...(texts === undefined ? {} : { texts }), ...(history === undefined ? {} : { history }) };
+export function teamFactsIn({ known, texts, history }: TurnEnvironment): DecidingFacts | undefined {
+  return known?.team === undefined ? undefined : { team: known.team, texts, history };
 }
 
 /** Why a team ends with this contribution; undefined where it does not. */
@@ -131,7 +193,7 @@ function endOf(turn: TurnState, text: string, team: TeamFacts): { reason: string
   const isHeard = from === undefined || from.includes(speaker);
   const others = team.members.flatMap(({ name }) => (name === speaker ? [] : [name]));
   if (mention !== undefined && isHeard && says(text, mention, others)) return { reason: "", mention };
-  const { said = 0, fromTokens = 0 } = turn.team ?? {};
+  const { said = 0, fromTokens = 0 } = teamOfTurn(turn) ?? {};
   const isLimit = said + 1 >= messages || (tokens !== undefined && tokensOf(turn) - fromTokens >= tokens);
   return isLimit ? { reason: "team_limit" } : undefined;
 }
@@ -186,8 +248,9 @@ function answerOf(
   { reply, mention }: DoneEnding,
   history: readonly Message[] | undefined,
 ): { turn: TurnState; reply: string } {
-  const { team, shown } = turn;
-  if (mention === undefined || team === undefined) return { turn, reply };
+  const { shown } = turn;
+  const state = teamOfTurn(turn);
+  if (mention === undefined || state === undefined) return { turn, reply };
   const paragraphs = reply.split(/\n\s*\n/);
   const others = paragraphs.filter((each) => !each.includes(mention));
   const isVerdict = others.every((each) => /^\s*[>＞]/.test(each) || each.trim() === "");
@@ -198,18 +261,18 @@ function answerOf(
   }
   const contributions = shown?.contributions?.slice(0, -1) ?? [];
   return {
-    turn: {
-      ...turn,
-      team: { ...team, said: team.said - 1, answeredBy: before.agent },
-      ...(shown === undefined ? {} : { shown: { ...shown, text: "", contributions } }),
-    },
+    turn: withTeam(shown === undefined ? turn : { ...turn, shown: { ...shown, text: "", contributions } }, {
+      ...state,
+      said: state.said - 1,
+      answeredBy: before.agent,
+    }),
     reply: before.text,
   };
 }
 
 /** What members have said in this turn so far, whole; what a cut of the context has taken is missing. */
-function contributionsOf({ team }: TurnState, history: readonly Message[] = []): Contribution[] {
-  const { said = 0 } = team ?? {};
+function contributionsOf(turn: TurnState, history: readonly Message[] = []): Contribution[] {
+  const { said = 0 } = teamOfTurn(turn) ?? {};
   const all = history.flatMap((_, at) => contributionAt(history, at) ?? []);
   return said === 0 ? [] : all.slice(-said);
 }
@@ -220,8 +283,8 @@ const maxShownChars = 600;
 
 /** The turn after a contribution that others follow: what was shown of it becomes a section. */
 function withContribution(turn: TurnState, reply: string): TurnState {
-  const { team } = turn;
-  if (team === undefined) return turn;
+  const state = teamOfTurn(turn);
+  if (state === undefined) return turn;
   const shown = shownOf(turn);
   const text = joinedTexts(shown.text, reply).trim();
   const section: ShownContribution = {
@@ -229,45 +292,27 @@ function withContribution(turn: TurnState, reply: string): TurnState {
     text: text.length > maxShownChars ? `${textHead(text, maxShownChars)}…` : text,
   };
   const contributions = [...(shown.contributions ?? []), section].slice(-maxShown);
-  return { ...turn, team: { ...team, said: team.said + 1 }, shown: { ...shown, text: "", contributions } };
+  return withTeam({ ...turn, shown: { ...shown, text: "", contributions } }, { ...state, said: state.said + 1 });
 }
 
 // Hand-overs: from an agent to a team, from a member to another one, and from one agent alone to another one.
 
 /** What becomes of a hand-over within a team: the error that its call gets, where the team ends instead. */
-export function refusedByEnd(turn: TurnState, { team }: Pick<TurnEnvironment, "team">): string | undefined {
-  if (team === undefined || turn.team === undefined) return undefined;
-  const ends = endOf(turn, turn.openStep?.text ?? "", team) !== undefined;
+export function refusedByEnd(turn: TurnState, { known }: TurnEnvironment): string | undefined {
+  if (known?.team === undefined || teamOfTurn(turn) === undefined) return undefined;
+  const ends = endOf(turn, turn.openStep?.text ?? "", known.team) !== undefined;
   return ends ? "The team has ended with this contribution: nothing was handed over." : undefined;
 }
 
-/** The next agent answers, of a team its first member; `next` is the turn without the calls of the step. */
-export function handedOver(
-  next: TurnState,
-  target: TransferTarget,
-  { call, env: { texts } }: { call: CallState; env: TurnEnvironment },
-): Transition {
-  const { to, context, model, team } = target;
-  if (next.team !== undefined) return passedOn({ ...next, team: next.team }, target, call);
-  const from = agentOfTurn(next);
-  const turn = withNeeds(withHandOver({ ...next, agent: to }, from));
-  const changed = { type: "agent_changed", from, to, reason: "handoff", callId: call.id, context } as const;
-  if (team !== undefined) {
-    const facts = { team, ...(texts === undefined ? {} : { texts }) };
-    return after({ history: [], events: [changed] }, continueTeam(turn, facts));
-  }
-  const events = [changed, stepStart(turn.steps, model)];
-  return { turn, history: [], events, next: { do: "model" }, handedOver: true };
-}
-
 /** The member that is handed over to answers; `call` is the hand-over, with its result in `records`. */
-function passedOn(
-  turn: TurnState & { team: TeamState },
+export function passedOn(
+  turn: TurnState,
   { to, model }: { to: string; model: TurnModel },
   call: CallState,
-): Transition {
+): Transition | undefined {
   const folded = withContribution(turn, "");
-  return speaks(folded, folded.team ?? turn.team, { name: to, model, callId: call.id });
+  const state = teamOfTurn(folded);
+  return state === undefined ? undefined : speaks(folded, state, { name: to, model, callId: call.id });
 }
 
 /** The team ends with a contribution whose hand-over was refused for that. */
@@ -282,7 +327,7 @@ export function endsInstead(turn: TurnState, records: Records, env: TurnEnvironm
     : (shown?.text ?? "");
   const before = shown === undefined ? rest : { ...rest, shown: { ...shown, text } };
   const ending = { history: [assistantText(said)], events: [], reply: final, reason: "team_limit", final };
-  return after(records, contributionEnds(env)(before, ending));
+  return after(records, contributionEnds(before, ending, env) ?? endDone(before, ending));
 }
 
 // The choice of a model.
@@ -400,14 +445,8 @@ export function speakerChosen(
   const chosen = possible.find(({ name }) => name === speaker);
   const member = chosen ?? possible[0];
   if (member === undefined) return continueTeam(turn, facts);
-  const said = speaks(turn, turn.team ?? begun(turn, facts.team), member);
+  const said = speaks(turn, teamOfTurn(turn) ?? begun(turn, facts.team), member);
   return chosen === undefined ? after({ history: [], events: [notChosen(member.name, why)] }, said) : said;
-}
-
-/** The turn with what a choice has used. */
-export function withUse(turn: TurnState, use: StepUse): TurnState {
-  if (turn.team === undefined || allTokens(use) === 0) return turn;
-  return { ...turn, team: { ...turn.team, use: addUse(turn.team.use ?? noUse, use) } };
 }
 
 function notChosen(next: string, why: string): EventOf<"warning"> {
