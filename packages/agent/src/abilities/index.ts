@@ -8,7 +8,7 @@ import { serverQuestions } from "./questions/server-question.ts";
 import { results } from "./results/results.ts";
 import { schedules } from "./schedules/schedule.ts";
 import { structured } from "./structured/structured-answer.ts";
-import { team } from "./team/team.ts";
+import { teams } from "./team/team.ts";
 import { todos } from "./todos/todos.ts";
 
 /** All abilities. The order is that of their tools, and of their panels on a card. */
@@ -23,5 +23,5 @@ export const allAbilities: readonly Ability[] = [
   structured,
   helpers,
   handover,
-  team,
+  teams,
 ];

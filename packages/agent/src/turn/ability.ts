@@ -515,6 +515,11 @@ export function needsOfCalls(calls: readonly CallState[], abilities: readonly Ab
   return [...new Set(open.flatMap((call) => abilityAsking(call, abilities)?.needs?.(call) ?? []))];
 }
 
+/** What people see of the abilities beside the answer. */
+export function seenBeside(turn: TurnState, abilities: readonly Ability[]): Pick<ReplyView, "contributions"> {
+  return abilities.reduce((seen, ability) => ({ ...seen, ...ability.seen?.(turn) }), {});
+}
+
 /** What the abilities show on the card of a turn. */
 export function panelsOf(turn: TurnState, abilities: readonly Ability[]): Panel[] {
   return abilities.flatMap((ability) => {

@@ -1,4 +1,4 @@
-import { type Ability, panelsOf } from "./ability.ts";
+import { panelsOf, seenBeside, type Ability } from "./ability.ts";
 import {
   type CallState,
   type CallTiming,
@@ -296,7 +296,7 @@ type Seen = Omit<ReplyView, "v" | "language" | "bilingual" | "state" | "answer" 
 function seen(turn: TurnState, thinking: string, { show, nowMs, abilities }: ViewOptions): Seen {
   const panels = panelsOf(turn, abilities);
   return {
-    ...Object.assign({}, ...abilities.map((ability) => ability.seen?.(turn))),
+    ...seenBeside(turn, abilities),
     thinking: show.thinking ? thinking : "",
     tools: show.tools ? toolsNow(turn, nowMs) : [],
     earlierTools: show.tools ? shownOf(turn).earlierTools : 0,

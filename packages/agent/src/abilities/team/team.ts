@@ -70,7 +70,7 @@ declare module "../../turn/ability.ts" {
 }
 
 /** Of agents that are teams. */
-export const team: Ability<TeamState> = {
+export const teams: Ability<TeamState> = {
   name: "team",
   toolNames: [],
   firstMove: (turn, { known, texts }) =>
@@ -99,12 +99,12 @@ function contributionsSeen(turn: TurnState): Pick<ReplyView, "contributions"> {
 
 /** The turn of a team that is not configured any more: its member answers alone. */
 export function withoutTeam(turn: TurnState): TurnState {
-  return withState(turn, team, undefined);
+  return withState(turn, teams, undefined);
 }
 
 /** The turn with what its team has come to. */
 function withTeam(turn: TurnState, state: TeamState): TurnState {
-  return withState(turn, team, state);
+  return withState(turn, teams, state);
 }
 
 /** The turn of a message that a team answers, or the turn that was handed over to it. */
