@@ -69,6 +69,8 @@ function simulatedApp({ feishu }) {
   return { FEISHU_APP_ID: feishu.appId, FEISHU_APP_SECRET: feishu.appSecret };
 }
 
+const exampleTools = ["@larkline/example-tools", "@larkline/example-tools/notes", "@larkline/example-tools/wait"];
+
 /** Addresses of the parts that this start brings up itself, under the names that services read. */
 function addressesOf({ plan, redisUrl, modelPort }) {
   const portOf = (service) => plan.ports.find((entry) => entry.service === service)?.port;
@@ -77,7 +79,7 @@ function addressesOf({ plan, redisUrl, modelPort }) {
     INGRESS_URL: local(portOf("ingress")),
     MODEL: plan.model.models,
     RUNNER_NAME: "local",
-    RUNNER_TOOLS: "@larkline/example-tools,@larkline/example-tools/notes,@larkline/example-tools/wait",
+    RUNNER_TOOLS: [...exampleTools, ...(plan.feishu.kind === "simulator" ? ["@larkline/feishu-tools"] : [])].join(","),
     ...(plan.feishu.kind === "simulator" && {
       ...simulatedApp(plan),
       FEISHU_DOMAIN: local(portOf("playground")),

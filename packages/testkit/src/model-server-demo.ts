@@ -1,4 +1,5 @@
 import type { NormalisedMessage, NormalisedRequest, ScriptedCall, ScriptedReply } from "./model-server-script.ts";
+import { workReply } from "./model-server-work.ts";
 
 type Tool = NormalisedRequest["tools"][number];
 
@@ -224,6 +225,11 @@ function planReply(
   return { calls, firstDelayMs: 700 };
 }
 
+/** The next step of what takes several. */
+function stepOf(text: string, round: readonly NormalisedMessage[], tools: readonly Tool[]): ScriptedReply | undefined {
+  return planReply(text, round, tools) ?? workReply(text, round, tools);
+}
+
 /** The name a tool gives to its main argument: its first required property, else its first one. */
 function argumentName(tool: Tool): string | undefined {
   const { required, properties } = tool.inputSchema;
@@ -323,8 +329,8 @@ function resultText(lines: readonly string[], zh: boolean): string {
 
 function echo(text: string, zh: boolean): string {
   return zh
-    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，“记一下：给花浇水”（会先征求同意），“记住我喜欢喝茶”，“请专家”，“请团队写一句话”，“派两个助手：绿茶和红茶”，“做个计划”，“订一个行程”，“等 8 秒”，发一个网址让我读，或者说“展示”看看卡片能显示什么。`
-    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", say "note: water the plants" (you will be asked first) or "remember that I like tea", "ask the expert", "ask the team for a line", "send two helpers: tea and coffee", "make a plan", "book a trip", "wait 8 seconds", send a URL for me to read, or say "show" to see what a card can hold.`;
+    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，“记一下：给花浇水”（会先征求同意），“记住我喜欢喝茶”，“请专家”，“请团队写一句话”，“派两个助手：绿茶和红茶”，“做个计划”，“安排项目”（以你的身份读写飞书里的内容，会先征求同意），“订一个行程”，“等 8 秒”，发一个网址让我读，或者说“展示”看看卡片能显示什么。`
+    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", say "note: water the plants" (you will be asked first) or "remember that I like tea", "ask the expert", "ask the team for a line", "send two helpers: tea and coffee", "make a plan", "find the plan of the project" (works in Feishu as you, and asks you first), "book a trip", "wait 8 seconds", send a URL for me to read, or say "show" to see what a card can hold.`;
 }
 
 function tale(zh: boolean): string {
@@ -420,7 +426,7 @@ function withoutContributions(text: string): string {
  * The scripted model of demos: answers in the language of the user (Chinese or English), calls
  * `current_time`, `calculator`, `fetch_page`, `bar_chart`, `add_note`, `read_notes`, `wait`, `roll_dice`, `remember` and `recall` when they are offered and asked for, several at
  * once, and then reports their results. "ask the expert" or "请专家" makes it hand over, where it can, and "ask me: ..." or "问我：..." ask; "ask the team" or "请团队" is for a writer and a critic; "send two helpers: ..." or "派两个助手：..." gives two tasks away; "book a trip" or "订一个行程" calls a tool of an MCP server that asks. "make a plan" or "做个计划" shows a
- * to-do list and a file. "slow" or "慢" makes it stream slowly, "show" or "展示" shows
+ * to-do list and a file; "find the plan of the project" or "安排项目" works with the tools of Feishu. "slow" or "慢" makes it stream slowly, "show" or "展示" shows
  * what a card can hold.
  */
 export function demoScript(request: NormalisedRequest): ScriptedReply {
@@ -431,8 +437,8 @@ export function demoScript(request: NormalisedRequest): ScriptedReply {
   const zh = /[\u4e00-\u9fff]/.test(text);
   const round = request.messages.slice(at + 1);
   const lines = resultLines(round, zh);
-  const plan = planReply(text, round, request.tools);
-  if (plan !== undefined) return plan;
+  const next = stepOf(text, round, request.tools);
+  if (next !== undefined) return next;
   const pace = /\bslow\b|慢/i.test(text) ? { firstDelayMs: 300, delayMs: 150 } : {};
   const greeting = greetingIn(round, zh);
   if (greeting !== undefined) return { text: greeting, ...pace };

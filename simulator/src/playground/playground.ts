@@ -181,17 +181,19 @@ const sceneRooms = [
 function createWork({ users, work }: FeishuSimulator): void {
   const [first, ...others] = [...users.keys()];
   if (first === undefined) return;
+  const base = work.tables.addBase({ owner: first, name: "项目 Project" });
   const plan = work.docs.addDocument({
     owner: first,
     title: "项目计划 Project plan",
-    markdown: "# 目标 Goals\n\n- 十二月上线 Ship in December\n\n# 下一步 Next steps\n\n- [ ] 试运行 Trial run",
+    markdown:
+      "# 目标 Goals\n\n- 十二月上线 Ship in December\n\n# 下一步 Next steps\n\n- [ ] 试运行 Trial run" +
+      `\n\n表格 Table: https://feishu.cn/base/${base.appToken}`,
   });
   work.docs.addDocument({
     owner: first,
     title: "私人笔记 Private notes",
     markdown: "只有我能看到 Only I can see this",
   });
-  const base = work.tables.addBase({ owner: first, name: "项目 Project" });
   const { tableId } = work.tables.addTable(base.appToken, {
     name: "任务 Tasks",
     fields: [
