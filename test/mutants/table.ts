@@ -904,7 +904,7 @@ const inApps: Mutant[] = [
   },
   {
     id: "early-cancel-is-kept",
-    file: worker("session-runner.ts"),
+    file: worker("running-turns.ts"),
     from: "if (cancelledAtMs !== undefined && this.#clock.monotonic() - cancelledAtMs < earlyMs) {",
     to: "if (cancelledAtMs !== undefined && this.#clock.monotonic() - cancelledAtMs < 0) {",
     tests: [worker("running-turns.test.ts")],
@@ -912,7 +912,7 @@ const inApps: Mutant[] = [
   },
   {
     id: "hold-with-gap",
-    file: worker("tools.ts"),
+    file: worker("turn-holds.ts"),
     from: 'if (count !== this.#known) return this.end("missed");',
     to: "",
     tests: [worker("turn-holds.test.ts")],
@@ -920,7 +920,7 @@ const inApps: Mutant[] = [
   },
   {
     id: "hold-after-its-time",
-    file: worker("tools.ts"),
+    file: worker("turn-holds.ts"),
     from: 'if (this.#clock.monotonic() >= this.#untilMs) this.end("late");',
     to: "",
     tests: [worker("turn-holds.test.ts")],
@@ -928,7 +928,7 @@ const inApps: Mutant[] = [
   },
   {
     id: "hold-in-full-worker",
-    file: worker("tools.ts"),
+    file: worker("turn-holds.ts"),
     from: "if (holdMs === 0 || this.#mustEmpty || this.#isCrowded() ||",
     to: "if (holdMs === 0 || this.#mustEmpty ||",
     tests: [worker("turn-holds.test.ts")],

@@ -2,7 +2,8 @@ import { readProviders, resolveConfig } from "@larkline/process/config";
 import { systemRandom, systemClock, builtInRunner, readResultName, type ToolAnnouncement } from "@larkline/protocol";
 import type { AvailableTool } from "@larkline/store/runners";
 import { describe, expect, it } from "vitest";
-import { agentFor, agentsOf, createAgentModels, type Agent } from "./agents.ts";
+import { agentsOf, createAgentModels, type Agent } from "./agent.ts";
+import { agentFor } from "./agents.ts";
 import type { Services } from "./services.ts";
 import { append, inbound, newWorld, offer, servicesOf, settle } from "./turn-world.fixture.ts";
 

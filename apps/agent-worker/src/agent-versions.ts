@@ -1,10 +1,10 @@
-import { createBudgetBook } from "@larkline/agent/budgets";
+import { createBudgetBook, type BudgetBook } from "@larkline/agent/budgets";
 import { agentBounds, agentHash, narrowChange, withChanges, type LarklineConfig } from "@larkline/process/config";
-import type { AgentChange, TurnState } from "@larkline/protocol";
-import type { AgentVersion, OrderAct } from "@larkline/store/operations";
+import type { Logger } from "@larkline/process/telemetry";
+import type { AgentChange, TurnState, Clock } from "@larkline/protocol";
+import type { AgentVersion, OrderAct, AgentVersions } from "@larkline/store/operations";
 import { LRUCache } from "lru-cache";
-import { Agent, agentsOf, type AgentModels } from "./agents.ts";
-import type { Services } from "./services.ts";
+import { Agent, agentsOf, type AgentModels } from "./agent.ts";
 
 // Operators change agents at the console while turns run. Each change makes a revision of all agents, and a turn keeps
 // the revision that it began with: it runs with services whose agents and budgets are those of that revision.
@@ -17,6 +17,21 @@ export function asInFile(settings: LarklineConfig, models: AgentModels) {
     revision: 0,
     changedAgents: new ChangedAgents(models),
   };
+}
+
+/** What revisions differ in. */
+interface Revised {
+  agents: ReadonlyMap<string, Agent>;
+  budgetBook: BudgetBook;
+  revision: number;
+}
+
+/** The services of a worker, as far as revisions depend on them. */
+interface OfAgents extends Revised {
+  settings: LarklineConfig;
+  agentVersions: AgentVersions;
+  clock: Clock;
+  log: Logger;
 }
 
 /** Revisions whose services are kept: those that turns under way have. */
@@ -32,14 +47,14 @@ export class ChangedAgents {
   /** The last one; 0: the file. */
   #revision = 0;
   readonly #models: AgentModels;
-  readonly #services = new LRUCache<number, Services>({ max: maxRevisions });
+  readonly #made = new LRUCache<number, Revised>({ max: maxRevisions });
 
   constructor(models: AgentModels) {
     this.#models = models;
   }
 
   /** Knows every version from now on. While Redis is away, what was read last stays. */
-  async follow(services: Services, signal: AbortSignal): Promise<void> {
+  async follow(services: OfAgents, signal: AbortSignal): Promise<void> {
     if (!services.settings.changesAgents) return;
     const { agentVersions, clock, log } = services;
     const refresh = (): void =>
@@ -49,7 +64,7 @@ export class ChangedAgents {
     signal.addEventListener("abort", clock.every(refreshMs, refresh), { once: true });
   }
 
-  async refresh({ agentVersions, log }: Services): Promise<void> {
+  async refresh({ agentVersions, log }: OfAgents): Promise<void> {
     const { isNew, refused } = await agentVersions.refresh();
     for (const version of refused) {
       log.error(
@@ -61,20 +76,20 @@ export class ChangedAgents {
     const known = [...agentVersions.known().values()].flat();
     this.#revision = Math.max(0, ...known.map(({ revision }) => revision));
     this.isEmpty = this.#revision === 0;
-    this.#services.clear();
+    this.#made.clear();
   }
 
   /** For a turn that begins, or continues with the agents that it began with. */
-  async servicesOf(services: Services, turn: TurnState | undefined): Promise<Services> {
+  async servicesOf<S extends OfAgents>(services: S, turn: TurnState | undefined): Promise<S> {
     if (!services.settings.changesAgents) return services;
     const wanted = turn === undefined ? this.#revision : (turn.revision ?? 0);
     // Another worker knew of it first.
     if (wanted > this.#revision) await this.refresh(services);
-    return wanted === 0 ? services : this.#at(services, wanted);
+    return wanted === 0 ? services : { ...services, ...this.#at(services, wanted) };
   }
 
-  #at(services: Services, revision: number): Services {
-    const made = this.#services.get(revision);
+  #at(services: OfAgents, revision: number): Revised {
+    const made = this.#made.get(revision);
     if (made !== undefined) return made;
     const versions = versionsAt(services, revision);
     const changes = new Map<string, AgentChange>([...versions].map(([name, { change }]) => [name, change]));
@@ -90,14 +105,14 @@ export class ChangedAgents {
     }
     const { budgets } = changed;
     const budgetBook = budgets === settings.budgets ? services.budgetBook : createBudgetBook(budgets);
-    const ofRevision = { ...services, agents, budgetBook, revision };
-    this.#services.set(revision, ofRevision);
+    const ofRevision = { agents, budgetBook, revision };
+    this.#made.set(revision, ofRevision);
     return ofRevision;
   }
 }
 
 /** The version of each agent in a revision. Where it is not kept any more, the oldest that is. */
-function versionsAt({ agentVersions, log }: Services, revision: number): Map<string, AgentVersion> {
+function versionsAt({ agentVersions, log }: OfAgents, revision: number): Map<string, AgentVersion> {
   const found = new Map<string, AgentVersion>();
   for (const [name, versions] of agentVersions.known()) {
     const [oldest] = versions;
@@ -116,7 +131,7 @@ function versionsAt({ agentVersions, log }: Services, revision: number): Map<str
 
 /** Gives an agent of the file the version that an operator wants, if the file allows all of it. */
 export async function changeAgent(
-  { settings, agentVersions, clock }: Services,
+  { settings, agentVersions, clock }: Pick<OfAgents, "settings" | "agentVersions" | "clock">,
   by: string,
   { agent, base, change, note }: OrderAct<"change_agent">,
 ): Promise<"done" | "conflict" | "full" | "not_possible"> {

@@ -10,9 +10,10 @@ import {
 import { createLogger, Metrics, openTelemetry, startOpsServer } from "@larkline/process/telemetry";
 import { formatErrorForDisplay, systemClock, systemRandom } from "@larkline/protocol";
 import { TraceLog } from "@larkline/store/operations";
-import { createAgentModels } from "./agents.ts";
+import { createAgentModels } from "./agent.ts";
 import { loadConfig } from "./config.ts";
-import { connect, createCounters } from "./services.ts";
+import { connect } from "./connections.ts";
+import { createCounters } from "./services.ts";
 import { startWorker } from "./worker.ts";
 
 /** Starts a worker with this environment. Rejects with a {@link StartError}. */

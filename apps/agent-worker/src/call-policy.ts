@@ -12,6 +12,7 @@ import {
   type Person,
   type Question,
 } from "@larkline/agent/permissions";
+import { FeishuError } from "@larkline/feishu";
 import type { Tags } from "@larkline/process/telemetry";
 import {
   argumentsHashOf,
@@ -33,11 +34,10 @@ import {
   type ToolOutcome,
   type TurnState,
 } from "@larkline/protocol";
-import { FeishuError } from "@larkline/feishu";
 import { settlesAlone, type ApprovalStatus } from "@larkline/store";
-import type { Agent } from "./agents.ts";
+import type { Agent } from "./agent.ts";
 import type { Services } from "./services.ts";
-import type { RunningTurn } from "./turn-run.ts";
+import type { SpeakingTurn } from "./tool-catalog.ts";
 
 // Whether a call may run: decided when the model asks for it (`TurnPolicy`), by people where the policy says so,
 // and looked up once more before the call is signed (`objectionTo`). The decisions themselves are pure functions of
@@ -81,14 +81,14 @@ const groupsUnknown = new Error("user groups are not known");
 export class TurnPolicy implements CallPolicy {
   readonly #services: Services;
   /** The agent that answers now, which has the tools and the addresses that they may reach. */
-  readonly #run: Pick<RunningTurn, "agent" | "stored">;
+  readonly #run: SpeakingTurn;
   readonly #message: InboundMessage;
   readonly #person: Person;
   #groups: { state: "unknown" | "failed" } | { state: "known"; groups: readonly string[] };
   #rules: PermissionRule[] | undefined;
   #missed = { groups: false, rules: false };
 
-  constructor(services: Services, run: Pick<RunningTurn, "agent" | "stored">, message: InboundMessage) {
+  constructor(services: Services, run: SpeakingTurn, message: InboundMessage) {
     this.#services = services;
     this.#run = run;
     this.#message = message;

@@ -1,11 +1,11 @@
 import { FeishuApi, LiveReplies } from "@larkline/feishu";
-import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { turnIdOf, type InboundMessage, type ReplyView } from "@larkline/protocol";
+import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import type { Claim } from "@larkline/store";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { sweepCards } from "./background-jobs.ts";
-import { Bot } from "./services.ts";
+import { Bot } from "./bot.ts";
 import { healedIn, newWorld, servicesOf } from "./turn-world.fixture.ts";
 
 const appId = "cli_0123456789abcdef";

@@ -11,10 +11,10 @@ import {
 import { SessionRetention } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { sweepDeadlines } from "./background-jobs.ts";
-import { startOrders } from "./operator-orders.ts";
-import { KeepingRound } from "./data-keeping.ts";
-import { HelperReadiness } from "./helpers.ts";
 import { checkEnds, repliedTo, runUntilCrash, survives } from "./crash.fixture.ts";
+import { KeepingRound } from "./data-keeping.ts";
+import { HelperReadiness } from "./helper-readiness.ts";
+import { startOrders } from "./operator-orders.ts";
 import {
   append,
   checkPairs,

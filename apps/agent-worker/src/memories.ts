@@ -2,7 +2,7 @@ import { oneLine } from "@larkline/agent";
 import { askerOf, foundItems, memoryScope, memorySettings, type FoundMemory } from "@larkline/agent/memory";
 import { textOf, withDeadline, type InboundMessage, type MemoryFound, type MemoryOwner } from "@larkline/protocol";
 import type { OwnedMemory } from "@larkline/store";
-import type { Agent } from "./agents.ts";
+import type { Agent } from "./agent.ts";
 import type { Services } from "./services.ts";
 import type { TurnStore } from "./turn-output.ts";
 

@@ -1,19 +1,19 @@
+import { FeishuApi } from "@larkline/feishu";
+import type { LarklineConfig, Transcription } from "@larkline/process/config";
+import { silentLogger } from "@larkline/process/telemetry";
+import { textOf, type InboundMessage, type MessageReferences, type UserPart } from "@larkline/protocol";
+import { startFeishuSimulator, type FeishuSimulator, type PersonMessage } from "@larkline/simulator";
+import { openTestStores } from "@larkline/store/testing";
+import { patientClock } from "@larkline/testkit";
+import { PhotonImage } from "@silvia-odwyer/photon-node";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { PhotonImage } from "@silvia-odwyer/photon-node";
-import { createTextExtractor } from "./attachments/text-extractor.ts";
-import { FeishuApi } from "@larkline/feishu";
-import { startFeishuSimulator, type FeishuSimulator, type PersonMessage } from "@larkline/simulator";
-import { textOf, type InboundMessage, type MessageReferences, type UserPart } from "@larkline/protocol";
-import { openTestStores } from "@larkline/store/testing";
-import type { LarklineConfig, Transcription } from "@larkline/process/config";
-import { silentLogger } from "@larkline/process/telemetry";
-import { patientClock } from "@larkline/testkit";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { createTextExtractor } from "./attachments/text-extractor.ts";
+import { Bot } from "./bot.ts";
 import { MessagePreparer } from "./prepare.ts";
-import { Bot } from "./services.ts";
 import { shownKeyOf } from "./run-records.ts";
 import {
   append,

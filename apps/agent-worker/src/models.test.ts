@@ -1,7 +1,7 @@
-import { systemClock, systemRandom } from "@larkline/protocol";
 import { readProviders, resolveConfig, type LarklineConfig } from "@larkline/process/config";
+import { systemClock, systemRandom } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { Agent, createAgentModels, type AgentModels } from "./agents.ts";
+import { Agent, createAgentModels, type AgentModels } from "./agent.ts";
 
 const keys = { ANTHROPIC_API_KEY: "a", OPENAI_API_KEY: "o" };
 

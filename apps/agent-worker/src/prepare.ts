@@ -1,7 +1,8 @@
 import { overheard, speakerName, underSpeaker, type UserMessage } from "@larkline/agent";
-import { createSlots, type TextExtractor } from "./attachments/text-extractor.ts";
 import { addressesIn } from "@larkline/agent/permissions";
 import { readContent, type FetchedMessage, type SaidMessage } from "@larkline/feishu";
+import { transcribe } from "@larkline/model/openai";
+import type { LarklineConfig, Transcription } from "@larkline/process/config";
 import {
   deadline,
   imageTypeOf,
@@ -18,10 +19,9 @@ import {
 import type { BlobStore, SessionStore } from "@larkline/store";
 import { sessionOfRun } from "@larkline/store/operations";
 import type { LookupCache } from "@larkline/store/platform";
-import { transcribe } from "@larkline/model/openai";
-import type { LarklineConfig, Transcription } from "@larkline/process/config";
+import { createSlots, type TextExtractor } from "./attachments/text-extractor.ts";
+import type { Bot } from "./bot.ts";
 import { shownKeyOf } from "./run-records.ts";
-import type { Bot, Services } from "./services.ts";
 
 const nameKeptMs = 24 * 3_600_000;
 /** Names are optional: an answer does not wait longer for them. */
@@ -402,7 +402,7 @@ export const waitingAtOnce = 20;
 
 /** The messages that wait behind one, as they would join its turn: up to the first that another agent is to answer. */
 export async function messagesToJoin(
-  { store }: Services,
+  { store }: { readonly store: SessionStore },
   { session, sender, agent }: InboundMessage,
 ): Promise<QueuedMessage[]> {
   const queued = await store.waiting(session, waitingAtOnce);

@@ -1,6 +1,6 @@
 import { systemClock } from "@larkline/protocol";
 import { expect, it } from "vitest";
-import { RunningTurns } from "./session-runner.ts";
+import { RunningTurns } from "./running-turns.ts";
 
 it("a cancel that comes before its turn has begun here stops it when it begins", () => {
   const running = new RunningTurns(systemClock);

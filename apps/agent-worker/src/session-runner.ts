@@ -1,5 +1,4 @@
-import { pausedIn, speakerIn } from "./agents.ts";
-import { scrubText, silentTelemetry, type Span, type Tags, type Telemetry } from "@larkline/process/telemetry";
+import { scrubText } from "@larkline/process/telemetry";
 import {
   apiApp,
   errorCodes,
@@ -9,33 +8,23 @@ import {
   traceIdOf,
   traceparentOfMessage,
   turnIdOf,
-  type CallState,
-  type Clock,
   type InboundMessage,
-  type Message,
   type ModelFailure,
-  type ModelRetry,
   type SessionKey,
   type TurnJob,
-  type TurnState,
 } from "@larkline/protocol";
+import { type Claim, ClaimRefusedError, type UncountedRelease, type OutboxLease } from "@larkline/store";
 import type { JobResult } from "@larkline/store/queues";
-import {
-  type Claim,
-  ClaimRefusedError,
-  type CommitResult,
-  type UncountedRelease,
-  type OutboxLease,
-  type SessionSettings,
-  type SessionTotals,
-} from "@larkline/store";
 import { isRedisTrouble, type Fate } from "@larkline/store/redis";
+import { pausedIn, speakerIn } from "./agents.ts";
 import { noteScheduleEnd } from "./schedules.ts";
-import type { Services } from "./services.ts";
-import type { EndedRun } from "./run-records.ts";
-import { TurnRun } from "./turn-run.ts";
 import { publishedBefore } from "./event-writer.ts";
-import { takeBackReaction, type TurnStart } from "./turn-output.ts";
+import { type TurnEnd, TurnWatch } from "./running-turn.ts";
+import type { AbortReason } from "./running-turns.ts";
+import type { Services } from "./services.ts";
+import type { TurnStart } from "./turn-output.ts";
+import { takeBackReaction } from "./turn-reply.ts";
+import { TurnRun } from "./turn-run.ts";
 
 /** Messages of one session taken in a row before others get their turn. */
 const maxInRow = 8;
@@ -261,41 +250,6 @@ function pausedAtEnd(services: Services, end: TurnEnd): string | undefined {
   return end.end === "committed" && end.reason === "agent_paused" ? pausedIn(services, end.run.turn) : undefined;
 }
 
-/** The slot of a worker in which a turn runs. */
-export interface TurnSlot {
-  /** Aborts with an {@link AbortReason}. */
-  controller: AbortController;
-  /** Aborts when the process stops. */
-  shutdown: AbortSignal;
-  /** Whether the slot goes to other sessions after this turn, even if messages of this session wait. */
-  isLast: boolean;
-  /** Called with each event of the run. */
-  watch: TurnWatch;
-}
-
-/** How running a turn ended, seen from the session. */
-export type TurnEnd =
-  | { end: "fenced" }
-  /** `wakeGen`: the session was released and needs this wake-up. */
-  | { end: "suspended"; wakeGen?: number }
-  | { end: "handoff" }
-  /** The session is queued, and its job has to come again after a pause. */
-  | { end: "postponed" }
-  /** `history` is the conversation with this turn, for the turn that follows at once. */
-  | {
-      end: "committed";
-      result: CommitResult;
-      reason: string;
-      history: Message[];
-      settings: SessionSettings;
-      totals: SessionTotals | undefined;
-      /** Settles when nothing is written to the turn's card any more. */
-      released: Promise<void>;
-      /** Of the model, when the turn ended in it. */
-      failure?: ModelFailure;
-      run: EndedRun;
-    };
-
 interface HowToRun {
   /** Aborts when the process stops. */
   shutdown: AbortSignal;
@@ -501,180 +455,4 @@ async function settleEmpty({ store, turns }: Services, { session, epoch }: Claim
   const empty = { history: [], events: [], more: false };
   const result = await store.commit({ session, epoch, seq: 0, ...empty });
   if (result.state === "requeue") await turns.wake(session, result.wakeGen);
-}
-
-/** Observations of one claim of a turn: ids, numbers and names of tools and models only. */
-export class TurnWatch {
-  readonly telemetry: Telemetry;
-  /** Ids of trace, session and turn, which every event and span carries. */
-  readonly tags: Tags;
-  readonly #clock: Clock;
-  readonly #message: InboundMessage;
-  readonly #run: Span;
-  #isFirstText: boolean;
-
-  constructor({ telemetry, clock }: Services, { session, head, failures, deaths, ranBefore, turn }: TurnStart) {
-    const { message } = head;
-    this.telemetry = isCanary(session) ? silentTelemetry : telemetry;
-    this.tags = { traceparent: traceparentOfMessage(message), session, turn: turnIdOf(session, head.seq) };
-    this.#clock = clock;
-    this.#message = message;
-    const tries = Object.values(failures).reduce((sum, count) => sum + count, deaths.together + deaths.alone);
-    this.#isFirstText = !ranBefore && (turn === undefined || !hasSpoken(turn));
-    const { tracer, events } = this.telemetry;
-    const waited = turn === undefined ? { queuedMs: this.#sinceReceiptMs() } : {};
-    const claimed = { ...this.tags, ...waited, tries, resumed: turn !== undefined };
-    events.emit({ eventName: "turn.claimed", attributes: claimed });
-    if (ranBefore) events.emit({ eventName: "turn.healed", attributes: { ...this.tags, what: "crash", tries } });
-    this.#run = tracer.startSpan("turn.run", { attributes: this.tags });
-  }
-
-  /** A call of a vendor went wrong and is followed by another one. */
-  retried({ model, code, waitMs, attempt, problem, requestId = "" }: ModelRetry): void {
-    const { events, samples } = this.telemetry;
-    const facts = { model, code, waitMs, attempt, problem: scrubText(problem), requestId };
-    events.emit({ eventName: "model.retried", attributes: { ...this.tags, ...facts } });
-    samples["model.retries"].add(1, { model, code });
-  }
-
-  /** Called with text of the answer. For the first text it returns the time since the receipt of the message, ms. */
-  text(): number | undefined {
-    if (!this.#isFirstText) return undefined;
-    this.#isFirstText = false;
-    const { events, samples } = this.telemetry;
-    const ms = this.#sinceReceiptMs();
-    events.emit({ eventName: "stream.first_text", attributes: { ...this.tags, ms } });
-    const channel = this.#message.reply.channel === "feishu" ? "feishu" : "api";
-    samples.first_text_seconds.record(ms / 1_000, { channel });
-    return Math.round(ms);
-  }
-
-  /** The policy has decided about these calls, which are new. */
-  decided(calls: readonly CallState[]): void {
-    for (const { id, name, state } of calls) {
-      const attributes = { ...this.tags, call: id, tool: name, decision: decisions[state] };
-      this.telemetry.events.emit({ eventName: "call.judged", attributes });
-    }
-  }
-
-  handedOut(calls: readonly CallState[]): void {
-    for (const { id, name, runner = "", attempt = 1 } of calls) {
-      const attributes = { ...this.tags, call: id, tool: name, runner, attempt };
-      this.telemetry.events.emit({ eventName: "call.handed_out", attributes });
-    }
-  }
-
-  /** Another message has become part of this turn. */
-  joined(message: InboundMessage): void {
-    const attributes = { ...this.tags, traceparent: traceparentOfMessage(message), outcome: "joined" };
-    this.telemetry.events.emit({ eventName: "turn.ended", attributes });
-  }
-
-  /** The claim is over; `committed`: the turn as well. `agent`: the one whose pause has ended it. */
-  ended(outcome: string, committed: boolean, agent?: string): void {
-    this.#run.setAttributes({ outcome }).end();
-    if (!committed) return;
-    const { events, samples } = this.telemetry;
-    const facts = { outcome, ...(agent === undefined ? {} : { agent }) };
-    events.emit({ eventName: "turn.ended", attributes: { ...this.tags, ...facts } });
-    samples.turn_seconds.record(this.#sinceReceiptMs() / 1_000, { outcome });
-  }
-
-  #sinceReceiptMs(): number {
-    return Math.max(0, this.#clock.now() - this.#message.createdAtMs);
-  }
-}
-
-const decisions = {
-  running: "run",
-  waiting_approval: "ask",
-  waiting_outcome: "ask",
-  done: "refuse",
-} as const satisfies Record<CallState["state"], string>;
-
-/** Whether the person has seen text of an earlier step. */
-function hasSpoken({ shown }: TurnState): boolean {
-  return shown !== undefined && shown.text.trim() !== "";
-}
-
-/** Why a running turn's model call was broken off. */
-export type AbortReason = "cancel" | "shutdown" | "fenced";
-
-interface Running {
-  /** Of the turn, and of messages that have joined it. */
-  turnIds: string[];
-  controller: AbortController;
-}
-
-/** How long a cancel is kept for a turn that has not started yet. */
-const earlyMs = 10_000;
-const maxEarly = 10_000;
-
-/** The turns this process runs right now, so that a cancel reaches the model call at once. */
-export class RunningTurns {
-  readonly #clock: Clock;
-  readonly #bySession = new Map<SessionKey, Running>();
-  /** Cancels of turns that do not run here, or not yet, by turn, with the time when they came. */
-  readonly #early = new Map<string, number>();
-
-  constructor(clock: Clock) {
-    this.#clock = clock;
-  }
-
-  add(session: SessionKey, turnId: string): AbortController {
-    const controller = new AbortController();
-    const running = { turnIds: [], controller };
-    this.#bySession.set(session, running);
-    this.#name(running, turnId);
-    return controller;
-  }
-
-  /** A message has become part of a turn: its cancel is one of the turn. */
-  join(session: SessionKey, controller: AbortController, turnId: string): void {
-    const running = this.#bySession.get(session);
-    if (running?.controller === controller) this.#name(running, turnId);
-  }
-
-  #name({ turnIds, controller }: Running, turnId: string): void {
-    turnIds.push(turnId);
-    const cancelledAtMs = this.#early.get(turnId);
-    this.#early.delete(turnId);
-    if (cancelledAtMs !== undefined && this.#clock.monotonic() - cancelledAtMs < earlyMs) {
-      controller.abort("cancel" satisfies AbortReason);
-    }
-  }
-
-  /** Of the turn that runs in a session, and of messages that have joined it. */
-  idsOf(session: SessionKey): readonly string[] {
-    return this.#bySession.get(session)?.turnIds ?? [];
-  }
-
-  /** Of all turns that run. */
-  names(): string[] {
-    return [...this.#bySession.values()].flatMap(({ turnIds }) => turnIds);
-  }
-
-  remove(session: SessionKey, controller: AbortController): void {
-    if (this.#bySession.get(session)?.controller === controller) this.#bySession.delete(session);
-  }
-
-  cancel(session: SessionKey, turnId: string | undefined): void {
-    const running = this.#bySession.get(session);
-    if (running !== undefined && (turnId === undefined || running.turnIds.includes(turnId))) {
-      running.controller.abort("cancel" satisfies AbortReason);
-    } else if (turnId !== undefined) this.#remember(turnId);
-  }
-
-  #remember(turnId: string): void {
-    const nowMs = this.#clock.monotonic();
-    for (const [oldest, atMs] of this.#early) {
-      if (nowMs - atMs < earlyMs && this.#early.size < maxEarly) break;
-      this.#early.delete(oldest);
-    }
-    this.#early.set(turnId, nowMs);
-  }
-
-  get size(): number {
-    return this.#bySession.size;
-  }
 }

@@ -1,8 +1,6 @@
-import { isDeepStrictEqual } from "node:util";
 import {
   allAbilities,
   attemptOf,
-  toolsOfAbilities,
   callInputOf,
   largeResults,
   resultShare,
@@ -10,141 +8,34 @@ import {
   type AbilityWork,
 } from "@larkline/agent";
 import { didYouMean } from "@larkline/process/config";
-import type { Logger, Telemetry } from "@larkline/process/telemetry";
+import type { Telemetry } from "@larkline/process/telemetry";
 import {
   argumentsHashOf,
   agentOfTurn,
   builtInRunner,
   inputHashOf,
-  runnerKeyOf,
   signCall,
   traceparentOfMessage,
   withDeadline,
   type CallState,
-  type Clock,
   type ControlEntry,
-  type InboundMessage,
   type SessionKey,
   type StoredResult,
   type ToolJob,
   type ToolOutcome,
   type TurnState,
-  readResultName,
 } from "@larkline/protocol";
 import type { DeliverResult } from "@larkline/store";
-import { keepResult, type AvailableTool, type RunnerDirectory, type ToolClash } from "@larkline/store/runners";
+import { keepResult } from "@larkline/store/runners";
 import { abilityClientsOf } from "./abilities.ts";
-import { agentFor, type Agent } from "./agents.ts";
+import type { Agent } from "./agent.ts";
+import { agentFor } from "./agents.ts";
 import { actorOf, argumentsTextOf, DecidersUnknownError, objectionTo } from "./call-policy.ts";
 import { stopHelpers, wakeQueued } from "./helpers.ts";
 import type { Services } from "./services.ts";
-import type { RunningTurn } from "./turn-run.ts";
 
-// Tools in a worker: the tools of all runners, handing a call to its runner, waiting for it in the turn's slot, and
-// storing long results. Whether a call may run is decided in call-policy.ts.
-
-type Tools = ReadonlyMap<string, AvailableTool>;
-
-/** Names that are taken, whatever runners offer. */
-const ownNames: ReadonlySet<string> = new Set(allAbilities.flatMap(({ toolNames }) => toolNames));
-
-/** The agent that answers in a turn, and for which message. */
-interface SpeakingTurn extends Pick<RunningTurn, "agent"> {
-  stored: { turn: Pick<TurnState, "message"> };
-}
-
-/** The tools of all living runners, kept up to date. */
-export class ToolCatalog {
-  readonly #runners: RunnerDirectory;
-  readonly #clock: Clock;
-  readonly #log: Logger;
-  /** Without `GRANT_KEY` tools are left out that act as people. */
-  readonly #mayActAsPeople: boolean;
-  #leftOut: readonly string[] = [];
-  #tools: Tools = new Map();
-  #clashes: readonly ToolClash[] = [];
-  /** What was made for agents from the present tools, by what else decides it. */
-  #ofAgents = new WeakMap<Agent, { own: readonly [string, AvailableTool][]; tools: Tools }[]>();
-  #ofMessages = new WeakMap<InboundMessage, { agent: Agent; tools: Tools }>();
-
-  constructor(runners: RunnerDirectory, clock: Clock, log: Logger, { mayActAsPeople = true } = {}) {
-    this.#mayActAsPeople = mayActAsPeople;
-    this.#runners = runners;
-    this.#clock = clock;
-    this.#log = log;
-  }
-
-  /**
-   * Reads the directory at once, on every change that it reports, and every `refreshMs`: a runner that died reports
-   * nothing, its announcement expires. While Redis is away the last answer stays. Ends when `signal` aborts.
-   */
-  async start(signal: AbortSignal, refreshMs = 2_000): Promise<void> {
-    const refresh = (): void =>
-      void this.refresh().catch((error: unknown) => this.#log.warn({ error }, "the tools of runners were not read"));
-    await this.refresh();
-    await this.#runners.watch(refresh, signal);
-    signal.addEventListener("abort", this.#clock.every(refreshMs, refresh), { once: true });
-  }
-
-  async refresh(): Promise<void> {
-    const { tools, clashes } = await this.#runners.view();
-    this.#leaveOut(tools);
-    if (!isDeepStrictEqual(clashes, this.#clashes)) {
-      this.#clashes = clashes;
-      if (clashes.length > 0) this.#log.warn({ clashes }, "tools are not used whose names belong to other runners");
-    }
-    if (isDeepStrictEqual(tools, this.#tools)) return;
-    this.#tools = tools;
-    this.#ofAgents = new WeakMap();
-    this.#ofMessages = new WeakMap();
-    for (const [name, { runner }] of this.#tools) {
-      if (ownNames.has(name)) {
-        this.#log.warn({ tool: name, runner }, "a runner offers a built-in tool's name; it is not used");
-      }
-    }
-  }
-
-  /** Says once which tools are left out. */
-  #leaveOut(tools: Map<string, AvailableTool>): void {
-    if (this.#mayActAsPeople) return;
-    const asPeople = [...tools].filter(([, { announcement }]) => announcement.identity?.as === "person");
-    for (const [name] of asPeople) tools.delete(name);
-    const names = asPeople.map(([name]) => name).toSorted();
-    if (names.length > 0 && !isDeepStrictEqual(names, this.#leftOut)) {
-      this.#log.warn({ tools: names }, "GRANT_KEY is not set: tools that act as people are not offered");
-    }
-    this.#leftOut = names;
-  }
-
-  /** The tools of the agent that answers in a turn; the same map for as long as nothing changes. */
-  ofTurn({ agent, stored: { turn } }: SpeakingTurn): Tools {
-    const { message } = turn;
-    const last = this.#ofMessages.get(message);
-    if (last?.agent === agent) return last.tools;
-    const tools = this.#offered(agent, toolsOfAbilities(allAbilities, { ...agent.place, message }));
-    this.#ofMessages.set(message, { agent, tools });
-    return tools;
-  }
-
-  /**
-   * All of the runners', or those that the agent names, and those of its abilities; what reads long results is of use only
-   * beside a tool that may have some.
-   */
-  #offered(agent: Agent, own: readonly [string, AvailableTool][]): Tools {
-    const known = this.#ofAgents.get(agent) ?? [];
-    const same = known.find((other) => isDeepStrictEqual(other.own, own));
-    if (same !== undefined) return same.tools;
-    const { tools: allowed } = agent.config;
-    const used = allowed === null ? [...this.#tools] : [...this.#tools].filter(([name]) => allowed.includes(name));
-    const tools = new Map([...used, ...(used.length === 0 ? own.filter(([name]) => name !== readResultName) : own)]);
-    this.#ofAgents.set(agent, [...known, { own, tools }]);
-    return tools;
-  }
-
-  names(): string[] {
-    return [...this.#tools.keys(), ...ownNames];
-  }
-}
+// Calls in a worker: how they are handed to their runner, or run here, and how long results are stored. Which tools there
+// are is in tool-catalog.ts, whether a call may run in call-policy.ts, waiting for it in the slot in turn-holds.ts.
 
 /** How long runners of the same start are waited for: a sandbox is tried out before its tools are announced. */
 const graceMs = 15_000;
@@ -268,24 +159,6 @@ async function sendToRunner(
   await services.tools.dispatch(runner, jobs, { background: turn.message.background === true, limitedTools });
 }
 
-/** The keys that calls for runners are signed with, made from the deployment's: no runner can make calls for another. */
-export class RunnerKeys {
-  readonly #signingKey: string;
-  readonly #keys = new Map<string, string>();
-
-  constructor(signingKey: string) {
-    this.#signingKey = signingKey;
-  }
-
-  of(runner: string): string {
-    const key = this.#keys.get(runner) ?? runnerKeyOf(this.#signingKey, runner);
-    if (this.#keys.size < maxRunnerKeys) this.#keys.set(runner, key);
-    return key;
-  }
-}
-
-const maxRunnerKeys = 1_000;
-
 /** The job of a call that has a runner, as {@link obstacleTo} has made sure, signed with that runner's key. */
 function signedJob({ owner, clock, runnerKeys }: Services, turn: TurnState, call: CallState): ToolJob {
   const { runner = "", effect = "once", authority = { by: "policy" } } = call;
@@ -344,150 +217,6 @@ export async function stopCalls(
     await runnerCancels.publish(runner, cancel);
   } catch (error) {
     log.warn({ error, runner, ...cancel }, "a runner could not be asked to stop its calls");
-  }
-}
-
-/**
- * How a hold ended. `answered`: the turn continues. Otherwise it asks the store and is suspended, unless entries are
- * unread there: `late`, the time is over; `crowded`, no slot is free; `missed`, others have added entries, too;
- * `stopped`, the turn was cancelled, fenced, or its process stops; `dropped`, the calls could not be handed out, or
- * people are asked.
- */
-export type HoldEnd = "answered" | "late" | "crowded" | "missed" | "stopped" | "dropped";
-
-type HeldTurn = Pick<TurnState, "calls" | "message">;
-
-/** Whether a slot may be kept for the calls of a turn: people take longer than any hold, and so do runners that are away. */
-export function mayHold({ calls }: HeldTurn): boolean {
-  const open = calls.filter(({ state }) => state !== "done");
-  return open.length > 0 && open.every(isQuick);
-}
-
-function isQuick({ state, runnerIsAway, helper }: CallState): boolean {
-  return state === "running" && runnerIsAway !== true && helper === undefined;
-}
-
-interface TurnHoldsOptions {
-  clock: Clock;
-  /** How long a turn keeps its slot while its calls run, ms; 0: not at all. */
-  holdMs: number;
-  /** Jobs that this process runs at once. */
-  slots: number;
-  onEnd: (end: HoldEnd) => void;
-}
-
-/**
- * Turns that keep claim and slot for a moment while their calls run, because most calls are quick and a suspended turn
- * needs another job and another claim. A hold loses nothing: the store has every entry, and a turn asks it when its
- * hold is over. So an outcome counts here only in time, and only without a gap before it.
- */
-export class TurnHolds {
-  readonly #options: TurnHoldsOptions;
-  /** The oldest first. */
-  readonly #open = new Map<SessionKey, Hold>();
-  #jobs = 0;
-  /** A job has to run alone in this process: no turn keeps its slot until the others have ended. */
-  #mustEmpty = false;
-
-  constructor(options: TurnHoldsOptions) {
-    this.#options = options;
-  }
-
-  /** A job takes a slot. If it was the last free one, the oldest hold ends, so that waiting jobs get a slot. */
-  jobBegins(): void {
-    this.#jobs += 1;
-    if (this.#isCrowded()) this.#open.values().next().value?.end("crowded");
-  }
-
-  jobEnds(): void {
-    this.#jobs -= 1;
-    if (this.#jobs === 0) this.#mustEmpty = false;
-  }
-
-  /** A job has to be alone, now or when the others have ended: none of them waits here until then. */
-  makeRoom(): void {
-    this.#mustEmpty = true;
-    for (const hold of this.#open.values()) hold.end("crowded");
-  }
-
-  /** Undefined when the turn cannot keep its slot. Open it before its calls are handed out; `signal` ends it. */
-  open(turn: HeldTurn, signal: AbortSignal): Hold | undefined {
-    const { clock, holdMs, onEnd } = this.#options;
-    const { session } = turn.message;
-    if (holdMs === 0 || this.#mustEmpty || this.#isCrowded() || signal.aborted || !mayHold(turn)) return undefined;
-    const hold = new Hold(clock, holdMs, signal, (end) => {
-      if (this.#open.get(session) === hold) this.#open.delete(session);
-      onEnd(end);
-    });
-    this.#open.set(session, hold);
-    return hold;
-  }
-
-  /** Something was added to a session: its turn may wait for it here. */
-  delivered(session: SessionKey, { unread }: DeliverResult): void {
-    if (unread !== undefined) this.#open.get(session)?.add(unread);
-  }
-
-  #isCrowded(): boolean {
-    return this.#jobs >= this.#options.slots;
-  }
-}
-
-/** One turn that waits in its slot for the calls of one step. */
-export class Hold {
-  readonly #clock: Clock;
-  readonly #untilMs: number;
-  readonly #cancelTimer: () => void;
-  readonly #signal: AbortSignal;
-  readonly #onEnd: (end: HoldEnd) => void;
-  #entries: ControlEntry[] = [];
-  /** Entries of the session that are not acknowledged, as far as they came here. */
-  #known = 0;
-  #waiting: (() => void) | undefined;
-  #isOver = false;
-
-  constructor(clock: Clock, holdMs: number, signal: AbortSignal, onEnd: (end: HoldEnd) => void) {
-    this.#clock = clock;
-    this.#untilMs = clock.monotonic() + holdMs;
-    this.#cancelTimer = clock.after(holdMs, () => this.end("late"));
-    this.#signal = signal;
-    this.#onEnd = onEnd;
-    signal.addEventListener("abort", this.#stop, { once: true });
-  }
-
-  /** The entries that have come, in order, once there are any; undefined when the hold is over. */
-  async next(): Promise<ControlEntry[] | undefined> {
-    if (!this.#isOver && this.#entries.length === 0) {
-      await new Promise<void>((resolve) => (this.#waiting = resolve));
-    }
-    // A process that was frozen may have been replaced, so late entries are read from the store.
-    if (this.#clock.monotonic() >= this.#untilMs) this.end("late");
-    if (this.#isOver) return undefined;
-    return this.#entries.splice(0);
-  }
-
-  add({ entry, count }: NonNullable<DeliverResult["unread"]>): void {
-    this.#known += 1;
-    if (count !== this.#known) return this.end("missed");
-    this.#entries.push(entry);
-    this.#wake();
-  }
-
-  /** Idempotent: the first reason counts. */
-  end(end: HoldEnd): void {
-    if (this.#isOver) return;
-    this.#isOver = true;
-    this.#cancelTimer();
-    this.#signal.removeEventListener("abort", this.#stop);
-    this.#onEnd(end);
-    this.#wake();
-  }
-
-  readonly #stop = (): void => this.end("stopped");
-
-  #wake(): void {
-    this.#waiting?.();
-    this.#waiting = undefined;
   }
 }
 

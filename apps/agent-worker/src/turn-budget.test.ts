@@ -5,7 +5,7 @@ import { systemClock, textOf, type Clock, type ModelChunk, type Usage } from "@l
 import type { BudgetStore } from "@larkline/store";
 import { openTestStores, replaced } from "@larkline/store/testing";
 import { describe, expect, it, vi } from "vitest";
-import { TurnBudget, type BudgetedRun } from "./model-step.ts";
+import { TurnBudget, type BudgetedRun } from "./turn-budget.ts";
 import {
   append,
   checkHistory,

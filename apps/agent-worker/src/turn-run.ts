@@ -24,6 +24,7 @@ import {
   type TurnEnvironment,
   type UserMessage,
 } from "@larkline/agent";
+import type { SchemaChecks } from "@larkline/process/schemas";
 import {
   teamOfTurn,
   agentOfTurn,
@@ -42,10 +43,10 @@ import {
   type TurnState,
   iterationsOf,
 } from "@larkline/protocol";
-import type { SchemaChecks } from "@larkline/process/schemas";
 import { noteKeptResponse, type SaveResult } from "@larkline/store";
-import type { Agent, ChosenModel, Speaker, TurnOptions } from "./agents.ts";
+import type { Agent, ChosenModel } from "./agent.ts";
 import {
+  type Speaker,
   agentOtherThan,
   agentsIn,
   commandFactsOf,
@@ -59,29 +60,17 @@ import {
 import { checkEntries, DecidersUnknownError, dropApprovals, TurnPolicy, waitsForPeople } from "./call-policy.ts";
 import { limitsOfTask, withoutSteps } from "./helpers.ts";
 import { TurnMemories } from "./memories.ts";
-import { FilesUnreadableError, ModelSteps, TurnBudget } from "./model-step.ts";
-import { zoneIfNeeded, type PersonZone } from "./schedules.ts";
-import type { Services } from "./services.ts";
-import type { AbortReason, TurnEnd, TurnSlot } from "./session-runner.ts";
-import { dispatchCalls, keepLargeResults, mayHold, runnerAtWork, stopCalls, stopCallsOf, type Hold } from "./tools.ts";
+import { FilesUnreadableError, ModelSteps } from "./model-step.ts";
 import { messagesToJoin, supersedes, waitingAtOnce, withoutThreadRoot } from "./prepare.ts";
-import { expiringSoon, unreadableIn, takeBackReaction, TurnReply, TurnStore, type TurnStart } from "./turn-output.ts";
-
-/** What the parts of a run share: agent, store, reply and budgets. */
-export interface RunningTurn extends TurnSlot {
-  /** The agent that answers; `model`, `options` and `memories` are those of this agent. */
-  agent: Agent;
-  model: ChosenModel;
-  options: TurnOptions;
-  /** The agent when the turn began, whose limits and form of reply hold for the whole turn. */
-  first: Agent;
-  stored: TurnStore;
-  budget: TurnBudget;
-  /** Undefined for an agent without memory. */
-  memories: TurnMemories | undefined;
-  /** The time zone of the person, where an agent may make schedules. */
-  zone?: PersonZone;
-}
+import type { TurnEnd, TurnSlot, RunningTurn } from "./running-turn.ts";
+import type { AbortReason } from "./running-turns.ts";
+import { zoneIfNeeded } from "./schedules.ts";
+import type { Services } from "./services.ts";
+import { dispatchCalls, keepLargeResults, runnerAtWork, stopCalls, stopCallsOf } from "./tools.ts";
+import { TurnBudget } from "./turn-budget.ts";
+import { mayHold, type Hold } from "./turn-holds.ts";
+import { expiringSoon, unreadableIn, TurnStore, type TurnStart } from "./turn-output.ts";
+import { takeBackReaction, TurnReply } from "./turn-reply.ts";
 
 /**
  * Runs one turn under one claim: decide (pure), save, then act. Model deltas are published and

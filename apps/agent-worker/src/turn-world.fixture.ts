@@ -1,7 +1,6 @@
 import type { TurnModel } from "@larkline/agent";
-import { createTextExtractor } from "./attachments/text-extractor.ts";
+import type { PermissionPolicy } from "@larkline/agent/permissions";
 import { FeishuApi } from "@larkline/feishu";
-import { resolveConfig, type AgentConfig, type LarklineConfig } from "@larkline/process/config";
 import {
   createModelChain,
   findModelInfo,
@@ -10,7 +9,9 @@ import {
   messageStop,
   toolCallDelta,
 } from "@larkline/model";
-import type { PermissionPolicy } from "@larkline/agent/permissions";
+import { resolveConfig, type AgentConfig, type LarklineConfig } from "@larkline/process/config";
+import { SchemaChecks } from "@larkline/process/schemas";
+import { createLogger, Metrics, silentTelemetry } from "@larkline/process/telemetry";
 import {
   systemRandom,
   attemptIdOf,
@@ -26,7 +27,6 @@ import {
   type ToolOutcome,
   type TurnJob,
 } from "@larkline/protocol";
-import type { JobResult, ToolQueues, TurnQueue } from "@larkline/store/queues";
 import type {
   ApprovalStore,
   DeliverResult,
@@ -36,25 +36,21 @@ import type {
   SessionStore,
 } from "@larkline/store";
 import { Presence } from "@larkline/store/operations";
+import type { JobResult, ToolQueues, TurnQueue } from "@larkline/store/queues";
 import type { OwnPresence } from "@larkline/store/redis";
 import type { AvailableTool, RunnerDirectory } from "@larkline/store/runners";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
-import { SchemaChecks } from "@larkline/process/schemas";
-import { createLogger, Metrics, silentTelemetry } from "@larkline/process/telemetry";
 import { expect, vi } from "vitest";
-import type { ChosenModel } from "./agents.ts";
+import type { ChosenModel } from "./agent.ts";
+import { createTextExtractor } from "./attachments/text-extractor.ts";
+import { Bot } from "./bot.ts";
 import { loadConfig } from "./config.ts";
-import {
-  Bot,
-  createCounters,
-  createServices,
-  openStores,
-  type Queues,
-  type Services,
-  type WorkerCounters,
-} from "./services.ts";
-import { RunningTurns, SessionRunner } from "./session-runner.ts";
-import { TurnHolds, wakeAfter, type HoldEnd } from "./tools.ts";
+import { createServices, openStores } from "./connections.ts";
+import { RunningTurns } from "./running-turns.ts";
+import { createCounters, type Queues, type Services, type WorkerCounters } from "./services.ts";
+import { SessionRunner } from "./session-runner.ts";
+import { wakeAfter } from "./tools.ts";
+import { TurnHolds, type HoldEnd } from "./turn-holds.ts";
 
 // For tests: sessions with a queue, a runner and a model that do what the test says.
 

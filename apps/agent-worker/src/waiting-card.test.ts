@@ -1,12 +1,12 @@
 import { ApprovalCards, FeishuApi, LiveReplies, OutboxSender } from "@larkline/feishu";
 import { messageStop, toolCallDelta, type LlmBackend } from "@larkline/model";
-import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { systemClock, turnIdOf } from "@larkline/protocol";
+import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { sweepApprovalCards, sweepCards } from "./background-jobs.ts";
-import { Bot } from "./services.ts";
 import { calling } from "./approval-world.fixture.ts";
+import { sweepApprovalCards, sweepCards } from "./background-jobs.ts";
+import { Bot } from "./bot.ts";
 import {
   append,
   askPeople,

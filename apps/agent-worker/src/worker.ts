@@ -6,8 +6,9 @@ import manifest from "../package.json" with { type: "json" };
 import { warnOfMissingPrices } from "./agents.ts";
 import { followPauses, startSweeper } from "./background-jobs.ts";
 import { startOrders } from "./operator-orders.ts";
+import type { Connections } from "./connections.ts";
 import { startDataKeeper } from "./data-keeping.ts";
-import type { Connections, Services } from "./services.ts";
+import type { Services } from "./services.ts";
 import { SessionRunner } from "./session-runner.ts";
 import { warnOfUnknownTools } from "./tools.ts";
 

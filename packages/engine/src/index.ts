@@ -1,13 +1,12 @@
-export {
-  createEngine,
-  type ConversationStore,
-  type Engine,
-  type EngineAgent,
-  type EngineObserver,
-  type EngineOptions,
-  type EngineRunOptions,
-  type SessionStats,
-} from "./engine.ts";
+export { createEngine, type Engine } from "./engine.ts";
+export type {
+  ConversationStore,
+  EngineAgent,
+  EngineObserver,
+  EngineOptions,
+  EngineRunOptions,
+  SessionStats,
+} from "./house.ts";
 export {
   anthropic,
   openai,

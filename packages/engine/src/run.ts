@@ -59,16 +59,16 @@ import {
   iterationsOf,
   reportedOutcome,
 } from "@larkline/protocol";
-import { MessageView } from "@larkline/protocol/views/chat-view";
 import type { AnyMessage } from "@larkline/protocol/views/chat-messages";
+import { MessageView } from "@larkline/protocol/views/chat-view";
 import type { RunRecord } from "@larkline/protocol/views/engine-events";
 import { EngineView, type RunFacts } from "@larkline/protocol/views/engine-view";
 import { conversationItems, type ParsedInput, userItemOf } from "@larkline/protocol/views/item-input";
 import { ItemView, type RunResult } from "@larkline/protocol/views/item-view";
 import type { RunItem } from "@larkline/protocol/views/run-items";
 import { runTool } from "@larkline/tool-kit";
+import type { EngineRunOptions, House, ReadyAgent, Session } from "./house.ts";
 import { endedBefore, RunLog } from "./run-log.ts";
-import type { EngineRunOptions, House, ReadyAgent, Session } from "./engine.ts";
 
 /** What a person says about an approval. */
 export type Decision =
@@ -101,8 +101,8 @@ export class EngineRun implements AsyncIterable<RunRecord> {
   readonly sessionId: string;
   /** Resolves when the run has ended. */
   readonly over: Promise<void>;
-  readonly #house: House;
-  readonly #session: Session;
+  readonly #house: House<EngineRun>;
+  readonly #session: Session<EngineRun>;
   readonly #agent: ReadyAgent;
   readonly #head: QueuedMessage;
   readonly #given: ParsedInput["history"];
@@ -124,7 +124,11 @@ export class EngineRun implements AsyncIterable<RunRecord> {
   #overflowed = false;
 
   /** Made by {@link Engine.run}. */
-  constructor(house: House, session: Session, { agent, signal, user = { id: "user" }, ...given }: Given) {
+  constructor(
+    house: House<EngineRun>,
+    session: Session<EngineRun>,
+    { agent, signal, user = { id: "user" }, ...given }: Given,
+  ) {
     const { previousResponseId } = given;
     const seq = session.nextMessage();
     const createdAtMs = house.clock.now();

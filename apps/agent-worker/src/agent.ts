@@ -1,0 +1,307 @@
+import {
+  helperTool,
+  transferTool,
+  turnLimits,
+  type TransferTool,
+  type TurnLimits,
+  type TurnModel,
+  type HelperLink,
+  type HelperTool,
+  type TurnEnvironment,
+} from "@larkline/agent";
+import { memorySettings } from "@larkline/agent/memory";
+import {
+  costOf,
+  createModelChain,
+  findModelInfo,
+  joinedExtra,
+  ModelHealth,
+  type LlmBackend,
+  type ModelChain,
+  type ChainRequest,
+  type ModelChoice,
+} from "@larkline/model";
+import { createAnthropicBackend } from "@larkline/model/anthropic";
+import { createOpenAiChatBackend, createOpenAiResponsesBackend } from "@larkline/model/openai";
+import {
+  modelOptionsOf,
+  readModelNames,
+  standardModels,
+  type AgentConfig,
+  type LarklineConfig,
+  type ModelOptions,
+  type ModelProviders,
+} from "@larkline/process/config";
+import type { Clock, Random, InboundMessage, OutputForm, ParseResult, ReplyLanguage } from "@larkline/protocol";
+import type { WorkerConfig } from "./config.ts";
+
+// The agents of the configuration, with the models that they may use. Which of them answers in a turn is decided in agents.ts.
+
+/** An agent of the deployment: what of it is the same for all its turns. */
+export class Agent {
+  readonly name: string;
+  readonly config: AgentConfig;
+  /** Number of its version; 0: as in the file. */
+  readonly version: number;
+  /** Bounds of each turn. */
+  readonly limits: TurnLimits;
+  /** Language of what Larkline itself says; empty: that of the message. */
+  readonly speech: { texts?: ReplyLanguage };
+  /** What its abilities know. */
+  readonly place: TurnEnvironment["place"];
+  /** Whether it remembers something of people or chats. */
+  readonly hasMemory: boolean;
+  /** Its hand-overs to other agents. */
+  readonly transfers: readonly { to: string; context: "all" | "last"; tool: TransferTool }[];
+  /** Its members may hand over to each other, by the name of the call; where it is a team that works so. */
+  readonly passes: ReadonlyMap<string, { to: string; tool: TransferTool }>;
+  /** The agents that it may give tasks to, by the name of their tool. */
+  readonly helpers: ReadonlyMap<string, { link: HelperLink; tool: HelperTool }>;
+  readonly #models: ModelChoices;
+
+  constructor(settings: LarklineConfig, config: AgentConfig, models: ModelChoices, version = 0) {
+    this.name = config.name;
+    this.version = version;
+    this.config = config;
+    this.limits = limitsOf(settings, config);
+    const { person, chat } = memorySettings(config.abilities);
+    this.hasMemory = person !== "off" || chat;
+    const { roles, expiresMs } = settings.permissions;
+    this.place = { settings: config.abilities, people: { roles: Object.keys(roles), answerMs: expiresMs } };
+    this.speech = config.language === "auto" ? {} : { texts: config.language };
+    this.transfers = config.handoffs.map((handoff) => {
+      const { agent: to, context } = handoff;
+      return { to, context, tool: transferTool(handoff, settings.agents[to]?.description) };
+    });
+    this.passes = new Map(config.team?.select === "handoff" ? passesOf(settings, config.team.members) : []);
+    this.helpers = new Map(
+      config.helpers.map((link) => {
+        return [link.as, { link, tool: helperTool(link, settings.agents[link.agent]?.description) }] as const;
+      }),
+    );
+    this.#models = models;
+  }
+
+  /** `<provider>/<id>` of the model that answers without a choice. */
+  get defaultModel(): string {
+    return this.#models.usual.name;
+  }
+
+  /** For the turn of a message. */
+  optionsFor({ output: asked, model = {} }: InboundMessage): TurnOptions {
+    const output = asked ?? this.config.output;
+    const request = { ...this.config.request, ...modelOptionsOf(model), hosted: true };
+    if (output === null) return { request, form: undefined };
+    const { name, schema: jsonSchema } = output;
+    return {
+      request: { ...request, responseFormat: { type: "json_schema", name, jsonSchema } },
+      form: output,
+    };
+  }
+
+  /** The model that a session has chosen; the usual one when it has chosen none, or one that is not offered any more. */
+  modelOf(chosen: string | undefined): ChosenModel {
+    const { usual, offered } = this.#models;
+    return (chosen === undefined ? undefined : offered.get(chosen)) ?? usual;
+  }
+}
+
+/** What the requests of a turn carry, and the form of its answer: as its message asks, else as its agent does. */
+export interface TurnOptions {
+  request: ModelOptions & Pick<ChainRequest, "responseFormat" | "hosted">;
+  form: OutputForm | undefined;
+}
+
+function passesOf({ agents }: LarklineConfig, members: readonly string[]) {
+  return members.map((to) => {
+    const tool = transferTool({ agent: to, context: "all" }, agents[to]?.description);
+    return [tool.spec.name, { to, tool }] as const;
+  });
+}
+
+/** By name. */
+export function agentsOf(settings: LarklineConfig, { ofAgents }: AgentModels): Map<string, Agent> {
+  const agents = new Map<string, Agent>();
+  for (const config of Object.values(settings.agents)) {
+    const models = ofAgents.get(config.name);
+    if (models !== undefined) agents.set(config.name, new Agent(settings, config, models)); // each has models
+  }
+  return agents;
+}
+
+/** The bounds of every turn of an agent. */
+export function limitsOf({ limits, permissions }: LarklineConfig, { maxIterations }: AgentConfig): TurnLimits {
+  const { maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars, handoffsPerTurn: maxTransfers } = limits;
+  const { stepsPerTurn: maxStepsWithHelpers } = limits;
+  const { maxDenials } = permissions;
+  const ofCalls = { maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars, maxDenials };
+  return turnLimits({ maxIterations, ...ofCalls, maxTransfers, maxStepsWithHelpers });
+}
+
+/** A model that answers, with its fallbacks. */
+export interface ChosenModel {
+  /** `<provider>/<id>` of the first. */
+  name: string;
+  chain: ModelChain;
+  /** What a turn needs to know about it: facts of the first, prices of whichever answered. */
+  model: TurnModel;
+}
+
+/** The models of one agent: its own, and those that people may choose. */
+export interface ModelChoices {
+  usual: ChosenModel;
+  /** By name. Each falls back to the usual ones. */
+  offered: ReadonlyMap<string, ChosenModel>;
+}
+
+/** The models of all agents. */
+export interface AgentModels {
+  /** `<provider>/<id>` of the model that an agent without one of its own has. */
+  defaultName: string;
+  /** By name of the agent. */
+  ofAgents: ReadonlyMap<string, ModelChoices>;
+}
+
+/**
+ * The models of every agent: its own, or else those of the environment, and those that it offers for
+ * `/model`. The error lists every agent with a problem.
+ */
+export function createAgentModels(
+  { model, concurrency: slots }: Pick<WorkerConfig, "model" | "concurrency">,
+  settings: LarklineConfig,
+  { providers, modules }: { providers: ModelProviders; modules: ReadonlyMap<string, LlmBackend> },
+  own: { clock: Clock; random: Random },
+): ParseResult<AgentModels> {
+  const text = model ?? standardModel(providers);
+  if (text === undefined) {
+    return { ok: false, error: "Set ANTHROPIC_API_KEY or OPENAI_API_KEY (and MODEL, to choose the model)." };
+  }
+  const usual = readModelNames(text, { providers, models: settings.models });
+  if (!usual.ok) return { ok: false, error: `MODEL: ${usual.error}` };
+  const [first] = usual.value;
+  if (first === undefined) return { ok: false, error: "MODEL names no model." };
+  const sources: ChainSources = {
+    usual: usual.value,
+    settings,
+    providers,
+    slots,
+    ...own,
+    backends: new Map(modules),
+    health: new Map(),
+  };
+  const made = Object.values(settings.agents).map((agent) => ({
+    name: agent.name,
+    choices: choicesOf(agent, sources),
+  }));
+  const problems = made.flatMap(({ choices }) => (choices.ok ? [] : [choices.error]));
+  if (problems.length > 0) return { ok: false, error: problems.join("\n") };
+  const ofAgents = new Map(made.flatMap(({ name, choices }) => (choices.ok ? [[name, choices.value]] : [])));
+  return { ok: true, value: { defaultName: nameOf(first), ofAgents } };
+}
+
+/** The model of a deployment that names none: one of a vendor that it has a key for. */
+function standardModel({ anthropic, openai }: ModelProviders): string | undefined {
+  if (anthropic?.apiKey !== undefined) return standardModels.anthropic;
+  return openai?.apiKey === undefined ? undefined : standardModels.openai;
+}
+
+interface ChainSources {
+  /** Those of `MODEL`. */
+  usual: ModelChoice[];
+  settings: LarklineConfig;
+  providers: ModelProviders;
+  /** Models of one provider share a client; modules have made theirs. */
+  backends: Map<string, LlmBackend>;
+  /** Turns that this process runs at once. */
+  slots: number;
+  clock: Clock;
+  random: Random;
+  /** By name: what all agents of this process know of a model. */
+  health: Map<string, ModelHealth>;
+}
+
+function choicesOf(agent: AgentConfig, sources: ChainSources): ParseResult<ModelChoices> {
+  const { name, model, models, team } = agent;
+  const known = { providers: sources.providers, models: sources.settings.models };
+  const where = `larkline.config.ts: ${team === null ? "agents" : "teams"}.${name}${team === null ? "" : ".selector"}`;
+  const own: ParseResult<ModelChoice[]> =
+    model === null ? { ok: true, value: sources.usual } : readModelNames(model, known);
+  const offered: ParseResult<ModelChoice[]> =
+    models.length === 0 ? { ok: true, value: [] } : readModelNames(models.join(","), known);
+  if (!own.ok) return { ok: false, error: `${where}.model: ${own.error}` };
+  if (!offered.ok) return { ok: false, error: `${where}.models: ${offered.error}` };
+  const [first] = own.value;
+  if (first === undefined) return { ok: false, error: `${where} has no model.` };
+  const offeredModels = offered.value.map((choice) => {
+    const others = own.value.filter((other) => nameOf(other) !== nameOf(choice));
+    return [nameOf(choice), chosenOf(choice, chainOf([choice, ...others], sources, agent))] as const;
+  });
+  return {
+    ok: true,
+    value: { usual: chosenOf(first, chainOf(own.value, sources, agent)), offered: new Map(offeredModels) },
+  };
+}
+
+function nameOf({ provider, id }: ModelChoice): string {
+  return `${provider}/${id}`;
+}
+
+function chainOf(
+  choices: readonly ModelChoice[],
+  { settings, providers, slots, clock, random, backends, health }: ChainSources,
+  agent: AgentConfig,
+): ModelChain {
+  const models = choices.map(({ provider, id }) => {
+    const backend = backends.get(provider) ?? backendOf(provider, providers, clock);
+    backends.set(provider, backend);
+    const name = nameOf({ provider, id });
+    const known = health.get(name) ?? new ModelHealth({ slots, clock });
+    health.set(name, known);
+    return {
+      info: findModelInfo(provider, id, settings.models),
+      backend,
+      health: known,
+      extra: joinedExtra(providers[provider]?.extra, agent.extra[provider]),
+      hostedTools: agent.hostedTools[provider] ?? [],
+    };
+  });
+  const { stepBytes, modelSilenceMs, modelThinkingMs, modelRetryMs } = settings.limits;
+  return createModelChain({
+    models,
+    maxStepBytes: stepBytes,
+    timeouts: { headersMs: modelSilenceMs, gapMs: modelSilenceMs, thinkingMs: modelThinkingMs },
+    retry: { giveUpMs: modelRetryMs },
+    clock,
+    random: random.fraction,
+  });
+}
+
+/** Servers without a key take any. */
+const noKey = "none";
+
+function backendOf(provider: string, providers: ModelProviders, clock: Clock): LlmBackend {
+  const access = providers[provider];
+  // Names were checked, and modules have given their backends.
+  if (access === undefined || access.type === "module") throw new RangeError(`no provider ${provider}`);
+  const { type, apiKey = noKey, baseUrl, profile } = access;
+  const reached = {
+    apiKey,
+    clock,
+    ...(baseUrl === undefined ? {} : { baseUrl }),
+    ...(profile === undefined ? {} : { profile }),
+  };
+  if (type === "anthropic") return createAnthropicBackend(reached);
+  return type === "openai" ? createOpenAiChatBackend(reached) : createOpenAiResponsesBackend(reached);
+}
+
+function chosenOf(choice: ModelChoice, chain: ModelChain): ChosenModel {
+  return { name: nameOf(choice), chain, model: turnModelOf(chain) };
+}
+
+function turnModelOf(chain: ModelChain): TurnModel {
+  const byId = new Map(chain.models.map((info) => [info.id, info]));
+  return {
+    info: chain.primary,
+    costUsd: (usage, model) => costOf(usage, byId.get(model ?? "") ?? chain.primary),
+  };
+}
