@@ -629,7 +629,7 @@ export class TurnRun {
       limits: task === undefined ? limits : limitsOfTask(task, limits),
       tools: this.#services.toolCatalog.ofTurn(this.#run),
       model: model.model,
-      ...agent.speech,
+      texts: agent.speech.texts,
       place: agent.place,
       nowMs: this.#services.clock.now(),
       callPolicy: this.#callPolicy,
@@ -645,7 +645,7 @@ export class TurnRun {
       },
       history,
       othersWait: this.#start.othersWait,
-      ...(live === undefined ? {} : { live }),
+      live,
     };
   }
 

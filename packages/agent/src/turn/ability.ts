@@ -140,13 +140,13 @@ export interface TurnEnvironment {
   known?: AbilityFacts;
   model: TurnModel;
   /** Language of notices; without it that of the user's message. */
-  texts?: ReplyLanguage;
+  texts?: ReplyLanguage | undefined;
   /** The conversation so far. With it no call gets an id that an earlier turn used. */
   history?: readonly Message[];
   /** Turns of other people are set aside and wait for answers. Their held steps are not in the history yet. */
   othersWait?: boolean;
   /** Output of the aborted model step; a cancel keeps it. */
-  live?: LiveStep;
+  live?: LiveStep | undefined;
 }
 
 /** What is known where a call of the open round moves. `ending`: the turn is about to end, so no person is asked. */
