@@ -14,9 +14,24 @@ import {
   type SimMessage,
 } from "./message-store.ts";
 import { type JsonObject, mentionLookup, newId, type Platform } from "./platform.ts";
-import type { CustomEvent, SentMessage } from "./simulator.ts";
 
 const keptEvents = 20_000;
+
+/** A message of a person, as it was sent to a bot. */
+export interface SentMessage {
+  messageId: string;
+  eventId: string;
+  /** Settles when the event was acknowledged or given up. */
+  delivery: Promise<DeliveryReport>;
+}
+
+/** An event other than a message. A callback is attempted once; its answer is in the report. */
+export interface CustomEvent {
+  appId: string;
+  eventType: string;
+  event: JsonObject;
+  callback?: boolean;
+}
 
 /** Who recalled a message: its writer, or a person who may recall others' (message recalled page). */
 export type RecallType = "message_owner" | "group_owner" | "group_manager" | "enterprise_manager";

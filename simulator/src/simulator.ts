@@ -19,10 +19,10 @@ import type {
   WebhookVerification,
 } from "./delivery.ts";
 import type { NewChat, NewUser, NewUserGroup, SimChat, SimUser, SimUserGroup } from "./directory.ts";
-import type { PersonMessage, RecallType } from "./person-message.ts";
+import type { PersonMessage, RecallType, CustomEvent, SentMessage } from "./person-message.ts";
 import type { FaultTable } from "./faults.ts";
 import type { GrantControls } from "./grants.ts";
-import type { DuplicateUuid, JsonObject } from "./platform.ts";
+import type { DuplicateUuid } from "./platform.ts";
 import type { ConnectionOptions } from "./long-connection.ts";
 import type { StoredMedia } from "./media.ts";
 import type { SimMessage } from "./message-store.ts";
@@ -79,21 +79,6 @@ export interface SimulatorEvents {
   connection: { appId: string; connections: number };
   user: SimUser;
   chat: SimChat;
-}
-
-export interface SentMessage {
-  messageId: string;
-  eventId: string;
-  /** Settles when the event was acknowledged or given up. */
-  delivery: Promise<DeliveryReport>;
-}
-
-/** An event other than a message. A callback is attempted once; its answer is in the report. */
-export interface CustomEvent {
-  appId: string;
-  eventType: string;
-  event: JsonObject;
-  callback?: boolean;
 }
 
 /** How an app's events reach it now. */

@@ -15,6 +15,7 @@ import {
   type PlaygroundEvent,
   type PlaygroundState,
   registerPlaygroundRoutes,
+  type EventStream,
 } from "./routes.ts";
 import { registerConsentPage } from "./consent-page.ts";
 import { registerTravelServer } from "./travel-server.ts";
@@ -297,14 +298,6 @@ async function theme(): Promise<string> {
 const heartbeatMs = 15_000;
 const maximumPages = 32;
 const backlogLimitBytes = 4 * 1024 * 1024;
-
-/** Server-Sent Events for the page: the whole state first, then each change. */
-export interface EventStream {
-  /** False when too many pages are open. */
-  open(response: ServerResponse): boolean;
-  send(event: PlaygroundEvent): void;
-  close(): void;
-}
 
 function createEventStream(simulator: FeishuSimulator, setAside: string | undefined): EventStream {
   const pages = new Set<ServerResponse>();

@@ -1,3 +1,4 @@
+import type { ServerResponse } from "node:http";
 import { type Parser, type ParseResult, parserOf, systemClock } from "@larkline/protocol";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { type Static, Type } from "@larkline/protocol/type";
@@ -16,7 +17,6 @@ import type {
   SimCardView,
   SimMessage,
 } from "../index.ts";
-import type { EventStream } from "./playground.ts";
 
 const Id = Type.String({ pattern: "^[A-Za-z0-9_-]{1,80}$" });
 const Name = Type.String({ minLength: 1, maxLength: 60, pattern: "\\S" });
@@ -364,6 +364,14 @@ export interface CardFacts extends Pick<SimCard, "cardId" | "sequence" | "stream
   operations: number;
   /** The latest of them, oldest first. */
   latest: readonly SimCardOperation[];
+}
+
+/** Server-Sent Events for the page: the whole state first, then each change. */
+export interface EventStream {
+  /** False when too many pages are open. */
+  open(response: ServerResponse): boolean;
+  send(event: PlaygroundEvent): void;
+  close(): void;
 }
 
 /** What the event stream sends to the page. */

@@ -1,7 +1,7 @@
 import { render, type VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { CardClickResult, PlaygroundEvent, SimMessage } from "../routes.ts";
-import type { CardUse } from "./card.tsx";
+import type { CardUse } from "./card-controls.tsx";
 import { Chat, ChatList } from "./chat.tsx";
 import { ChatDialog, PersonDialog, type Toast, type ToastKind, Toasts } from "./dialog.tsx";
 import { Inspector } from "./inspector.tsx";

@@ -1,7 +1,33 @@
 import type { ComponentChildren, TargetedEvent, VNode } from "preact";
-import type { CardContext, CardUse, ShowPart } from "./card.tsx";
 import { type CardPart, contentOf, partOf, partsOf, textOf } from "./card-part.ts";
-import { imageView, withSigns } from "./markdown-view.tsx";
+import { imageView, type MarkdownContext, withSigns } from "./markdown-view.tsx";
+import type { Words } from "./words.ts";
+
+/** What a person does with a component, for the platform to tell the bot. */
+export interface CardUse {
+  elementId?: string;
+  value?: unknown;
+  name?: string;
+  option?: string;
+  inputValue?: string;
+  formValue?: Record<string, unknown>;
+}
+
+/** What a card is shown with. */
+export interface CardContext extends MarkdownContext {
+  words: Words;
+  /** What has been typed of a streamed text, and whether it is the one that grows. */
+  typed(elementId: string, text: string): string;
+  growing: string | undefined;
+  /** Whether the card still streams. */
+  streaming: boolean;
+  /** The component that waits for its answer. */
+  busy: string | undefined;
+  use(use: CardUse): void;
+}
+
+/** Shows one component. */
+export type ShowPart = (part: CardPart, context: CardContext) => VNode;
 
 /** Components that people use. */
 export const cardControls: Readonly<Record<string, ShowPart>> = {

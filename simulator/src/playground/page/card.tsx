@@ -1,34 +1,7 @@
 import { type ComponentChildren, Fragment, type VNode } from "preact";
-import { cardControls, formView } from "./card-controls.tsx";
+import { type CardContext, cardControls, formView, type ShowPart } from "./card-controls.tsx";
 import { bodyOf, type CardPart, contentOf, partOf, partsOf, textOf } from "./card-part.ts";
-import { imageView, inkClass, type MarkdownContext, markdownView, tableView, withSigns } from "./markdown-view.tsx";
-import type { Words } from "./words.ts";
-
-/** What a person does with a component, for the platform to tell the bot. */
-export interface CardUse {
-  elementId?: string;
-  value?: unknown;
-  name?: string;
-  option?: string;
-  inputValue?: string;
-  formValue?: Record<string, unknown>;
-}
-
-/** What a card is shown with. */
-export interface CardContext extends MarkdownContext {
-  words: Words;
-  /** What has been typed of a streamed text, and whether it is the one that grows. */
-  typed(elementId: string, text: string): string;
-  growing: string | undefined;
-  /** Whether the card still streams. */
-  streaming: boolean;
-  /** The component that waits for its answer. */
-  busy: string | undefined;
-  use(use: CardUse): void;
-}
-
-/** Shows one component. */
-export type ShowPart = (part: CardPart, context: CardContext) => VNode;
+import { imageView, inkClass, markdownView, tableView, withSigns } from "./markdown-view.tsx";
 
 /** A card as Feishu shows it; unknown parts are named, not left out. */
 export function cardView(card: CardPart, context: CardContext): VNode {

@@ -1,7 +1,7 @@
 import type { Ref, TargetedEvent, VNode } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { ChatView, SimMessage } from "../routes.ts";
-import type { CardUse } from "./card.tsx";
+import type { CardUse } from "./card-controls.tsx";
 import { Choices, Dialog, type ToastKind } from "./dialog.tsx";
 import { withSigns } from "./markdown-view.tsx";
 import { Avatar, briefOf, Message, type MessageActions } from "./message.tsx";

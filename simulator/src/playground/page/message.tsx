@@ -1,6 +1,7 @@
 import { Component, createRef, type ComponentChildren, type VNode } from "preact";
 import type { SimCardView, SimMessage } from "../routes.ts";
-import { type CardContext, type CardUse, cardView } from "./card.tsx";
+import { cardView } from "./card.tsx";
+import type { CardContext, CardUse } from "./card-controls.tsx";
 import { type CardPart, eachTagged, inLocale, partOf, textOf } from "./card-part.ts";
 import { imageView, linkedText, markdownView, offeredReactions, reactionView, withSigns } from "./markdown-view.tsx";
 import type { Store } from "./store.ts";
