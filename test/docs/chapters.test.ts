@@ -13,6 +13,7 @@ const reasons: Record<string, string> = {
   "apps/agent-worker/src/attachments/open-document-text.ts": "one file for each format of documents",
   "apps/agent-worker/src/attachments/slide-text.ts": "one file for each format of documents",
   "apps/agent-worker/src/attachments/watchdog.ts": "the program of a thread",
+  "packages/feishu/src/cards/scope-words.ts": "a table of the platform's permissions in words, in both languages",
   "packages/example-tools/src/page-text.ts": "text of a web page, which authors of tools copy",
   "simulator/src/playground/page-script.ts": "a bundle has another module in its place",
   "packages/protocol/src/views/chat-texts.ts": "programs outside load it alone",

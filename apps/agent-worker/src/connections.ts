@@ -20,6 +20,7 @@ import {
   DeadLetters,
   EventLog,
   GrantEnds,
+  ConsentStore,
   GrantStore,
   MemoryStore,
   ScheduleStore,
@@ -66,6 +67,7 @@ import { TokenBroker } from "./call-identities.ts";
 import { keepRule } from "./call-policy.ts";
 import type { WorkerConfig } from "./config.ts";
 import { HelperReadiness } from "./helper-readiness.ts";
+import { Consents } from "./consents.ts";
 import { PersonTokens } from "./person-tokens.ts";
 import { MessagePreparer } from "./prepare.ts";
 import { remoteImages } from "./remote-images.ts";
@@ -199,6 +201,7 @@ export function openStores(
     auditLog: new AuditLog(on),
     grantEnds: new GrantEnds(on),
     grants: config.grantKeys === undefined ? undefined : new GrantStore({ ...on, grantKeys: config.grantKeys }),
+    consents: config.grantKeys === undefined ? undefined : new ConsentStore({ ...on, grantKeys: config.grantKeys }),
     retention: new SessionRetention(on),
     archive: url === undefined ? undefined : createPostgresArchive({ url, schema: namespace, clock }),
     orders: new OperatorOrders(on),
@@ -255,7 +258,8 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
   const handover = new CardHandover();
   const { deliveries } = watchPlatform(parts.telemetry, clock);
   const runnerKeys = new RunnerKeys(config.callSigningKey);
-  const { grants } = stores;
+  const { grants, consents } = stores;
+  const wake = async (session: string, gen: number): Promise<void> => await queues.turns.wake(session, gen);
   const apiOf = (app: string): GrantsApi => {
     const api = bots.get(app)?.grantsApi;
     if (api === undefined) throw new Error(`there is no bot ${app}`); // calls of other bots are refused before
@@ -342,9 +346,13 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
       apis,
       letters,
       approvals,
+      consents:
+        grants === undefined || consents === undefined || tokens === undefined
+          ? undefined
+          : new Consents({ consents, grants, tokens, apiOf, approvals, wake, clock, log }),
       keepRule: async (status) => await keepRule(services, status),
       roles: settings.permissions.roles,
-      wake: async (session, gen) => await queues.turns.wake(session, gen),
+      wake,
       logger: log,
       clock,
       random,

@@ -9,6 +9,7 @@ import type {
   AuditLog,
   BudgetStore,
   CardLedger,
+  ConsentStore,
   DeadLetters,
   EventLog,
   GrantEnds,
@@ -122,6 +123,8 @@ export interface Stores {
   grants: GrantStore | undefined;
   /** Of these, the ends that ingress has read in events of the platform. */
   grantEnds: GrantEnds;
+  /** Consents that wait for their person; absent without `grants`. */
+  consents: ConsentStore | undefined;
   /** Bounds, archives and expires what sessions have stored. */
   retention: SessionRetention;
   /** Absent: nothing is archived. */

@@ -60,6 +60,7 @@ import {
 import { checkEntries, DecidersUnknownError, dropApprovals, TurnPolicy, waitsForPeople } from "./call-policy.ts";
 import { limitsOfTask, withoutSteps } from "./helpers.ts";
 import { TurnMemories } from "./memories.ts";
+import { GrantedScopes } from "./consents.ts";
 import { FilesUnreadableError, ModelSteps } from "./model-step.ts";
 import { messagesToJoin, supersedes, waitingAtOnce, withoutThreadRoot } from "./prepare.ts";
 import type { TurnEnd, TurnSlot, RunningTurn } from "./running-turn.ts";
@@ -92,6 +93,8 @@ export class TurnRun {
     unknownOutcome: (call) => this.#policyNow().unknownOutcome(call),
   };
   readonly #schemas: CheckedValues;
+  /** Of the person whose turn it is; undefined where no grants are kept. */
+  readonly #granted: GrantedScopes | undefined;
   readonly #speaker: Speaker;
   #head: QueuedMessage;
   /** An agent of this run has. */
@@ -123,6 +126,8 @@ export class TurnRun {
     // A part may have become unreadable since the turn began.
     if (turn !== undefined) this.#start = { ...this.#start, turn: this.#withNotes(turn) };
     this.#head = head;
+    const { grants, clock } = services;
+    this.#granted = grants === undefined ? undefined : new GrantedScopes(grants, clock, head.message);
     const model = agent.modelOf(settings.model);
     const { controller } = slot;
     const begun = this.#start.turn ?? newTurn(head, services.clock.now(), agentOtherThan(head.message, agent));
@@ -605,9 +610,10 @@ export class TurnRun {
   /** Decides, and fetches the facts that the decision has missed; most decisions need none. */
   async #decide(decision: (environment: TurnEnvironment) => Transition): Promise<Transition> {
     this.#policy?.renew();
+    this.#granted?.renew();
     for (;;) {
       const transition = decision(this.#environment());
-      const missed = await Promise.all([this.#policy?.supply(), this.#schemas.supply()]);
+      const missed = await Promise.all([this.#policy?.supply(), this.#schemas.supply(), this.#granted?.supply()]);
       if (!missed.includes(true)) return transition;
     }
   }
@@ -642,6 +648,7 @@ export class TurnRun {
         handover: transfers,
         team,
         ...(this.#run.zone === undefined ? {} : { schedules: { zone: this.#run.zone.name } }),
+        identity: this.#granted,
       },
       history,
       othersWait: this.#start.othersWait,

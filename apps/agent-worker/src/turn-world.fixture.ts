@@ -100,11 +100,13 @@ export function offer(runners: RunnerDirectory, tools: Map<string, AvailableTool
   runners.view = async () => await Promise.resolve({ tools, living: [], away: [], clashes: [] });
 }
 
-/** The tools of the runner of this world: `pay` needs an approval. */
+/** The tools of the runner of this world: `pay` needs an approval, `tasks` and `book` act as a person. */
 const tools: ReadonlyMap<string, AvailableTool> = new Map([
   announced("echo"),
   announced("pay", { requiresApproval: true }),
   announced("look", { effect: "pure" }),
+  announced("tasks", { effect: "pure", identity: { as: "person", scopes: ["task:task:read"] } }),
+  announced("book", { identity: { as: "person", scopes: ["calendar:calendar.event:create"] } }),
 ]);
 
 export class Crash extends Error {}
@@ -266,6 +268,9 @@ function modelsOf(
   return { defaultName: "test/model", ofAgents: new Map(agents.map((agent) => [agent, choices])) };
 }
 
+/** Seals what people grant. */
+export const grantKey = "a".repeat(64);
+
 /** `parts`: what the process that runs reaches the world by, when it is going to die. */
 export function servicesOf(world: World, differences: Differences = {}, parts: Parts = world): Services {
   const { configured = { agents: {} } } = differences;
@@ -286,7 +291,7 @@ export function servicesOf(world: World, differences: Differences = {}, parts: P
   };
   const limits = { ...resolved.limits, maxResultChars: 50_000 };
   const settings: LarklineConfig = { ...resolved, agents, limits, permissions: policy };
-  const loaded = loadConfig({ CALL_SIGNING_KEY: signingKey, REDIS_NAMESPACE: world.namespace });
+  const loaded = loadConfig({ CALL_SIGNING_KEY: signingKey, GRANT_KEY: grantKey, REDIS_NAMESPACE: world.namespace });
   const config = loaded.ok ? loaded.value : expect.fail(loaded.error);
   const destination = { write: (line: string) => world.logged.push(JSON.parse(line) as Record<string, unknown>) };
   const log = createLogger({ service: "test", level: "info", destination });

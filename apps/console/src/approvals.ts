@@ -137,6 +137,7 @@ const kinds: Readonly<Record<Approval["kind"], Word>> = {
   outcome: "kindOutcome",
   rule: "kindRule",
   question: "kindQuestion",
+  consent: "kindConsent",
 };
 
 function row(view: View, { approval, decisions }: ApprovalStatus) {

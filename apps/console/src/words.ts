@@ -98,6 +98,7 @@ const words = {
   kindCall: { zh: "是否运行", en: "May it run?" },
   kindOutcome: { zh: "结果未知", en: "Outcome unknown" },
   kindQuestion: { zh: "提问", en: "Question" },
+  kindConsent: { zh: "授权", en: "Permission" },
   kindRule: { zh: "是否总是允许", en: "May it always run?" },
   requester: { zh: "请求人", en: "Asked for by" },
   deciders: { zh: "审批人", en: "Who decides" },

@@ -346,6 +346,7 @@ const wordToAsk: Readonly<Record<Approval["kind"], DecisionWord>> = {
   rule: "approve",
   outcome: "retry",
   question: "answer",
+  consent: "reject",
 };
 
 async function sessionMissing(reply: FastifyReply) {

@@ -5,6 +5,7 @@ import { addReasonField, type Envelope, type FeishuMessage } from "@larkline/fei
 import { approvalCard, lateDecidedCard, withReasonForm } from "@larkline/feishu/cards";
 import { agentOfMessage } from "@larkline/process/config";
 import {
+  ApprovalId,
   parserOf,
   type RatedRun,
   ReplyAgain,
@@ -138,6 +139,7 @@ const handlers: ReadonlyMap<unknown, ClickHandler> = new Map([
   ["again", againClicked],
   ["answer", answerClicked],
   ["rate", rateClicked],
+  ["consent", consentClicked],
 ]);
 
 const Fields = Type.Record(Type.String(), Type.Unknown());
@@ -233,6 +235,28 @@ async function memoryClicked(
 }
 
 const parseAgain = parserOf(ReplyAgain);
+
+const parseConsent = parserOf(Type.Object({ approval: ApprovalId }));
+
+const consentTexts = {
+  again: { zh: "稍等，卡片上会出现新的链接。", en: "One moment: a new link appears on the card." },
+  notYours: { zh: "只有被询问的本人可以授权。", en: "Only the person who was asked can grant this." },
+} as const satisfies Record<string, Bilingual>;
+
+/** A person wants another link to grant what a call needs. */
+async function consentClicked(
+  { approvals }: Services,
+  bot: Bot,
+  { value, by }: PersonClick,
+): Promise<EventAnswer | undefined> {
+  const parsed = parseConsent(value);
+  if (!parsed.ok) return undefined;
+  const found = await approvals.find(bot.app, parsed.value.approval);
+  if (found?.approval.kind !== "consent") return noPendingApproval();
+  const { requester, session, id } = found.approval;
+  if (requester.id !== by) return toast("warning", consentTexts.notYours);
+  return (await approvals.touchCards(session, id, true)) ? toast("success", consentTexts.again) : noPendingApproval();
+}
 
 const againTexts = {
   retry: { zh: "请再试一次。", en: "Please try again." },

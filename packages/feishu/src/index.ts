@@ -41,7 +41,7 @@ export { addReasonField } from "./reply/reason-field.ts";
 export { StatusReactions, type ReactionPurpose } from "./reply/status-reactions.ts";
 
 /** Keeps the cards of approvals up to date. */
-export { ApprovalCards } from "./approvals/approval-cards.ts";
+export { ApprovalCards, type ConsentRound } from "./approvals/approval-cards.ts";
 /** The user groups of people. */
 export { GroupLookup } from "./approvals/group-lookup.ts";
 

@@ -72,15 +72,24 @@ export const AskedQuestion = Type.Object({
 });
 export type AskedQuestion = Static<typeof AskedQuestion>;
 
+/** What a person has to grant before a call may act as them. */
+export const AskedConsent = Type.Object({
+  scopes: Type.Array(Type.String({ minLength: 1, maxLength: 200 }), { maxItems: 49 }),
+  /** The platform has refused the call, whatever the grant says: what was granted before is no answer. */
+  refused: Type.Optional(Type.Literal(true)),
+});
+export type AskedConsent = Static<typeof AskedConsent>;
+
 /** What people are asked and a session waits for, or (`rule`) what stands for itself. Never changes once stored. */
 export const Approval = Type.Object({
   v: Type.Literal(1),
   id: ApprovalId,
   /**
    * `call`: may it run? `outcome`: it may have taken effect, what now? `rule`: may such calls always run? `question`: the
-   * call is the question, and what people answer is its result.
+   * call is the question, and what people answer is its result. `consent`: may the app do as its requester what the call
+   * needs? The platform asks that, and a worker writes down the answer.
    */
-  kind: Type.Enum(["call", "outcome", "rule", "question"]),
+  kind: Type.Enum(["call", "outcome", "rule", "question", "consent"]),
   session: SessionKey,
   turnId: Type.String(),
   callId: Type.String(),
@@ -101,6 +110,8 @@ export const Approval = Type.Object({
   risk: RiskLevel,
   /** Of a `question`. */
   question: Type.Optional(AskedQuestion),
+  /** Of a `consent`. */
+  consent: Type.Optional(AskedConsent),
   /** Offered as "always allow"; absent where policy does not permit it. */
   remember: Type.Optional(RuleProposal),
   language: Type.Enum([...replyLanguages]),

@@ -170,6 +170,7 @@ export {
 } from "./api-approval.ts";
 export {
   Approval,
+  type AskedConsent,
   type AskedForm,
   AskedQuestion,
   Deciders,

@@ -53,8 +53,8 @@ export const Needs = Type.Array(Type.String({ pattern: "^[a-z0-9-]{1,40}$" }), {
  * `server-question`: turns with a call whose server asks people. `helper-waits`: entries for an asker whose helper waits
  * for people, or does not any more. `send-file`: turns with an open call that sends a file of the working folder.
  * `agent-versions`: turns of agents that an operator had changed. `ask-in-reply`: turns whose card has buttons that decide
- * about a call. `stored-response`: messages, and turns, that continue an answer which the vendor keeps. `schedule`: turns with an open
- * call that makes or changes a schedule.
+ * about a call. `stored-response`: messages, and turns, that continue an answer which the vendor keeps. `schedule`: turns
+ * with an open call that makes or changes a schedule. `consent`: turns that wait until a person lets the app act as them.
  */
 export const knownFeatures: readonly string[] = [
   "held-step",
@@ -72,6 +72,7 @@ export const knownFeatures: readonly string[] = [
   "ask-in-reply",
   "stored-response",
   "schedule",
+  "consent",
 ];
 
 /** Session of the HTTP API for messages that only prove that messages are answered. */

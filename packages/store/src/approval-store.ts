@@ -70,6 +70,7 @@ const takeAnswer = script("take-answer");
 const leaseApprovalCards = script("lease-approval-cards");
 const saveApprovalCards = script("save-approval-cards");
 const placeApproval = script("place-approval");
+const touchApprovalCards = script("touch-approval-cards");
 
 /** All cards of an approval whose buttons stand on the card of the reply. */
 const replyCards = JSON.stringify([{ to: "", inReply: true, shows: "pending" }] satisfies ApprovalCard[]);
@@ -282,6 +283,17 @@ export class ApprovalStore {
     // It may have been removed a moment ago: then this must not stay.
     const endsAtMs = Math.max(expiresAtMs, nowMs) + weekMs;
     await this.#redis.multi().hset(said, "reasonAskedAtMs", String(nowMs)).pexpireat(said, endsAtMs).exec();
+  }
+
+  /** The cards of a pending approval are due: its person wants another link (`isWanted`), or there is something to show. */
+  async touchCards(session: SessionKey, approvalId: string, isWanted: boolean): Promise<boolean> {
+    const values = { sid: session, id: approvalId, isWanted: isWanted ? 1 : 0, auditMax: this.#auditMax };
+    return (await runScript(this.#redis, touchApprovalCards, this.#keys.session(session), values)) === 1;
+  }
+
+  /** Epoch ms at which its person last wanted another link; 0: never. */
+  async againAtMs({ session, id }: Pick<Approval, "session" | "id">): Promise<number> {
+    return Number((await this.#redis.hget(this.#keys.session(session).saidOf(id), "againAtMs")) ?? 0);
   }
 
   /** Approved questions about rules of a session whose cards are not done: their rules may not be written yet. Oldest first. */

@@ -87,10 +87,11 @@ export class GrantStore {
     const place = placeOf(owner, generation);
     const opened = sealed === "" ? undefined : this.#seal.open(sealed, place);
     if (opened?.isOld === true) await this.#reseal(owner, row, opened);
+    const tokens = opened === undefined ? undefined : parseTokens(opened.text);
     return {
       generation: Number(generation),
       state: row["state"] === "active" || row["state"] === "needs_consent" ? row["state"] : "revoked",
-      ...(opened === undefined ? {} : { tokens: opened.tokens }),
+      ...(tokens?.ok === true ? { tokens: tokens.value } : {}),
       accessEndsAtMs: Number(accessEndsAtMs),
       ...(refreshEndsAtMs === undefined ? {} : { refreshEndsAtMs: Number(refreshEndsAtMs) }),
       grantedAtMs: Number(grantedAtMs),
@@ -107,7 +108,7 @@ export class GrantStore {
    */
   async write(owner: GrantOwner, facts: GrantFacts, after: number): Promise<boolean> {
     const { tokens, asked, granted, ...rest } = facts;
-    const sealed = this.#seal.close(tokens, placeOf(owner, String(after + 1)));
+    const sealed = this.#seal.close(JSON.stringify(tokens), placeOf(owner, String(after + 1)));
     const lists = { asked: asked.join(" "), granted: granted.join(" ") };
     const fields = Object.entries({ state: "active", sealed, ...lists, ...rest }).flatMap(([name, value]) => [
       name,
@@ -147,11 +148,11 @@ export class GrantStore {
   }
 
   /** As the next generation, under a lease: a refresh that is under way could not store what it gets. */
-  async #reseal(owner: GrantOwner, row: Record<string, string>, { tokens }: Opened): Promise<void> {
+  async #reseal(owner: GrantOwner, row: Record<string, string>, { text }: Opened): Promise<void> {
     const after = Number(row["generation"]);
     const holder = this.#random.id();
     if (!(await this.lease(owner, after, holder, resealMs))) return;
-    const sealed = this.#seal.close(tokens, placeOf(owner, String(after + 1)));
+    const sealed = this.#seal.close(text, placeOf(owner, String(after + 1)));
     const { generation: _generation, leaseHolder: _holder, leaseUntilMs: _untilMs, ...rest } = row;
     await this.#write(owner, after, Object.entries({ ...rest, sealed }).flat(), holder);
   }
@@ -219,7 +220,7 @@ function placeOf({ app, tenant, openId }: GrantOwner, generation: string): strin
 }
 
 interface Opened {
-  tokens: GrantTokens;
+  text: string;
   /** Sealed with a key that is not the first any more. */
   isOld: boolean;
 }
@@ -227,7 +228,7 @@ interface Opened {
 const parseTokens = jsonParserOf(GrantTokens);
 
 /** Envelope encryption: each row has a key of its own, which is sealed with the deployment's. */
-class GrantSeal {
+export class GrantSeal {
   readonly #random: Random;
   readonly #current: string;
   /** By id. */
@@ -241,11 +242,11 @@ class GrantSeal {
     this.#keys = new Map(grantKeys.map((key) => [keyIdOf(key), Buffer.from(key, "hex")]));
   }
 
-  close(tokens: GrantTokens, place: string): string {
+  close(text: string, place: string): string {
     const master = this.#keys.get(this.#current);
     if (master === undefined) throw new Error("the first grant key is missing"); // the constructor has added it
     const own = this.#bytes(32);
-    const data = this.#encrypted(own, JSON.stringify(tokens), place);
+    const data = this.#encrypted(own, text, place);
     return [this.#current, this.#encrypted(master, own, place), data].join(".");
   }
 
@@ -256,8 +257,7 @@ class GrantSeal {
     if (master === undefined) return undefined;
     try {
       const own = decrypted(master, wrapped, place);
-      const tokens = parseTokens(decrypted(own, data, place).toString("utf8"));
-      return tokens.ok ? { tokens: tokens.value, isOld: keyId !== this.#current } : undefined;
+      return { text: decrypted(own, data, place).toString("utf8"), isOld: keyId !== this.#current };
     } catch {
       return undefined; // changed, or of another place
     }

@@ -696,6 +696,14 @@ export const keyTable = {
       retention: "as long as the schedule",
       rights: { ingress: "del lrange", worker: "del lpush lrange ltrim pexpire", console: "lrange", admin: "del" },
     },
+    consentOf: {
+      key: "{<ns>}:consent:<app>:<person>",
+      type: "string",
+      content:
+        "JSON: the question to a person whether the app may act as them: the calls that wait for it, its link, the sealed device code; the person is a hash",
+      retention: "until the last call waits no more, 8 days after its last change at most",
+      rights: { worker: "del get set" },
+    },
     eventWatchOf: {
       key: "{<ns>}:event-watch:<app>",
       type: "string",

@@ -2,6 +2,7 @@ import type { Ability } from "../turn/ability.ts";
 import { files } from "./files/files.ts";
 import { handover } from "./handover/handover.ts";
 import { helpers } from "./helpers/helper.ts";
+import { groupReads, identity } from "./identity/identity.ts";
 import { memory } from "./memory/memory.ts";
 import { questions } from "./questions/question.ts";
 import { serverQuestions } from "./questions/server-question.ts";
@@ -24,4 +25,6 @@ export const allAbilities: readonly Ability[] = [
   helpers,
   handover,
   teams,
+  identity,
+  groupReads,
 ];

@@ -165,6 +165,7 @@ const wordsOf: Readonly<Record<Approval["kind"], readonly DecisionWord[]>> = {
   rule: ["approve", "reject"],
   outcome: ["retry", "done", "abort"],
   question: ["answer"],
+  consent: ["approve", "reject"],
 };
 
 /** Words with which nothing is done: a requester may always say them. */

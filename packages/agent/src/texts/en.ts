@@ -57,6 +57,7 @@ export const en = {
     ruleUnknown: "There is no rule “{rule}” here. See them with /permissions.",
     scheduleFailed: "Your schedule “{title}” has failed five times in a row. It is paused; see /schedules.",
     scheduleUnreachable: "Your schedule “{title}” cannot reach its chat. It is paused; see /schedules.",
+    readInGroup: "All members of this chat will see what is read as you.",
     memoryAsked:
       "Shall this be remembered? Text that you did not write was read in this conversation, and may be what wants it.",
     memoryForgotten: "Forgotten.",

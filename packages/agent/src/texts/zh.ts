@@ -48,6 +48,7 @@ export const zh: Texts = {
     ruleUnknown: "没有名为“{rule}”的规则。用 /权限 查看现有规则。",
     scheduleFailed: "你的定时任务「{title}」已连续失败五次，现已暂停。用 /定时 查看。",
     scheduleUnreachable: "你的定时任务「{title}」无法把消息发到它的聊天，现已暂停。用 /定时 查看。",
+    readInGroup: "以你的身份读取的内容，群里所有成员都会看到。",
     memoryAsked: "要记住这条内容吗？这个对话里读取过不是你写的内容，可能是它要求记住的。",
     memoryForgotten: "已忘掉。",
     memoryUnknown: "没有这个编号的内容。用 /记忆 查看记住的内容。",

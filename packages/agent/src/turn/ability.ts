@@ -1,5 +1,6 @@
 import {
   builtInRunner,
+  type AskedConsent,
   type AskedQuestion,
   type CallState,
   type ControlEntry,
@@ -182,7 +183,9 @@ export type Objection =
   /** A question, whose answer {@link Ability.onDecision} reads. */
   | { readonly ask: AskedPeople }
   /** People allow the call or reject it, as where the policy asks. */
-  | { readonly permission: Question };
+  | { readonly permission: Question }
+  /** The person of the turn has to grant this first, for which they have `waitMs`; {@link Ability.onDecision} reads the answer. */
+  | { readonly consent: AskedConsent; readonly waitMs: number };
 
 /** What {@link Ability.onFinal} knows besides the text. */
 export interface FinalFacts<State> {
@@ -234,7 +237,11 @@ export interface FurtherQuestion {
 }
 
 /** What an ability makes of the end of an attempt: the outcome of the call, what it keeps from now on, or a question. */
-export type AttemptEnd = { readonly outcome: ToolOutcome; readonly turn?: TurnState } | FurtherQuestion;
+export type AttemptEnd =
+  | { readonly outcome: ToolOutcome; readonly turn?: TurnState }
+  | FurtherQuestion
+  /** The person has to grant this before another attempt; `turn`: as the ability keeps it. */
+  | { readonly consent: AskedConsent; readonly waitMs: number; readonly turn: TurnState };
 
 /** What an entry changes. */
 export interface EntryEffect {

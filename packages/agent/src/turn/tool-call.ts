@@ -39,10 +39,11 @@ import {
   type Objection,
   type OwnCalls,
   type PreparedOwn,
+  type StartFacts,
   type TurnEnvironment,
 } from "./ability.ts";
 import type { OfferedTool } from "./facts.ts";
-import { languageOfMessage } from "./messages.ts";
+import { languageOfMessage, userMessageOf } from "./messages.ts";
 
 /** A call of the model under the id it is stored with. `outcome` is set when it is answered at once: an ability has, or it must not run. */
 export interface PreparedCall {
@@ -149,16 +150,60 @@ export function startUnlessObjected(call: CallState, { turn, env }: AskFacts): S
   const found = objectionTo(call, { turn, env });
   const { askedBy: _askedBy, ...start } = call;
   if (found === undefined) return { start };
-  const { by, objection } = found;
+  return heldBack(call, found, { turn, env });
+}
+
+/** A call against whose start an ability has something. */
+function heldBack(
+  call: CallState,
+  { by, objection }: { by: Ability; objection: Objection },
+  { turn, env }: AskFacts,
+): Exclude<StartedCall, { start: CallState }> {
   if ("outcome" in objection) return { end: objection.outcome };
   if ("ask" in objection) return { wait: asking(call, objection.ask, { turn, env }, by) };
+  if ("consent" in objection) return { wait: consenting(call, objection, { turn, env }, by) };
   const asked = { kind: "call", call, question: objection.permission, findings: [], by } as const;
   const approval = approvalOf(turn, asked, env);
   return { wait: { call: waitingFor(call, approval, by), approval, events: requestEvents(approval, false) } };
 }
 
-function objectionTo(call: CallState, { turn, env }: AskFacts): { by: Ability; objection: Objection } | undefined {
-  const facts = {
+const maxTaskChars = 200;
+
+/** A call that waits for the consent of its person, who is asked where no other person reads it. */
+export function consenting(
+  call: CallState,
+  { consent, waitMs }: Omit<Extract<Objection, { consent: unknown }>, "turn">,
+  { turn, env }: AskFacts,
+  by: Ability,
+): WaitingCall {
+  const deciders = { requester: true, people: [], roles: [], fourEyes: false, count: 1 };
+  const { content } = userMessageOf(turn.message);
+  const said = content.flatMap((part) => (part.type === "text" ? [part.text] : [])).join(" ");
+  const reason = oneLine(said, maxTaskChars);
+  const question = { deciders, reason, risk: "low", expiresAtMs: env.nowMs + waitMs } as const;
+  const {
+    bilingual: _bilingual,
+    reasons: _reasons,
+    ...record
+  } = approvalOf(turn, { kind: "consent", call, question, findings: [], by }, env);
+  const { target, requester } = record;
+  const isOfPlatform = target.channel === "feishu";
+  const approval: Approval = {
+    ...record,
+    // An attempt that the platform refused may have waited before it began.
+    ...(consent.refused === true ? { id: ofKey(record, call, "refused").id } : {}),
+    consent,
+    target: isOfPlatform ? { ...target, chatId: requester.id, messageId: "", inThread: false } : target,
+  };
+  return { call: waitingFor(call, approval, by), approval, events: requestEvents(approval, false) };
+}
+
+function objectionTo(call: CallState, facts: AskFacts): { by: Ability; objection: Objection } | undefined {
+  return firstObjection(call, startFacts(call, facts), facts.env.abilities);
+}
+
+function startFacts(call: CallState, { turn, env }: AskFacts): StartFacts {
+  return {
     tool: env.tools.get(call.name)?.announcement,
     turn,
     place: { ...env.place, message: turn.message },
@@ -167,7 +212,6 @@ function objectionTo(call: CallState, { turn, env }: AskFacts): { by: Ability; o
     texts: env.texts,
     known: env.known ?? {},
   };
-  return firstObjection(call, facts, env.abilities);
 }
 
 /** Emitted before the question is sent. */
@@ -478,7 +522,7 @@ export function deadlineOf(
 
 /** A question about a call, and where it comes from. */
 export interface AskedCall {
-  kind: "call" | "outcome" | "question";
+  kind: "call" | "outcome" | "question" | "consent";
   call: CallState;
   question: Question;
   findings: readonly RiskFinding[];

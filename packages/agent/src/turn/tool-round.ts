@@ -74,6 +74,7 @@ import {
   deadlineOf,
   startedNow,
   startUnlessObjected,
+  consenting,
   withFacts,
 } from "./tool-call.ts";
 import { endDone, assistantText, after, resultShare, needsOf, withNeeds } from "./transition.ts";
@@ -500,6 +501,10 @@ function applyOutcome(applied: Applied, entry: OutcomeEntry, facts: ApplyFacts):
   if (own !== undefined) {
     const { made, by } = own;
     if ("ask" in made) return withQuestion(applied, made, facts, by);
+    if ("consent" in made) {
+      const waiting = consenting(call, made, { turn: made.turn, env: facts.env }, by);
+      return withWaiting({ ...applied, turn: made.turn }, waiting, facts.env);
+    }
     return answer({ ...applied, turn: made.turn ?? applied.turn }, { callId, outcome: made.outcome }, facts);
   }
   const question = questionAbout(call, outcome, facts);
@@ -630,11 +635,11 @@ function applyDecision(applied: Applied, entry: DecisionEntry, facts: ApplyFacts
 function withStart(applied: Applied, call: CallState, facts: ApplyFacts): Applied {
   const { turn } = applied;
   const started = startUnlessObjected(call, { turn, env: facts.env });
+  if ("start" in started) return { ...applied, turn: withCall(turn, started.start) };
   if ("end" in started) {
     const ending = { ...applied, turn: withCall(turn, call) };
     return answer(ending, { callId: attemptOf(call), outcome: started.end }, facts);
   }
-  if ("start" in started) return { ...applied, turn: withCall(turn, started.start) };
   return withWaiting(applied, started.wait, facts.env);
 }
 

@@ -413,7 +413,11 @@ describe("a call whose token the platform has refused", () => {
   const identity = { as: "person", scopes: ["task:task:read"] } as const;
   const tool = announcement("charge", { effect: "once", identity: { ...identity, scopes: [...identity.scopes] } });
   const facts = { ...env, tools: new Map(env.tools).set("charge", { runner: "main", announcement: tool }) };
-  const begun = startRun().apply((turn) => afterStep(turn, step("", { calls: [call("c1", "charge")] }), facts));
+  const { seq, message } = queued();
+  const reply = { channel: "feishu", app: "cli_app", chatId: "oc_1", messageId: "om_1", inThread: false } as const;
+  const begun = startRun({ seq, message: { ...message, reply } }).apply((turn) =>
+    afterStep(turn, step("", { calls: [call("c1", "charge")] }), facts),
+  );
 
   it("runs again, once, under the same id and as another attempt", () => {
     const run = begun.apply((turn) => afterControl(turn, [refused("c1")], facts));

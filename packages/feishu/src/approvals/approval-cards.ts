@@ -1,11 +1,19 @@
 import type { Roles } from "@larkline/agent/permissions";
 import { systemClock, systemRandom, type Approval, type Clock, type Random, type SessionKey } from "@larkline/protocol";
 import type { ApprovalCard, ApprovalLease, ApprovalStatus, ApprovalStore, DeadLetters } from "@larkline/store";
-import { approvalCard, approvalMark } from "../cards/approval-card.ts";
+import { approvalCard, approvalMark, type ShownConsent } from "../cards/approval-card.ts";
 import { clockSkewMs, derivedUuid, receiverOf, uuidProtectionMs, type FeishuApi } from "../feishu-api.ts";
 import type { CallOptions } from "../transport/api-call.ts";
 import { FeishuError, feishuErrorOf, isKind, type FeishuErrorKind } from "../transport/error.ts";
 import { noLogger, type FeishuLogger } from "../transport/sdk.ts";
+
+/** What a step of a consent has led to. */
+export interface ConsentRound {
+  /** What the card shows now; absent: nothing yet, or the approval has just been settled. */
+  shown?: ShownConsent;
+  /** Epoch ms of the next step; absent: when a person has acted. */
+  nextAtMs?: number;
+}
 
 export interface ApprovalCardsOptions {
   /** By app id. */
@@ -13,6 +21,8 @@ export interface ApprovalCardsOptions {
   approvals: ApprovalStore;
   /** Stores the rule of an approved question, if it has one; may be repeated. */
   keepRule: (status: ApprovalStatus) => Promise<void>;
+  /** Takes the next step of a consent. Absent: other workers do. */
+  consents?: { advance(status: ApprovalStatus): Promise<ConsentRound> } | undefined;
   /** Records questions that could not be shown to any person. */
   letters?: DeadLetters;
   /** The roles that name deciders; people who are in a role only through a user group get no copy. */
@@ -96,15 +106,36 @@ export class ApprovalCards {
     if (target.channel === "none") return await this.#withoutCards(first);
     const api = this.#options.apis.get(app);
     if (api === undefined) return await this.#leave(first);
+    if (first.status.approval.kind === "consent") return await this.#consentRound(api, first, signal);
+    await this.#cardsRound(api, { first, signal });
+  }
+
+  /** A consent of several calls has one card, that of the first of them. */
+  async #consentRound(api: FeishuApi, first: ApprovalLease, signal: AbortSignal): Promise<void> {
+    const { approvals, consents } = this.#options;
+    if (consents === undefined) return await this.#leave(first);
+    const { shown, nextAtMs } = await consents.advance(first.status);
+    const isOwn = shown?.asks === true || first.cards.length > 0;
+    if (shown === undefined || !isOwn) await approvals.saveCards(first, nextAtMs);
+    else await this.#cardsRound(api, { first, shown, nextAtMs, signal });
+  }
+
+  async #cardsRound(
+    api: FeishuApi,
+    round: { first: ApprovalLease; shown?: ShownConsent; nextAtMs?: number | undefined; signal: AbortSignal },
+  ): Promise<void> {
+    const { first, shown, nextAtMs, signal } = round;
     const begun = await this.#begin(first);
     if (begun === undefined) return;
-    const { lease, fresh } = begun;
+    const { fresh } = begun;
+    const lease =
+      shown === undefined ? begun.lease : { ...begun.lease, status: { ...begun.lease.status, consent: shown } };
     const ruleKept = await this.#keepRule(lease);
     const outcomes = await this.#bringAll(api, { lease, fresh, signal });
     const cards = outcomes.map(({ card }) => card);
     await this.#settleUnlessAsked(lease, cards);
     const errors = outcomes.flatMap(({ error }) => error ?? []);
-    const retryAtMs = errors.length === 0 && ruleKept ? undefined : this.#clock.now() + this.#waitMs(lease, errors);
+    const retryAtMs = errors.length === 0 && ruleKept ? nextAtMs : this.#clock.now() + this.#waitMs(lease, errors);
     await this.#options.approvals.saveCards({ ...lease, cards }, retryAtMs);
   }
 

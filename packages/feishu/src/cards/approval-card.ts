@@ -24,6 +24,7 @@ import {
   type TextRoom,
 } from "./card.ts";
 import { fenced, inlineText, invisible, visibleJson, visibleText } from "./answer.ts";
+import { scopeWords } from "./scope-words.ts";
 import { cardTexts } from "./texts.ts";
 
 /** An approval and what has become of it, as far as its card shows it. */
@@ -32,6 +33,21 @@ export interface ShownApproval {
   state: ApprovalState;
   /** In the order they were taken. */
   decisions: readonly ApprovalDecision[];
+  /** Of a `consent`: how far it has come. */
+  consent?: ShownConsent;
+}
+
+/** How far the question to a person has come whether the app may act as them. */
+export interface ShownConsent {
+  /** `moved`: a later card asks; `ended`: it is settled. The others are those of `PendingConsent`. */
+  state: "waiting" | "ran_out" | "other_person" | "trouble" | "moved" | "ended";
+  /** The card asks for it: it is sent where it is not there yet. */
+  asks?: boolean;
+  link?: string;
+  /** When the link was made and when it runs out, epoch ms. */
+  startedAtMs?: number;
+  endsAtMs?: number;
+  scopes?: readonly string[];
 }
 
 export interface ApprovalCardOptions {
@@ -56,6 +72,7 @@ export function approvalCard(
   const { kind, bilingual } = approval;
   return cardInLanguages({ language, bilingual }, (each) => {
     if (kind === "question") return questionCard(status, { state, language: each, bare });
+    if (kind === "consent") return consentCard(status, { state, language: each, bare });
     return state === "pending"
       ? pendingCard({ ...status, kind }, each, asksReason)
       : settledCard({ ...status, kind }, { state, language: each, bare });
@@ -63,7 +80,8 @@ export function approvalCard(
 }
 
 /** Identifies what the card shows: two statuses with the same mark have the same card. */
-export function approvalMark({ state, decisions }: ShownApproval): string {
+export function approvalMark({ state, decisions, consent }: ShownApproval): string {
+  if (state === "pending" && consent !== undefined) return `pending-${consent.state}-${consent.startedAtMs ?? 0}`;
   return state === "pending" && decisions.length > 0 ? `pending-${decisions.length}` : state;
 }
 
@@ -107,7 +125,7 @@ function ruleBlock(approval: Approval): string {
 }
 
 /** One that asks for a decision. */
-type ShownDecision = ShownApproval & { kind: Exclude<Approval["kind"], "question"> };
+type ShownDecision = ShownApproval & { kind: Exclude<Approval["kind"], "question" | "consent"> };
 
 /** Says what is asked about, where no sentence about the call does. */
 export function askTitle(approval: Approval, language: ReplyLanguage): CardElement[] {
@@ -643,4 +661,48 @@ function answerForm(approval: Approval, language: ReplyLanguage): CardElement {
   const submit = button(send, { type: hasChoices ? "default" : "primary", value: answerValue(approval) });
   const form = { name: "answer_form", field: "answer", hint: hasChoices ? otherHint : hint };
   return noteForm({ ...form, submit, maxLength: maxField });
+}
+
+// The card of a consent: what the app may do as the person, and the link to the page of the platform that asks them.
+
+const taskRoom: TextRoom = { characters: 300, bytes: 1_000 };
+/** As many as a link may ask for. */
+const maxScopes = 49;
+
+function consentCard({ approval, consent }: ShownApproval, { state, language, bare }: ShownQuestion): CardElement {
+  const { consent: texts, colon } = cardTexts[language].approval;
+  const tool = toolOf(approval, language);
+  const scopes = (consent?.scopes ?? approval.consent?.scopes ?? []).slice(0, maxScopes);
+  const list = markdown(scopes.map((scope) => `- ${scopeWords(scope, language)}`).join("\n"));
+  if (state !== "pending") {
+    const title = texts.endings[state] ?? texts.endings.cancelled;
+    return titled(title, settledTemplates[state] ?? "grey", bare ? [line(title)] : [line(texts.asks(tool)), list]);
+  }
+  const task = shownWords(approval.reason, taskRoom);
+  const shown = [line(texts.asks(tool)), list, ...(task === "" ? [] : [line(`${texts.task}${colon}${task}`, "grey")])];
+  const notNow = button(texts.notNow, { elementId: "not_now", value: decisionValue(approval, "reject") });
+  const { state: step = "trouble", link = "", startedAtMs = 0, endsAtMs = 0 } = consent ?? {};
+  if (step === "moved") return titled(texts.title, "grey", [...shown, line(texts.states.moved)]);
+  if (step !== "waiting") {
+    const why = texts.states[step === "ended" ? "trouble" : step];
+    const again = button(texts.again, { type: "primary", elementId: "again", value: consentValue(approval) });
+    return titled(texts.title, "grey", [...shown, line(why, "red"), buttonRow([again, notNow])]);
+  }
+  const minutes = Math.max(1, Math.round((endsAtMs - startedAtMs) / 60_000));
+  const open = { ...button(texts.open, { type: "primary", elementId: "grant", value: {} }), behaviors: openedAt(link) };
+  return titled(texts.title, "blue", [
+    ...shown,
+    buttonRow([open, notNow]),
+    moment(texts.life(minutes), endsAtMs, colon),
+    line(texts.afterwards, "grey"),
+  ]);
+}
+
+/** In the browser: pages of the platform that ask people have failed inside its client. */
+function openedAt(link: string): CardElement[] {
+  return [{ type: "open_url", default_url: link }];
+}
+
+function consentValue({ id }: Approval): CardElement {
+  return { larkline: "consent", approval: id };
 }

@@ -89,9 +89,29 @@ interface QuestionTexts {
   answer: string;
 }
 
+/** What the card says that asks a person to let the app act as them. */
+interface ConsentTexts {
+  title: string;
+  /** Before the list of what is asked for. `tool`: what the agent wants to do, by its title or name. */
+  asks: (tool: string) => string;
+  /** Followed by the person's own words. */
+  task: string;
+  /** How long the link is good for, in minutes, followed by the moment. */
+  life: (minutes: number) => string;
+  /** That it can be taken back. */
+  afterwards: string;
+  open: string;
+  notNow: string;
+  again: string;
+  /** Why there is no link that works. */
+  states: Record<"ran_out" | "other_person" | "trouble" | "moved", string>;
+  endings: { cancelled: string } & Partial<Record<SettledState, string>>;
+}
+
 /** What the card of an approval says. */
 interface ApprovalTexts {
-  kinds: Record<Exclude<Approval["kind"], "question">, KindTexts>;
+  kinds: Record<Exclude<Approval["kind"], "question" | "consent">, KindTexts>;
+  consent: ConsentTexts;
   question: QuestionTexts;
   approve: string;
   reject: string;

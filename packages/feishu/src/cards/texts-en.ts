@@ -115,6 +115,29 @@ export const en: CardTexts = {
         },
       },
     },
+    consent: {
+      title: "May the bot do this as you?",
+      asks: (tool) => `For ${tool} the bot needs your permission to do in your name:`,
+      task: "You asked for",
+      life: (minutes) => `The link is good for ${minutes} minutes, until`,
+      afterwards: "Then the work continues by itself. Only you can grant this.",
+      open: "Grant permission",
+      notNow: "Not now",
+      again: "Ask me again",
+      states: {
+        ran_out: "The link has run out. The work waits for you.",
+        other_person: "Another account has agreed. Only you can grant this, so nothing was kept.",
+        trouble: "The platform could not ask you just now. Try again, or ask an administrator.",
+        moved: "A later card asks for this.",
+      },
+      endings: {
+        approved: "Permission granted, the work continues",
+        rejected: "Not granted: the bot does not do this as you",
+        expired: "Not granted in time",
+        cancelled: "This permission is not needed any more",
+        undeliverable: "You could not be asked",
+      },
+    },
     question: {
       title: "A question for you",
       endings: {

@@ -104,6 +104,29 @@ export const zh: CardTexts = {
         },
       },
     },
+    consent: {
+      title: "允许机器人以你的身份操作吗？",
+      asks: (tool) => `执行 ${tool} 需要你授权，机器人才能以你的名义：`,
+      task: "你的请求",
+      life: (minutes) => `链接 ${minutes} 分钟内有效，截止`,
+      afterwards: "授权后工作会自动继续。只有你本人可以授权。",
+      open: "去授权",
+      notNow: "暂不",
+      again: "重新发起",
+      states: {
+        ran_out: "链接已过期，工作仍在等你。",
+        other_person: "是另一个账号同意的。只有你本人可以授权，所以没有保留任何内容。",
+        trouble: "平台暂时无法向你询问，请重试，或联系管理员。",
+        moved: "之后的卡片会询问这项授权。",
+      },
+      endings: {
+        approved: "已授权，工作继续",
+        rejected: "未授权：机器人不会以你的身份操作",
+        expired: "未及时授权",
+        cancelled: "不再需要这项授权",
+        undeliverable: "无法向你询问",
+      },
+    },
     question: {
       title: "有一个问题需要你回答",
       endings: {

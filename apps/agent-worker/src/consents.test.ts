@@ -1,0 +1,277 @@
+import { ApprovalCards, FeishuApi, GrantsApi } from "@larkline/feishu";
+import { systemClock, type Approval, type ToolOutcome } from "@larkline/protocol";
+import { startFeishuSimulator, type SimMessage } from "@larkline/simulator";
+import { ConsentStore, GrantStore } from "@larkline/store";
+import { openElsewhere, openTestStores } from "@larkline/store/testing";
+import { expect, onTestFinished, test } from "vitest";
+import { calling, resultsIn, type Wanted } from "./approval-world.fixture.ts";
+import { Consents } from "./consents.ts";
+import { PersonTokens } from "./person-tokens.ts";
+import { append, grantKey, inbound, newWorld, runTools, runWakes, session } from "./turn-world.fixture.ts";
+
+/** Of the platform; sessions of these tests name it `cli_app`. */
+const app = { appId: "cli_0123456789abcdef", appSecret: "s3cret-of-the-app", tenantKey: "t1" };
+const grantKeys = [grantKey] as const;
+const [readTasks, createEvents] = ["task:task:read", "calendar:calendar.event:create"];
+
+/** Ann asks an agent for calls that act as her; `worker()` starts another process that looks after the cards. */
+async function scene() {
+  const stores = openTestStores();
+  const world = newWorld(stores);
+  const clock = { ...systemClock, now: stores.now };
+  const simulator = await startFeishuSimulator({ apps: [app], limits: "off", retryDelaysMs: [], clock });
+  onTestFinished(() => simulator.close());
+  const [ann, ben] = ["Ann", "Ben"].map((name) => simulator.addUser({ name }).openId);
+  if (ann === undefined || ben === undefined) throw new Error("no people");
+  const owner = { app: "cli_app", tenant: "t1", openId: ann };
+  const api = new GrantsApi({ ...app, domain: simulator.url });
+  const keep = { redis: stores.redis, namespace: stores.namespace, grantKeys };
+  const [grants, consents] = [new GrantStore(keep), new ConsentStore(keep)];
+
+  const worker = (): ApprovalCards => {
+    const there = openElsewhere(stores);
+    const { approvals, redis, namespace } = there;
+    const own = { redis, namespace, grantKeys };
+    const held = { grants: new GrantStore(own), consents: new ConsentStore(own) };
+    const apiOf = (): GrantsApi => api;
+    const wake = async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen);
+    const log = { info: () => {}, warn: () => {}, error: () => {} };
+    const tokens = new PersonTokens({ ...held, apiOf, clock });
+    const platform = new FeishuApi({ ...app, domain: simulator.url, tokenCache: there.tokens });
+    onTestFinished(() => platform.close());
+    const cards = new ApprovalCards({
+      apis: new Map([["cli_app", platform]]),
+      approvals,
+      consents: new Consents({ ...held, tokens, apiOf, approvals, wake, clock, log }),
+      keepRule: async () => {},
+      roles: {},
+      wake,
+      clock,
+    });
+    onTestFinished(() => cards.close());
+    return cards;
+  };
+  let cards = worker();
+
+  /** What sweepers do, until only the platform's answer is waited for; then a step further. */
+  const work = async (): Promise<void> => {
+    for (let due = await stores.approvals.dueCards(stores.now(), 10); due.length > 0;) {
+      for (const next of due) await cards.work(next.session, next.approvalId);
+      due = await stores.approvals.dueCards(stores.now(), 10);
+    }
+  };
+  const poll = async (afterMs = 5_000): Promise<void> => {
+    await stores.advance(afterMs);
+    await work();
+  };
+  const differences = { services: { grants, consents } };
+  const sent: string[] = [];
+  const ask = async (batch: Wanted[], fields: object = {}): Promise<void> => {
+    const { backend, requests } = calling(batch);
+    const sender = { id: ann, name: "Ann" };
+    await append(world, inbound(`om_${sent.push("")}`, "what is on my list?", { sender, tenant: "t1", ...fields }));
+    Object.assign(differences, { backend, requests });
+    await runWakes(world, differences);
+    await work();
+  };
+  /** The woken turns run, and their tools. */
+  const resume = async (): Promise<void> => {
+    await runWakes(world, differences);
+    await runTools(world);
+    await runWakes(world, differences);
+  };
+  const cardsOf = (openId: string): SimMessage[] =>
+    [...simulator.chats.values()]
+      .filter(({ type, members }) => type === "p2p" && members.has(openId))
+      .flatMap(({ chatId }) => [...simulator.messages(chatId)].filter(({ senderType }) => senderType === "app"));
+  const textOf = (): string => JSON.stringify(cardsOf(ann).map(({ card }) => card?.json));
+  const linkNow = (): string => simulator.grants.waiting.at(-1)?.link ?? "";
+  const pending = async (): Promise<Approval[]> =>
+    (await stores.approvals.pending(session)).map(({ approval }) => approval);
+  const die = (): void => void (cards = worker());
+  return {
+    ...stores,
+    world,
+    simulator,
+    ann,
+    ben,
+    owner,
+    grants,
+    ask,
+    resume,
+    work,
+    poll,
+    cardsOf,
+    textOf,
+    linkNow,
+    pending,
+    die,
+  };
+}
+
+type Scene = Awaited<ReturnType<typeof scene>>;
+
+async function attemptsOf({ world, resume }: Scene): Promise<[attempts: string[], results: [string, boolean][]]> {
+  await resume();
+  return [[...world.ran.keys()].toSorted(), await resultsIn(world)];
+}
+
+test("a call waits for its person, who is asked alone, and begins by itself when they have granted", async () => {
+  const here = await scene();
+  const { simulator, ann, ask, poll, cardsOf, textOf, linkNow, world } = here;
+  await ask(["tasks"], { chatType: "group" });
+  expect(await world.store.summary(session)).toMatchObject({ state: "suspended" });
+  expect(cardsOf(ann)).toHaveLength(1);
+  expect(textOf()).toContain("see your tasks");
+  expect(textOf()).toContain("what is on my list?");
+  expect(textOf()).toContain(linkNow());
+  await poll();
+  expect(await attemptsOf(here)).toEqual([[], []]);
+  simulator.grants.consent(linkNow(), ann);
+  await poll();
+  expect(textOf()).toContain("Permission granted");
+  expect(simulator.grants.waiting).toEqual([]);
+  expect(await here.approvals.dueCards(Number.MAX_SAFE_INTEGER, 10)).toEqual([]);
+  // Before others see what is read as her.
+  expect(await attemptsOf(here)).toEqual([[], []]);
+  const [reading] = await here.pending();
+  expect(reading).toMatchObject({ kind: "call", deciders: { requester: true, people: [], roles: [] } });
+  const decided = await here.approvals.decide(session, reading?.id ?? "", { decision: "approve", by: { id: ann } });
+  if ("wakeGen" in decided && decided.wakeGen !== undefined) world.wakes.push(decided.wakeGen);
+  expect(await attemptsOf(here)).toEqual([["c1-0"], [["c1-0", false]]]);
+});
+
+test("calls of one person join one question, also those of a later step", async () => {
+  const here = await scene();
+  const { simulator, ann, ask, poll, cardsOf, textOf, linkNow } = here;
+  await ask(["tasks", "book"]);
+  expect(simulator.grants.waiting.map(({ scopes }) => scopes.toSorted())).toContainEqual(
+    [createEvents, "offline_access", readTasks].toSorted(),
+  );
+  expect(cardsOf(ann)).toHaveLength(1);
+  expect(textOf()).toContain("create events in your calendar");
+  simulator.grants.consent(linkNow(), ann);
+  await poll();
+  const [attempts] = await attemptsOf(here);
+  expect(attempts).toEqual(["c1-0", "c1-1"]);
+});
+
+test("a person who has granted is not asked again", async () => {
+  const here = await scene();
+  const { simulator, ann, ask, poll, linkNow, cardsOf } = here;
+  await ask(["tasks"]);
+  simulator.grants.consent(linkNow(), ann);
+  await poll();
+  await here.resume();
+  await ask(["tasks"]);
+  await here.resume();
+  expect(cardsOf(ann)).toHaveLength(1);
+  expect(await here.pending()).toEqual([]);
+});
+
+test("'not now' and a refusal on the page end all calls that wait, and the model reads it", async () => {
+  for (const says of ["card", "page"] as const) {
+    const here = await scene();
+    const { simulator, ann, ask, poll, work, linkNow, textOf } = here;
+    await ask(["tasks", "book"]);
+    if (says === "page") simulator.grants.refuse(linkNow());
+    else {
+      const approvalId = /"__approval__":"(\w+)"/.exec(textOf())?.[1] ?? "";
+      const decided = await here.approvals.decide(session, approvalId, { decision: "reject", by: { id: ann } });
+      if ("wakeGen" in decided && decided.wakeGen !== undefined) here.world.wakes.push(decided.wakeGen);
+    }
+    await work();
+    await poll();
+    const [attempts, results] = await attemptsOf(here);
+    expect(attempts).toEqual([]);
+    expect(results.map(([text]) => text)).toEqual([
+      expect.stringContaining("does not want to give the permission now"),
+      expect.stringContaining("does not want to give the permission now"),
+    ]);
+    expect(textOf()).toContain("Not granted");
+  }
+});
+
+test("a link that has run out is said, costs nothing, and is replaced when its person wants another one", async () => {
+  const here = await scene();
+  const { simulator, ann, ask, poll, work, linkNow, textOf, approvals } = here;
+  await ask(["tasks"]);
+  await poll(300_000);
+  expect(textOf()).toContain("The link has run out");
+  expect(await approvals.dueCards(Number.MAX_SAFE_INTEGER, 10)).toEqual([]);
+  const [asked] = await here.pending();
+  await approvals.touchCards(session, asked?.id ?? "", true);
+  await work();
+  expect(textOf()).toContain(linkNow());
+  simulator.grants.consent(linkNow(), ann);
+  await poll();
+  expect(await attemptsOf(here)).toEqual([["c1-0"], [["c1-0", false]]]);
+});
+
+test("what another person grants is thrown away and said", async () => {
+  const here = await scene();
+  const { simulator, ben, ask, poll, linkNow, textOf, grants, owner } = here;
+  await ask(["tasks"]);
+  simulator.grants.consent(linkNow(), ben);
+  await poll();
+  expect(textOf()).toContain("Another account has agreed");
+  expect(await grants.read(owner)).toBeUndefined();
+  expect(simulator.grants.grantedTo(app.appId, ben)).toEqual([]);
+  expect(await attemptsOf(here)).toEqual([[], []]);
+});
+
+test("any process takes a consent up after another one's death, days later too", async () => {
+  const here = await scene();
+  const { simulator, ann, ask, poll, linkNow, die, approvals, work } = here;
+  await ask(["tasks"]);
+  for (let day = 0; day < 3; day += 1) {
+    die();
+    await poll(86_400_000);
+  }
+  const [asked] = await here.pending();
+  await approvals.touchCards(session, asked?.id ?? "", true);
+  die();
+  await work();
+  simulator.grants.consent(linkNow(), ann);
+  die();
+  await poll();
+  expect(await attemptsOf(here)).toEqual([["c1-0"], [["c1-0", false]]]);
+});
+
+test("a call that the platform refuses for its scopes waits once and runs again", async () => {
+  const here = await scene();
+  const { simulator, ann, ask, poll, linkNow, world, work } = here;
+  await ask(["tasks"]);
+  simulator.grants.consent(linkNow(), ann);
+  await poll();
+  const refused = {
+    ok: false,
+    error: "refused",
+    grant: { kind: "scopes" as const, scopes: ["task:task:write"] as string[] },
+  } satisfies Partial<ToolOutcome>;
+  world.outcomeOf = () => refused;
+  await here.resume();
+  await work();
+  expect((await here.pending()).map(({ consent }) => consent)).toEqual([
+    { scopes: ["task:task:write"], refused: true },
+  ]);
+  simulator.grants.consent(linkNow(), ann);
+  await poll();
+  await here.resume();
+  await work();
+  expect(await here.pending()).toEqual([]);
+  expect([...world.ran.keys()]).toEqual(["c1-0", "c1-0.2"]);
+  expect(await resultsIn(world)).toEqual([[expect.stringContaining("refused"), true]]);
+});
+
+test("scopes that the platform leaves off end their calls alone", async () => {
+  const here = await scene();
+  const { simulator, ann, ask, poll, linkNow } = here;
+  simulator.grants.setUserScopes(app.appId, [readTasks]);
+  await ask(["tasks", "book"]);
+  simulator.grants.consent(linkNow(), ann);
+  await poll();
+  const [attempts, results] = await attemptsOf(here);
+  expect(attempts).toEqual(["c1-0"]);
+  expect(results.map(([text]) => text)).toEqual(["c1-0", expect.stringContaining(`did not grant ${createEvents}`)]);
+});

@@ -1,0 +1,108 @@
+import { denial, peopleOf, type CallState, type ToolOutcome, type TurnState } from "@larkline/protocol";
+import { Type } from "@larkline/protocol/type";
+import { noticeText } from "../../texts/index.ts";
+import type { Question } from "../../permissions/policy.ts";
+import { languageOfMessage } from "../../turn/messages.ts";
+import { withState, type Ability, type DecisionEntry } from "../../turn/ability.ts";
+
+// Calls that act as the person of the turn: they wait until that person has let the app do what they need.
+
+declare module "../../turn/ability.ts" {
+  interface AbilityFacts {
+    /**
+     * What the person of the turn has granted the app, as far as a token of theirs is good. The driver gives nothing
+     * where it does not know it yet, finds it out, and decides again. Absent: no grants are kept.
+     */
+    identity?: { granted(): readonly string[] } | undefined;
+  }
+}
+
+/** What the ability keeps: calls whose person was asked because the platform had refused them. */
+interface IdentityState {
+  readonly asked: readonly string[];
+}
+
+/** A person may answer so long after they were asked, ms. */
+const waitMs = 7 * 86_400_000;
+
+/** Calls of one turn that are remembered. */
+const maxAsked = 200;
+
+/** Its key in the checkpoint. */
+const name = "identity";
+
+export const identity: Ability<IdentityState> = {
+  name,
+  toolNames: [],
+  beforeCall: (_call, { tool, turn, known }) => {
+    if (tool?.identity?.as !== "person") return undefined;
+    if (peopleOf(turn.message).reply.channel === "none") return { outcome: noPerson };
+    if (known.identity === undefined) return undefined; // without grants, no runner is given a token
+    const granted = known.identity.granted();
+    const missing = tool.identity.scopes.filter((scope) => !granted.includes(scope));
+    return missing.length === 0 ? undefined : { consent: { scopes: missing }, waitMs };
+  },
+  onOutcome: (call, { outcome }, { turn, ending }) => {
+    if (ending || outcome.ok || outcome.grant?.kind !== "scopes") return undefined;
+    if (peopleOf(turn.message).reply.channel === "none" || wasAsked(turn, call)) return undefined;
+    const asked = [...askedIn(turn), call.id].slice(-maxAsked);
+    const kept = withState(turn, { name }, { asked } satisfies IdentityState);
+    return { consent: { scopes: outcome.grant.scopes, refused: true }, waitMs, turn: kept };
+  },
+  onDecision: (call, entry, { turn }) => {
+    if (entry.state !== "approved") return notGranted(entry);
+    return wasAsked(turn, call) ? { again: call } : { start: true };
+  },
+  needs: () => "consent",
+};
+
+/** Asks the person before what is read as them is shown in a group; of an agent with `groupReads: "off"` it asks nothing. */
+export const groupReads: Ability = {
+  name: "groupReads",
+  config: Type.Enum(["ask", "off"], {
+    description:
+      "In a group, a tool that reads as the person who asks: `ask` asks that person first, `off` does not. Default: `ask`.",
+  }),
+  toolNames: [],
+  beforeCall: (call, { tool, turn, place, texts, nowMs }) => {
+    const { message } = turn;
+    const readsAsPerson = call.effect === "pure" && tool?.identity !== undefined && tool.identity.as !== "bot";
+    if (!readsAsPerson || message.chatType !== "group" || place.settings["groupReads"] === "off") return undefined;
+    const permission: Question = {
+      deciders: { requester: true, people: [], roles: [], fourEyes: false, count: 1 },
+      reason: noticeText("readInGroup", languageOfMessage(message, texts)),
+      risk: "low",
+      expiresAtMs: nowMs + place.people.answerMs,
+    };
+    return { permission };
+  },
+};
+
+function askedIn({ abilities }: TurnState): readonly string[] {
+  return (abilities?.[name] as IdentityState | undefined)?.asked ?? []; // written here alone
+}
+
+/** Whether its person was asked because the platform had refused the call: that happens once. */
+function wasAsked(turn: TurnState, { id }: CallState): boolean {
+  return askedIn(turn).includes(id);
+}
+
+const noPerson = denial(
+  "this tool acts as a person of Feishu, and the message comes from none. The call was not run. Ask from a chat with the bot.",
+);
+
+/** What the model reads where the person has granted nothing. */
+const endings: Readonly<Record<string, string>> = {
+  rejected: "the person does not want to give the permission now",
+  expired: "the person did not answer within a week",
+  undeliverable: "the person could not be asked",
+};
+
+function notGranted({ state, decisions }: DecisionEntry): ToolOutcome {
+  const why = endings[state] ?? "the question for the permission was withdrawn";
+  const notes = decisions.flatMap(({ note = "" }) => (note.trim() === "" ? [] : [` (${note.trim()})`]));
+  return denial(
+    `this call needs a permission of the person it acts as, and ${why}${notes.join("")}. The call was not run. ` +
+      "Do not ask for it again in this answer; say what you could not do.",
+  );
+}
