@@ -56,7 +56,7 @@ async function scene() {
   /** What sweepers do, until only the platform's answer is waited for; then a step further. */
   const work = async (): Promise<void> => {
     for (let due = await stores.approvals.dueCards(stores.now(), 10); due.length > 0;) {
-      for (const next of due) await cards.work(next.session, next.approvalId);
+      await Promise.all(due.map(async (next) => await cards.work(next.session, next.approvalId)));
       due = await stores.approvals.dueCards(stores.now(), 10);
     }
   };

@@ -33,6 +33,8 @@ const maxScopes = 49;
 const maxIntervalMs = 60_000;
 /** More time between two questions: "slow_down", and after an answer that cannot be read. */
 const [slowDownMs, unreadMs] = [5_000, 1_000];
+/** Until the card that asks is asked again to look at what joined it. */
+const touchAgainMs = 1_000;
 /** The platform does not answer, or another consent of the person has to end first. */
 const laterMs = 10_000;
 
@@ -65,9 +67,8 @@ export class Consents {
       return await this.#granted(approval, consent, grant.granted);
     }
     const againAtMs = await this.#options.approvals.againAtMs(approval);
-    const wanted = [...new Set(consent.members.flatMap((member) => member.scopes))].slice(0, maxScopes);
-    const isAsked = wanted.every((scope) => consent.asked.includes(scope));
-    if (consent.state === "new" || !isAsked || againAtMs !== consent.againAtMs) {
+    const wanted = wantedOf(consent);
+    if (consent.state === "new" || !isWhole(consent) || againAtMs !== consent.againAtMs) {
       return await this.#ask(owner, wanted, againAtMs);
     }
     return consent.state === "waiting" ? await this.#poll(owner, approval, consent) : shownOf(consent);
@@ -84,6 +85,8 @@ export class Consents {
         await this.#leave(owner, first.approvalId);
         return { nextAtMs: this.#options.clock.now() };
       }
+      // The other card may be in the middle of a step, and go on as if nothing had changed.
+      return { shown: { state: "moved" }, nextAtMs: this.#options.clock.now() + touchAgainMs };
     }
     return { shown: { state: "moved" } };
   }
@@ -99,7 +102,7 @@ export class Consents {
       return await this.#change(owner, { state: "trouble", asked: wanted, againAtMs });
     }
     const { deviceCode, link, expiresInMs, intervalMs } = started.device;
-    return await this.#change(owner, {
+    const changed = await consents.change(owner, {
       state: "waiting",
       asked: wanted,
       sealed: consents.seal(owner, deviceCode),
@@ -110,6 +113,8 @@ export class Consents {
       nextPollMs: nowMs + intervalMs,
       againAtMs,
     });
+    // A call has joined meanwhile that needs more: no person has seen this link.
+    return isWhole(changed) ? shownOf(changed) : { nextAtMs: nowMs };
   }
 
   async #poll(owner: GrantOwner, approval: Pending, consent: PendingConsent): Promise<ConsentRound> {
@@ -155,11 +160,19 @@ export class Consents {
     return shownOf(await this.#options.consents.change(owner, to));
   }
 
-  /** The calls begin, or end where what they need was not granted. The first one comes last: its card repeats this. */
-  async #granted(approval: Pending, { members }: PendingConsent, granted: readonly string[]): Promise<ConsentRound> {
+  /**
+   * The calls begin that the link was for, or end where what they need was not granted. The first one comes last: its card
+   * repeats this. Others have joined since, and ask for themselves when the first has left.
+   */
+  async #granted(
+    approval: Pending,
+    { members, asked }: PendingConsent,
+    granted: readonly string[],
+  ): Promise<ConsentRound> {
     const { log } = this.#options;
     log.info({ app: approval.app, approvalId: approval.id, scopes: granted.length }, "a person has granted");
-    for (const member of members.toReversed()) await this.#settle(member, approval, granted);
+    const ofLink = members.filter((member, at) => at === 0 || member.scopes.every((scope) => asked.includes(scope)));
+    for (const member of ofLink.toReversed()) await this.#settle(member, approval, granted);
     return {};
   }
 
@@ -210,6 +223,16 @@ export class Consents {
 
 function ownerOf({ app, tenant = "", requester }: Pending): GrantOwner {
   return { app, tenant, openId: requester.id };
+}
+
+/** All that the calls need. */
+function wantedOf({ members }: PendingConsent): string[] {
+  return [...new Set(members.flatMap(({ scopes }) => scopes))].slice(0, maxScopes);
+}
+
+/** Whether the link asks for all of it. */
+function isWhole(consent: PendingConsent): boolean {
+  return wantedOf(consent).every((scope) => consent.asked.includes(scope));
 }
 
 function memberOf({ session, id: approvalId, consent }: Pending): ConsentMember {

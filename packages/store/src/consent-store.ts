@@ -67,7 +67,7 @@ export class ConsentStore {
   }
 
   /**
-   * A call joins the consent of its person, or begins it. Where the person has no link that works, its card asks from now
+   * A call joins the consent of its person, or begins it. Where the person's link works no more, its card asks from now
    * on. Repeated, it changes nothing.
    */
   async join(owner: GrantOwner, member: ConsentMember): Promise<PendingConsent> {
@@ -75,7 +75,8 @@ export class ConsentStore {
       const { members, state } = before;
       const isIn = members.some(({ approvalId }) => approvalId === member.approvalId);
       if (isIn || members.length >= maxMembers) return before;
-      if (state === "waiting") return { ...before, members: [...members, member] };
+      if (state === "waiting" || (state === "new" && members.length > 0))
+        return { ...before, members: [...members, member] };
       return { ...before, state: "new", members: [member, ...members] };
     });
   }
