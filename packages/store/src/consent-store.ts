@@ -75,8 +75,9 @@ export class ConsentStore {
       const { members, state } = before;
       const isIn = members.some(({ approvalId }) => approvalId === member.approvalId);
       if (isIn || members.length >= maxMembers) return before;
-      if (state === "waiting" || (state === "new" && members.length > 0))
+      if (state === "waiting" || (state === "new" && members.length > 0)) {
         return { ...before, members: [...members, member] };
+      }
       return { ...before, state: "new", members: [member, ...members] };
     });
   }

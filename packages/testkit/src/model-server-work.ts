@@ -27,7 +27,7 @@ function foundIn(text: string): Found {
     return name === undefined || id === undefined ? undefined : { name, id };
   };
   const [, table, fields = ""] = /: table (tbl\w+), fields ([^\n]*)/.exec(text) ?? [];
-  const [, field] = /^\W*((?:[\p{L}\p{N}]| (?=\p{L}))+)/u.exec(fields) ?? [];
+  const [, field] = /^[^\p{L}]*((?:[\p{L}\p{N}]| (?=\p{L}))+)/u.exec(fields) ?? [];
   return {
     document: link("docx"),
     base: link("base"),
