@@ -111,8 +111,8 @@ describe("npm run setup", () => {
     const doctor = workplace.run(["doctor"], { ANTHROPIC_BASE_URL: model.url });
     expect(await doctor.exitCode()).toBe(0);
     expect(doctor.output()).toContain("[ok] All scopes are granted");
-    expect(run.output()).toContain("[ok] The command panel has 11 commands");
-    expect(doctor.output()).toContain("[ok] The command panel shows all 11 commands");
+    expect(run.output()).toContain("[ok] The command panel has 12 commands");
+    expect(doctor.output()).toContain("[ok] The command panel shows all 12 commands");
     // Then the panel is changed elsewhere, and a scope is taken away.
     const inspector = new AppInspector({
       appId,
@@ -263,12 +263,12 @@ describe("npm run setup", () => {
     const env = { FEISHU_APP_ID: app.appId, FEISHU_APP_SECRET: app.appSecret, FEISHU_DOMAIN: platform.url };
     const run = setUpHere(["--manual", "--yes"], { ...env, LARKLINE_CONFIG: config });
     expect(await run.exitCode()).toBe(0);
-    expect(run.output()).toContain("The command panel has 12 commands");
+    expect(run.output()).toContain("The command panel has 13 commands");
     expect(run.output()).toContain("removed, not commands of the bot: /retired");
     const help = { name: "help", description: { zh: "显示可用的命令", en: "show what you can type" } };
     const after = await inspector.panelDrift([help, { name: "daily", description: { zh: old.zh, en: old.en } }]);
     expect(after).toMatchObject({ missing: [], changed: ["daily"] });
-    expect(after.unknown).toHaveLength(10);
+    expect(after.unknown).toHaveLength(11);
     const calls = platform.apiCalls.length;
     expect(await setUpHere(["--manual", "--yes"], { ...env, LARKLINE_CONFIG: config }).exitCode()).toBe(0);
     const writes = platform.apiCalls.slice(calls).filter(({ path, method }) => /slash/.test(path) && method !== "GET");
