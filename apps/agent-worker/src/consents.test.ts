@@ -7,10 +7,11 @@ import { expect, onTestFinished, test } from "vitest";
 import { calling, resultsIn, type Wanted } from "./approval-world.fixture.ts";
 import { Consents } from "./consents.ts";
 import { PersonTokens } from "./person-tokens.ts";
-import { append, grantKey, inbound, newWorld, runTools, runWakes, session } from "./turn-world.fixture.ts";
+import { append, inbound, newWorld, runTools, runWakes, session } from "./turn-world.fixture.ts";
 
 /** Of the platform; sessions of these tests name it `cli_app`. */
 const app = { appId: "cli_0123456789abcdef", appSecret: "s3cret-of-the-app", tenantKey: "t1" };
+const grantKey = "a".repeat(64);
 const grantKeys = [grantKey] as const;
 const [readTasks, createEvents] = ["task:task:read", "calendar:calendar.event:create"];
 
@@ -64,7 +65,7 @@ async function scene() {
     await stores.advance(afterMs);
     await work();
   };
-  const differences = { services: { grants, consents } };
+  const differences = { grantKey, services: { grants, consents } };
   const sent: string[] = [];
   const ask = async (batch: Wanted[], fields: object = {}): Promise<void> => {
     const { backend, requests } = calling(batch);

@@ -231,6 +231,8 @@ export interface Differences {
   /** As in a configuration: `agents` with the links between them, and `roles`. Each agent's instructions are its name. */
   configured?: { agents: Record<string, object>; roles?: object; teams?: object; console?: object };
   policy?: PermissionPolicy;
+  /** Seals what people grant; without it no tool acts as a person. */
+  grantKey?: string;
   groupsOf?: (app: string, openId: string) => Promise<readonly string[]>;
   /** Fetches what messages refer to. */
   prepare?: (message: InboundMessage, signal: AbortSignal) => Promise<InboundMessage>;
@@ -268,12 +270,9 @@ function modelsOf(
   return { defaultName: "test/model", ofAgents: new Map(agents.map((agent) => [agent, choices])) };
 }
 
-/** Seals what people grant. */
-export const grantKey = "a".repeat(64);
-
 /** `parts`: what the process that runs reaches the world by, when it is going to die. */
 export function servicesOf(world: World, differences: Differences = {}, parts: Parts = world): Services {
-  const { configured = { agents: {} } } = differences;
+  const { configured = { agents: {} }, grantKey } = differences;
   const resolved = settingsOf({ feishu: { typing: true, queueNotice: "reaction" }, ...configured });
   const {
     policy = { ...policyOf(), roles: resolved.permissions.roles },
