@@ -308,6 +308,23 @@ describe("a Redis with a user for each app", () => {
     await as(observer).del(`${whole}:runners:recording`, `${cell}:handoff:recording`, "{larkline:blob:x}");
   });
 
+  it("gives no token that a person has granted to anyone but the workers", async () => {
+    const [grant, consent, answer] = ["{larkline}:grant:cli_x:x", "{larkline}:consent:cli_x:x", "{larkline:3}:begun"];
+    const attempts = [
+      `HGETALL ${grant}`,
+      `HMGET ${grant} sealed`,
+      `HSET ${grant} issuer https://forged.example`,
+      `GET ${consent}`,
+      `SET ${consent} {}`,
+      `GET ${answer}:other:x`,
+      `MGET ${answer}:other:x`,
+      `SUBSCRIBE {larkline}:begun:other`,
+    ];
+    for (const user of ["ingress", "console", "runner-recording", "admin"]) {
+      expect(await allowedOf(user, attempts), user).toEqual([]);
+    }
+  });
+
   it("lets ingress hand out no calls, and read or shorten the audit log only those who look after its age", async () => {
     const audit = "{larkline:3}:audit";
     const keeping = [`XRANGE ${audit} - +`, `XTRIM ${audit} MINID 1`];
