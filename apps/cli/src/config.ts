@@ -44,6 +44,8 @@ export interface Deployment {
   blobDirectory?: string;
   /** The key with which calls are signed. */
   signingKey?: string;
+  /** One, or several with commas between, the present one first. */
+  grantKey?: string;
   /** The key of the runner of that name. */
   runnerKey?: string;
   runner: string;
@@ -115,6 +117,7 @@ export function readDeployment(env: Env): Deployment {
     ...present("archiveUrl", reader.url("ARCHIVE_URL", { protocols: archiveProtocols })),
     ...present("blobDirectory", reader.text("BLOB_DIR")),
     ...present("signingKey", reader.secret("CALL_SIGNING_KEY")),
+    ...present("grantKey", reader.secret("GRANT_KEY")),
     ...present("runnerKey", reader.secret("RUNNER_KEY")),
     runner: reader.text("RUNNER_NAME", { default: "local" }),
     host: reader.text("HOST", { default: "127.0.0.1" }),

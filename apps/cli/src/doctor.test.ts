@@ -65,6 +65,7 @@ function healthy(): Record<string, string> {
     ANTHROPIC_API_KEY: modelKey,
     ANTHROPIC_BASE_URL: model.url,
     CALL_SIGNING_KEY: signingKey,
+    GRANT_KEY: "a1".repeat(32),
     INGRESS_PORT: String((ingress.address() as AddressInfo).port), // it listens on TCP
   };
 }

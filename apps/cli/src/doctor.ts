@@ -12,6 +12,7 @@ import {
   checkModelAdditions,
   checkModelChoice,
   checkNode,
+  grantKeyFindings,
   keyFindings,
   namedBots,
   ofBot,
@@ -288,7 +289,10 @@ export async function examine(input: DoctorInput): Promise<Finding[]> {
     });
   };
   const running = async () => runningFindings(await runningParts(input, await redis), configured.config);
-  const keys = async () => keyFindings(deployment, await readStoredKey(input.dataDirectory));
+  const keys = async () => [
+    ...keyFindings(deployment, await readStoredKey(input.dataDirectory)),
+    ...grantKeyFindings(deployment),
+  ];
   const remote = await Promise.all([
     guarded(
       "redis",

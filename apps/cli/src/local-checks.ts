@@ -363,3 +363,30 @@ export function keyFindings(
   if (signingKey === undefined) return [storedFinding(stored)];
   return [ok("keys", { zh: "调用使用 CALL_SIGNING_KEY 签名", en: "Calls are signed with CALL_SIGNING_KEY" })];
 }
+
+const grantKeyForm = /^[0-9a-f]{64}$/i;
+
+/** Whether workers can keep what people grant; `npm start` makes a key of its own, so only one that is set can be wrong. */
+export function grantKeyFindings({ grantKey, signingKey }: Pick<Deployment, "grantKey" | "signingKey">): Finding[] {
+  if (grantKey === undefined) {
+    if (signingKey === undefined) return [];
+    const words = {
+      zh: "没有设置 GRANT_KEY：不提供以人的身份操作的工具",
+      en: "GRANT_KEY is not set: tools that act as people are not offered",
+    };
+    return [skipped("grants", words)];
+  }
+  if (grantKey.split(",").every((key) => grantKeyForm.test(key.trim()))) {
+    return [ok("grants", { zh: "GRANT_KEY 的格式正确", en: "GRANT_KEY has the right form" })];
+  }
+  return [
+    problem(
+      "grants",
+      { zh: "GRANT_KEY 不是 64 个十六进制数字", en: "GRANT_KEY is not 64 hexadecimal digits" },
+      {
+        zh: "使用 openssl rand -hex 32 生成；更换时把新的写在旧的前面，用逗号隔开。",
+        en: "Make one with openssl rand -hex 32; to change it, put the new key before the old one, with a comma between.",
+      },
+    ),
+  ];
+}

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { runnerKeyOf } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { openWorkplace, type Workplace } from "./admin.fixture.ts";
-import { keyFindings, readStoredKey } from "./local-checks.ts";
+import { grantKeyFindings, keyFindings, readStoredKey } from "./local-checks.ts";
 
 const key = "0123456789abcdef".repeat(2);
 let workplace: Workplace;
@@ -82,5 +82,17 @@ describe("the keys of a deployment", () => {
     expect(await found({ signingKey: key, runnerKey: other, runner: "other" })).toEqual([
       "ok: Calls are signed with CALL_SIGNING_KEY",
     ]);
+  });
+});
+
+describe("the key of people's grants", () => {
+  it.each([
+    [{}, []],
+    [{ signingKey: key }, ["skipped"]],
+    [{ grantKey: `${"a1".repeat(32)}, ${"B2".repeat(32)}` }, ["ok"]],
+    [{ grantKey: "a1" }, ["problem"]],
+    [{ grantKey: `${"a1".repeat(32)},` }, ["problem"]],
+  ])("%# is judged by its form", (deployment, statuses) => {
+    expect(grantKeyFindings(deployment).map(({ status }) => status)).toEqual(statuses);
   });
 });
