@@ -70,7 +70,7 @@ const decideWords = { done: "wasDecided", nothing: "isDecidedAlready", not_possi
 /** One call with what it would do, and the two words that an operator may say. */
 function approvalPage(view: View, { approval }: ApprovalStatus): Page {
   const { say, language } = view;
-  const { app, session, words, requester, chatId, reason, risk, argumentsHash, expiresAtMs } = approval;
+  const { app, session, kind, words, requester, chatId, reason, risk, argumentsHash, expiresAtMs } = approval;
   const path = `${approvalPath(approval)}/decide`;
   const answer = (word: "approve" | "reject"): Html =>
     actionForm(view, { path, label: word, fields: { word, hash: argumentsHash, app } });
@@ -79,7 +79,8 @@ function approvalPage(view: View, { approval }: ApprovalStatus): Page {
       [say("description"), words?.summary === undefined ? undefined : textIn(words.summary, language)],
       [say("requester"), requester.name ?? who(requester.id)],
       [say("chat"), who(chatId)],
-      [say("reason"), reason === "" ? undefined : reason],
+      // Of a consent it is what the person has written, for that person's card alone.
+      [say("reason"), reason === "" || kind === "consent" ? undefined : reason],
       [say("risk"), risk],
       [say("session"), sessionLink(session)],
       [say("expires"), moment(view, expiresAtMs)],
