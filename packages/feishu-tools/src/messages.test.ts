@@ -22,7 +22,7 @@ describe("people and groups", () => {
     platform.addChat({ type: "group", name: "Launch secrets", members: [bob] });
     platform.addUser({ name: "Anna outside", tenantKey: "other" });
     expect(await textOf("find_people", { name: "ann" })).toContain(`- person Ann: ${ann}`);
-    expect(await textOf("find_people", { name: "outside" })).toContain("Nobody was found");
+    expect(await textOf("find_people", { name: "outside" })).toContain("No person or group was found");
     const groups = await textOf("find_people", { name: "launch", kind: "groups" });
     expect(groups).toContain(`- group Launch team: ${group}`);
     expect(groups).not.toContain("secrets");

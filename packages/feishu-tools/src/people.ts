@@ -117,7 +117,7 @@ function findPeople(settings: Required<WorkToolSettings>): HandlerTool {
         if (more === true) lines.push("- more groups: use a longer part of the name");
       }
       if (lines.length === 0) {
-        return "Nobody was found. The search knows neither people of other companies nor those who left, nor groups without the person.";
+        return "No person or group was found. The search knows neither people of other companies nor those who left, nor groups without the person.";
       }
       return quoted("search", lines.join("\n"));
     },

@@ -30,7 +30,7 @@ function createDocumentTool(settings: Settings): HandlerTool {
     ...common,
     name: "create_document",
     description:
-      "Creates a document of the person's own, with this text. Nobody else sees it until it is shared. For a page of a wiki use create_wiki_page.",
+      "Creates a document of the person's own, with this text. Others see it only once it is shared. For a page of a wiki use create_wiki_page.",
     title: { zh: "新建文档", en: "Create a document" },
     summary: { zh: "新建文档《{title}》", en: "Create the document “{title}”" },
     input: Type.Object(
