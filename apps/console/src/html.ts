@@ -99,10 +99,11 @@ export function toolText(name: string, title: LocalText | undefined, language: R
   return title === undefined ? name : `${textIn(title, language)} (${name})`;
 }
 
+/** Each unit with its length and half of the next smaller one, both in milliseconds. */
 const units = [
-  ["day", 86_400_000],
-  ["hour", 3_600_000],
-  ["minute", 60_000],
+  ["day", 86_400_000, 1_800_000],
+  ["hour", 3_600_000, 30_000],
+  ["minute", 60_000, 500],
 ] as const;
 
 /** With a blank between Chinese and numbers: Intl writes none. */
@@ -113,7 +114,8 @@ export function spaced(text: string): string {
 /** A moment as people say it, such as "3 minutes ago"; the exact time is behind it. */
 export function moment({ language, nowMs }: { language: ReplyLanguage; nowMs: number }, atMs: number): Html {
   const awayMs = atMs - nowMs;
-  const [unit, unitMs] = units.find(([, ms]) => Math.abs(awayMs) >= ms) ?? (["second", 1_000] as const);
+  // What rounds up to a whole unit is said in that unit: "1 minute ago", never "60 seconds ago".
+  const [unit, unitMs] = units.find(([, ms, half]) => Math.abs(awayMs) >= ms - half) ?? (["second", 1_000] as const);
   const words = new Intl.RelativeTimeFormat(language).format(Math.round(awayMs / unitMs), unit);
   const iso = new Date(atMs).toISOString();
   return html`<time datetime="${iso}" title="${iso}">${spaced(words)}</time>`;
